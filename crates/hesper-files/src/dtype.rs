@@ -64,7 +64,7 @@ impl FileDtype {
         }
     }
 
-    /// The alignment that reading elements in place asks for, in bytes.
+    /// The alignment, in bytes, for reading elements in place.
     pub fn alignment(self) -> u64 {
         match self {
             FileDtype::C64 => 4,
@@ -108,8 +108,8 @@ impl FileDtype {
     }
 }
 
-/// The product of a shape, unless it (even without its zeros) passes what a signed 64-bit number holds: a
-/// dimension that is negative to others is refused here.
+/// The number of elements, unless it exceeds a signed 64-bit integer (zeros aside): a dimension that other readers
+/// take for negative is refused here.
 pub(crate) fn elements(shape: &[u64]) -> Option<u64> {
     let mut product = 1i64;
     for &dim in shape.iter().filter(|&&dim| dim != 0) {
@@ -118,7 +118,7 @@ pub(crate) fn elements(shape: &[u64]) -> Option<u64> {
     Some(if shape.contains(&0) { 0 } else { product.unsigned_abs() })
 }
 
-/// Why a shape has no size.
+/// Why a shape has no byte size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeError {
     /// The product does not fit 63 bits, or the bytes do not fit 64.

@@ -105,7 +105,7 @@ pub enum Error {
         /// Bytes of the buffer.
         given: u64,
     },
-    /// What was asked to be written cannot be said in the format.
+    /// The format cannot represent what was to be written.
     #[error("cannot write {name:?} as {format}: {detail}")]
     Unwritable {
         /// The format.
@@ -115,7 +115,7 @@ pub enum Error {
         /// Why.
         detail: String,
     },
-    /// A tensor's bytes could not be produced; whoever produces them says why.
+    /// A tensor's bytes could not be produced; the producer says why.
     #[error("cannot produce the bytes of tensor {name:?}: {cause}")]
     Producer {
         /// The tensor.
@@ -203,7 +203,7 @@ impl<'a> Blame<'a> {
     }
 }
 
-/// A stranger's text, short enough for an error message.
+/// Untrusted text, clipped for an error message.
 pub(crate) fn clip(text: &str) -> String {
     const LONGEST: usize = 200;
     if text.len() <= LONGEST {

@@ -1,7 +1,7 @@
 //! Reads many tensors at once into buffers of the caller, with several readers, progress and cancellation.
 //!
-//! Large tensors are cut into pieces so that all readers are busy to the end; compressed and byte-swapped
-//! ones are read whole by one reader. Nothing is held besides the caller's buffers.
+//! Large tensors are split into pieces so that all readers stay busy to the end; compressed and byte-swapped ones
+//! are read whole by one reader. Nothing is held besides the caller's buffers.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,12 +34,12 @@ pub struct Progress {
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// A token that nobody has used yet.
+    /// A token that is not cancelled.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asks the load to end. It answers with [`Error::Cancelled`] after the pieces in hand.
+    /// Cancels the load. It returns [`Error::Cancelled`] after the pieces that are being read.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -63,7 +63,7 @@ impl Default for LoadOptions {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         LoadOptions {
-            // Readers wait more than they compute, so even two cores feed four; more than a few gain nothing.
+            // Readers wait more than they compute, so two cores can serve four; more than eight do not help.
             readers: NonZeroUsize::new(cores.clamp(4, 8)).unwrap_or(NonZeroUsize::MIN),
             piece: NonZeroUsize::new(8 << 20).unwrap_or(NonZeroUsize::MIN),
         }
@@ -75,9 +75,9 @@ enum Piece<'a> {
     Part(&'a TensorFile, u64, &'a mut [u8]),
 }
 
-/// Fills all buffers, or says what went wrong first; then the buffers' content is unspecified.
+/// Fills all buffers, or returns the first error; then the contents of the buffers are unspecified.
 ///
-/// `progress` is called by the readers after each piece, one call at a time and with growing numbers.
+/// `progress` is called by the readers after each piece, one call at a time and with increasing values.
 ///
 /// ```
 /// use hesper_files::*;
@@ -146,7 +146,7 @@ pub fn load_into(
     } else {
         std::thread::scope(|scope| {
             for _ in 1..readers {
-                // A thread that cannot be had is no failure: the others do its share.
+                // A thread that cannot be started is not an error: the others do its share.
                 let _ = std::thread::Builder::new().spawn_scoped(scope, read);
             }
             read();

@@ -1,6 +1,6 @@
-//! What a file says about itself: an ordered list of keys and typed values.
+//! The metadata of a file: an ordered list of keys and typed values.
 //!
-//! The types are GGUF's; safetensors has strings only, npy and npz have nothing.
+//! The types are GGUF's; safetensors has strings only, npy and npz have none.
 
 /// A metadata value.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,7 +1,7 @@
 //! Sharded checkpoints: an index file that says which safetensors file holds which tensor.
 //!
-//! The index is a stranger's text too: shard names must be relative and stay within the index's folder, and
-//! every tensor it names must be in the shard that it names.
+//! The index is untrusted input: shard names must be relative and stay within the index's folder, and every tensor
+//! must be in the shard that the index names for it.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -108,7 +108,7 @@ fn is_inside(path: &str) -> bool {
         && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// A checkpoint of several files, each parsed and none of its tensors read.
+/// A checkpoint of several files, of which only the headers were read.
 #[derive(Debug)]
 pub struct ShardedFile {
     files: Vec<TensorFile>,
@@ -134,12 +134,12 @@ impl ShardedFile {
         Self::assemble(index.tensors, files.collect::<Result<_>>()?).map_err(|e| e.in_file(path))
     }
 
-    /// Opens files that are a checkpoint together without an index; no two may share a tensor name.
+    /// Opens files that form a checkpoint without an index; no two may share a tensor name.
     pub fn open_all(paths: &[PathBuf]) -> Result<Self> {
         Self::open_all_with(paths, &|path| TensorFile::open(path))
     }
 
-    /// As [`open_all`](Self::open_all), each file by `open`.
+    /// [`open_all`](Self::open_all) with `open` for each file.
     pub fn open_all_with(paths: &[PathBuf], open: &dyn Fn(&Path) -> Result<TensorFile>) -> Result<Self> {
         let files: Vec<TensorFile> = paths.iter().map(|path| open(path)).collect::<Result<_>>()?;
         let mut names = Vec::new();
@@ -191,7 +191,7 @@ impl ShardedFile {
         Some((&self.files[file], &self.files[file].tensors()[tensor]))
     }
 
-    /// A tensor and its file, or the error that says it is not there.
+    /// A tensor and its file, or an error if there is none.
     pub fn require(&self, name: &str) -> Result<(&TensorFile, &TensorInfo)> {
         self.get(name).ok_or_else(|| Error::NoTensor(name.to_owned()))
     }

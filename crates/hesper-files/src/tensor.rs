@@ -222,12 +222,12 @@ impl TensorFile {
         self.index_of(name).map(|i| &self.tensors[i])
     }
 
-    /// A tensor by name, or the error that says it is not there.
+    /// A tensor by name, or an error if there is none.
     pub fn require(&self, name: &str) -> Result<&TensorInfo> {
         self.get(name).ok_or_else(|| Error::NoTensor(name.to_owned()))
     }
 
-    /// The tensor's bytes where they lie, or `None` if they must be copied or converted.
+    /// The tensor's bytes in place, or `None` if they must be copied or converted.
     ///
     /// The source must be [checked](Source::check) after the bytes were used.
     pub fn in_place(&self, tensor: &TensorInfo) -> Result<Option<&[u8]>> {
@@ -276,8 +276,8 @@ impl TensorFile {
 
     /// Writes the tensor's bytes, little-endian and inflated, to `out`, piece by piece, each of them checked.
     ///
-    /// This is how a tensor of one file becomes one of another: unlike bytes in place, whose loss is only
-    /// found afterwards, nothing of a file that was truncated meanwhile gets into the copy unnoticed.
+    /// Use it to copy a tensor from one file to another. Bytes in place are checked only after use; here nothing of
+    /// a file that was truncated meanwhile gets into the copy unnoticed.
     pub fn copy_to(&self, tensor: &TensorInfo, out: &mut dyn Write) -> Result<()> {
         const PIECE: u64 = 1 << 20;
         let failed = |e| Error::io("cannot write", None, e);

@@ -239,21 +239,21 @@ pub(crate) struct Inflater<'a> {
     input: Vec<u8>,
     at: usize,
     state: Box<InflateState>,
-    ended: bool,
+    finished: bool,
     blame: Blame<'a>,
 }
 
 impl<'a> Inflater<'a> {
     pub fn new(source: &'a Source, compressed: Range<u64>, blame: Blame<'a>) -> Self {
         let state = InflateState::new_boxed(DataFormat::Raw);
-        Inflater { source, left: compressed, input: Vec::new(), at: 0, state, ended: false, blame }
+        Inflater { source, left: compressed, input: Vec::new(), at: 0, state, finished: false, blame }
     }
 
     /// Fills as much of `out` as the stream has.
     pub fn read(&mut self, out: &mut [u8]) -> Result<usize> {
         const CHUNK: u64 = 16 << 10;
         let mut done = 0;
-        while done < out.len() && !self.ended {
+        while done < out.len() && !self.finished {
             if self.at == self.input.len() && !self.left.is_empty() {
                 let len = (self.left.end - self.left.start).min(CHUNK) as usize;
                 self.input.resize(len, 0);
@@ -265,7 +265,7 @@ impl<'a> Inflater<'a> {
             self.at += step.bytes_consumed;
             done += step.bytes_written;
             match step.status {
-                Ok(MZStatus::StreamEnd) => self.ended = true,
+                Ok(MZStatus::StreamEnd) => self.finished = true,
                 Ok(_) | Err(miniz_oxide::MZError::Buf) => {
                     let stuck = step.bytes_consumed == 0 && step.bytes_written == 0;
                     if stuck && self.at == self.input.len() && self.left.is_empty() {

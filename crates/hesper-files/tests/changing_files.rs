@@ -38,7 +38,7 @@ fn mapped(folder: &Folder, len: usize) -> (std::path::PathBuf, Source) {
     fs::write(&path, pattern(len, 1)).unwrap();
     age(&path);
     let source = Source::open(&path).unwrap();
-    assert!(source.is_in_memory());
+    assert!(source.in_place(0..1).unwrap().is_some());
     (path, source)
 }
 
@@ -117,7 +117,7 @@ fn a_file_that_is_rewritten_in_place_is_found_by_its_time() {
         fs::write(&path, pattern(PAGE, 1)).unwrap();
         age(&path);
         let source = if mapped { Source::open(&path) } else { Source::open_unmapped(&path) }.unwrap();
-        assert_eq!(source.is_in_memory(), mapped);
+        assert_eq!(source.in_place(0..1).unwrap().is_some(), mapped);
         let mut file = OpenOptions::new().write(true).open(&path).unwrap();
         file.seek(SeekFrom::Start(10)).unwrap();
         file.write_all(b"changed").unwrap();

@@ -31,6 +31,11 @@ const BYTES: [FileDtype; 15] = [
     FileDtype::C128,
 ];
 
+fn in_gguf(dtype: FileDtype) -> bool {
+    use FileDtype::*;
+    matches!(dtype, F32 | F16 | BF16 | F64 | I8 | I16 | I32 | I64 | Block(_))
+}
+
 /// Tensors of several shapes for each dtype that the format can hold, and their bytes.
 fn tensors(can_hold: impl Fn(FileDtype) -> bool, rank_limit: usize) -> (Vec<TensorSpec>, Vec<Vec<u8>>) {
     let others = [
@@ -131,7 +136,7 @@ fn npz_stored_and_deflated_reads_back_and_equal_content_gives_equal_files() {
 
 #[test]
 fn gguf_of_every_type_and_value_reads_back() {
-    let (specs, data) = tensors(hesper_files::gguf::can_hold, 4);
+    let (specs, data) = tensors(in_gguf, 4);
     assert!(specs.iter().filter(|spec| matches!(spec.dtype, FileDtype::Block(_))).count() > 26);
     let nested = MetaArray::Array(vec![
         MetaArray::Array(vec![MetaArray::U8(vec![1]), MetaArray::String(vec!["x".into()])]),
@@ -386,7 +391,7 @@ mod unix {
 fn a_saved_file_reads_back_from_path_bytes_and_reader() {
     let folder = Folder::new("paths");
     let path = folder.path("model.gguf");
-    let (specs, data) = tensors(hesper_files::gguf::can_hold, 4);
+    let (specs, data) = tensors(in_gguf, 4);
     write::save_gguf(&path, &specs, &[], &mut slices(&data).as_slice()).unwrap();
     assert_same(&TensorFile::open(&path).unwrap(), &specs, &data);
     assert_same(&parse(fs::read(&path).unwrap()).unwrap(), &specs, &data);

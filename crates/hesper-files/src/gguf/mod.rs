@@ -9,7 +9,6 @@ pub(crate) mod wire;
 use std::ops::Range;
 
 use crate::cursor::Cursor;
-use crate::dtype::FileDtype;
 use crate::error::{Blame, Result};
 use crate::metadata::{MetaValue, Metadata};
 use crate::source::Source;
@@ -151,9 +150,4 @@ fn place(tensors: &mut [TensorInfo], data: u64, alignment: u64, file_len: u64) -
         }
     }
     Ok(())
-}
-
-/// Whether GGUF can hold tensors of this type.
-pub fn can_hold(dtype: FileDtype) -> bool {
-    wire::code_of(dtype).is_some()
 }

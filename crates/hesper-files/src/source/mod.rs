@@ -58,13 +58,13 @@ pub const MAX_MAPPINGS: usize = 4096;
 pub struct Source(Arc<Inner>);
 
 struct Inner {
-    kind: Kind,
+    backing: Backing,
     len: u64,
     path: Option<PathBuf>,
     identity: Option<Identity>,
 }
 
-enum Kind {
+enum Backing {
     #[cfg(unix)]
     Mapped(map::Mapping, File),
     File(File),
@@ -88,7 +88,7 @@ pub struct Identity {
     pub len: u64,
 }
 
-/// How the file stands to what was opened.
+/// The state of the file, compared to when it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileState {
     /// The path still names the file that was opened, unchanged as far as can be seen.
@@ -121,33 +121,33 @@ impl Source {
         let (file, identity) = open_regular(path)?;
         #[cfg(unix)]
         if let Some(mapping) = map::Mapping::new(&file, identity.len) {
-            return Ok(Self::with(Kind::Mapped(mapping, file), identity.len, Some(path), Some(identity)));
+            return Ok(Self::with(Backing::Mapped(mapping, file), identity.len, Some(path), Some(identity)));
         }
-        Ok(Self::with(Kind::File(file), identity.len, Some(path), Some(identity)))
+        Ok(Self::with(Backing::File(file), identity.len, Some(path), Some(identity)))
     }
 
     /// Opens a file that is read by position and never mapped.
     pub fn open_unmapped(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let (file, identity) = open_regular(path)?;
-        Ok(Self::with(Kind::File(file), identity.len, Some(path), Some(identity)))
+        Ok(Self::with(Backing::File(file), identity.len, Some(path), Some(identity)))
     }
 
     /// Takes bytes that are in memory.
     pub fn from_bytes(bytes: impl Into<Vec<u8>>) -> Self {
         let bytes = bytes.into();
         let len = bytes.len() as u64;
-        Self::with(Kind::Bytes(bytes), len, None, None)
+        Self::with(Backing::Bytes(bytes), len, None, None)
     }
 
     /// Takes a reader. Its length is asked once, now; accesses are serialised.
     pub fn from_reader(mut reader: impl Read + Seek + Send + 'static) -> Result<Self> {
         let len = reader.seek(SeekFrom::End(0)).map_err(|e| Error::io("cannot seek in reader", None, e))?;
-        Ok(Self::with(Kind::Reader(Mutex::new(Box::new(reader))), len, None, None))
+        Ok(Self::with(Backing::Reader(Mutex::new(Box::new(reader))), len, None, None))
     }
 
-    fn with(kind: Kind, len: u64, path: Option<&Path>, identity: Option<Identity>) -> Self {
-        Source(Arc::new(Inner { kind, len, path: path.map(Path::to_path_buf), identity }))
+    fn with(backing: Backing, len: u64, path: Option<&Path>, identity: Option<Identity>) -> Self {
+        Source(Arc::new(Inner { backing, len, path: path.map(Path::to_path_buf), identity }))
     }
 
     /// Bytes in the source when it was opened.
@@ -170,11 +170,6 @@ impl Source {
         self.0.identity
     }
 
-    /// Whether [`bytes`](Self::bytes) borrows instead of copying.
-    pub fn is_in_memory(&self) -> bool {
-        !matches!(self.0.kind, Kind::File(_) | Kind::Reader(_))
-    }
-
     /// The bytes of a range: in place when mapped or owned, else copied.
     ///
     /// Bytes of a mapping must be followed by [`check`](Self::check) once they were used.
@@ -195,11 +190,11 @@ impl Source {
     /// The bytes of a range in place, or `None` where they would have to be copied.
     pub fn in_place(&self, range: Range<u64>) -> Result<Option<&[u8]>> {
         self.require(&range)?;
-        let all: &[u8] = match &self.0.kind {
+        let all: &[u8] = match &self.0.backing {
             #[cfg(unix)]
-            Kind::Mapped(mapping, _) => mapping.as_slice(),
-            Kind::Bytes(bytes) => bytes,
-            Kind::File(_) | Kind::Reader(_) => return Ok(None),
+            Backing::Mapped(mapping, _) => mapping.as_slice(),
+            Backing::Bytes(bytes) => bytes,
+            Backing::File(_) | Backing::Reader(_) => return Ok(None),
         };
         let slice = usize::try_from(range.start)
             .ok()
@@ -208,7 +203,7 @@ impl Source {
         slice.map(Some).ok_or_else(|| self.out_of_range(&range))
     }
 
-    /// Uses the bytes of a range and then checks that they were what was opened.
+    /// Uses the bytes of a range, then checks that the file has not changed.
     pub fn scan<R>(&self, range: Range<u64>, f: impl FnOnce(&[u8]) -> R) -> Result<R> {
         let bytes = self.bytes(range.clone())?;
         let result = f(&bytes);
@@ -220,16 +215,16 @@ impl Source {
     pub fn read_into(&self, start: u64, out: &mut [u8]) -> Result<()> {
         let range = start..start.saturating_add(out.len() as u64);
         self.require(&range)?;
-        match &self.0.kind {
+        match &self.0.backing {
             #[cfg(unix)]
-            Kind::Mapped(_, file) => self.read_file(file, &range, out),
-            Kind::File(file) => self.read_file(file, &range, out),
-            Kind::Bytes(_) => {
+            Backing::Mapped(_, file) => self.read_file(file, &range, out),
+            Backing::File(file) => self.read_file(file, &range, out),
+            Backing::Bytes(_) => {
                 let bytes = self.in_place(range.clone())?.ok_or_else(|| self.out_of_range(&range))?;
                 out.copy_from_slice(bytes);
                 Ok(())
             }
-            Kind::Reader(reader) => {
+            Backing::Reader(reader) => {
                 // A reader that panicked is positioned anew by the seek.
                 let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
                 let read = reader.seek(SeekFrom::Start(start)).and_then(|_| reader.read_exact(out));
@@ -254,21 +249,21 @@ impl Source {
         self.check_file(file, range)
     }
 
-    /// Whether the bytes of a range are what was opened. Meaningful after they were used.
+    /// Whether the bytes of a range are still those of the opened file. Call it after using them.
     ///
     /// Costs one `fstat` for files, nothing for memory.
     pub fn check(&self, range: Range<u64>) -> Result<()> {
         self.require(&range)?;
-        match &self.0.kind {
+        match &self.0.backing {
             #[cfg(unix)]
-            Kind::Mapped(mapping, file) => {
+            Backing::Mapped(mapping, file) => {
                 if mapping.damaged(&range) {
                     return Err(self.damaged(&range, "the file was truncated or could not be read"));
                 }
                 self.check_file(file, &range)
             }
-            Kind::File(file) => self.check_file(file, &range),
-            Kind::Bytes(_) | Kind::Reader(_) => Ok(()),
+            Backing::File(file) => self.check_file(file, &range),
+            Backing::Bytes(_) | Backing::Reader(_) => Ok(()),
         }
     }
 
@@ -287,7 +282,7 @@ impl Source {
         Ok(())
     }
 
-    /// How the file at the path stands to what was opened.
+    /// The state of the file at the path, compared to when it was opened.
     pub fn state(&self) -> Result<FileState> {
         let (Some(path), Some(then)) = (self.path(), self.identity()) else {
             return Ok(FileState::Unchanged);
@@ -303,21 +298,21 @@ impl Source {
         }
     }
 
-    /// Tells the system that a range will be used soon. A hint: it has no other effect.
+    /// Hints that a range will be used soon.
     pub fn prefetch(&self, range: Range<u64>) {
         #[cfg(unix)]
-        if let (Kind::Mapped(mapping, _), Ok(())) = (&self.0.kind, self.require(&range)) {
+        if let (Backing::Mapped(mapping, _), Ok(())) = (&self.0.backing, self.require(&range)) {
             mapping.advise(&range, libc::MADV_WILLNEED);
         }
         #[cfg(not(unix))]
         let _ = range;
     }
 
-    /// Tells the system that a range is not used any more, so that its pages need not stay resident. They
-    /// are read again from the file on the next access.
+    /// Hints that a range is not used any more, so that its pages need not stay resident. They are read again from
+    /// the file on the next access.
     pub fn release(&self, range: Range<u64>) {
         #[cfg(unix)]
-        if let (Kind::Mapped(mapping, _), Ok(())) = (&self.0.kind, self.require(&range)) {
+        if let (Backing::Mapped(mapping, _), Ok(())) = (&self.0.backing, self.require(&range)) {
             mapping.advise(&range, libc::MADV_DONTNEED);
         }
         #[cfg(not(unix))]
@@ -343,15 +338,15 @@ impl Source {
 
 impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match &self.0.kind {
+        let backing = match &self.0.backing {
             #[cfg(unix)]
-            Kind::Mapped(..) => "mapped",
-            Kind::File(_) => "file",
-            Kind::Bytes(_) => "bytes",
-            Kind::Reader(_) => "reader",
+            Backing::Mapped(..) => "mapped",
+            Backing::File(_) => "file",
+            Backing::Bytes(_) => "bytes",
+            Backing::Reader(_) => "reader",
         };
         f.debug_struct("Source")
-            .field("kind", &kind)
+            .field("backing", &backing)
             .field("len", &self.0.len)
             .field("path", &self.0.path)
             .finish()

@@ -1,8 +1,7 @@
 //! A source's bytes as memory that a runtime's buffers use in place.
 //!
-//! A [`SharedSource`] is the source and the watch that the runtime asks, after each use, whether the bytes
-//! were what was opened. All tensors of a file share one, so a submission that reads a thousand of them
-//! asks once.
+//! A [`SharedSource`] is the source and the watch by which the runtime checks, after each use, that the file has
+//! not changed. All tensors of a file share one, so a submission that reads a thousand of them checks once.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -44,7 +43,7 @@ impl SharedSource {
         &self.0.0
     }
 
-    /// The bytes of a range where they lie; `None` if they do not lie still in memory.
+    /// The bytes of a range in place; `None` if they have no stable address.
     pub fn bytes(&self, range: Range<u64>) -> Result<Option<SharedBytes>> {
         let found = self.source().in_place(range.clone())?.is_some();
         Ok(found.then(|| SharedBytes { source: self.clone(), range }))

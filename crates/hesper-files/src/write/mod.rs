@@ -49,10 +49,10 @@ impl TensorSpec {
     }
 }
 
-/// The error of whoever produces bytes.
+/// The error of a producer.
 pub type ProducerError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Gives the bytes of tensors, one tensor at a time.
+/// Produces the bytes of tensors, one tensor at a time.
 ///
 /// Closures of this form are producers, and slices of byte slices are.
 pub trait Produce {

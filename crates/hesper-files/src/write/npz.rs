@@ -107,8 +107,8 @@ fn member<W: Write + Seek>(
         name,
     };
     // Deflated data can be a little longer than the data itself.
-    let wide = size > 0xf000_0000;
-    put(out, &entry.local_header(wide))?;
+    let zip64 = size > 0xf000_0000;
+    put(out, &entry.local_header(zip64))?;
 
     let mut packer = Packer {
         out,
@@ -127,16 +127,16 @@ fn member<W: Write + Seek>(
 
     let end = out.stream_position().map_err(write_error)?;
     out.seek(SeekFrom::Start(local)).map_err(write_error)?;
-    put(out, &entry.local_header(wide))?;
+    put(out, &entry.local_header(zip64))?;
     out.seek(SeekFrom::Start(end)).map_err(write_error)?;
     Ok(entry)
 }
 
 impl Entry {
     /// The header before the data. Its length does not depend on `crc` and `packed`.
-    fn local_header(&self, wide: bool) -> Vec<u8> {
+    fn local_header(&self, zip64: bool) -> Vec<u8> {
         let mut extra = Vec::new();
-        if wide {
+        if zip64 {
             field(&mut extra, ZIP64_ID, &[self.size.to_le_bytes(), self.packed.to_le_bytes()].concat());
         }
         if self.method == STORED {
@@ -147,9 +147,9 @@ impl Entry {
             field(&mut extra, PADDING_ID, &body);
         }
         let mut bytes = LOCAL.to_le_bytes().to_vec();
-        self.common(&mut bytes, if wide { 45 } else { 20 });
+        self.common(&mut bytes, if zip64 { 45 } else { 20 });
         for value in [self.packed, self.size] {
-            let value = if wide { u32::MAX } else { value as u32 };
+            let value = if zip64 { u32::MAX } else { value as u32 };
             bytes.extend(value.to_le_bytes());
         }
         bytes.extend((self.name.len() as u16).to_le_bytes());
@@ -169,21 +169,21 @@ impl Entry {
     }
 
     fn central_header(&self) -> Vec<u8> {
-        let mut wide = Vec::new();
+        let mut zip64 = Vec::new();
         let mut narrow = |value: u64| match u32::try_from(value) {
             Ok(value) if value != u32::MAX => value,
             _ => {
-                wide.extend(value.to_le_bytes());
+                zip64.extend(value.to_le_bytes());
                 u32::MAX
             }
         };
         // The order in which the zip64 field holds them.
         let (size, packed, local) = (narrow(self.size), narrow(self.packed), narrow(self.local));
         let mut extra = Vec::new();
-        if !wide.is_empty() {
-            field(&mut extra, ZIP64_ID, &wide);
+        if !zip64.is_empty() {
+            field(&mut extra, ZIP64_ID, &zip64);
         }
-        let version = if wide.is_empty() { 20 } else { 45u16 };
+        let version = if zip64.is_empty() { 20 } else { 45u16 };
         let mut bytes = CENTRAL.to_le_bytes().to_vec();
         bytes.extend((3 << 8 | version).to_le_bytes());
         self.common(&mut bytes, version);
