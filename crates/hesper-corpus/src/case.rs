@@ -1,4 +1,4 @@
-//! A corpus case: everything a call of a custom kernel is given, and what it must answer.
+//! A corpus case: all arguments of a custom kernel call, and the expected result.
 
 use crate::array::{Array, DType, decode_floats, decode_ints};
 

@@ -59,7 +59,7 @@ pub enum Fault {
 
 /// Which text a line number counts in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum SourcePart {
     /// The kernel's body.
     Body,
     /// The header.
@@ -78,7 +78,7 @@ pub struct InvalidCase {
     /// First and last acceptable line, where the fault has a place in the text.
     pub lines: Option<(usize, usize)>,
     /// The text that the lines count in.
-    pub place: Place,
+    pub part: SourcePart,
     /// What a good message contains.
     pub mentions: Vec<&'static str>,
 }
@@ -119,7 +119,7 @@ impl InvalidCase {
     /// The fault lies in the header.
     fn header(mut self, header: &'static str) -> Self {
         self.case.header = header;
-        self.place = Place::Header;
+        self.part = SourcePart::Header;
         self
     }
 
@@ -145,7 +145,7 @@ fn faulty(name: &'static str, phase: Phase, fault: Fault, line: usize, source: &
         .close("out", DType::F32, &[64], 0.0, 0.0)
         .launch([64, 1, 1], [32, 1, 1]);
     let lines = if line == 0 { None } else { Some((line, line)) };
-    InvalidCase { case, phase, fault, lines, place: Place::Body, mentions: Vec::new() }
+    InvalidCase { case, phase, fault, lines, part: SourcePart::Body, mentions: Vec::new() }
 }
 
 /// Every kernel that must be refused.

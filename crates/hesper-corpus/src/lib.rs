@@ -39,7 +39,7 @@ mod tests;
 
 pub use array::{Array, DType, decode_floats, decode_ints, row_major};
 pub use case::{Case, Expected, Input, OutputSpec, TemplateArg, Tolerance};
-pub use invalid::{Fault, InvalidCase, Phase, Place, invalid_cases};
+pub use invalid::{Fault, InvalidCase, Phase, SourcePart, invalid_cases};
 pub use runner::{Executor, Report, run_cases};
 
 /// The name and the text of a kernel file.

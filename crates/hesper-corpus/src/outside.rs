@@ -1,15 +1,15 @@
-//! Kernels that leave their memory: what each device does about it.
+//! Kernels that access memory out of bounds.
 //!
-//! A read outside gives zero; a write outside is dropped, and the launch fails with the line and the memory. All run in
-//! [`THREADS`] threads in groups of [`GROUP`], on `x` (the floats 0, 1, ..), `indices` (ints, some of them outside) and
-//! the outputs `out` and `other`, all of [`THREADS`] elements.
+//! An out-of-bounds read gives zero. An out-of-bounds write is dropped, and the launch fails with the line and the
+//! memory. All run in [`THREADS`] threads in groups of [`GROUP`], on `x` (the floats 0, 1, ..), `indices` (ints,
+//! some of them out of bounds) and the outputs `out` and `other`, all of [`THREADS`] elements.
 
 /// Threads of each launch, and elements of each array.
 pub const THREADS: usize = 64;
 /// Threads of a threadgroup.
 pub const GROUP: usize = 32;
 
-/// A kernel that leaves its memory.
+/// A kernel with an out-of-bounds access.
 #[derive(Clone, Copy, Debug)]
 pub struct Outside {
     /// Its name.
@@ -20,7 +20,7 @@ pub struct Outside {
     pub source: &'static str,
     /// Whether the outputs are atomic.
     pub atomic: bool,
-    /// The place and the memory that the failure names; `None` for kernels that only read outside.
+    /// The line and the memory that the failure names; `None` for kernels that only read out of bounds.
     pub fails: Option<(&'static str, &'static str)>,
 }
 
@@ -30,7 +30,7 @@ pub fn indices() -> Vec<i32> {
     (0..THREADS as i32).map(|i| if i < 8 { special[i as usize] } else { i }).collect()
 }
 
-/// Every kind.
+/// All out-of-bounds cases.
 pub fn outside_cases() -> Vec<Outside> {
     let reads = |name, source| Outside { name, header: "", source, atomic: false, fails: None };
     let writes = |name, place, source| Outside {

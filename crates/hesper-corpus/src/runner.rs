@@ -14,7 +14,7 @@ impl<F: FnMut(&Case) -> Result<Vec<Vec<u8>>, String>> Executor for F {
     }
 }
 
-/// What became of a run over many cases.
+/// The outcome of a run over many cases.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Names of the cases whose outputs matched.

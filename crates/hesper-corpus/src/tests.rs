@@ -170,7 +170,7 @@ fn invalid_cases_point_into_their_text() {
     let all = invalid_cases();
     assert!(all.len() >= 30);
     for c in &all {
-        let text = if c.place == crate::Place::Body { c.case.source } else { c.case.header };
+        let text = if c.part == crate::SourcePart::Body { c.case.source } else { c.case.header };
         if let Some((first, last)) = c.lines {
             assert!(1 <= first && first <= last, "{}", c.case.name);
             // One past the last line is the end of the text.

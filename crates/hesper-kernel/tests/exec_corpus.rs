@@ -4,10 +4,8 @@
 mod support;
 
 use hesper_corpus::{Case, cases, run_cases};
-use hesper_kernel::custom::Binding;
 use hesper_kernel::exec::{Cancel, Program, SimdLevel};
 use hesper_kernel::ir::Kernel;
-use hesper_kernel::launch::{Arg, Bindings, Launch};
 
 /// Two threads that take tasks in turn.
 fn two_threads(n: usize, f: &(dyn Fn(usize) + Sync)) {
@@ -29,45 +27,15 @@ fn run_with(
     parallel: bool,
     compile: &dyn Fn(&Kernel) -> Result<Program, String>,
 ) -> Result<Vec<Vec<u8>>, String> {
-    let mut case = case.clone();
-    for i in &mut case.inputs {
-        if i.array.strides.iter().any(|s| *s < 0) {
-            i.array = i.array.contiguous();
-        }
-    }
-    let special = support::compile(&case)?;
-    let inputs = case.bound_inputs();
-    let shapes: Vec<Vec<u8>> =
-        inputs.iter().map(|a| a.shape.iter().flat_map(|n| (*n as i32).to_le_bytes()).collect()).collect();
-    let strides: Vec<Vec<u8>> =
-        inputs.iter().map(|a| a.strides.iter().flat_map(|n| (*n).to_le_bytes()).collect()).collect();
-    let ndims: Vec<[u8; 4]> = inputs.iter().map(|a| (a.shape.len() as i32).to_le_bytes()).collect();
-    let mut outputs: Vec<Vec<u8>> = (0..case.outputs.len()).map(|i| case.initial_output(i, 0)).collect();
-    let mut free: Vec<Option<&mut Vec<u8>>> = outputs.iter_mut().map(Some).collect();
-    let mut args = Vec::new();
-    for b in &special.bindings {
-        args.push(match b {
-            Binding::Input(i) => {
-                Arg::read(&inputs[*i].storage[inputs[*i].offset * inputs[*i].dtype.size()..])
-            }
-            Binding::Shape(i) => Arg::read(&shapes[*i]),
-            Binding::Strides(i) => Arg::read(&strides[*i]),
-            Binding::Ndim(i) => Arg::read(&ndims[*i]),
-            Binding::Output(i) => Arg::write(free[*i].take().ok_or("an output is bound twice")?),
-        });
-    }
-    let bindings = Bindings::new(args).map_err(|e| e.to_string())?;
-    let three = |v: [usize; 3]| v.map(|x| x as u64);
-    let launch = Launch::new(three(case.grid), three(case.threadgroup)).map_err(|e| e.to_string())?;
-    let program = compile(&special.kernel)?;
-    let cancel = Cancel::new();
-    if parallel {
-        program.run_parallel(&bindings, &launch, &cancel, &two_threads).map_err(|e| e.to_string())?;
-    } else {
-        program.run(&bindings, &launch, &cancel).map_err(|e| e.to_string())?;
-    }
-    drop(bindings);
-    Ok(outputs)
+    support::run_bound(case, |kernel, launch, bindings| {
+        let (program, cancel) = (compile(kernel)?, Cancel::new());
+        let outcome = if parallel {
+            program.run_parallel(&bindings, launch, &cancel, &two_threads)
+        } else {
+            program.run(&bindings, launch, &cancel)
+        };
+        outcome.map_err(|e| e.to_string())
+    })
 }
 
 #[test]

@@ -26,14 +26,14 @@ fn faulty_texts_are_refused_at_the_right_line() {
         match support::compile(&bad.case) {
             Ok(_) => wrong.push(format!("{}: compiles", bad.case.name)),
             Err(message) => {
-                let place = match bad.place {
-                    hesper_corpus::Place::Body => "body:",
-                    hesper_corpus::Place::Header => "header:",
+                let part = match bad.part {
+                    hesper_corpus::SourcePart::Body => "body:",
+                    hesper_corpus::SourcePart::Header => "header:",
                 };
                 let line = message
                     .lines()
                     .find_map(|l| l.trim_start().strip_prefix("--> "))
-                    .filter(|l| l.starts_with(place))
+                    .filter(|l| l.starts_with(part))
                     .and_then(|l| l.split(':').nth(1))
                     .and_then(|n| n.parse().ok());
                 if let Err(e) = bad.judge(Phase::Compile, line, &message) {

@@ -126,7 +126,7 @@ pub(super) struct Facts {
 #[derive(Default)]
 pub(super) struct Exprs {
     list: Vec<Expr>,
-    numbers: HashMap<Expr, Id>,
+    ids: HashMap<Expr, Id>,
     depth: Vec<u32>,
     /// The newest symbol in an expression, counted from 1.
     newest: Vec<u32>,
@@ -201,7 +201,7 @@ impl Exprs {
     }
 
     fn intern(&mut self, expr: Expr) -> Id {
-        if let Some(id) = self.numbers.get(&expr) {
+        if let Some(id) = self.ids.get(&expr) {
             return *id;
         }
         let operands = match expr {
@@ -221,7 +221,7 @@ impl Exprs {
         self.depth.push(depth);
         self.newest.push(newest);
         self.known.push((u64::MAX, Range::BOOL));
-        self.numbers.insert(expr, id);
+        self.ids.insert(expr, id);
         id
     }
 
@@ -451,7 +451,7 @@ impl Exprs {
         sum.terms.iter().find_map(|&(quotient, factor)| {
             let Expr::Binary(Arith::Div, s, a, b) = self.get(quotient) else { return None };
             let Expr::Const(by) = self.get(b) else { return None };
-            let rest = *self.numbers.get(&Expr::Binary(Arith::Rem, s, a, b))?;
+            let rest = *self.ids.get(&Expr::Binary(Arith::Rem, s, a, b))?;
             let own = sum.terms.iter().find(|term| term.0 == rest)?.1;
             (own.checked_mul(by) == Some(factor)).then_some((quotient, rest, a, own))
         })

@@ -32,7 +32,7 @@ pub(super) enum Section {
 impl Section {
     const COUNT: usize = Section::Bounds as usize + 1;
 
-    fn texts(self) -> Vec<&'static str> {
+    fn sources(self) -> Vec<&'static str> {
         vec![match self {
             Section::Ops => return scalar::DEVICE_TEXTS.concat(),
             Section::Ptx => include_str!("prelude/ptx.cuh"),
@@ -151,7 +151,7 @@ pub(super) fn needed(sections: &[Section], text: &str) -> String {
 
 fn items(section: Section) -> &'static [PreludeItem] {
     static ITEMS: [OnceLock<Vec<PreludeItem>>; Section::COUNT] = [const { OnceLock::new() }; Section::COUNT];
-    ITEMS[section as usize].get_or_init(|| section.texts().into_iter().flat_map(split).collect())
+    ITEMS[section as usize].get_or_init(|| section.sources().into_iter().flat_map(split).collect())
 }
 
 /// A section in items: each ends with the line that closes its last brace.
@@ -219,7 +219,7 @@ mod tests {
     fn the_items_of_a_section_are_the_whole_of_it() {
         for section in ALL {
             let whole: String = items(section).iter().map(|item| item.text).collect();
-            assert_eq!(whole, section.texts().concat(), "{section:?}");
+            assert_eq!(whole, section.sources().concat(), "{section:?}");
             for item in items(section).iter().filter(|item| !item.names.is_empty()) {
                 assert_eq!(item.text.matches("HESPER_FN").count(), 1, "{}", item.text);
             }

@@ -97,8 +97,8 @@ pub(super) struct Template {
 }
 
 impl Template {
-    fn find(texts: &[(TypeForm, &'static str)], scalar: Scalar, result: Scalar, fast: bool) -> Template {
-        let found = texts.iter().find(|(form, _)| form.fits(scalar, fast));
+    fn find(templates: &[(TypeForm, &'static str)], scalar: Scalar, result: Scalar, fast: bool) -> Template {
+        let found = templates.iter().find(|(form, _)| form.fits(scalar, fast));
         // The verifier keeps ops away from types they do not take.
         let (form, text) = found.copied().unwrap_or((TypeForm::Bits, "$a"));
         Template { text, scalar, form, result }
@@ -122,8 +122,8 @@ macro_rules! templates {
      })* })*) => {
         /// The text of an op on a type.
         pub(super) fn $name($op: $Op, $s: Scalar, fast: bool) -> Template {
-            let texts: &[(TypeForm, &str)] = match $op { $($($Op::$Name => &[$((TypeForm::$form, $text)),*],)*)* };
-            Template::find(texts, $s, $result, fast)
+            let templates: &[(TypeForm, &str)] = match $op { $($($Op::$Name => &[$((TypeForm::$form, $text)),*],)*)* };
+            Template::find(templates, $s, $result, fast)
         }
     };
 }

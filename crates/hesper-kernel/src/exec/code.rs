@@ -252,12 +252,12 @@ pub(super) enum Vote {
     IsFirst,
 }
 
-/// A builtin the kernel reads, and the register that holds it (`U64` if `wide`, else `U32`).
+/// A builtin the kernel reads, and the register that holds it (`U64` if `is_u64`, else `U32`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct BuiltinReg {
     pub what: Builtin,
     pub axis: u8,
-    pub wide: bool,
+    pub is_u64: bool,
     pub reg: Reg,
 }
 

@@ -124,7 +124,7 @@ impl Machine<'_> {
     fn set_number(&mut self, b: &BuiltinReg, number: Number) {
         match number {
             Number::Linear(base, stride) => {
-                let base = if b.wide { base as i64 } else { i64::from(base as u32) };
+                let base = if b.is_u64 { base as i64 } else { i64::from(base as u32) };
                 self.set_affine(b.reg, base, if self.n == 1 { 0 } else { stride as i64 });
             }
             Number::Quotient { base, start, by } => {
@@ -158,7 +158,7 @@ impl Machine<'_> {
             let v = next();
             // SAFETY: a lane of the register, which has room for `width >= n` lanes.
             unsafe {
-                if b.wide {
+                if b.is_u64 {
                     own.cast::<u64>().add(lane).write_unaligned(v);
                 } else {
                     own.cast::<u32>().add(lane).write_unaligned(v as u32);

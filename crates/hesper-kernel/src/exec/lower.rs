@@ -543,19 +543,20 @@ impl Compiler<'_> {
         })
     }
 
-    fn builtin(&mut self, what: Builtin, axis: u8, wide: bool) -> Reg {
+    fn builtin(&mut self, what: Builtin, axis: u8, is_u64: bool) -> Reg {
         if !is_launch_wide(what) && what != Builtin::ThreadPositionInGrid {
             self.code.grouped = true;
         }
         let axis = if what.has_axes() { axis } else { 0 };
-        let known = self.code.builtins.iter().find(|b| b.what == what && b.axis == axis && b.wide == wide);
+        let known =
+            self.code.builtins.iter().find(|b| b.what == what && b.axis == axis && b.is_u64 == is_u64);
         if let Some(b) = known {
             return b.reg;
         }
         // It is filled at the start of every block of lanes, so it is not reused.
-        let reg = self.alloc_own(if wide { 8 } else { 4 });
+        let reg = self.alloc_own(if is_u64 { 8 } else { 4 });
         self.retain(reg);
-        self.code.builtins.push(BuiltinReg { what, axis, wide, reg });
+        self.code.builtins.push(BuiltinReg { what, axis, is_u64, reg });
         reg
     }
 

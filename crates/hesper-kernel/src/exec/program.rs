@@ -17,7 +17,7 @@ use crate::ir::{Kernel, Op, ParamKind, Scalar, Space};
 use crate::launch::{Bindings, Launch, LaunchError};
 use crate::math::scalar::to_lane;
 
-/// Bytes of registers that should stay in the first-level cache.
+/// Bytes of registers that should stay in the L1 cache.
 const REGISTER_BUDGET: usize = 24 << 10;
 /// Bytes of registers and thread memory that a block of lanes may take at most, where that still
 /// leaves one SIMD group.

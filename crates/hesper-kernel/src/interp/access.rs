@@ -14,7 +14,7 @@ pub(super) struct Checks {
     pub clock: Clock,
     /// When each threadgroup started.
     group_starts: Vec<u64>,
-    /// Per object: who touched it. Absent for memory that cannot race.
+    /// Per object: which threads accessed it. Absent for memory that cannot race.
     history: Vec<Option<History>>,
     /// Per object: written bytes, for each thread where memory is private. Absent for
     /// initialised arguments.
@@ -66,7 +66,7 @@ impl Checks {
         (self.group_starts.partition_point(|&s| s <= time) as u64).saturating_sub(1)
     }
 
-    /// The bytes of an object as written by `thread`, if that is followed at all.
+    /// The bytes of an object as written by `thread`, if they are tracked.
     fn written(&mut self, object: usize, thread: usize) -> Option<&mut Written> {
         let all = &mut self.written[object];
         let i = if all.len() > 1 { thread } else { 0 };
@@ -132,7 +132,7 @@ impl Machine<'_> {
             if access != AccessKind::Write {
                 missing = written.first_missing(range.offset, ask.size);
             }
-            // An atomic store is told apart from an update by its caller, who marks first.
+            // The caller distinguishes an atomic store from an update, and marks it first.
             if access.writes() {
                 written.mark(range.offset, ask.size);
             }

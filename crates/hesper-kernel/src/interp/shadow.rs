@@ -1,4 +1,4 @@
-//! The shadow of memory: which bytes were written, and who touched them when.
+//! The shadow of memory: which bytes were written, and which threads accessed them when.
 //!
 //! Races are found by time. Every executed memory instruction and barrier has a time; a byte's
 //! cell remembers a few accesses, enough that any access unordered with *some* earlier

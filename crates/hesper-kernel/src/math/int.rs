@@ -1,4 +1,4 @@
-//! Integer arithmetic whose meaning needs saying, for all integer types.
+//! Integer arithmetic with defined edge cases, for all integer types.
 
 /// Operations that the integer types do not have, or not in one form.
 pub(crate) trait Integer: Copy {

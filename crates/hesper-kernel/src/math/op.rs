@@ -6,9 +6,9 @@
 
 use super::convert::{round_bf16, round_f16};
 
-/// A number as it lies in a lane: integers, f32 (also for f16 and bf16) and f64; `Bool` is a byte, 0 or 1.
+/// A value as it lies in a lane: integers, f32 (also for f16 and bf16) and f64; `Bool` is a byte, 0 or 1.
 pub(crate) trait Native: Copy {
-    /// The number of these bits, which are the low ones.
+    /// The value with these bits, which are the low ones.
     fn from_bits64(bits: u64) -> Self;
     /// The bits, zero-extended.
     fn to_bits64(self) -> u64;

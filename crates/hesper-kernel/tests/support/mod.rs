@@ -6,7 +6,7 @@ use hesper_kernel::custom::{
     Binding, CallInfo, CustomKernel, InputInfo, KernelDtype, Specialised, TemplateValue,
 };
 use hesper_kernel::interp::{self, Options};
-use hesper_kernel::ir::Scalar;
+use hesper_kernel::ir::{Kernel, Scalar};
 use hesper_kernel::launch::{Arg, Bindings, Launch};
 
 /// The kernel language's dtype of a corpus dtype.
@@ -77,11 +77,25 @@ pub fn run(case: &Case) -> Result<Vec<Vec<u8>>, String> {
     run_with(case, &Options::default())
 }
 
-/// The same with options of the interpreter.
+/// [`run`] with options of the interpreter.
 pub fn run_with(case: &Case, options: &Options<'_>) -> Result<Vec<Vec<u8>>, String> {
+    run_bound(case, |kernel, launch, mut bindings| {
+        let report = interp::run(kernel, launch, &mut bindings, options).map_err(|e| e.to_string())?;
+        if options.checked && !report.is_clean() {
+            return Err(format!("{:?}", report.findings));
+        }
+        Ok(())
+    })
+}
+
+/// Compiles a case, binds its memory and calls `run`; returns the outputs.
+pub fn run_bound(
+    case: &Case,
+    run: impl FnOnce(&Kernel, &Launch, Bindings<'_>) -> Result<(), String>,
+) -> Result<Vec<Vec<u8>>, String> {
     let mut case = case.clone();
     for i in &mut case.inputs {
-        // A binding starts at its first byte: what lies before the first element is copied into order.
+        // A binding starts at the first element, so negative strides need a copy.
         if i.array.strides.iter().any(|s| *s < 0) {
             i.array = i.array.contiguous();
         }
@@ -108,14 +122,10 @@ pub fn run_with(case: &Case, options: &Options<'_>) -> Result<Vec<Vec<u8>>, Stri
             Binding::Output(i) => Arg::write(free[*i].take().ok_or("an output is bound twice")?),
         });
     }
-    let mut bindings = Bindings::new(args).map_err(|e| e.to_string())?;
+    let bindings = Bindings::new(args).map_err(|e| e.to_string())?;
     let three = |v: [usize; 3]| v.map(|x| x as u64);
     let launch = Launch::new(three(case.grid), three(case.threadgroup)).map_err(|e| e.to_string())?;
-    let report = interp::run(&special.kernel, &launch, &mut bindings, options).map_err(|e| e.to_string())?;
-    if options.checked && !report.is_clean() {
-        return Err(format!("{:?}", report.findings));
-    }
-    drop(bindings);
+    run(&special.kernel, &launch, bindings)?;
     Ok(outputs)
 }
 

@@ -61,7 +61,7 @@ impl Walk<'_> {
             Op::Get(var) => state.vars[var.index()],
             value_op!() => self.value(inst.op, ty, state),
             group_op!() => self.unknown(ty),
-            // Threads are not followed beyond themselves; `block` walks control flow.
+            // The walk follows one thread only; `block` walks control flow.
             sync_op!() | control_op!() => return,
         };
         if let Some(result) = inst.result {

@@ -46,7 +46,7 @@ pub(super) fn split(ops: &[HostOp], row: &[bool], accesses: &[Access], entries: 
         let same = |s: Slot| !row[s as usize];
         is_even[i] = row[i]
             && match *op {
-                HostOp::Builtin { what, wide, .. } => what == Builtin::ThreadPositionInGrid && wide,
+                HostOp::Builtin { what, is_u64, .. } => what == Builtin::ThreadPositionInGrid && is_u64,
                 HostOp::Convert(from, to, a) | HostOp::LinearConvert(from, to, a) => {
                     is_long(from) && is_long(to) && one(a)
                 }

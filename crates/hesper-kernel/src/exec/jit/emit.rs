@@ -179,7 +179,7 @@ fn function(
         v.lane = R12;
         v.slot_lane = None;
         load_pins(v);
-        let tail = has_tail(v.wide(), nodes, a);
+        let tail = has_tail(v.is_avx512(), nodes, a);
         v.asm.compare_imm(R15, 0);
         let none = v.asm.jump_ahead(Cond::BelowEqual);
         v.asm.align();

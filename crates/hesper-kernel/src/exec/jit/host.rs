@@ -10,7 +10,7 @@ use crate::ir::{BinaryOp, Builtin, CmpOp, Scalar, TernaryOp, UnaryOp};
 use crate::launch::{Bindings, Launch, SIMD_WIDTH};
 use crate::math::scalar;
 
-/// The number of a slot, which is that of the op that fills it.
+/// The index of a slot, which is that of the op that fills it.
 pub(super) type Slot = u16;
 
 /// The most host ops of a kernel.
@@ -28,7 +28,7 @@ pub(super) enum HostOp {
     Builtin {
         what: Builtin,
         axis: u8,
-        wide: bool,
+        is_u64: bool,
     },
     Unary(UnaryOp, Scalar, Slot),
     Binary(BinaryOp, Scalar, Slot, Slot),
@@ -180,10 +180,10 @@ fn read(env: &LaunchEnv<'_>, param: u32, at: u64, scalar: Scalar) -> u64 {
 
 impl LaunchEnv<'_> {
     /// Performs an op for a row and stores its value. Whether machine code can run the row.
-    pub fn perform(&self, op: &HostOp, numbers: &mut [LinearValue], slot: Slot, row: &Row) -> bool {
-        match self.number(op, numbers, row) {
+    pub fn perform(&self, op: &HostOp, values: &mut [LinearValue], slot: Slot, row: &Row) -> bool {
+        match self.value(op, values, row) {
             Some(LinearValue { bits, stride }) => {
-                let to = &mut numbers[slot as usize];
+                let to = &mut values[slot as usize];
                 (to.bits, to.stride) = (bits, stride);
                 true
             }
@@ -192,16 +192,16 @@ impl LaunchEnv<'_> {
     }
 
     #[inline(always)]
-    fn number(&self, op: &HostOp, numbers: &[LinearValue], row: &Row) -> Option<LinearValue> {
-        let of = |s: Slot| numbers[s as usize];
+    fn value(&self, op: &HostOp, values: &[LinearValue], row: &Row) -> Option<LinearValue> {
+        let of = |s: Slot| values[s as usize];
         let bits = |s: Slot| of(s).bits;
         let uniform = match *op {
             HostOp::Const(x) => x,
             HostOp::Param { param, offset, scalar } => read(self, param, u64::from(offset), scalar),
-            HostOp::Builtin { what, axis, wide } => {
+            HostOp::Builtin { what, axis, is_u64 } => {
                 let value = self.builtin(what, axis as usize, row);
                 let stride = i64::from(what == Builtin::ThreadPositionInGrid && axis == 0);
-                let bits = if wide { value } else { u64::from(value as u32) };
+                let bits = if is_u64 { value } else { u64::from(value as u32) };
                 return Some(LinearValue { bits, stride });
             }
             HostOp::Unary(op, s, a) => scalar::unary(op, s, bits(a)),

@@ -26,7 +26,7 @@ impl Vector<'_> {
 
     /// The product modulo the range; long ones under AVX2 lose `T1` and `T2`.
     pub fn multiply(&mut self, d: Vr, a: Vr, b: Vr) {
-        if self.wide() || !self.long {
+        if self.is_avx512() || !self.long {
             return self.op3(MUL_D, d, a, b);
         }
         self.shift(Shift::Right, T1, a, 32);
@@ -41,7 +41,7 @@ impl Vector<'_> {
 
     /// The larger or smaller; long ones under AVX2 lose `T0` to `T2`.
     pub fn extreme(&mut self, largest: bool, signed: bool, d: Vr, a: Vr, b: Vr) {
-        if self.wide() || !self.long {
+        if self.is_avx512() || !self.long {
             let o = match (largest, signed) {
                 (true, true) => MAX_SD,
                 (true, false) => MAX_UD,
@@ -56,7 +56,7 @@ impl Vector<'_> {
     }
 
     pub fn absolute(&mut self, d: Vr, a: Vr) {
-        if self.wide() || !self.long {
+        if self.is_avx512() || !self.long {
             return self.op2(ABS_D, d, a);
         }
         let zero = self.constant(0);
@@ -67,7 +67,7 @@ impl Vector<'_> {
 
     /// Shifts right by the counts in `T0`; `T1` and `T2` are lost.
     pub fn shift_right(&mut self, signed: bool, d: Vr, a: Vr) {
-        if self.wide() || !self.long || !signed {
+        if self.is_avx512() || !self.long || !signed {
             return self.op3(if signed { SAR_VAR } else { SHR_VAR }, d, a, T0);
         }
         // A negative number is shifted as its complement.
@@ -111,7 +111,7 @@ impl Vector<'_> {
         match from {
             Scalar::I64 => self.across(LONG_TO_PD, d, a),
             Scalar::U64 => self.across(ULONG_TO_PD, d, a),
-            Scalar::U32 if self.wide() => self.across(UINT_TO_PD, d, a),
+            Scalar::U32 if self.is_avx512() => self.across(UINT_TO_PD, d, a),
             Scalar::U32 => {
                 self.extend(T0, a, false);
                 self.long = true;
@@ -156,7 +156,7 @@ impl Vector<'_> {
         let most = self.long_constant(most.to_bits());
         self.op3(MIN_PS, T0, T0, most);
         match to {
-            Scalar::U32 if self.wide() => self.across(PD_TO_UINT, d, T0),
+            Scalar::U32 if self.is_avx512() => self.across(PD_TO_UINT, d, T0),
             Scalar::U32 => {
                 self.op2_imm(ROUND_PS, T0, T0, 11);
                 let whole = self.long_constant(WHOLE.to_bits());

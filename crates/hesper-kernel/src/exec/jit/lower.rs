@@ -20,13 +20,13 @@ type Emit1 = fn(&mut Vector<'_>, Scalar, Vr, Vr);
 type Emit2 = fn(&mut Vector<'_>, Scalar, Vr, Vr, Vr);
 type Emit3 = fn(&mut Vector<'_>, Scalar, Vr, Vr, Vr, Vr);
 
-/// Whether a node has instructions of its own; `wide` says AVX-512.
-pub(super) fn is_native(node: &Node, wide: bool) -> bool {
+/// Whether a node has instructions of its own; with AVX-512 if `avx512`.
+pub(super) fn is_native(node: &Node, avx512: bool) -> bool {
     match *node {
         Node::Unary(op, s, _) => unary(op, s).is_some(),
         Node::Binary(op, s, ..) => binary(op, s).is_some(),
         Node::Ternary(op, s, ..) => ternary(op, s).is_some(),
-        Node::Convert(from, to, _) => native_convert(from, to, wide),
+        Node::Convert(from, to, _) => native_convert(from, to, avx512),
         _ => true,
     }
 }
@@ -226,15 +226,15 @@ fn ternary(op: TernaryOp, s: Scalar) -> Option<Emit3> {
     Some(emit)
 }
 
-fn native_convert(from: Scalar, to: Scalar, wide: bool) -> bool {
+fn native_convert(from: Scalar, to: Scalar, avx512: bool) -> bool {
     match (from, to) {
-        (Scalar::U32, Scalar::F32) => wide,
-        (Scalar::F16 | Scalar::BF16 | Scalar::F32, Scalar::U32) => wide,
+        (Scalar::U32, Scalar::F32) => avx512,
+        (Scalar::F16 | Scalar::BF16 | Scalar::F32, Scalar::U32) => avx512,
         // These round twice unless through a wider float.
         (Scalar::I32 | Scalar::U32, Scalar::F16 | Scalar::BF16) => false,
         (Scalar::I64 | Scalar::U64 | Scalar::F64, Scalar::F16 | Scalar::BF16) => false,
-        (Scalar::I64 | Scalar::U64, to) if to.is_float() => wide,
-        (from, Scalar::I64 | Scalar::U64) if from.is_float() => wide,
+        (Scalar::I64 | Scalar::U64, to) if to.is_float() => avx512,
+        (from, Scalar::I64 | Scalar::U64) if from.is_float() => avx512,
         _ => true,
     }
 }
@@ -259,7 +259,7 @@ impl Vector<'_> {
             Node::Store { scalar, .. } => self.store_as(scalar, a, m),
             Node::Linear { long, .. } => {
                 self.long = false;
-                self.numbers(T3);
+                self.lane_indices(T3);
                 if long {
                     self.extend(T3, T3, true);
                 }

@@ -227,7 +227,7 @@ impl Planner<'_> {
                     return None;
                 }
                 let axis = if what.has_axes() { axis } else { 0 };
-                let slot = self.host(HostOp::Builtin { what, axis, wide: s == Scalar::U64 });
+                let slot = self.host(HostOp::Builtin { what, axis, is_u64: s == Scalar::U64 });
                 let part = if grid && axis == 0 { Component::Linear(slot) } else { Component::Uniform(slot) };
                 Some(PlannedValue::Parts([part; 4], 1))
             }

@@ -91,19 +91,19 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn numbers(&mut self) -> &mut [LinearValue] {
+    fn values(&mut self) -> &mut [LinearValue] {
         if self.spilled.is_empty() { &mut self.inline } else { &mut self.spilled }
     }
 
-    fn number(&self, slot: u16) -> LinearValue {
+    fn value(&self, slot: u16) -> LinearValue {
         if self.spilled.is_empty() { self.inline[slot as usize] } else { self.spilled[slot as usize] }
     }
 
     /// Performs host ops. Whether machine code can run the row.
     fn perform(&mut self, which: &[u16], row: &Row) -> bool {
         let (env, jit) = (self.env, self.jit);
-        let numbers = self.numbers();
-        which.iter().all(|&slot| env.perform(&jit.ops[slot as usize], numbers, slot, row))
+        let values = self.values();
+        which.iter().all(|&slot| env.perform(&jit.ops[slot as usize], values, slot, row))
     }
 
     /// Finds the coefficients of the affine values from the first row and its neighbours along each axis. Whether
@@ -117,7 +117,7 @@ impl<'a> Session<'a> {
             }
             let axis = point.iter().position(|&at| at == 1);
             for (i, &slot) in jit.row_ops.read.iter().enumerate() {
-                let number = self.number(slot);
+                let number = self.value(slot);
                 let growth = &mut self.growth[i];
                 match axis {
                     None => *growth = AffineValue { start: number.bits, by: [0; 3], stride: number.stride },
@@ -159,7 +159,7 @@ impl<'a> Session<'a> {
         }
         for (i, &slot) in jit.row_ops.read.iter().enumerate() {
             let number = self.growth[i].at(row.first);
-            self.numbers()[slot as usize] = number;
+            self.values()[slot as usize] = number;
         }
         self.perform(&jit.row_ops.others, row)
     }
@@ -170,8 +170,8 @@ impl<'a> Session<'a> {
         unsafe { (&raw mut (*self.frame.as_mut_ptr()).uniforms).cast::<u32>().add(at).write(bits) };
     }
 
-    /// Runs threads `x..x + lanes` of a row. The position is passed in registers: read from memory as a whole it would
-    /// wait for the numbers that were just written there one by one.
+    /// Runs threads `x..x + lanes` of a row. The position is passed in registers: loading it as a whole would stall
+    /// on the stores of its parts.
     pub fn row(&mut self, x: u64, y: u64, z: u64, lanes: u64, cancel: &Cancel<'_>) -> RowOutcome {
         let row = Row { first: [x, y, z], lanes };
         let jit = self.jit;
@@ -180,7 +180,7 @@ impl<'a> Session<'a> {
         }
         let (mut from, mut to) = (0, lanes);
         for &slot in &jit.guards {
-            let range = self.number(slot);
+            let range = self.value(slot);
             (from, to) = (from.max(range.bits), to.min(range.stride as u64));
         }
         if from >= to {
@@ -195,7 +195,7 @@ impl<'a> Session<'a> {
             let Some(arg) = self.env.bindings.args().get(access.param as usize) else {
                 return RowOutcome::Refused;
             };
-            let at = self.number(access.offset);
+            let at = self.value(access.offset);
             let p = place.write(RowAccess {
                 ptr: arg.ptr(),
                 len: arg.len(),
@@ -221,7 +221,7 @@ impl<'a> Session<'a> {
         }
         for &i in &jit.row_entries {
             let entry = jit.entries[i as usize];
-            let Some(number) = entry.slot().map(|slot| self.number(slot)) else { continue };
+            let Some(number) = entry.slot().map(|slot| self.value(slot)) else { continue };
             let bits = match entry {
                 UniformEntry::Value(_, s) => lane_bits(s, number.bits),
                 UniformEntry::Low(LongUniform::Value(_)) => number.bits as u32,
@@ -300,7 +300,7 @@ impl<'a> Session<'a> {
         RowOutcome::Done
     }
 
-    /// Whether stores should go past the caches: the lanes before all of them are aligned.
+    /// Whether to use non-temporal stores: the lanes before all of them are aligned.
     fn streaming_head(&mut self, places: &[RowAccess], lanes: u64) -> Option<u64> {
         if lanes < MIN_STREAMED_ROW {
             return None;
@@ -385,7 +385,7 @@ impl<'a> Session<'a> {
         for &i in &jit.base_entries {
             let entry = jit.entries[i as usize];
             if let Some(slot) = entry.slot() {
-                let x = self.number(slot);
+                let x = self.value(slot);
                 let bits = x.bits.wrapping_add((x.stride as u64).wrapping_mul(first));
                 let high = matches!(entry, UniformEntry::High(_));
                 self.set_uniform(i as usize, if high { (bits >> 32) as u32 } else { bits as u32 });

@@ -147,13 +147,13 @@ impl<'t> Vector<'t> {
         }
     }
 
-    pub fn wide(&self) -> bool {
+    pub fn is_avx512(&self) -> bool {
         self.asm.evex
     }
 
     /// Bytes of a register that lanes of 32 bits fill.
     pub fn full(&self) -> Len {
-        match (self.wide(), self.half_steps) {
+        match (self.is_avx512(), self.half_steps) {
             (true, false) => Len::B512,
             (true, true) | (false, false) => Len::B256,
             (false, true) => Len::B128,
@@ -162,7 +162,7 @@ impl<'t> Vector<'t> {
 
     /// Bytes of a register that lanes of 64 bits fill.
     pub fn most(&self) -> Len {
-        if self.wide() { Len::B512 } else { Len::B256 }
+        if self.is_avx512() { Len::B512 } else { Len::B256 }
     }
 
     /// Bytes of a register that the lanes of the operation fill.
@@ -218,7 +218,7 @@ impl<'t> Vector<'t> {
     /// All lanes of `d` become a uniform.
     pub fn broadcast(&mut self, d: Vr, uniform: u16) {
         let m = Mem::at(RBX, uniform_offset(uniform));
-        let (o, len) = match (self.table.is_long(uniform), self.wide()) {
+        let (o, len) = match (self.table.is_long(uniform), self.is_avx512()) {
             (true, true) => (Opcode(5, 2, 0x19), Len::B512),
             (true, false) => (Opcode(1, 2, 0x19), Len::B256),
             (false, _) => (BROADCAST, self.full()),
@@ -289,14 +289,14 @@ impl<'t> Vector<'t> {
     /// Compares floats; under AVX2 the answer lies in `t`.
     pub fn compare_ps(&mut self, t: Vr, how: u8, a: Vr, b: Vr) -> Cond {
         const COMPARE: Opcode = Opcode(0, 1, 0xc2);
-        let d = if self.wide() { 1 } else { t };
+        let d = if self.is_avx512() { 1 } else { t };
         self.asm.vector(self.form(COMPARE), self.len(), d, a, b.into(), 0, Some(how));
         Cond(d)
     }
 
     /// Compares integers; under AVX2 the answer lies in `T2`, and `T0` and `T1` are lost.
     pub fn compare_d(&mut self, op: CmpOp, signed: bool, a: Vr, b: Vr) -> Cond {
-        if self.wide() {
+        if self.is_avx512() {
             let how = match op {
                 CmpOp::Eq => 0,
                 CmpOp::Lt => 1,
@@ -330,7 +330,7 @@ impl<'t> Vector<'t> {
 
     /// A condition from its lanes; for long ones under AVX2 it lies in `T2`.
     pub fn condition(&mut self, lanes: Vr) -> Cond {
-        if self.wide() {
+        if self.is_avx512() {
             self.asm.vector(Opcode(2, 2, 0x39), self.full(), 1, 0, lanes.into(), 0, None);
             return Cond(1);
         }
@@ -343,7 +343,7 @@ impl<'t> Vector<'t> {
 
     /// A condition as lanes; for long ones under AVX2 `T3` is lost.
     pub fn lanes(&mut self, d: Vr, c: Cond) {
-        if self.wide() {
+        if self.is_avx512() {
             self.asm.vector(Opcode(2, 2, 0x38), self.full(), d, 0, c.0.into(), 0, None);
         } else if self.long {
             self.low_halves(d, c.0);
@@ -362,7 +362,7 @@ impl<'t> Vector<'t> {
 
     /// The low halves of 64-bit lanes; under AVX2 `T3` is lost.
     pub fn low_halves(&mut self, d: Vr, a: Vr) {
-        if self.wide() {
+        if self.is_avx512() {
             self.asm.vector(Opcode(2, 2, 0x35), Len::B512, a, 0, d.into(), 0, None);
             return;
         }
@@ -377,7 +377,7 @@ impl<'t> Vector<'t> {
 
     /// `d = c ? yes : no`.
     pub fn blend(&mut self, d: Vr, c: Cond, yes: Vr, no: Vr) {
-        if self.wide() {
+        if self.is_avx512() {
             let o = Opcode(if self.long { 5 } else { 1 }, 2, 0x65);
             self.asm.vector(o, self.len(), d, no, yes.into(), c.0, None);
         } else {
@@ -409,7 +409,7 @@ impl<'t> Vector<'t> {
 
     /// The low 2 bytes of each lane side by side in `T3`; `T2` is lost.
     pub fn narrow(&mut self, a: Vr, size: u8) {
-        if self.wide() {
+        if self.is_avx512() {
             let o = Opcode(2, 2, if size == 2 { 0x33 } else { 0x31 });
             self.asm.vector(o, self.full(), a, 0, T3.into(), 0, None);
             return;
@@ -526,10 +526,10 @@ impl<'t> Vector<'t> {
         self.op2(LOAD, d, Mem::at(RBX, uniform_offset(steps)));
     }
 
-    /// The number of each lane, as 32 bits.
-    pub fn numbers(&mut self, d: Vr) {
+    /// The index of each lane, as 32 bits.
+    pub fn lane_indices(&mut self, d: Vr) {
         let lane = self.lane;
-        if self.wide() {
+        if self.is_avx512() {
             self.asm.vector(Opcode(1, 2, 0x7c), self.full(), d, 0, lane.into(), 0, None);
         } else {
             self.asm.vector(Opcode(1, 1, 0x6e), Len::B128, d, 0, lane.into(), 0, None);

@@ -362,12 +362,23 @@ impl<'a> Lower<'a> {
 
     fn open_frame(&mut self, f: &'a FnDecl, targs: &[TArg], this: Option<LValue>, span: Span) -> Frame<'a> {
         let bindings = self.bindings(f, targs);
+        Frame { decl: Some(f), bindings, ..self.inlined_frame(f.name.clone(), &f.assigned, this, span) }
+    }
+
+    /// The frame of a call that is inlined here, without a declaration.
+    fn inlined_frame(
+        &self,
+        name: Arc<str>,
+        assigned: &'a Assigned,
+        this: Option<LValue>,
+        span: Span,
+    ) -> Frame<'a> {
         Frame {
-            decl: Some(f),
-            name: f.name.clone(),
-            bindings,
+            decl: None,
+            name,
+            bindings: String::new(),
             call_span: span,
-            assigned: &f.assigned,
+            assigned,
             this,
             ret_ty: None,
             ret_ref: false,
@@ -633,23 +644,7 @@ impl<'a> Lower<'a> {
             return fail(ErrorKind::Call, span, text);
         }
         self.enter(span)?;
-        let mut frame = Frame {
-            decl: None,
-            name: "lambda".into(),
-            bindings: String::new(),
-            call_span: span,
-            assigned,
-            this,
-            ret_ty: None,
-            ret_ref: false,
-            ret_place: None,
-            direct: None,
-            flag: None,
-            base_region: self.regions,
-            base_ctl: self.ctl.len(),
-            is_entry: false,
-            inlined_at: Some(self.b.current_loc()),
-        };
+        let mut frame = self.inlined_frame("lambda".into(), assigned, this, span);
         let inner = Scope::new(Some(scope.clone()));
         let r = (|| {
             if let Some(ret) = &lambda.ret {
