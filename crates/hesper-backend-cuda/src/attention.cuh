@@ -27,7 +27,7 @@ template <class T>
 __global__ void __launch_bounds__(256) attention_naive(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
                                              const void* __restrict__ mask, const T* __restrict__ sinks,
                                              T* __restrict__ out, heads h, i64 width, i64 values) {
-  constexpr int MOST = 16;
+  constexpr int MAX_PER_LANE = 16;
   const i64 row = (i64)blockIdx.x * 8 + threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   const i64 all = h.kv_heads * h.share;
@@ -37,14 +37,14 @@ __global__ void __launch_bounds__(256) attention_naive(const T* __restrict__ q, 
   const T* from = q + b * h.q[0] + head * h.q[1] + query * h.q[2];
   const T* keys = k + b * h.k[0] + shared * h.k[1];
   const T* vals = v + b * h.v[0] + shared * h.v[1];
-  float x[MOST], sum[MOST] = {};
+  float x[MAX_PER_LANE], sum[MAX_PER_LANE] = {};
 #pragma unroll
-  for (int i = 0; i < MOST; ++i) x[i] = i * 32 + lane < width ? f32(from[i * 32 + lane]) * h.scale * LOG2E : 0.0f;
+  for (int i = 0; i < MAX_PER_LANE; ++i) x[i] = i * 32 + lane < width ? f32(from[i * 32 + lane]) * h.scale * LOG2E : 0.0f;
   float top = NEG_INF, weight = 0.0f;
   for (i64 key = 0; key < h.keys; ++key) {
     float s = 0.0f;
 #pragma unroll
-    for (int i = 0; i < MOST; ++i)
+    for (int i = 0; i < MAX_PER_LANE; ++i)
       if (i * 32 + lane < width) s += x[i] * f32(keys[key * h.k[2] + i * 32 + lane]);
 #pragma unroll
     for (int m = 16; m > 0; m /= 2) s += __shfl_xor_sync(FULL, s, m);
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(256) attention_naive(const T* __restrict__ q, 
     top = higher;
     weight = weight * old + now;
 #pragma unroll
-    for (int i = 0; i < MOST; ++i)
+    for (int i = 0; i < MAX_PER_LANE; ++i)
       if (i * 32 + lane < values) sum[i] = sum[i] * old + now * f32(vals[key * h.v[2] + i * 32 + lane]);
   }
   float less = 1.0f;
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(256) attention_naive(const T* __restrict__ q, 
   }
   T* to = out + ((b * h.queries + query) * all + head) * values;
 #pragma unroll
-  for (int i = 0; i < MOST; ++i)
+  for (int i = 0; i < MAX_PER_LANE; ++i)
     if (i * 32 + lane < values) to[i * 32 + lane] = as<T, float>::of(sum[i] * less / weight);
 }
 

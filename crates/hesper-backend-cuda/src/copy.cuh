@@ -25,8 +25,8 @@ __global__ void __launch_bounds__(256) strided(const T* __restrict__ in, T* __re
   }
 }
 
-// Tiles that are read along one axis and written along another. Axis 0 of `d` is the one that neighbours of the
-// source lie on, axis 1 the one of the target, the others are counted through.
+// Tiles that are read along one axis and written along another. The source is contiguous along axis 0 of `d`, the
+// target along axis 1; the other axes are iterated.
 template <class T, int TILE>
 __global__ void __launch_bounds__(256) transposed(const T* __restrict__ in, T* __restrict__ out, dims d, i64 outer, i64 first) {
   __shared__ T tile[TILE][TILE + 4 / sizeof(T) + (sizeof(T) > 4 ? 1 : 0)];
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(256) transposed(const T* __restrict__ in, T* _
       out[to + (a0 + a + y) * d.to[0] + (j0 + x) * d.to[1]] = tile[x][a + y];
 }
 
-// The same for elements of two bytes, two at a time: lengths of both axes and all steps are even.
+// The same for elements of two bytes, two at a time: lengths of both axes and all strides are even.
 template <class T>
 __global__ void __launch_bounds__(256) transposed_pairs(const T* __restrict__ in, T* __restrict__ out, dims d, i64 outer, i64 first) {
   __shared__ u16 tile[64][66];

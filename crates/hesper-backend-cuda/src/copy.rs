@@ -1,8 +1,7 @@
 //! Copies of strided memory.
 //!
-//! Axes that source and target walk through as one are joined, neighbours are moved in words of up to
-//! sixteen bytes, and where the source's neighbours lie along another axis than the target's, tiles go
-//! through shared memory.
+//! Axes are joined where both strides allow it, and neighbours are copied in words of up to sixteen bytes. If
+//! source and target are contiguous along different axes, tiles go through shared memory.
 
 use std::ops::Range;
 
@@ -21,7 +20,7 @@ const TEXT: &str = include_str!("copy.cuh");
 /// Most axes that are left after joining.
 const MAX_AXES: usize = 10;
 
-/// One axis: its length, and how far a step goes in the source and in the target.
+/// One axis: its length, and its strides in the source and in the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Axis {
     length: usize,
@@ -36,7 +35,7 @@ fn joined(shape: &[usize], from: &[isize], to: &[isize]) -> Vec<Axis> {
     if axes.is_empty() { vec![Axis { length: 1, from: 1, to: 1 }] } else { axes }
 }
 
-/// How many neighbours are moved as one word of at most sixteen bytes.
+/// How many neighbours are copied as one word of at most sixteen bytes.
 fn together(axes: &[Axis], size: usize, starts: [usize; 2]) -> usize {
     let Some((inner, outer)) = axes.split_last() else { return 1 };
     if inner.from != 1 || inner.to != 1 {
@@ -51,7 +50,7 @@ fn together(axes: &[Axis], size: usize, starts: [usize; 2]) -> usize {
     [16, 8, 4, 2].into_iter().filter(|count| count * size <= 16).find(fits).unwrap_or(1)
 }
 
-/// The type of a word of so many bytes in kernels.
+/// The kernels' type of a word of `size` bytes.
 pub(crate) fn word(size: usize) -> &'static str {
     match size {
         1 => "u8",
@@ -68,7 +67,7 @@ pub(crate) struct Target<'a> {
     /// Of the first element, in elements.
     pub(crate) offset: usize,
     pub(crate) strides: &'a [isize],
-    /// Whether the copy fills a part of what is there.
+    /// Whether the copy leaves bytes of the target unwritten.
     pub(crate) partial: bool,
 }
 
@@ -81,7 +80,7 @@ pub(crate) fn copy(stream: &Stream, data: &Data, shape: &[usize], size: usize) -
     Ok(output)
 }
 
-/// Copies all elements to where strides say. Target strides are positive.
+/// Copies all elements to a strided target. Target strides are positive.
 pub(crate) fn copy_to(
     stream: &Stream,
     data: &Data,
@@ -176,7 +175,7 @@ fn dims(axes: &[Axis]) -> Constants {
         .longs(axes.iter().map(|axis| axis.to), MAX_AXES, 0)
 }
 
-/// The bytes between the first and the last that are written.
+/// The bytes from the first to the last that are written.
 fn target_range(target: &Target<'_>, shape: &[usize], size: usize) -> Range<usize> {
     let start = target.offset * size;
     if shape.contains(&0) {
@@ -216,7 +215,7 @@ mod tests {
         let axes = joined(&[2, 3, 4], &[12, 1, 3], &[12, 4, 1]);
         assert_eq!(axes.len(), 3);
         assert_eq!(joined(&[1, 1], &[5, 7], &[1, 1]), [Axis { length: 1, from: 1, to: 1 }]);
-        // A target with gaps between its rows keeps them apart.
+        // Gaps between the rows of a target prevent joining.
         assert_eq!(joined(&[2, 8], &[8, 1], &[16, 1]).len(), 2);
     }
 

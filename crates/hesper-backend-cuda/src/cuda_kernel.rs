@@ -1,4 +1,4 @@
-//! Kernels in CUDA C++ that programs bring at run time.
+//! Kernels in CUDA C++ that a program supplies at run time.
 //!
 //! A [`CudaKernel`] has the meaning of MLX's `fast.cuda_kernel`: the body of a `__global__` function, named
 //! inputs and outputs, and at each call a grid, a block, template arguments and output shapes. Its
@@ -50,7 +50,7 @@ pub struct CudaKernel {
 }
 
 impl CudaKernel {
-    /// A kernel of a name, named inputs and outputs, and a body.
+    /// A kernel with a name, named inputs and outputs, and a body.
     pub fn new(name: &str, inputs: &[&str], outputs: &[&str], body: &str) -> Self {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_string()).collect();
         CudaKernel {
@@ -109,13 +109,13 @@ pub struct CudaCall<'a> {
 }
 
 impl CudaCall<'_> {
-    /// How many threads run, in each dimension; blocks are whole.
+    /// Threads in each dimension; blocks are whole.
     pub fn grid(mut self, grid: [u64; 3]) -> Self {
         self.grid = grid;
         self
     }
 
-    /// How many threads make a block, in each dimension.
+    /// Threads of a block in each dimension.
     pub fn block(mut self, block: [u64; 3]) -> Self {
         self.block = block;
         self
@@ -188,7 +188,7 @@ impl CudaCall<'_> {
     }
 }
 
-/// A launch of a kernel with the whole text that is compiled.
+/// A launch of a kernel with its whole text.
 #[derive(PartialEq, Eq, Hash)]
 struct CudaLaunch {
     kernel: CudaKernel,
@@ -232,7 +232,7 @@ enum Fact {
     Ndim,
 }
 
-/// Integers by their sizes, as the toolkit's own headers define them for this compiler.
+/// Fixed-width integers, as the toolkit's headers define them for this compiler.
 const INTEGERS: &str = "typedef signed char int8_t;
 typedef short int16_t;
 typedef int int32_t;
@@ -265,7 +265,7 @@ __device__ long long elem_to_loc(I element, const int* shape, const long long* s
 ";
 
 impl CudaKernel {
-    /// Which facts of which inputs the body names, in the order of the parameters.
+    /// The properties of inputs that the body names, in the order of the parameters.
     fn facts(&self) -> Vec<(usize, Fact)> {
         let mut facts = Vec::new();
         for (at, name) in self.inputs.iter().enumerate() {
@@ -306,7 +306,7 @@ impl CudaKernel {
         text
     }
 
-    /// The whole text for inputs of these types and numbers of axes.
+    /// The whole text for inputs of these dtypes and ranks.
     fn text(&self, inputs: &[(Dtype, usize)], outputs: &[Dtype], template: &str) -> String {
         let all = inputs.iter().map(|(dtype, _)| *dtype).chain(outputs.iter().copied());
         let mut text = self.prelude(all, template);

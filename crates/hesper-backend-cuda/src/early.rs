@@ -1,25 +1,26 @@
-//! Kernels that begin while those before them still run, and what they read before they wait.
+//! Kernels with dependent launch, and what they read before they wait.
 //!
-//! The text of a kernel says so itself, in a line of its own above the kernel: `// early: gemv(right)` names the
-//! parameters that are read before `earlier_end()`, `// early: keep()` that there are none. [`bindings`] finds the line when the
-//! kernel is compiled and hands it to the device as `ahead`, so launching code cannot say anything else. What the device
-//! makes of it, and how it is checked, stands in `hesper_cuda`'s `dependent_launch.rs`. The tests below hold the texts to these rules:
+//! A kernel declares this in its text, in a line above it: `// early: gemv(right)` names the parameters that are
+//! read before `wait_for_dependencies()`, `// early: keep()` says that there are none. [`bindings`] finds the line when the
+//! kernel is compiled and passes it to the device as `ahead`, so launching code cannot contradict it.
+//! `hesper_cuda`'s `dependent_launch.rs` describes what the device does with it and how that is checked. The tests
+//! below enforce these rules on the texts:
 //!
 //! * each kernel that waits is declared, and each declared one waits;
-//! * pointers to constant memory are `__restrict__` exactly if they are declared: of others the compiler could move reads
-//!   up, before the wait;
+//! * pointers to constant memory are `__restrict__` exactly if they are declared: the compiler could move reads of
+//!   others before the wait;
 //! * before the wait nothing is stored, and other parameters are used for addresses only.
 
-/// The bindings that a kernel reads before it waits; `None` if it is not one that begins early.
+/// The bindings that a kernel reads before it waits; `None` for a kernel without dependent launch.
 pub(crate) fn bindings(text: &str, kernel: &str) -> Option<Vec<usize>> {
     let named = declared(text).find(|(name, _)| *name == kernel)?.1;
     let parameters = parameters(text, kernel);
     let place = |name: &str| parameters.iter().position(|parameter| parameter_name(parameter) == name);
-    // A name that is not there would be a mistake in the text; the kernel is then launched in order.
+    // An unknown name is a mistake in the text; the kernel is then launched in full order.
     named.iter().map(|name| place(name)).collect()
 }
 
-/// The kernels of a text that begin early, with the parameters that they read early.
+/// The kernels of a text with dependent launch, and the parameters that they read early.
 fn declared(text: &str) -> impl Iterator<Item = (&str, Vec<&str>)> {
     text.lines().filter_map(|line| {
         let (name, rest) = line.strip_prefix("// early: ")?.split_once('(')?;
@@ -28,7 +29,7 @@ fn declared(text: &str) -> impl Iterator<Item = (&str, Vec<&str>)> {
     })
 }
 
-/// The parameters of a kernel, as they are written. Kernels that a macro makes have the macro's.
+/// The parameters of a kernel, as written. A kernel that a macro defines has the macro's.
 fn parameters<'a>(text: &'a str, kernel: &str) -> Vec<&'a str> {
     let after = |name: &str| {
         let call = format!("{name}(");
@@ -117,13 +118,14 @@ mod tests {
             }
             texts += 1;
             let text = std::fs::read_to_string(&path).unwrap();
-            let waits = text.contains("earlier_end()");
+            let waits = text.contains("wait_for_dependencies()");
             assert_eq!(waits, declared(&text).count() > 0, "{name}");
             assert!(!waits || TEXTS.iter().any(|(known, _)| *known == name), "{name} is not tested here");
         }
         assert!(texts > TEXTS.len());
         for (name, text) in TEXTS.iter().filter(|(name, _)| *name != "qmm_sm90") {
-            let waiting = text.split("__global__").skip(1).filter(|kernel| kernel.contains("earlier_end()"));
+            let waiting =
+                text.split("__global__").skip(1).filter(|kernel| kernel.contains("wait_for_dependencies()"));
             assert_eq!(waiting.count(), declared(text).count(), "{name}");
         }
     }
@@ -155,12 +157,11 @@ mod tests {
     fn before_the_wait_other_parameters_are_addresses_only_and_nothing_is_stored() {
         for (file, text) in TEXTS.iter().filter(|(name, _)| *name != "qmm_sm90") {
             for (kernel, named) in declared(text) {
-                let start = text
-                    .split("__global__")
-                    .skip(1)
-                    .find(|body| body.contains(&format!("{kernel}(")) && body.contains("earlier_end()"));
+                let start = text.split("__global__").skip(1).find(|body| {
+                    body.contains(&format!("{kernel}(")) && body.contains("wait_for_dependencies()")
+                });
                 let body = start.and_then(|body| body.split_once(") {")).unwrap().1;
-                let early = body.split_once("earlier_end()").unwrap().0;
+                let early = body.split_once("wait_for_dependencies()").unwrap().0;
                 assert!(!early.contains("store16(") && !early.contains("__stcg("), "{file}: {kernel} stores");
                 for parameter in parameters(text, kernel).iter().filter(|parameter| parameter.contains('*')) {
                     let name = parameter_name(parameter);

@@ -1,6 +1,6 @@
-// Fourier transforms of rows that fit into shared memory, a block to a row: one pass for each factor of the length, each
-// output of a pass computed from its factor's many inputs (Stockham's order, so nothing is reversed).
-// KIND 0: to complex, all of it, 1: to complex, the frequencies that are not negative, 2: from those to real.
+// Fourier transforms of rows that fit into shared memory, one block per row: one pass for each factor of the
+// length, in Stockham's order, so nothing is reversed. KIND 0: to complex, 1: to complex, the non-negative
+// frequencies only, 2: from those to real.
 template <int KIND, bool REAL>
 __global__ void __launch_bounds__(256)
 transformed(const float* __restrict__ in, float* __restrict__ out, i64 given, i64 kept, i32 n, i32 inverse, float scale,
@@ -25,7 +25,7 @@ transformed(const float* __restrict__ in, float* __restrict__ out, i64 given, i6
   }
   int done = 1;
   for (int f = 0; f < factors; ++f) {
-    // Factors are numbers of up to sixteen bits, up to four different ones with how often each comes.
+    // Factors have up to sixteen bits: up to four different ones, each with its multiplicity.
     int radix = 0, left = f;
     for (int g = 0; g < 4; ++g) {
       const int times = (int)(radices >> (16 * g)) & 15;

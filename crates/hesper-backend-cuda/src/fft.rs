@@ -1,5 +1,5 @@
-//! Fourier transforms on GPUs: rows that fit into a block's shared memory by a kernel of our own, longer ones as
-//! transforms of their factors.
+//! Fourier transforms on GPUs: one kernel for rows that fit into a block's shared memory; longer rows as transforms
+//! of their factors.
 
 use crate::launch::{Constants, kernel};
 use hesper_core::backend::reach;
@@ -11,7 +11,7 @@ use hesper_core::{Array, Dtype, Result, concatenate};
 use crate::Cuda;
 
 const TEXT: &str = include_str!("fft.cuh");
-/// Longest row that the kernel transforms: three complex numbers for each element are in shared memory.
+/// Longest row of the kernel: three complex numbers per element are in shared memory.
 const LONGEST: usize = 8192;
 /// Largest factor of such a row.
 const LARGEST: usize = 4095;
@@ -37,7 +37,7 @@ impl Lower<Transform> for Cuda {
     }
 }
 
-/// Factors and how often each comes, packed for the kernel; `None` if it has no room for them.
+/// Factors and their multiplicities, packed for the kernel; `None` if there are too many.
 fn factors(length: usize) -> Option<(u32, u64)> {
     let mut found: Vec<(usize, usize)> = Vec::new();
     let mut left = length;
@@ -131,7 +131,7 @@ fn by_parts(x: &Array, kind: FftKind, parts: (usize, usize), inverse: bool) -> R
     let last = x.ndim() - 1;
     let mut x = x.astype(Dtype::Complex64)?;
     if kind == FftKind::ComplexToReal {
-        // The frequencies that are not there mirror those that are.
+        // The missing frequencies mirror the given ones.
         let mirrored = x.slice_axis(last, (length - 1) as isize / 2, 0, -1)?.conjugate()?;
         x = concatenate(&[x, mirrored], last as isize)?;
     }

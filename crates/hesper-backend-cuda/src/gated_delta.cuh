@@ -1,4 +1,4 @@
-// The gated delta rule. A warp takes one row of a head's state through all steps, N elements of it in each lane.
+// The gated delta rule. A warp runs one row of a head's state through all steps, N elements of it in each lane.
 __device__ __forceinline__ float warp_sum(float x) {
 #pragma unroll
   for (int m = 16; m > 0; m /= 2) x += __shfl_xor_sync(FULL, x, m);

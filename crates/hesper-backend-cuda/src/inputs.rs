@@ -20,7 +20,7 @@ pub(crate) fn aligned(l: &Lowering<'_>, at: usize) -> Result<Data> {
     Ok(Data::contiguous(copy(l.stream(), &data, shape, size)?, shape))
 }
 
-/// Binds the elements of an input, which lie at `data`.
+/// Binds the elements of an input at `data`.
 pub(crate) fn read<'a>(command: Encoder<'a>, l: &Lowering<'_>, at: usize, data: &'a Data) -> Encoder<'a> {
     let (bytes, _) = reach(data, l.input_shape(at), l.input_dtype(at).size());
     command.read_range(&data.buffer, bytes)

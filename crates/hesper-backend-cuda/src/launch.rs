@@ -1,7 +1,7 @@
 //! Kernels in CUDA C++ and their parameters.
 //!
-//! A kernel's text is a `.cuh` file beside its launcher, with [`PRELUDE`] in front; no header of a toolkit is needed. Kernels are
-//! found by text, instance and device.
+//! A kernel's text is a `.cuh` file beside its launcher, after [`PRELUDE`]; it needs no header of a toolkit.
+//! Pipelines are cached by text, instance and device.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -19,7 +19,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The parameters of a kernel behind its pointers.
+/// The parameters of a kernel after its pointers.
 #[derive(Default)]
 pub(crate) struct Constants(Vec<u8>);
 
@@ -50,7 +50,7 @@ impl Constants {
         this
     }
 
-    /// As many numbers of 64 bits as a kernel has room for, the rest filled up.
+    /// 64-bit integers, padded to the capacity of the kernel's array.
     pub(crate) fn longs(self, values: impl Iterator<Item = isize>, room: usize, fill: i64) -> Self {
         let mut this = self.align(8);
         let start = this.0.len();
@@ -73,11 +73,12 @@ pub(crate) fn kernel(
     entry: &str,
     options: &str,
 ) -> Result<Arc<Pipeline>> {
-    /// A device, a text (where it lies, and its length) and what is made of it.
+    /// A device, a text (its address and length) and its instance.
     type Key = (u64, usize, usize, String);
-    /// Most entries. A full table forgets the kernels that the runtime has let go of; if there are none, it starts anew.
+    /// Most entries. A full table drops the kernels that the runtime has released; if there are none, it is
+    /// cleared.
     const MAX_KNOWN: usize = 1024;
-    // The limits of the runtime's cache bound pipelines: here they are only found again.
+    // The runtime's cache limits pipelines; this table only finds them again.
     static KNOWN: OnceLock<Mutex<HashMap<Key, Weak<Pipeline>>>> = OnceLock::new();
     let runtime = stream.runtime();
     let specialisation = format!("entry {entry}\nminimal\n{options}");
@@ -124,7 +125,7 @@ pub(crate) fn type_name(dtype: Dtype) -> &'static str {
     }
 }
 
-/// How many blocks of 256 threads a loop over `n` elements is given: enough to fill any device.
+/// Blocks of 256 threads for a grid-stride loop over `n` elements: enough to fill any device.
 pub(crate) fn blocks(n: usize) -> u64 {
     (n as u64).div_ceil(256).clamp(1, 1 << 20)
 }

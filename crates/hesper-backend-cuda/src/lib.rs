@@ -1,8 +1,8 @@
-//! The CUDA backend: kernels for NVIDIA GPUs, and who launches them.
+//! The CUDA backend: kernels for NVIDIA GPUs, and their launchers.
 //!
 //! Fused and custom kernels come from the kernel language. Every other op has an implementation of
-//! [`Lower`](hesper_core::backend::Lower) for [`Cuda`] in this crate, or is computed on the host. A kernel's text is a `.cuh`
-//! file beside its launcher.
+//! [`Lower`](hesper_core::backend::Lower) for [`Cuda`] in this crate, or runs on the host. A kernel's text is a
+//! `.cuh` file beside its launcher.
 #![deny(unsafe_code)]
 
 mod add_norm;
@@ -135,7 +135,7 @@ impl Backend for Cuda {
         source.specialised(format!("threads {FUSED_THREADS}\nfast{upright}").as_str())
     }
 
-    /// Accesses that the proof does not cover are checked.
+    /// Accesses without a proof are checked.
     fn custom_source(&self, source: PipelineSource, proof: &Proof, unchecked: bool) -> PipelineSource {
         if unchecked || proof.in_range {
             return source;
@@ -170,7 +170,7 @@ pub struct GpuInfo {
     pub free_memory: usize,
 }
 
-/// Properties of a GPU, which is opened for that.
+/// Properties of a GPU. Opens the device.
 pub fn gpu_info(number: usize) -> Result<GpuInfo> {
     let shared = place::gpu(number)?.extension().and_then(|found| found.downcast::<CudaShared>().ok());
     let shared =
@@ -180,14 +180,14 @@ pub fn gpu_info(number: usize) -> Result<GpuInfo> {
     Ok(GpuInfo { capability: shared.properties().capability, total_memory, free_memory })
 }
 
-/// Names folders that hold NVIDIA's packages, such as `nvidia` in Python's `site-packages`: CUDA libraries are looked for
-/// there, too. Takes effect once, before a GPU is first asked for.
+/// Adds folders with NVIDIA's packages, such as `nvidia` in Python's `site-packages`, to the search path of CUDA
+/// libraries. Takes effect once, before a GPU is first used.
 pub fn look_for_libraries_in(folders: &[PathBuf]) {
     hesper_cuda::library::add_search_folders(folders);
 }
 
-/// Stops all GPU work because the process is about to end: work that was not begun is dropped. Otherwise threads of ours
-/// would run inside of libraries that the process takes apart.
+/// Stops all GPU work before process exit: work that is not launched is dropped. Otherwise threads could run inside
+/// of libraries that are being unloaded.
 pub fn end_of_process() {
     hesper_cuda::shut_down();
 }

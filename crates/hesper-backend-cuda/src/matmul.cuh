@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(WARPS * 32) gemv(const T* left, const T* __res
     }
   };
   i64 at = (i64)part * (AT_ONCE * STEP);
-  later_begin();
+  launch_dependents();
   w16 pieces[COLUMNS][AT_ONCE];
   auto ask = [&]() {
 #pragma unroll
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(WARPS * 32) gemv(const T* left, const T* __res
   };
   bool more = at + AT_ONCE * STEP <= k;
   if (more) ask();
-  earlier_end();
+  wait_for_dependencies();
   while (more) {
 #pragma unroll
     for (int u = 0; u < AT_ONCE; ++u) add(&pieces[0][u], at + u * STEP, AT_ONCE);
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(WARPS * 32) gemv(const T* left, const T* __res
     more = at + AT_ONCE * STEP <= k;
     if (more) ask();
   }
-  // The remainder belongs to the warp whose turn it is.
+  // The remainder goes to the next warp in turn.
   for (; at + lane * V < k; at += STEP) {
     w16 pieces[COLUMNS];
 #pragma unroll

@@ -1,5 +1,5 @@
-//! Matrix products on GPUs: by cuBLAS where it is installed, by own kernels for one row and where it is not. Operands are
-//! read in place where their rows or columns are contiguous.
+//! Matrix products on GPUs: by cuBLAS where it is installed; by kernels of this crate for one row, and without
+//! cuBLAS. Operands are read in place where their rows or columns are contiguous.
 
 use crate::copy::{Target, copy, copy_to, fill};
 use crate::launch::{Constants, kernel, type_name};

@@ -1,4 +1,4 @@
-// Rows as a whole. KIND 0: softmax, 1: logarithm of the sum of exponentials, 2: root mean square norm, 3: layer norm.
+// Row-wise kernels. KIND 0: softmax, 1: log-sum-exp, 2: RMS norm, 3: layer norm.
 template <class A> struct math;
 template <> struct math<float> {
   static __device__ float exp(float x) { return expf(x); }
@@ -13,7 +13,7 @@ template <> struct math<double> {
   static __device__ double low() { return __longlong_as_double(0xfff0000000000000ull); }
 };
 
-// Exponentials of half precision by the device's instruction.
+// Exponentials in half precision use the device's instruction.
 template <class T, class A> struct exponential { static __device__ A of(A x) { return math<A>::exp(x); } };
 struct quick_exponential {
   static __device__ __forceinline__ float of(float x) {
@@ -45,10 +45,10 @@ template <class A, bool MAX, int THREADS> __device__ __forceinline__ A all(A x, 
   return x;
 }
 
-// A sum of exponentials relative to the highest number that is in it.
+// A sum of exponentials relative to their maximum.
 template <class T, class A> struct relative {
   A top, sum;
-  // What the exponentials count for in a sum relative to `other`, which is not lower.
+  // The factor of the sum relative to `other`, which is not lower.
   __device__ __forceinline__ A weight(A other) const {
     return top == math<A>::low() ? (A)0 : exponential<T, A>::of(top - other);
   }
@@ -70,7 +70,7 @@ __device__ __forceinline__ relative<T, A> all_relative(relative<T, A> x, relativ
   return relative<T, A>{high, sum};
 }
 
-// Rows that fit into the registers of a block: N words of sixteen bytes for each thread.
+// Rows that fit into the registers of a block: N words of sixteen bytes per thread.
 template <int KIND, class T, class A, int THREADS, int N>
 __global__ void __launch_bounds__(THREADS > 256 ? THREADS : 256)
 held(const T* __restrict__ in, const T* __restrict__ weight, const T* __restrict__ bias, T* __restrict__ out, i64 rows,
@@ -97,7 +97,8 @@ held(const T* __restrict__ in, const T* __restrict__ weight, const T* __restrict
   }
   A factor = 0, shift = 0;
   if (KIND < 2) {
-    // Each thread's exponentials are relative to its own highest number; one go tells the highest and the sum of all.
+    // Each thread's exponentials are relative to its own maximum; one reduction gives the maximum and the sum of
+    // all.
     A top = math<A>::low();
 #pragma unroll
     for (int n = 0; n < N; ++n)
@@ -161,7 +162,7 @@ held(const T* __restrict__ in, const T* __restrict__ weight, const T* __restrict
   }
 }
 
-// Rows of any length: read as often as it takes.
+// Rows of any length, read once per pass.
 template <int KIND, class T, class A>
 __global__ void __launch_bounds__(256)
 read_again(const T* __restrict__ in, const T* __restrict__ weight, const T* __restrict__ bias, T* __restrict__ out,

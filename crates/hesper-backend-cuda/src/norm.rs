@@ -1,4 +1,4 @@
-//! Softmax, norms, sums of exponentials: a row is read once where it fits into a block's registers.
+//! Softmax, norms, log-sum-exp: a row is read once if it fits into a block's registers.
 
 use crate::launch::{Constants, kernel, type_name};
 use hesper_core::backend::reach;
@@ -11,7 +11,7 @@ use crate::Cuda;
 
 const TEXT: &str = include_str!("norm.cuh");
 
-/// Threads of a row, and words of sixteen bytes for each of them.
+/// Threads per row, and words of sixteen bytes per thread.
 fn held(words: usize) -> Option<(usize, usize)> {
     match words {
         0..=32 => Some((32, 1)),
@@ -59,7 +59,7 @@ impl Lower<RowOp> for Cuda {
         }
         let mut command = l.stream().command(name);
         let mut aligned = (length * dtype.size()).is_multiple_of(16);
-        // A vector that is not there is bound as the input, and not read.
+        // A missing vector is bound as the input, and not read.
         let vector = |there: bool, at: usize| if there { at } else { 0 };
         for at in [0, vector(weight, 1), vector(bias, 1 + usize::from(weight))] {
             let (bytes, _) = reach(&inputs[at], l.input_shape(at), dtype.size());

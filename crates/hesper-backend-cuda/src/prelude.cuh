@@ -1,4 +1,4 @@
-// What all texts share: numbers of two bytes, vectors of sixteen, walks over axes, warps and blocks.
+// Shared by all texts: 16-bit floats, vectors of sixteen bytes, strided axes, warps and blocks.
 typedef signed char i8;
 typedef short i16;
 typedef int i32;
@@ -67,18 +67,19 @@ __device__ __forceinline__ w16 load_once(const void* p) {
   return r;
 }
 
-// Kernels that a line `// early: name(parameters)` declares may begin while those before them still run. Until `earlier_end`
-// such a kernel writes nothing and reads only those parameters, which none of them writes; every block comes there. Pointers to what others
-// write are not `__restrict__` there: such reads could be moved up. With `later_begin` the next kernel may begin.
+// Kernels that a line `// early: name(parameters)` declares may start while earlier ones still run. Before
+// `wait_for_dependencies`, which every block must reach, such a kernel writes nothing and reads only those parameters, which
+// no earlier kernel writes. Pointers to memory that others write must not be `__restrict__`: the compiler could
+// move their reads up. After `launch_dependents` the next kernel may start.
 #if __CUDA_ARCH__ >= 900
-__device__ __forceinline__ void earlier_end() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-__device__ __forceinline__ void later_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+__device__ __forceinline__ void wait_for_dependencies() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ __forceinline__ void launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 #else
-__device__ __forceinline__ void earlier_end() {}
-__device__ __forceinline__ void later_begin() {}
+__device__ __forceinline__ void wait_for_dependencies() {}
+__device__ __forceinline__ void launch_dependents() {}
 #endif
 
-// Axes that are walked through, the last one fastest, and where the element of a number lies.
+// Strided axes, the last one fastest, and the offset of an element by its row-major index.
 struct walk { i64 length[6], stride[6]; };
 
 __device__ __forceinline__ i64 place(const walk& w, int rank, i64 n) {
@@ -91,7 +92,7 @@ __device__ __forceinline__ i64 place(const walk& w, int rank, i64 n) {
   return at + n * w.stride[0];
 }
 
-// An index of a slice of `size` along an axis: from the end where it is negative, and moved inside.
+// The start of a slice of `size` along an axis: counted from the end if negative, then clamped.
 template <class I> __device__ __forceinline__ i64 index_of(I index, i64 length, i64 size) {
   i64 i = (i64)index;
   if (i < 0) i = (I)-1 < (I)0 ? i + length : length;
@@ -102,7 +103,7 @@ template <class I> __device__ __forceinline__ i64 index_of(I index, i64 length, 
 #define FULL 0xffffffffu
 #define INF __int_as_float(0x7f800000)
 
-// The type that numbers are compared and added up in.
+// The type that elements are compared and summed in.
 template <class T> struct widened { typedef T type; };
 template <> struct widened<f16> { typedef float type; };
 template <> struct widened<bf16> { typedef float type; };
@@ -129,7 +130,7 @@ LIMITS(float, -INF, INF)
 LIMITS(double, -(double)INF, (double)INF)
 LIMITS(c64, (c64{-INF, -INF}), (c64{INF, INF}))
 
-// What the lane has whose number differs in the bits of `mask`; of any type.
+// The value of the lane whose index differs in the bits of `mask`; of any type.
 template <class A> __device__ __forceinline__ A shuffled(A x, int mask) {
   constexpr int N = (sizeof(A) + 3) / 4;
   u32 w[N] = {};

@@ -51,9 +51,9 @@ impl Lower<PermuteRows> for Cuda {
 
 /// The index of the largest element of each row that is not NaN.
 fn choose(inputs: &[Array]) -> Result<Array> {
-    let numbers = &inputs[0];
-    let low = Array::scalar(f64::NEG_INFINITY, numbers.dtype())?;
-    select(&numbers.isnan()?, &low, numbers)?.argmax(Some(-1), false)
+    let logits = &inputs[0];
+    let low = Array::scalar(f64::NEG_INFINITY, logits.dtype())?;
+    select(&logits.isnan()?, &low, logits)?.argmax(Some(-1), false)
 }
 
 /// Rows in the order that sorts random words.

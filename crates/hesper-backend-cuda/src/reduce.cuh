@@ -1,4 +1,4 @@
-// Reductions: how elements become accumulators, how these are combined, and what becomes of the last one.
+// Reductions: how elements become accumulators, how these are combined, and how the last one becomes the result.
 struct params { double a, b; u64 mask; i64 turned; };
 
 template <class T> struct total { typedef T type; };
@@ -84,7 +84,7 @@ template <class E, bool ALL> struct Truth {
   static __device__ A merge(A a, A b) { return ALL ? a & b : a | b; }
   static __device__ R finish(A a, const params&) { return (u8)a; }
 };
-// Sums of numbers and of squares; a: count, b: degrees of freedom, mask: whether the root is asked for.
+// Sums of elements and of squares; a: count, b: degrees of freedom, mask: whether to take the root.
 template <class E> struct Moments {
   typedef E T; typedef E R;
   struct A { double sum, squares; };
@@ -139,7 +139,7 @@ EXTREME2(bf16, "bf16x2")
 EXTREME2(f16, "f16x2")
 #endif
 
-// How a thread goes over words of sixteen bytes: an accumulator for each element of a word.
+// How a thread reduces words of sixteen bytes: one accumulator per element of a word.
 template <class Op> struct fold {
   typedef typename Op::T T;
   typedef typename Op::A A;
@@ -161,7 +161,7 @@ template <class Op> struct fold {
   }
   static __device__ __forceinline__ A found(A acc, const T*, i64) { return acc; }
 };
-// The place of an extreme: of words first, and of the element in the word once the word is known.
+// The index of an extreme: of words first, then of the element in the word.
 template <class E, bool LARGEST> struct fold<Arg<E, LARGEST>> {
   typedef Arg<E, LARGEST> Op;
   typedef E T;
@@ -188,7 +188,7 @@ template <class E, bool LARGEST> struct fold<Arg<E, LARGEST>> {
   }
 };
 
-// As many steps of U words, THREADS words apart, as there are; tells where the next one begins.
+// As many steps of U words, THREADS words apart, as fit; returns where the next one begins.
 template <int U, int THREADS, class Op>
 __device__ __forceinline__ i64 go_over(fold<Op>& mine, const typename Op::T* base, i64 i, i64 end, const params& p) {
   constexpr int V = fold<Op>::V;
@@ -202,8 +202,8 @@ __device__ __forceinline__ i64 go_over(fold<Op>& mine, const typename Op::T* bas
   return i;
 }
 
-// Reduced axes are the innermost: THREADS of a block share a result (or a chunk of one).
-// A thread has U words on their way.
+// The innermost axes are reduced: THREADS of a block share a result (or a chunk of one). A thread has U words in
+// flight.
 template <class Op, int THREADS, bool PACKED, int U>
 __global__ void __launch_bounds__(256, U > 8 ? 2 : 4) rows(const typename Op::T* __restrict__ in, void* __restrict__ out, walk kept,
                                             walk reduced, i64 kept_rank, i64 reduced_rank, i64 outputs, i64 length,
@@ -252,7 +252,7 @@ __global__ void __launch_bounds__(256, U > 8 ? 2 : 4) rows(const typename Op::T*
   }
 }
 
-// The innermost kept axis lies inside of the reduced ones: neighbouring threads have neighbouring results.
+// The innermost kept axis is inside of the reduced ones: neighbouring threads compute neighbouring results.
 template <class Op, int V, int U>
 __global__ void __launch_bounds__(256, 4) columns(const typename Op::T* __restrict__ in, void* __restrict__ out, walk kept,
                                                walk reduced, i64 kept_rank, i64 reduced_rank, i64 outer, i64 width,
@@ -315,7 +315,8 @@ __global__ void __launch_bounds__(256, 4) columns(const typename Op::T* __restri
   }
 }
 
-// The chunks of each result, which lie `inner` accumulators apart. SIDE neighbouring threads have neighbouring results.
+// Combines the chunks of each result, which are `inner` accumulators apart. SIDE neighbouring threads have
+// neighbouring results.
 template <class Op, int SIDE>
 __global__ void __launch_bounds__(256) chunks_of(const typename Op::A* __restrict__ in, typename Op::R* __restrict__ out,
                                                  i64 outputs, i64 inner, i64 chunks, params p) {

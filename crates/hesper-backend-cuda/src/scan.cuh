@@ -1,4 +1,4 @@
-// Running sums, products and extremes. Reversed scans walk from the end.
+// Cumulative sums, products and extremes. Reversed scans run from the end.
 template <class E> struct Sum {
   typedef E T; typedef typename widened<E>::type A;
   static __device__ A first() { return (A)0; }
@@ -29,7 +29,7 @@ template <class E, bool LARGEST> struct Extreme {
 
 template <class Op> __device__ __forceinline__ typename Op::A before(typename Op::A x, typename Op::A* shared,
                                                                      typename Op::A* all) {
-  // What is combined of all threads before this one, and of all threads of the block.
+  // The combined value of all earlier threads, and of all threads of the block.
   typedef typename Op::A A;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   A sum = x;
@@ -53,8 +53,8 @@ template <class Op> __device__ __forceinline__ typename Op::A before(typename Op
   return lane == 0 ? ahead : Op::merge(ahead, left);
 }
 
-// The last axis: a block to a row, or to a chunk of one. TOTALS: only the chunk's total is written.
-// PACKED: rows and chunks begin at multiples of sixteen bytes, and are not reversed.
+// The last axis: one block per row, or per chunk of one. TOTALS: only the chunk's total is written. PACKED: rows
+// and chunks start at multiples of sixteen bytes, and are not reversed.
 template <class Op, bool TOTALS, bool PACKED>
 __global__ void __launch_bounds__(256) along_rows(const typename Op::T* __restrict__ in, const typename Op::A* __restrict__ carries,
                                                   void* __restrict__ out, i64 length, i64 chunk, i64 chunks, i32 reverse,
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(256) along_rows(const typename Op::T* __restri
   if (TOTALS && threadIdx.x == 0) ((A*)out)[blockIdx.x] = carry;
 }
 
-// What comes before each chunk of a row: a thread to a row.
+// The prefix of each chunk of a row: one thread per row.
 template <class Op>
 __global__ void __launch_bounds__(256) carried(const typename Op::A* __restrict__ totals, typename Op::A* __restrict__ out,
                                                i64 rows, i64 chunks) {

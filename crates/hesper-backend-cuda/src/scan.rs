@@ -1,5 +1,5 @@
-//! Running sums, products and extremes. A few long rows are cut into chunks: their totals first,
-//! then each chunk behind what comes before it.
+//! Cumulative sums, products and extremes. A few long rows are split into chunks: first their totals, then each
+//! chunk from the total before it.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ use crate::chip::multiprocessors;
 const TEXT: &str = include_str!("scan.cuh");
 /// Elements of a chunk.
 const CHUNK: usize = 16384;
-/// Rows for each multiprocessor that keep the device busy.
+/// Rows per multiprocessor that occupy the device.
 const ROWS_PER_MULTIPROCESSOR: usize = 2;
 
 pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {
@@ -81,7 +81,7 @@ impl Lower<Scan> for Cuda {
     }
 }
 
-/// The sums of all counts before each, row by row.
+/// The exclusive prefix sums of counts, row by row.
 pub(crate) fn running_counts(stream: &Stream, counts: &Buffer, rows: usize, length: usize) -> Result<Buffer> {
     let output = stream.alloc(rows * length * 4)?;
     let op = "Sum<u32>".to_string();

@@ -1,7 +1,7 @@
-//! Scatters, and how updates are combined with slices.
+//! Scatters, and updates of slices.
 //!
-//! Updates of one element are applied in the order of their indices, as on the host and with the same bits: points are
-//! linked by the element that they update, and the first of them applies all.
+//! Updates of one element are applied in the order of their indices, bit-identical to the host: points are linked
+//! by the element that they update, and the first of them applies all.
 
 use crate::copy::{copy, word};
 use crate::launch::{Constants, blocks, kernel, type_name};
@@ -20,7 +20,7 @@ use crate::sort::SortRows;
 use crate::walk::{axes_of, pairs, walk};
 
 const TEXT: &str = include_str!("scatter.cuh");
-/// Up to so many points are linked by comparing all pairs; more are sorted.
+/// Up to this many points are linked by comparing all pairs; more are sorted.
 const MAX_PAIRWISE: usize = 2048;
 /// Offsets of a scatter have 32 bits.
 pub(crate) const MAX_ELEMENTS: usize = u32::MAX as usize;

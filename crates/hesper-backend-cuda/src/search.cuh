@@ -1,4 +1,4 @@
-// Where values would be inserted in a sorted row; behind the text of sorting, whose order it is.
+// Insertion positions of values in a sorted row, in the order of the sort.
 template <class T, bool RIGHT>
 __global__ void __launch_bounds__(256) searched(const T* __restrict__ row, const T* __restrict__ values,
                                                 u32* __restrict__ out, i64 length, i64 n) {

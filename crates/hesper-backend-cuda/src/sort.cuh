@@ -1,5 +1,5 @@
-// Sorting by digits of eight bits, lowest first; every pass keeps the order of equal digits. A block handles a tile of
-// 4096 keys of a row, each warp 512 of them in order.
+// Radix sort by digits of eight bits, lowest first; every pass is stable. A block handles a tile of 4096 keys of a
+// row, each warp 512 of them in order.
 #define TILE 4096
 #define ROUNDS 16
 
@@ -13,7 +13,7 @@ template <> struct key<bf16> { typedef u16 bits; };
 template <> struct key<float> { typedef u32 bits; };
 template <> struct key<double> { typedef u64 bits; };
 
-// Bits of the same order. Zeros of both signs are neighbours (and the same where places are asked for), NaN is last.
+// Unsigned keys of the same order. Zeros of both signs are neighbours (and equal for argsort), NaN is last.
 template <class T, bool PLACES> struct ordered {
   typedef typename key<T>::bits B;
   static __device__ B of(T x) {
@@ -51,7 +51,7 @@ template <bool P> struct ordered<bf16, P> : ordered_float<bf16, u16, 8, P> {};
 template <bool P> struct ordered<float, P> : ordered_float<float, u32, 8, P> {};
 template <bool P> struct ordered<double, P> : ordered_float<double, u64, 11, P> {};
 
-// How often each digit is met in each tile: counts[row][digit][tile].
+// The count of each digit in each tile: counts[row][digit][tile].
 template <class T, bool PLACES, bool FIRST>
 __global__ void __launch_bounds__(256) counted(const void* __restrict__ in, u32* __restrict__ counts, i64 length, i64 tiles,
                                                i32 shift) {
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(256) counted(const void* __restrict__ in, u32*
   counts[(row * 256 + threadIdx.x) * tiles + tile] = met[threadIdx.x];
 }
 
-// Keys (and places) to where the counts before them say.
+// Moves keys (and indices) to their positions by the counts.
 template <class T, bool PLACES, bool FIRST, bool LAST>
 __global__ void __launch_bounds__(256) moved(const void* __restrict__ in, const u32* __restrict__ places,
                                              const u32* __restrict__ starts, void* __restrict__ out,
@@ -106,8 +106,7 @@ __global__ void __launch_bounds__(256) moved(const void* __restrict__ in, const 
     ranks[r] = base + ahead;
   }
   __syncthreads();
-  // Where each digit of each warp begins in the tile; then keys in order of digits, so that neighbours are written
-  // by neighbours.
+  // Where each digit of each warp begins in the tile; then keys in order of digits, so that writes are coalesced.
   u32 count = 0;
   for (int w = 0; w < 8; ++w) {
     const u32 own = met[w][threadIdx.x];

@@ -30,7 +30,7 @@ impl Lower<Sort> for Cuda {
     }
 }
 
-/// The middle of each row, or the mean of the two in the middle; NaN if one of the row is.
+/// The median of each row: the middle element, or the mean of the two in the middle; NaN if the row has one.
 fn median(inputs: &[Array]) -> Result<Array> {
     let x = &inputs[0];
     let (last, length) = (x.ndim() - 1, x.shape()[x.ndim() - 1] as isize);
@@ -151,7 +151,7 @@ impl Pass<'_> {
         let shared = TILE * self.size + if self.places { TILE * 4 } else { 0 };
         let pipeline = kernel(self.stream, TEXT, &entry, &format!("shared {shared}"))?;
         let command = self.stream.command("sort").read_range(from, range);
-        // Places that are not there yet are bound as the counts, and not read.
+        // Indices that do not exist yet are bound as the counts, and not read.
         let known = self.places && !first;
         let command = command.read(if known { order } else { starts }).read(starts).write(to);
         let command = command.write(placed);

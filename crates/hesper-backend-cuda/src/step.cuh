@@ -33,8 +33,8 @@ keep(const T* tokens, T* __restrict__ block, places<N> starts, angles<P> a, turn
      i32 kv_heads, i32 width, i64 room) {
   const i32 i = blockIdx.x * 128 + threadIdx.x, half = width / 2;
   const i32 p = i % half, head = i / half % (2 * kv_heads), s = i / half / (2 * kv_heads);
-  later_begin();
-  earlier_end();
+  launch_dependents();
+  wait_for_dependencies();
   if (s >= sequences) return;
   const T* from_head = tokens + (i64)s * (q_heads + 2 * kv_heads) * width + (q_heads + head) * width;
   T* to = block + (((i64)s * 2 * kv_heads + head) * room + starts.of(s)) * width;
@@ -89,8 +89,8 @@ attend(const T* tokens, const T* block, float* parts, u64* flags,
       for (int r = 0; r < RUNS; ++r) to[i][r] = *(const some*)(from_rows + row + r * (8 * PER));
     }
   };
-  later_begin();
-  earlier_end();
+  launch_dependents();
+  wait_for_dependencies();
   fetch(k, keys, from_row);
   fetch(v, values, from_row);
   for (int i = threadIdx.x; i < HEADS * (WIDTH / 2); i += 32 * WARPS) {
@@ -269,13 +269,13 @@ add_norm(const T* x, const T* y, const T* __restrict__ weight, T* __restrict__ o
   const i64 row = blockIdx.x;
   pack<T> kept[WORDS], scales[WORDS];
   float squares = 0.0f;
-  later_begin();
+  launch_dependents();
 #pragma unroll
   for (int w = 0; w < WORDS; ++w) {
     const int at = (w * blockDim.x + threadIdx.x) * V;
     if (at < length) scales[w] = load16(weight + at);
   }
-  earlier_end();
+  wait_for_dependencies();
 #pragma unroll
   for (int w = 0; w < WORDS; ++w) {
     const int at = (w * blockDim.x + threadIdx.x) * V;
@@ -312,8 +312,8 @@ add_norm(const T* x, const T* y, const T* __restrict__ weight, T* __restrict__ o
 // early: silu_gate()
 template <class T> __global__ void __launch_bounds__(256) silu_gate(const T* both, T* __restrict__ out, i64 words, i64 length) {
   constexpr int V = 16 / sizeof(T);
-  later_begin();
-  earlier_end();
+  launch_dependents();
+  wait_for_dependencies();
   const i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
   if (i >= words) return;
   const T* from_row = both + (i / length * 2 * length + i % length) * V;

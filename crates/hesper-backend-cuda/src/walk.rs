@@ -1,4 +1,4 @@
-//! Strided axes as kernels walk through them: `walk` in the kernels' prelude.
+//! Strided axes as kernel parameters: `walk` in the kernels' prelude.
 
 use crate::launch::Constants;
 use hesper_compute::joined_axes;

@@ -162,7 +162,7 @@ fn a_panicking_command_poisons_its_output_and_the_pool_survives() {
     let out = stream.alloc(8).unwrap();
     stream.encode("boom").write(&out).run(|_| panic!("boom")).unwrap();
     stream.commit().unwrap();
-    let error = out.read().err().expect("spoilt");
+    let error = out.read().err().expect("poisoned");
     assert_eq!(error.fault().unwrap().kind(), FaultKind::Panicked);
     let x = runtime.upload(&[1u64; 4]).unwrap();
     assert_eq!(add_one(&stream, &x).read().unwrap().as_slice::<u64>(), Some(&[2u64; 4][..]));
@@ -300,7 +300,7 @@ fn a_runaway_kernel_can_be_cancelled() {
     assert!(!submission.is_done(), "it runs for ever");
     stream.cancel();
     assert!(submission.wait().is_err());
-    assert!(out.read().is_err(), "what it would have written is spoilt");
+    assert!(out.read().is_err(), "what it would have written is poisoned");
     let x = runtime.upload(&[1u64]).unwrap();
     assert_eq!(
         add_one(&stream, &x).read().unwrap().as_slice::<u64>(),

@@ -263,11 +263,11 @@ impl Tools {
         let entry = c_text(&wanted.entry, "the entry")?;
         let mut raw = NvrtcProgram::NULL;
         // SAFETY: strings end with a zero byte and outlive the call; there are no headers.
-        let made = unsafe {
+        let created = unsafe {
             let none = std::ptr::null();
             (nvrtc.create_program)(&mut raw, source.as_ptr(), name.as_ptr(), 0, none, none)
         };
-        nvrtc.check("nvrtcCreateProgram", made)?;
+        nvrtc.check("nvrtcCreateProgram", created)?;
         let program = Program { nvrtc, raw };
         if wanted.is_expression() {
             // SAFETY: the program is alive, and the string ends with a zero byte.

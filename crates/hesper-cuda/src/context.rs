@@ -103,8 +103,8 @@ impl Context {
         let properties = properties(driver, device, ordinal)?;
         let mut raw = CUcontext::NULL;
         // SAFETY: the driver stores one handle.
-        let made = unsafe { (driver.ctx_create)(&mut raw, sys::CU_CTX_SCHED_BLOCKING_SYNC, device) };
-        driver.check("cuCtxCreate", made)?;
+        let created = unsafe { (driver.ctx_create)(&mut raw, sys::CU_CTX_SCHED_BLOCKING_SYNC, device) };
+        driver.check("cuCtxCreate", created)?;
         let mut popped = CUcontext::NULL;
         // SAFETY: creation made the context current on this thread; the driver stores one handle.
         driver.check("cuCtxPopCurrent", unsafe { (driver.ctx_pop_current)(&mut popped) })?;

@@ -6,7 +6,7 @@
 //!
 //! | condition | guaranteed by | checked by |
 //! |---|---|---|
-//! | before its wait the kernel writes nothing and reads only the bindings that `ahead` names | the kernel's text. Op kernels declare it in the text, and `ahead` is derived from that (`hesper`'s `gpu/early.rs`) | the tests there, from the text; on a GPU chains of such kernels against the host (`hesper-ops-gpu-check failures`) |
+//! | before its wait the kernel writes nothing and reads only the bindings that `ahead` names | the kernel's text. Op kernels declare it in the text, and `ahead` is derived from that (`hesper-backend-cuda/src/early.rs`) | the tests there, from the text; on a GPU chains of such kernels against the host (`hesper-ops-gpu-check failures`) |
 //! | every block reaches the wait, so the kernel's end implies the end of everything before it | the kernel's text | the same |
 //! | no command of the submission writes what is read early | [`EarlyReads::allows`] | unit tests here; again before each launch under validation |
 //! | no earlier submission is still running | the first kernel of a submission, and of each graph, is launched in full order, after the runtime's waits | under validation: [`unordered_writer`] |

@@ -136,42 +136,42 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// A library with its handle for a device, loaded on first use. A missing library is cached; any other failure is
 /// retried by the next call.
 pub(crate) struct LazyLibrary<T> {
-    made: OnceLock<Result<T>>,
-    making: Mutex<()>,
+    handle: OnceLock<Result<T>>,
+    loading: Mutex<()>,
 }
 
 impl<T> Default for LazyLibrary<T> {
     fn default() -> Self {
-        LazyLibrary { made: OnceLock::new(), making: Mutex::new(()) }
+        LazyLibrary { handle: OnceLock::new(), loading: Mutex::new(()) }
     }
 }
 
 impl<T> LazyLibrary<T> {
     pub(crate) fn get(&self, make: impl FnOnce() -> Result<T>) -> Result<&T> {
-        if let Some(made) = self.made.get() {
-            return made.as_ref().map_err(Clone::clone);
+        if let Some(handle) = self.handle.get() {
+            return handle.as_ref().map_err(Clone::clone);
         }
-        let _making = lock(&self.making);
-        if self.made.get().is_none() {
-            let made = make();
+        let _loading = lock(&self.loading);
+        if self.handle.get().is_none() {
+            let handle = make();
             let missing = |error: &CudaError| {
                 matches!(error, CudaError::MissingLibrary { .. } | CudaError::MissingSymbol { .. })
             };
-            if let Err(error) = &made
+            if let Err(error) = &handle
                 && !missing(error)
             {
                 return Err(error.clone());
             }
-            let _ = self.made.set(made);
+            let _ = self.handle.set(handle);
         }
-        match self.made.get() {
-            Some(made) => made.as_ref().map_err(Clone::clone),
+        match self.handle.get() {
+            Some(handle) => handle.as_ref().map_err(Clone::clone),
             None => Err(CudaError::ShuttingDown),
         }
     }
 
     fn take(&mut self) -> Option<Result<T>> {
-        self.made.take()
+        self.handle.take()
     }
 }
 

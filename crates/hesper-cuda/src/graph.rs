@@ -82,7 +82,7 @@ struct CachedGraph {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct GraphCounters {
     /// Graphs built.
-    pub made: u64,
+    pub created: u64,
     /// Graphs launched.
     pub launched: u64,
     /// Nodes updated.
@@ -134,7 +134,7 @@ impl Graphs {
                 }
             }
             let entry = CachedGraph::make(context, current, topology, nodes, bytes)?;
-            counters.made += 1;
+            counters.created += 1;
             self.entries.insert(topology.key.clone(), entry);
         }
         let Some(entry) = self.entries.get_mut(&topology.key) else { return Ok(None) };
@@ -262,11 +262,11 @@ impl CachedGraph {
         // SAFETY: the driver stores one handle.
         driver.check("cuGraphCreate", unsafe { (driver.graph_create)(&mut raw, 0) })?;
         let mut graph = Graph { context: context.clone(), graph: raw, exec: CUgraphExec::NULL };
-        let mut made: Vec<CUgraphNode> = Vec::with_capacity(topology.nodes());
+        let mut created: Vec<CUgraphNode> = Vec::with_capacity(topology.nodes());
         let (mut before, mut pointers) = (Vec::new(), Vec::new());
         for (position, node) in nodes.iter().enumerate() {
             before.clear();
-            before.extend(topology.before(position).iter().map(|earlier| made[*earlier as usize]));
+            before.extend(topology.before(position).iter().map(|earlier| created[*earlier as usize]));
             let mut handle = CUgraphNode::NULL;
             match node {
                 Node::Kernel(kernel, launch) => {
@@ -319,13 +319,13 @@ impl CachedGraph {
                     driver.check("cuGraphAddMemsetNode", code)?;
                 }
             }
-            made.push(handle);
+            created.push(handle);
         }
         // SAFETY: the graph is alive; the driver stores one handle.
         let code = unsafe { (driver.graph_instantiate)(&mut graph.exec, raw, 0) };
         driver.check("cuGraphInstantiate", code)?;
         let set = nodes.iter().map(|node| node.set(bytes)).collect();
-        Ok(CachedGraph { graph: Arc::new(graph), nodes: made, set, used: 0 })
+        Ok(CachedGraph { graph: Arc::new(graph), nodes: created, set, used: 0 })
     }
 
     /// Updates every node that differs. Launches in flight keep their parameters.

@@ -163,8 +163,8 @@ impl CudaShared {
                     return Err((work, error));
                 }
                 let (index, waits) = (work.index(), waits_of(&work));
-                let (over, failed) = (self.events.completed(), SubmittedWork::failed(work, error));
-                lock(&self.state).in_flight.push(stream.0, index, over, waits, failed);
+                let (event, failed) = (self.events.completed(), SubmittedWork::failed(work, error));
+                lock(&self.state).in_flight.push(stream.0, index, event, waits, failed);
                 self.wake.notify_one();
                 return Ok(());
             }
@@ -217,8 +217,8 @@ impl CudaShared {
             }
             let _ = self.drain_stream(stream);
         }
-        let (over, failed) = (self.events.completed(), SubmittedWork::failed(work, error));
-        lock(&self.state).in_flight.push(stream.0, index, over, waits, failed);
+        let (event, failed) = (self.events.completed(), SubmittedWork::failed(work, error));
+        lock(&self.state).in_flight.push(stream.0, index, event, waits, failed);
     }
 
     /// Finishes failed work and everything before it.
@@ -324,7 +324,7 @@ impl CudaCounters {
         self.launched += other.launched;
         self.graph_failures += other.graph_failures;
         self.unmarked += other.unmarked;
-        self.graphs.made += other.graphs.made;
+        self.graphs.created += other.graphs.created;
         self.graphs.launched += other.graphs.launched;
         self.graphs.changed += other.graphs.changed;
         self.graphs.unchanged += other.graphs.unchanged;

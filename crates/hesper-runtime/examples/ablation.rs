@@ -56,7 +56,7 @@ fn table(runs: u64, first: u64) -> ExitCode {
                     *rules.entry(violation.rule.to_string()).or_default() += 1;
                 }
                 if verdict.violations.is_empty() && !verdict.wrong.is_empty() {
-                    *rules.entry("wrong numbers".into()).or_default() += 1;
+                    *rules.entry("wrong values".into()).or_default() += 1;
                 }
                 if verdict.violations.is_empty() && !verdict.errors.is_empty() {
                     *rules.entry("R7 faults out of scope".into()).or_default() += 1;
@@ -101,7 +101,7 @@ fn replay(values: &[String]) -> ExitCode {
         println!("{what}: {}", lines.len());
         lines.iter().take(5).for_each(|line| println!("  {line}"));
     };
-    show("wrong numbers", verdict.wrong.clone());
+    show("wrong values", verdict.wrong.clone());
     show("errors", verdict.errors.clone());
     show("violations", verdict.violations.iter().map(ToString::to_string).collect());
     show("panics", verdict.outcome.panics.clone());

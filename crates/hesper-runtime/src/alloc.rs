@@ -35,13 +35,13 @@ impl Shared {
             let block = this.take_pooled(&mut ledger, class, requester);
             (block.map(|block| (block, ledger.take_recycled_lease())), ledger.new_lease())
         };
-        let (block, ended) = match pooled {
+        let (block, recycled) = match pooled {
             Some(pooled) => pooled,
             // A recycled lease keeps its block alive, so it is taken only after the allocation.
             None => (this.alloc_block(class, requester)?, this.ledger.lock().take_recycled_lease()),
         };
         this.trace.allocated(class);
-        Ok(Buffer::new(Lease::new(block, id, len, label, false), ended, this.clone()))
+        Ok(Buffer::new(Lease::new(block, id, len, label, false), recycled, this.clone()))
     }
 
     /// Takes a free block from the pool.

@@ -29,14 +29,14 @@ impl Default for Replicas {
 enum Replica {
     /// A thread is copying the bytes: the id of the runtime and the id of the copy.
     Copying(u64, u64),
-    Made(Buffer),
+    Ready(Buffer),
 }
 
 impl Replica {
     fn runtime(&self) -> u64 {
         match self {
             Replica::Copying(runtime, _) => *runtime,
-            Replica::Made(buffer) => buffer.0.shared.id,
+            Replica::Ready(buffer) => buffer.0.shared.id,
         }
     }
 }
@@ -84,7 +84,7 @@ impl Buffer {
             {
                 let mut list = replicas.list.lock();
                 match list.iter().find(|entry| entry.runtime() == runtime.id()) {
-                    Some(Replica::Made(replica)) => return Ok(replica.clone()),
+                    Some(Replica::Ready(replica)) => return Ok(replica.clone()),
                     Some(Replica::Copying(..)) => {}
                     None => {
                         let number = new_id();
@@ -103,7 +103,7 @@ impl Buffer {
         let replica = runtime.alloc(self.len())?;
         self.transfer(&replica)?;
         if copying.end() {
-            replicas.list.lock().push(Replica::Made(replica.clone()));
+            replicas.list.lock().push(Replica::Ready(replica.clone()));
             runtime.shared().note_source(&self.0);
         }
         Ok(replica)
@@ -177,7 +177,7 @@ impl Shared {
         for source in &sources {
             let Some(replicas) = source.replicas.get() else { continue };
             for entry in replicas.list.lock().iter() {
-                if let Replica::Made(buffer) = entry
+                if let Replica::Ready(buffer) = entry
                     && buffer.0.shared.id == self.id
                 {
                     count += 1;
@@ -199,7 +199,7 @@ impl Shared {
         for source in &sources {
             let Some(replicas) = source.replicas.get() else { continue };
             let mut list = replicas.list.lock();
-            let idle = |entry: &mut Replica| matches!(entry, Replica::Made(buffer) if buffer.0.shared.id == self.id && buffer.is_unique());
+            let idle = |entry: &mut Replica| matches!(entry, Replica::Ready(buffer) if buffer.0.shared.id == self.id && buffer.is_unique());
             dropped.extend(list.extract_if(.., idle));
         }
         !dropped.is_empty()

@@ -74,11 +74,11 @@ fn without_the_waits_of_refused_submissions_later_work_runs_too_early() {
 
 #[test]
 fn without_the_order_of_faults_good_results_are_poisoned() {
-    let spoilt = (first_seed()..first_seed() + 8).any(|seed| {
+    let poisoned = (first_seed()..first_seed() + 8).any(|seed| {
         let verdict = run(Ablation::FaultOrder, 16, true, seed);
         verdict.errors.iter().any(|error| error.contains("on purpose"))
     });
-    assert!(spoilt);
+    assert!(poisoned);
 }
 
 #[test]

@@ -45,8 +45,8 @@ fn a_failed_command_poisons_what_depends_on_it_and_nothing_else() {
         let elsewhere = copy(&two, &after);
         let independent = copy(&one, &good);
         for _ in 0..3 {
-            for spoilt in [&bad, &after, &elsewhere] {
-                let error = spoilt.read().err().expect("it must be spoilt");
+            for poisoned in [&bad, &after, &elsewhere] {
+                let error = poisoned.read().err().expect("it must be poisoned");
                 let fault = error.fault().expect("a fault").clone();
                 assert_eq!(fault.command(), "divide");
                 assert_eq!(fault.message(), "division by zero");
@@ -70,7 +70,7 @@ fn a_command_on_a_poisoned_buffer_is_refused_with_the_first_cause() {
     let out = stream.alloc(8).unwrap();
     let error = stream.encode("next").read(&bad).write(&out).copy().unwrap_err();
     assert_eq!(error.fault().expect("a fault").command(), "divide");
-    assert!(out.read().is_err(), "what it would have filled is spoilt too");
+    assert!(out.read().is_err(), "what it would have filled is poisoned too");
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_panic_in_a_native_command_is_a_fault_of_that_command() {
     let stream = runtime.stream().unwrap();
     let out = stream.alloc(8).unwrap();
     stream.encode("panics").write(&out).run(|_| panic!("index out of bounds")).unwrap();
-    let error = out.read().err().expect("it must be spoilt");
+    let error = out.read().err().expect("it must be poisoned");
     let fault = error.fault().unwrap();
     assert_eq!((fault.kind(), fault.message()), (FaultKind::Panicked, "index out of bounds"));
     let good = copy(&stream, &runtime.upload(&[2u8; 8]).unwrap());
@@ -109,7 +109,7 @@ fn a_failed_submission_poisons_all_it_writes() {
     let stream = runtime.stream().unwrap();
     let input = runtime.upload(&[1u8; 8]).unwrap();
     let (one, two) = (copy(&stream, &input), copy(&stream, &input));
-    let error = one.read().err().expect("spoilt");
+    let error = one.read().err().expect("poisoned");
     assert_eq!(error.fault().unwrap().scope(), Scope::Submission);
     assert!(two.read().is_err());
     assert_eq!(copy(&stream, &input).read().unwrap().bytes(), [1u8; 8]);

@@ -388,7 +388,7 @@ fn survive(seed: u64, runtime: &Runtime) -> (usize, usize) {
 
 #[test]
 fn whatever_call_fails_results_are_right_or_errors_and_the_program_continues() {
-    let (mut injected, mut spoilt) = (0, 0);
+    let (mut injected, mut poisoned) = (0, 0);
     for seed in 0..40 {
         let clean = Sim::new(seed);
         let (read, good) = survive(seed, &Runtime::new(clean.clone()));
@@ -402,7 +402,7 @@ fn whatever_call_fails_results_are_right_or_errors_and_the_program_continues() {
             assert_eq!(x.read().unwrap().bytes(), [5; 8], "seed {seed}, call {n}: a new program works");
             drop(x);
             injected += 1;
-            spoilt += usize::from(good < read);
+            poisoned += usize::from(good < read);
             runtime.synchronize().unwrap();
             drop(runtime);
             while sim.step() {}
@@ -412,7 +412,10 @@ fn whatever_call_fails_results_are_right_or_errors_and_the_program_continues() {
             assert_eq!(found, [], "seed {seed}, call {n}");
         }
     }
-    assert!(injected > 1000 && spoilt > injected / 10, "{injected} failures, {spoilt} of which were noticed");
+    assert!(
+        injected > 1000 && poisoned > injected / 10,
+        "{injected} failures, {poisoned} of which were noticed"
+    );
 }
 
 #[test]

@@ -54,8 +54,8 @@ fn results_of_invalid_memory_fail_and_others_do_not() {
         let later = copy(&two, &late);
         let good = copy(&one, &other);
         file.gone.store(true, Ordering::Relaxed);
-        for spoilt in [&late, &later, &mapped] {
-            let error = spoilt.read().err().expect("its source is gone");
+        for poisoned in [&late, &later, &mapped] {
+            let error = poisoned.read().err().expect("its source is gone");
             let fault = error.fault().expect("a fault");
             assert_eq!(fault.kind(), FaultKind::Source, "seed {seed}");
             assert!(fault.to_string().contains("the file was truncated"), "{fault}");

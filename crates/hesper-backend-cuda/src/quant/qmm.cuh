@@ -137,13 +137,13 @@ qmv(const T* x, const u32* __restrict__ codes, const S* __restrict__ scales, con
     code += C::CODE_BYTES;
     part += C::GROUPS;
   };
-  later_begin();
+  launch_dependents();
 #pragma unroll
   for (int s = 0; s < STAGES; ++s) {
     if (s < count) load(s);
     cp_async_commit();
   }
-  earlier_end();
+  wait_for_dependencies();
   // Neighbouring threads load neighbouring activations, so the lanes of a group sum them by shuffles.
   constexpr int LANES = GROUP / C::UNIT, AHEAD = 4;
   const int units = (int)k / C::UNIT, all = units * XROWS;

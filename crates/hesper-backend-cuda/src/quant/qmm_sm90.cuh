@@ -116,7 +116,7 @@ __device__ __forceinline__ void qmm_tile(const T* x, const u32* codes, const T* 
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
-  if (EARLY) later_begin();
+  if (EARLY) launch_dependents();
   float total[N / 2] = {};
   if (warp >= 4 * TILES * TEAMS) {
     // Activations, sixteen of a row to a thread, in the order of pairs of codes in a word.
@@ -135,7 +135,7 @@ __device__ __forceinline__ void qmm_tile(const T* x, const u32* codes, const T* 
         v[i][1] = *(const w16*)(p + 8);
       }
     };
-    if (EARLY) earlier_end();
+    if (EARLY) wait_for_dependencies();
     if (count > 0)
 #pragma unroll
       for (int i = 0; i < EACH; ++i) read(i);
@@ -195,7 +195,7 @@ __device__ __forceinline__ void qmm_tile(const T* x, const u32* codes, const T* 
       if (team + s * TEAMS < count) load(s);
       cp_async_commit();
     }
-    if (EARLY) earlier_end();
+    if (EARLY) wait_for_dependencies();
     const u32 from = mine + g * C::CODE_STEP + t * C::PIECE;
     const u32 from_part = mine + 16 * C::CODE_STEP + g * (2 * C::PART_BYTES);
     const u32 half_of = t / 2 ? 0x3232 : 0x1010;

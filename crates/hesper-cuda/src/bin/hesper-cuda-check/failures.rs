@@ -261,7 +261,7 @@ pub fn limits(options: &CudaOptions) -> Outcome {
         runtime.set_memory_limit(64 << 20);
         refused += usize::from(outcome.is_err());
         for (buffer, wanted) in &results {
-            ensure(values(buffer)? == *wanted, || format!("{room} bytes: wrong numbers"))?;
+            ensure(values(buffer)? == *wanted, || format!("{room} bytes: wrong values"))?;
         }
         drop(results);
         let mut results = Results::new();
@@ -294,10 +294,11 @@ pub fn forked(options: &CudaOptions) -> Outcome {
     // SAFETY: the child only calls this program's own functions and ends.
     let child = unsafe { forks::fork() };
     if child == 0 {
-        let told = |error: Option<Error>| error.is_some_and(|error| error.to_string().contains("forked"));
+        let is_refused =
+            |error: Option<Error>| error.is_some_and(|error| error.to_string().contains("forked"));
         let mut status = 0;
-        status |= i32::from(!told(runtime.alloc(1 << 20).err()));
-        status |= 2 * i32::from(!told(runtime.stream().err()));
+        status |= i32::from(!is_refused(runtime.alloc(1 << 20).err()));
+        status |= 2 * i32::from(!is_refused(runtime.stream().err()));
         drop((x, stream, runtime));
         std::process::exit(status);
     }
@@ -313,10 +314,10 @@ pub fn forked(options: &CudaOptions) -> Outcome {
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    ensure(status == 0, || format!("the forked process ended with {status:#x}"))?;
+    ensure(status == 0, || format!("the forked process exited with {status:#x}"))?;
     let wanted = kernels::grind_host(1, 2_000_000);
-    ensure(values(&x)?.iter().all(|value| *value == wanted), || "the parent's numbers are wrong".into())?;
-    Ok(format!("ended after {:.1} ms", begun.elapsed().as_secs_f64() * 1e3))
+    ensure(values(&x)?.iter().all(|value| *value == wanted), || "the parent's values are wrong".into())?;
+    Ok(format!("exited after {:.1} ms", begun.elapsed().as_secs_f64() * 1e3))
 }
 
 #[cfg(not(unix))]
@@ -330,7 +331,7 @@ const CHILD: &str = "HESPER_CUDA_CHECK_EXIT";
 /// Exit with work in flight and in the launch queue.
 pub fn exits() -> Outcome {
     let program = std::env::current_exe().map_err(to_text)?;
-    let mut told = Vec::new();
+    let mut timings = Vec::new();
     for (way, wanted) in [("exit", 7), ("return", 0), ("threads", 5)] {
         let begun = Instant::now();
         let mut child = std::process::Command::new(&program).env(CHILD, way).spawn().map_err(to_text)?;
@@ -346,9 +347,9 @@ pub fn exits() -> Outcome {
             std::thread::sleep(Duration::from_millis(5));
         };
         ensure(status.code() == Some(wanted), || format!("{way}: {status} instead of {wanted}"))?;
-        told.push(format!("{way} {:.0} ms", begun.elapsed().as_secs_f64() * 1e3));
+        timings.push(format!("{way} {:.0} ms", begun.elapsed().as_secs_f64() * 1e3));
     }
-    Ok(told.join(", "))
+    Ok(timings.join(", "))
 }
 
 /// How this child process must exit, if it is one.

@@ -48,7 +48,7 @@ fn works(runtime: &Runtime) -> Result<(), String> {
     for _ in 0..20 {
         bump(&stream, &kernel, &x)?;
     }
-    ensure(values(&x)?.iter().all(|v| *v == 61), || "wrong numbers".into())
+    ensure(values(&x)?.iter().all(|v| *v == 61), || "wrong values".into())
 }
 
 /// A kernel fault loses its device; every result on it fails with the first cause, and the process continues.

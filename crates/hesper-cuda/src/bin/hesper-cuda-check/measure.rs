@@ -65,7 +65,7 @@ pub fn chains(options: &CudaOptions, what: &str) -> Outcome {
         turn += 1;
         bump(&stream, &add, &wide[turn % 16])
     })?;
-    let made = shared(&runtime)?.counters().graphs.made;
+    let made = shared(&runtime)?.counters().graphs.created;
     let pair = |(all, host): (f64, f64)| format!("{all:.2} ({host:.2})");
     Ok(format!(
         "{what}, batch {}: us per command (of which encoding): in place {}, temporaries {}, changing constants {}, 16 independent {}; graphs made {made}, nodes changed {changed:?}",

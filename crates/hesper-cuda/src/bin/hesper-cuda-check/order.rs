@@ -24,18 +24,18 @@ struct Step {
 }
 
 fn program(random: &mut Random, steps: usize, streams: usize) -> Vec<Step> {
-    let mut made = Vec::new();
-    while made.len() < steps {
+    let mut program = Vec::new();
+    while program.len() < steps {
         let n = 1 + random.below(WORDS / 2);
         let mut place = || (random.below(BUFFERS as u64) as usize, random.below(WORDS - n));
         let (a, b, out) = (place(), place(), place());
         let apart = |x: (usize, u64)| x.0 != out.0 || x.1 + n <= out.1 || out.1 + n <= x.1;
         if apart(a) && apart(b) {
             let (copy, stream) = (random.below(5) == 0, random.below(streams as u64) as usize);
-            made.push(Step { stream, copy, a, b, out, n });
+            program.push(Step { stream, copy, a, b, out, n });
         }
     }
-    made
+    program
 }
 
 /// Random programs with overlapping ranges equal sequential execution on the host.
@@ -187,7 +187,7 @@ pub fn reuse(options: &CudaOptions) -> Outcome {
         state = next;
         host = mix_host(host, 1, round);
     }
-    ensure(values(&state)?.iter().all(|v| *v == host), || "wrong numbers".into())?;
+    ensure(values(&state)?.iter().all(|v| *v == host), || "wrong values".into())?;
     let counters = runtime.counters();
     ensure(counters.peak <= 4 * size, || format!("peak {} bytes for {} of chain", counters.peak, size))?;
     clean(&runtime)?;
@@ -210,7 +210,7 @@ pub fn ping_pong(options: &CudaOptions) -> Outcome {
             host = kernels::grind_host(host, 50);
         }
     }
-    ensure(values(&x)?.iter().all(|v| *v == host), || "wrong numbers".into())?;
+    ensure(values(&x)?.iter().all(|v| *v == host), || "wrong values".into())?;
     clean(&runtime)?;
     Ok(format!("2000 hand-overs, {:.2} us each", begun.elapsed().as_secs_f64() * 1e6 / 2000.0))
 }
