@@ -1,4 +1,4 @@
-//! What the benchmarks share: timing that survives a noisy machine.
+//! Shared by the benchmarks: timing that is robust on a noisy machine.
 
 pub mod lines;
 pub mod mlp;
@@ -6,8 +6,8 @@ pub mod table;
 
 use std::time::Instant;
 
-/// The best time of one call of `f` in nanoseconds, over `rounds` rounds of `calls` calls each. On a
-/// machine that others use too, the best round is the one that was disturbed least.
+/// The best time of one call of `f` in nanoseconds, over `rounds` rounds of `calls` calls each. On a shared machine
+/// the best round is the least disturbed one.
 pub fn best_ns(rounds: usize, calls: usize, mut f: impl FnMut()) -> f64 {
     let mut best = f64::INFINITY;
     for _ in 0..rounds {

@@ -1,8 +1,9 @@
 //! Measurements as JSON lines, one for each workload.
 //!
-//! A line has the workload's name and parameters, the median and the best time in milliseconds, how often
-//! it was measured, a rate, the processor time of a call, and how many cores others used meanwhile. Each measurement is warmed up (three
-//! calls, or half a second), then repeated seven times at least and for a second, twelve seconds at most.
+//! A line has the workload's name and parameters, the median and the best time in milliseconds, the number of
+//! measurements, a rate, the processor time per call, and how many cores other processes used meanwhile. Each
+//! measurement is warmed up (three calls, or half a second), then repeated at least seven times and for a second,
+//! at most for twelve seconds.
 
 use std::time::{Duration, Instant};
 
@@ -37,13 +38,13 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Lines of the peer that the environment names (`PEER_LABEL`), or of `peer`.
+    /// Lines for the peer named by the environment variable `PEER_LABEL`, or for `peer`.
     pub fn new(peer: &str) -> Self {
         Lines { peer: std::env::var("PEER_LABEL").unwrap_or_else(|_| peer.to_string()) }
     }
 
-    /// Measures `work`, which computes everything it is asked for and gives its result back, and prints
-    /// the line. `params` is the inside of a JSON object.
+    /// Measures `work`, which computes and returns its result, and prints the line. `params` is the inside of a
+    /// JSON object.
     pub fn measure<R, E: std::fmt::Display>(
         &self,
         workload: &str,
@@ -84,7 +85,7 @@ impl Lines {
         self.line(workload, params, times, unit, busy);
     }
 
-    /// Prints the line of one call that was measured elsewhere.
+    /// Prints the line of a single call that was measured by the caller.
     pub fn once(&self, workload: &str, params: &str, seconds: f64) {
         self.line(workload, params, vec![seconds], Unit::Calls, None);
     }
@@ -117,7 +118,7 @@ impl Lines {
     }
 }
 
-/// Seconds for which cores were busy, where the system tells.
+/// Seconds for which cores were busy, where the system reports them.
 #[derive(Debug, Clone, Copy)]
 struct Busy {
     /// With this process.

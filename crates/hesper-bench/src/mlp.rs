@@ -28,11 +28,11 @@ pub struct Training {
     data: [Array; 2],
 }
 
-/// Steps after which training begins anew: a batch that is known by heart has slopes of nearly nothing, and
-/// arithmetic on subnormal numbers is slow.
+/// Steps after which training restarts: a batch that is fitted exactly has tiny gradients, and arithmetic on
+/// subnormal numbers is slow.
 const RESTART: usize = 10;
 
-/// A step: of state and data; gives the loss and the new state.
+/// A step: takes state and data, returns the loss and the new state.
 pub type Step<'a> = &'a dyn Fn(&[Array]) -> Result<Vec<Array>>;
 
 impl Training {
@@ -63,7 +63,7 @@ impl Training {
 
     /// One step, computed; gives the loss.
     pub fn advance(&mut self, step: Step<'_>) -> Result<f32> {
-        // The state is handed over: nobody else holds it.
+        // Pass the state by value, so that it can be donated.
         let mut inputs = std::mem::take(&mut self.state);
         self.steps += 1;
         if self.steps.is_multiple_of(RESTART) {

@@ -1,9 +1,9 @@
-//! Lines of several libraries as one table: for each workload our time, the best other one, and whose it is.
+//! Lines of several libraries as one table: for each workload our time, the best other time, and whose it is.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Parameters that tell how a library does the work, not what the work is.
+/// Parameters that say how a library does the work, not what the work is.
 const MANNERS: [&str; 4] = ["mode", "layout", "impl", "model"];
 
 /// What a line says.
@@ -14,7 +14,7 @@ struct Line<'a> {
     median: f64,
 }
 
-/// What stands after a key of the line, up to the end of its value.
+/// The value of a key of the line.
 fn field<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     let start = line.find(&format!("\"{key}\": "))? + key.len() + 4;
     let rest = &line[start..];

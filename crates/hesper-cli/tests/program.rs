@@ -12,10 +12,10 @@ fn hesper(arguments: &[&str]) -> Command {
 }
 
 fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
-    told(hesper(arguments).output().unwrap())
+    exit_and_output(hesper(arguments).output().unwrap())
 }
 
-fn told(output: Output) -> (Option<i32>, String, String) {
+fn exit_and_output(output: Output) -> (Option<i32>, String, String) {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
@@ -29,7 +29,7 @@ fn with_input(arguments: &[&str], input: &[u8]) -> (Option<i32>, String, String)
         .unwrap();
     // A program that refuses its arguments does not read its input.
     let _ = child.stdin.take().unwrap().write_all(input);
-    told(child.wait_with_output().unwrap())
+    exit_and_output(child.wait_with_output().unwrap())
 }
 
 fn folder(name: &str) -> PathBuf {
@@ -63,7 +63,7 @@ fn a_device_that_is_not_there_is_refused_and_the_host_is_there() {
     let (code, _, err) = ask("toaster");
     assert!(code == Some(2) && err.contains("toaster"), "{err}");
     let mut command = hesper(&["generate", "--model", "demo", "-n", "2", "-q", "A language"]);
-    let (code, _, err) = told(command.env("HESPER_DEVICE", "gpu:97").output().unwrap());
+    let (code, _, err) = exit_and_output(command.env("HESPER_DEVICE", "gpu:97").output().unwrap());
     assert!(code == Some(1) && err.contains("HESPER_DEVICE"), "{err}");
 }
 
@@ -123,7 +123,7 @@ fn a_cut_or_foreign_file_is_no_model() {
 fn without_a_network_the_demo_is_offered() {
     let cache = folder("cache");
     let output = hesper(&["generate", "x"]).env("HESPER_CACHE", &cache).env("PATH", "").output().unwrap();
-    let (code, _, err) = told(output);
+    let (code, _, err) = exit_and_output(output);
     assert!(code == Some(1) && err.contains("--model demo"), "{err}");
     let left = std::fs::read_dir(cache.join("models")).unwrap().count();
     assert_eq!(left, 0, "a failed fetch leaves files behind");

@@ -80,7 +80,7 @@ pub const ACTIVITIES: [(&str, Activity); 7] = [
     ("streams", streams),
 ];
 
-fn numbers(rng: &mut Rng, shape: &[usize]) -> Result<Array> {
+fn random_array(rng: &mut Rng, shape: &[usize]) -> Result<Array> {
     let list: Vec<f32> = (0..shape.iter().product()).map(|_| rng.below(17) as f32 - 8.0).collect();
     Array::try_from_slice(&list, shape)
 }
@@ -105,7 +105,7 @@ fn chain(rng: &mut Rng, x: &Array) -> Result<Array> {
 
 fn build(rng: &mut Rng, _: &Path) -> Result<()> {
     let shape = [1 + rng.below(40), 1 + rng.below(70)];
-    let x = numbers(rng, &shape)?;
+    let x = random_array(rng, &shape)?;
     let y = chain(rng, &x)?;
     if rng.one_in(3) {
         hesper::async_eval([&y])?;
@@ -124,21 +124,21 @@ fn compile(rng: &mut Rng, _: &Path) -> Result<()> {
     let f = transform::compile(move |x: &[Array]| Ok(vec![x[0].multiply(scale)?.add(1.0)?.tanh()?]));
     for _ in 0..2 {
         let rows = 1 + rng.below(9);
-        f(&[numbers(rng, &[rows, 8])?])?[0].eval()?;
+        f(&[random_array(rng, &[rows, 8])?])?[0].eval()?;
     }
     Ok(())
 }
 
 fn differentiate(rng: &mut Rng, _: &Path) -> Result<()> {
     let rows = 1 + rng.below(12);
-    let inputs = [numbers(rng, &[rows, 8])?, numbers(rng, &[8, 8])?];
+    let inputs = [random_array(rng, &[rows, 8])?, random_array(rng, &[8, 8])?];
     let pulled = transform::grad(network, &[0, 1])(&inputs)?;
     hesper::eval(&pulled)
 }
 
 fn map(rng: &mut Rng, _: &Path) -> Result<()> {
     let rows = 1 + rng.below(12);
-    let x = numbers(rng, &[rows, 6, 6])?;
+    let x = random_array(rng, &[rows, 6, 6])?;
     let f = transform::vmap(|x| Ok(vec![x[0].matmul(&x[0])?.tanh()?]), &[Some(0)], &[Some(0)]);
     f(&[x])?[0].eval()
 }
@@ -155,13 +155,13 @@ fn kernel(rng: &mut Rng, _: &Path) -> Result<()> {
     let number = rng.below(1 << 20);
     let text = format!("uint i = thread_position_in_grid.x; out[i] = x[i] + {number}.0f;");
     let kernel = CustomKernel::new("offset", &["x"], &["out"], &text)?;
-    let x = numbers(rng, &[64])?;
+    let x = random_array(rng, &[64])?;
     let call = kernel.call(&[x]).grid([64, 1, 1]).threadgroup([32, 1, 1]);
     call.output(&[64], Dtype::Float32).run()?[0].eval()
 }
 
 fn streams(rng: &mut Rng, _: &Path) -> Result<()> {
-    let x = numbers(rng, &[16, 16])?;
+    let x = random_array(rng, &[16, 16])?;
     let (one, other) = (place::cpu().stream()?, place::cpu().stream()?);
     let y = place::with_stream(&one, || chain(rng, &x))?;
     hesper::async_eval([&y])?;
@@ -177,7 +177,7 @@ impl Weights {
     fn new() -> Result<Self> {
         let path = std::env::temp_dir().join(format!("hesper-soak-{}.safetensors", std::process::id()));
         let mut rng = Rng::new(1);
-        let list = (0..4).map(|i| Ok((format!("weight.{i}"), numbers(&mut rng, &[32, 48])?)));
+        let list = (0..4).map(|i| Ok((format!("weight.{i}"), random_array(&mut rng, &[32, 48])?)));
         let list = list.collect::<Result<Vec<_>>>()?;
         let list = list.iter().map(|(name, array)| (name.as_str(), array));
         io::save_safetensors(&path, list, &[])?;

@@ -203,8 +203,8 @@ impl<'a> PreparationQueue<'a> {
                 i
             };
             let Some(check) = self.checks.get(i) else { return };
-            let made = check.prepare(self.compiler);
-            self.lock().done[i] = Some(made);
+            let prepared = check.prepare(self.compiler);
+            self.lock().done[i] = Some(prepared);
             self.ready.notify_all();
         }
     }
@@ -213,8 +213,8 @@ impl<'a> PreparationQueue<'a> {
     pub fn take(&self, i: usize) -> Result<(Prepared, Compiled), String> {
         let mut state = self.lock();
         loop {
-            if let Some(made) = state.done[i].take() {
-                return made;
+            if let Some(prepared) = state.done[i].take() {
+                return prepared;
             }
             state = self.ready.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
         }

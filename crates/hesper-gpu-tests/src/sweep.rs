@@ -103,6 +103,18 @@ impl Sweep {
         self.outputs.extend(ty.scalar());
     }
 
+    /// Stores the results of every comparison, and of the ops of three operands that every number type has.
+    fn ternary_and_compare(&mut self, [a, b, c]: [ValueId; 3]) {
+        for op in [TernaryOp::Fma, TernaryOp::Clamp] {
+            let v = self.b.ternary(op, a, b, c);
+            self.store(&format!("{op:?}"), v);
+        }
+        for op in [CmpOp::Eq, CmpOp::Ne, CmpOp::Lt, CmpOp::Le, CmpOp::Gt, CmpOp::Ge] {
+            let v = self.b.compare(op, a, b);
+            self.store(&format!("{op:?}"), v);
+        }
+    }
+
     fn job(self, inputs: &[Scalar], seed: u64) -> Result<Job, String> {
         let kernel: Kernel = self.b.finish().map_err(|e| e.to_string())?;
         let mut r = Random::new(seed);
@@ -230,14 +242,7 @@ fn float_binary(s: Scalar) -> Result<Job, String> {
         let v = sweep.b.binary(op, a, b);
         sweep.store(&format!("{op:?}"), v);
     }
-    for op in [TernaryOp::Fma, TernaryOp::Clamp] {
-        let v = sweep.b.ternary(op, a, b, c);
-        sweep.store(&format!("{op:?}"), v);
-    }
-    for op in [CmpOp::Eq, CmpOp::Ne, CmpOp::Lt, CmpOp::Le, CmpOp::Gt, CmpOp::Ge] {
-        let v = sweep.b.compare(op, a, b);
-        sweep.store(&format!("{op:?}"), v);
-    }
+    sweep.ternary_and_compare([a, b, c]);
     let n = sweep.b.convert(c, Scalar::I32);
     let v = sweep.b.binary(B::Ldexp, a, n);
     sweep.store("Ldexp", v);
@@ -277,14 +282,7 @@ fn integer(s: Scalar) -> Result<Job, String> {
         let v = sweep.b.binary(op, a, b);
         sweep.store(&format!("{op:?}"), v);
     }
-    for op in [TernaryOp::Fma, TernaryOp::Clamp] {
-        let v = sweep.b.ternary(op, a, b, c);
-        sweep.store(&format!("{op:?}"), v);
-    }
-    for op in [CmpOp::Eq, CmpOp::Ne, CmpOp::Lt, CmpOp::Le, CmpOp::Gt, CmpOp::Ge] {
-        let v = sweep.b.compare(op, a, b);
-        sweep.store(&format!("{op:?}"), v);
-    }
+    sweep.ternary_and_compare([a, b, c]);
     sweep.job(&[s, s, s], 13)
 }
 

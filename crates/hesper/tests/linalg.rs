@@ -216,7 +216,7 @@ fn what_has_no_answer_fails_when_it_is_computed() {
     assert!(linalg::cholesky(&singular.negative().unwrap(), false).unwrap().eval().is_err());
     let nan = singular.multiply(f64::NAN).unwrap();
     assert!(linalg::svd(&nan).unwrap().1.eval().is_err() && linalg::eig(&nan).unwrap().0.eval().is_err());
-    // One bad matrix is named, and spoils nothing but its own array.
+    // One bad matrix is named, and poisons only its own array.
     let good = Array::identity(2, Dtype::Float32).unwrap();
     let both = hesper::stack(&[good.clone(), singular.clone()], 0).unwrap();
     let error = linalg::inv(&both).unwrap().eval().unwrap_err().to_string();

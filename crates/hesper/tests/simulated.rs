@@ -57,7 +57,7 @@ fn under_seeds(group: &str, seeds: std::ops::Range<u64>) {
     }
 }
 
-/// One call of the device fails: it spoils the case that made it, and no number of any other.
+/// One call of the device fails: it fails the case that made it, and changes no result of any other.
 #[test]
 fn a_call_that_fails_is_an_error_of_the_op_that_made_it() {
     let (mut cases, mut others) = (table::group("reductions"), table::group("products"));

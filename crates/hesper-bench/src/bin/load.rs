@@ -1,4 +1,4 @@
-//! What loading costs: time, resident memory after the load, peak memory when all of it is in memory.
+//! The cost of loading: time, resident memory after the load, and peak memory once all tensors are in memory.
 //!
 //! `load write FILE GIB` makes a safetensors file of float32 matrices; `load read FILE` loads it and reads all
 //! tensors into memory; `load use FILE` evaluates all tensors in place and sums them up. Each prints one line.
@@ -20,7 +20,7 @@ fn write(path: &str, gib: usize) -> hesper::Result<()> {
     io::save_safetensors(path, (0..gib * 16).map(|at| (format!("layer.{at}"), &matrix)), &[])
 }
 
-/// A line of the process's status, in MiB; zero where the system does not tell.
+/// A line of the process's status, in MiB; zero where the system does not report it.
 fn status(field: &str) -> usize {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with(field)).unwrap_or_default();

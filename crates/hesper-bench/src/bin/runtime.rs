@@ -1,5 +1,5 @@
-//! What the runtime costs: a command with four bindings from encode to retirement, a binding's
-//! retention, and the memory and time of a decode-like loop against the ideal.
+//! The cost of the runtime: a command with four bindings from encode to retirement, the retention of a binding, and
+//! the memory and time of a decode-like loop against the ideal.
 //!
 //! `cargo run --release -p hesper-bench --bin runtime [--features ablation]`
 
@@ -18,8 +18,7 @@ fn buffers(runtime: &Runtime, count: usize) -> Result<Vec<Buffer>> {
     (0..count).map(|_| runtime.upload(&[0u8; 64])).collect()
 }
 
-/// Nanoseconds of one command with `bindings` bindings: encoded, submitted, run (it does nothing) and
-/// retired.
+/// Nanoseconds per command with `bindings` bindings: encoded, submitted, run (a no-op) and retired.
 fn command_ns(runtime: &Runtime, bindings: usize) -> Result<f64> {
     let stream = runtime.stream()?;
     let all = buffers(runtime, bindings.max(1))?;
@@ -38,8 +37,8 @@ fn command_ns(runtime: &Runtime, bindings: usize) -> Result<f64> {
     Ok(best_ns(40, 1, || encode(&stream).unwrap_or_default()) / COMMANDS as f64)
 }
 
-/// One token of a decode-like loop: ten kernels through temporaries of `size` bytes that are dropped at
-/// once. Gives nanoseconds a step and the peak in bytes.
+/// One token of a decode-like loop: ten kernels through temporaries of `size` bytes that are dropped at once.
+/// Returns nanoseconds per step and the peak in bytes.
 fn decode_ns(runtime: &Runtime, size: usize, steps: usize) -> Result<(f64, usize)> {
     let stream = runtime.stream()?;
     let mut x = runtime.upload(&vec![1u8; size])?;
@@ -82,7 +81,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The same with and without retention, in turn, in this process.
+/// With and without retention, alternating, in this process.
 #[cfg(feature = "ablation")]
 fn ablated(size: usize) -> Result<()> {
     use hesper_runtime::sim::Ablation;

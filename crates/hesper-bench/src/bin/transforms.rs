@@ -15,7 +15,7 @@ fn main() -> Result<()> {
     chain()
 }
 
-/// The best of some repetitions of `count` calls each, in seconds a call.
+/// The best of some repetitions of `count` calls each, in seconds per call.
 fn best(repetitions: usize, count: usize, mut call: impl FnMut() -> Result<()>) -> Result<f64> {
     let mut least = f64::INFINITY;
     for _ in 0..repetitions {

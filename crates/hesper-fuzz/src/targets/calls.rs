@@ -182,9 +182,9 @@ fn apply_all(ops: &[Op], inputs: &[Array]) -> Result<Array> {
 fn apply_eagerly(ops: &[Op], inputs: &[Array]) -> Result<Array> {
     let mut all = inputs.to_vec();
     for op in ops {
-        let made = op.apply(&all, MAX_SIZE)?;
-        made.eval()?;
-        all.push(made);
+        let array = op.apply(&all, MAX_SIZE)?;
+        array.eval()?;
+        all.push(array);
     }
     Ok(all.swap_remove(all.len() - 1))
 }
@@ -193,9 +193,9 @@ fn apply_eagerly(ops: &[Op], inputs: &[Array]) -> Result<Array> {
 fn on_host<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     let stream = place::default_stream(place::Device::Cpu)?;
     eval::set_fusion(false);
-    let made = place::with_stream(&stream, f);
+    let result = place::with_stream(&stream, f);
     eval::set_fusion(true);
-    made
+    result
 }
 
 fn gradient(ops: &[Op]) -> impl Fn(&[Array]) -> Result<Vec<Array>> + '_ {
@@ -231,7 +231,7 @@ impl Run {
     /// Checks an outcome: an error is valid only after an injected failure.
     fn outcome<T>(&self, what: &str, outcome: Result<T>) -> std::result::Result<Option<T>, String> {
         match outcome {
-            Ok(made) => Ok(Some(made)),
+            Ok(value) => Ok(Some(value)),
             Err(error) if error.to_string().contains("panic") => Err(format!("{what}: {error}")),
             Err(_) if self.may_fail => Ok(None),
             Err(error) => Err(format!("{what}: {error}")),
@@ -244,8 +244,8 @@ impl Run {
         let Some(found) = self.outcome(&format!("array {at}"), bits(lazy))? else { return Ok(()) };
         let wanted = bits(&pair.eager).map_err(|error| format!("the eager copy of array {at}: {error}"))?;
         if (lazy.shape(), &found) != (pair.eager.shape(), &wanted) {
-            let numbers = |bits: &[u32]| bits.iter().map(|x| f32::from_bits(*x)).collect::<Vec<_>>();
-            return Err(format!("array {at}: {:?} instead of {:?}", numbers(&found), numbers(&wanted)));
+            let floats = |bits: &[u32]| bits.iter().map(|x| f32::from_bits(*x)).collect::<Vec<_>>();
+            return Err(format!("array {at}: {:?} instead of {:?}", floats(&found), floats(&wanted)));
         }
         Ok(())
     }
@@ -403,7 +403,7 @@ impl Run {
     }
 }
 
-fn numbers(rng: &mut Rng, shape: &[usize]) -> Result<Array> {
+fn random_array(rng: &mut Rng, shape: &[usize]) -> Result<Array> {
     let list: Vec<f32> = (0..shape.iter().product()).map(|_| rng.below(4001) as f32 / 1000.0 - 2.0).collect();
     Array::try_from_slice(&list, shape)
 }
@@ -445,8 +445,8 @@ impl Target for Calls {
             Run { runtime, streams: [one, other], pairs: Vec::new(), may_fail: sequence.failure.is_some() };
         let mut rng = Rng::new(sequence.seed);
         for shape in [&[2, 3][..], &[3], &[2, 1]] {
-            let made = numbers(&mut rng, shape).map_err(|error| error.to_string())?;
-            run.pairs.push(Pair { lazy: Some(made.clone()), eager: made });
+            let array = random_array(&mut rng, shape).map_err(|error| error.to_string())?;
+            run.pairs.push(Pair { lazy: Some(array.clone()), eager: array });
         }
         for step in &sequence.steps {
             run.step(step).map_err(|why| format!("{why}\nin {step:?}"))?;

@@ -131,8 +131,8 @@ fn parts(file: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     Some((file.get(64..end)?.to_vec(), file.get(end.next_multiple_of(64)..).unwrap_or_default().to_vec()))
 }
 
-/// The positions of texts in a body: a length, then letters.
-fn texts(body: &[u8]) -> Vec<(usize, usize)> {
+/// The positions of strings in a body: a length, then letters.
+fn string_ranges(body: &[u8]) -> Vec<(usize, usize)> {
     let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_' || *byte == b' ';
     let text_at = |at: usize| {
         let length = u32::from_le_bytes(body.get(at..at + 4)?.try_into().ok()?) as usize;
@@ -142,13 +142,13 @@ fn texts(body: &[u8]) -> Vec<(usize, usize)> {
     (0..body.len()).filter_map(text_at).collect()
 }
 
-/// Replaces a text by the name of another op.
+/// Replaces a string by the name of another op.
 fn rename_op(body: &mut Vec<u8>, rng: &mut Rng) {
-    let (texts, names) = (texts(body), export::op_names().collect::<Vec<_>>());
-    if texts.is_empty() || names.is_empty() {
+    let (strings, names) = (string_ranges(body), export::op_names().collect::<Vec<_>>());
+    if strings.is_empty() || names.is_empty() {
         return;
     }
-    let (at, length) = rng.pick(&texts);
+    let (at, length) = rng.pick(&strings);
     let name = rng.pick(&names);
     let mut field = (name.len() as u32).to_le_bytes().to_vec();
     field.extend(name.bytes());
@@ -171,11 +171,11 @@ fn change_number(body: &mut [u8], rng: &mut Rng) {
 
 /// Replaces a piece that starts with a text by another one.
 fn swap_records(body: &mut Vec<u8>, rng: &mut Rng) {
-    let texts = texts(body);
-    if texts.len() < 3 {
+    let strings = string_ranges(body);
+    if strings.len() < 3 {
         return;
     }
-    let mut cuts: Vec<usize> = (0..3).map(|_| rng.pick(&texts).0).collect();
+    let mut cuts: Vec<usize> = (0..3).map(|_| rng.pick(&strings).0).collect();
     cuts.sort_unstable();
     let piece = body[cuts[1]..cuts[2]].to_vec();
     body.splice(cuts[0]..cuts[1], piece);

@@ -316,7 +316,7 @@ impl Case {
         };
         let each: Vec<i32> = (0..expected.sources.len()).map(|at| (at * 37 % 101) as i32 - 50).collect();
         let value = Array::try_from_slice(&each, &expected.shape).map_err(|error| error.to_string())?;
-        for (what, value, numbers) in [
+        for (what, value, values) in [
             ("update", value, each.clone()),
             (
                 "update by a number",
@@ -325,7 +325,7 @@ impl Case {
             ),
         ] {
             let mut list: Vec<i32> = (0..size as i32).collect();
-            for (source, new) in expected.sources.iter().zip(&numbers) {
+            for (source, new) in expected.sources.iter().zip(&values) {
                 list[*source] = apply(list[*source], *new);
             }
             let found = array.index_update(indices, &value, self.update);

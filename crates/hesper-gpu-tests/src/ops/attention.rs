@@ -3,7 +3,7 @@
 use hesper::fast::{AttentionMask, scaled_dot_product_attention as attention};
 use hesper::{Array, Dtype, Error};
 
-use crate::cases::{Cases, FLOATS, Made, data, tolerance};
+use crate::cases::{CaseResult, Cases, FLOATS, data, tolerance};
 
 const HALVES: [Dtype; 2] = [Dtype::Bfloat16, Dtype::Float16];
 
@@ -189,13 +189,13 @@ fn layouts(cases: &mut Cases) {
                     )?;
                     let run =
                         |k: &Array, v: &Array| attention(&q, k, v, scale(128), AttentionMask::Causal, None);
-                    let made: Made = Ok(vec![
+                    let result: CaseResult = Ok(vec![
                         run(&long(2)?, &long(3)?)?,
                         run(&together(4, 600, 2)?, &together(5, 600, 2)?)?,
                         run(&turned(6)?, &turned(7)?)?,
                         run(&unaligned, &long(8)?)?,
                     ]);
-                    made
+                    result
                 },
             );
         }

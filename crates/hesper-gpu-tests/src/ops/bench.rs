@@ -280,7 +280,7 @@ fn overheads(b: &mut Bench<'_>) -> Result<(), Error> {
     for round in ["first", "again", "again", "again"] {
         let start = Instant::now();
         let host = Array::from_bytes(&bytes, Dtype::Uint8, &[bytes.len()])?;
-        let made = gigabytes(start);
+        let created = gigabytes(start);
         let start = Instant::now();
         let there = host.add(1)?;
         there.eval()?;
@@ -289,7 +289,7 @@ fn overheads(b: &mut Bench<'_>) -> Result<(), Error> {
         let sum = there.read_bytes(|bytes| bytes[bytes.len() - 1])?;
         let read = gigabytes(start);
         println!(
-            "bench 256 MiB, {round}: made {made:.1}, upload and add {uploaded:.1}, read back {read:.1} GB/s ({sum})"
+            "bench 256 MiB, {round}: created {created:.1}, upload and add {uploaded:.1}, read back {read:.1} GB/s ({sum})"
         );
     }
     Ok(())

@@ -9,7 +9,7 @@ use hesper::{Array, Conv, CustomKernel, Dtype, Error, Operand, Pad, QuantMode, r
 use crate::compare::Case;
 
 /// The computation of a case.
-pub type Made = Result<Vec<Array>, Error>;
+pub type CaseResult = Result<Vec<Array>, Error>;
 
 /// The dtypes of most ops.
 pub const FLOATS: [Dtype; 3] = [Dtype::Float32, Dtype::Bfloat16, Dtype::Float16];
@@ -18,14 +18,14 @@ pub const FLOATS: [Dtype; 3] = [Dtype::Float32, Dtype::Bfloat16, Dtype::Float16]
 pub fn data(shape: &[usize], dtype: Dtype, seed: u64) -> Array {
     let count: usize = shape.iter().product();
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let numbers: Vec<f32> = (0..count)
+    let values: Vec<f32> = (0..count)
         .map(|_| {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             ((state >> 40) as f32 / (1u64 << 24) as f32 - 0.5) * 4.0
         })
         .collect();
     let make = || -> Result<Array, Error> {
-        let whole = Array::try_from_slice(&numbers, shape)?;
+        let whole = Array::try_from_slice(&values, shape)?;
         let whole = match dtype {
             Dtype::Float16 | Dtype::Bfloat16 | Dtype::Float32 | Dtype::Float64 | Dtype::Complex64 => whole,
             Dtype::Bool => whole.greater(0.0)?,
@@ -35,7 +35,7 @@ pub fn data(shape: &[usize], dtype: Dtype, seed: u64) -> Array {
         whole.eval()?;
         Ok(whole)
     };
-    match place::with_device(Device::Cpu, make).and_then(|made| made) {
+    match place::with_device(Device::Cpu, make).and_then(|result| result) {
         Ok(array) => array,
         Err(error) => panic!("test data: {error}"),
     }
@@ -43,9 +43,9 @@ pub fn data(shape: &[usize], dtype: Dtype, seed: u64) -> Array {
 
 pub fn indices(shape: &[usize], most: usize, seed: u64) -> Array {
     let count: usize = shape.iter().product();
-    let numbers: Vec<i32> =
+    let values: Vec<i32> =
         (0..count).map(|at| ((at as u64 * 7919 + seed * 104729 + 13) % most as u64) as i32).collect();
-    match Array::try_from_slice(&numbers, shape) {
+    match Array::try_from_slice(&values, shape) {
         Ok(array) => array,
         Err(error) => panic!("test data: {error}"),
     }
@@ -59,7 +59,7 @@ impl Cases {
         &mut self,
         name: impl Into<String>,
         tolerance: f64,
-        run: impl Fn() -> Made + Send + Sync + 'static,
+        run: impl Fn() -> CaseResult + Send + Sync + 'static,
     ) {
         self.0.push(Case { name: name.into(), tolerance, run: Box::new(run) });
     }
@@ -111,16 +111,16 @@ type Call = fn(&[Array]) -> Result<Array, Error>;
 fn sample(domain: Domain, shape: &[usize], dtype: Dtype, seed: u64) -> Array {
     let (low, high) = domain.range();
     let make = || -> Result<Array, Error> {
-        let numbers = data(shape, Dtype::Float32, seed);
-        let numbers = numbers.multiply((high - low) / 4.0)?.add((high + low) / 2.0)?;
+        let values = data(shape, Dtype::Float32, seed);
+        let values = values.multiply((high - low) / 4.0)?.add((high + low) / 2.0)?;
         let whole = match domain {
             Domain::Complex | Domain::ComplexRight => {
                 let parts = data(shape, Dtype::Float32, seed + 50).multiply(Operand::Complex([0.0, 0.5]))?;
-                numbers.add(parts)?
+                values.add(parts)?
             }
-            Domain::Integer | Domain::Count => numbers.rint()?.astype(dtype)?,
-            Domain::Bool => numbers.greater(0.0)?,
-            _ => numbers.astype(dtype)?,
+            Domain::Integer | Domain::Count => values.rint()?.astype(dtype)?,
+            Domain::Bool => values.greater(0.0)?,
+            _ => values.astype(dtype)?,
         };
         whole.eval()?;
         Ok(whole)
@@ -270,7 +270,7 @@ fn layouts(cases: &mut Cases) {
 
 /// The cases of the tables of reductions and scans.
 fn reduction_tables(cases: &mut Cases) {
-    type Reduce = fn(&Array) -> Made;
+    type Reduce = fn(&Array) -> CaseResult;
     let mut add = |name: &str, domain: Domain, f: Reduce| {
         for dtype in dtypes(domain).iter().copied() {
             cases.add(format!("{name} [{domain:?}] {dtype}"), tolerance(dtype) * 5.0, move || {
@@ -492,10 +492,10 @@ fn products(cases: &mut Cases) {
         for dtype in [Dtype::Bfloat16, Dtype::Float32, Dtype::Float16] {
             cases.add(format!("quantized {bits} bits, groups of {group}, {dtype}"), 2e-2, move || {
                 let w = data(&[256, 512], dtype, 1);
-                let made = place::with_device(Device::Cpu, || {
+                let quantized = place::with_device(Device::Cpu, || {
                     w.quantize(Some(group), Some(bits), QuantMode::Affine)
                 });
-                let (q, scales, biases) = made??;
+                let (q, scales, biases) = quantized??;
                 let biases = biases.as_ref();
                 let mut all = Vec::new();
                 for rows in [1usize, 2, 5, 33] {
@@ -543,9 +543,9 @@ fn wide_codes(cases: &mut Cases) {
     for (n, k, bits, group, dtype, rows) in all {
         cases.add(format!("quantized {n}x{k}, {bits} bits, groups of {group}, {dtype}"), 2e-2, move || {
             let w = data(&[n, k], dtype, 1);
-            let made =
+            let quantized =
                 place::with_device(Device::Cpu, || w.quantize(Some(group), Some(bits), QuantMode::Affine));
-            let (q, scales, biases) = made??;
+            let (q, scales, biases) = quantized??;
             let product = |rows: &usize| {
                 let (group, bits) = (Some(group), Some(bits));
                 let x = data(&[*rows, k], dtype, 2);
@@ -590,10 +590,11 @@ fn float_codes(cases: &mut Cases) {
 
 /// Quantized products whose rows are no multiple of a block, with strided three-dimensional activations, and with
 /// many.
-fn more_rows(group: usize, bits: usize, dtype: Dtype) -> Made {
+fn more_rows(group: usize, bits: usize, dtype: Dtype) -> CaseResult {
     let w = data(&[1000, 1024], dtype, 4);
-    let made = place::with_device(Device::Cpu, || w.quantize(Some(group), Some(bits), QuantMode::Affine));
-    let (q, scales, biases) = made??;
+    let quantized =
+        place::with_device(Device::Cpu, || w.quantize(Some(group), Some(bits), QuantMode::Affine));
+    let (q, scales, biases) = quantized??;
     let (group, bits) = (Some(group), Some(bits));
     let product =
         |x: &Array| x.quantized_matmul(&q, &scales, biases.as_ref(), true, group, bits, QuantMode::Affine);

@@ -1,4 +1,4 @@
-//! One computation on two devices, and how far apart the results are.
+//! One computation on two devices, and the difference of the results.
 
 use hesper::place::{self, Device};
 use hesper::{Array, Dtype, Error};
@@ -6,20 +6,20 @@ use hesper::{Array, Dtype, Error};
 /// A computation with a name.
 pub struct Case {
     pub name: String,
-    /// Largest error, relative to the size of the numbers; 0 for the same bits.
+    /// Largest error, relative to the magnitude of the values; 0 for bit-identical results.
     pub tolerance: f64,
     pub run: Box<dyn Fn() -> Result<Vec<Array>, Error> + Send + Sync>,
 }
 
 /// Computes a case on a device.
 fn results(case: &Case, device: Device) -> Result<Vec<Array>, String> {
-    let made = place::with_device(device, || (case.run)()).and_then(|made| made);
-    let arrays = made.map_err(|error| format!("on {device}: {error}"))?;
+    let result = place::with_device(device, || (case.run)()).and_then(|result| result);
+    let arrays = result.map_err(|error| format!("on {device}: {error}"))?;
     hesper::eval(&arrays).map_err(|error| format!("on {device}: {error}"))?;
     Ok(arrays)
 }
 
-/// A hash (FNV-1a) of the shapes, types and bytes that a case gives on a device.
+/// A hash (FNV-1a) of the shapes, dtypes and bytes of a case on a device.
 pub fn hash(case: &Case, device: Device) -> Result<u64, String> {
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
     let mut add = |bytes: &[u8]| {
@@ -55,8 +55,8 @@ pub fn compare(case: &Case, device: Device) -> Result<String, String> {
 }
 
 fn distance(one: &Array, other: &Array, tolerance: f64) -> Result<f64, String> {
-    let (a, b) = (numbers(one)?, numbers(other)?);
-    // Errors are measured against the typical size of the numbers around.
+    let (a, b) = (values(one)?, values(other)?);
+    // Errors are relative to the typical magnitude of the values.
     let size = a.iter().filter(|x| x.is_finite()).map(|x| x.abs()).sum::<f64>() / a.len().max(1) as f64;
     let mut worst = 0.0f64;
     for (at, (x, y)) in a.iter().zip(&b).enumerate() {
@@ -73,7 +73,7 @@ fn distance(one: &Array, other: &Array, tolerance: f64) -> Result<f64, String> {
     Ok(worst)
 }
 
-fn numbers(array: &Array) -> Result<Vec<f64>, String> {
+fn values(array: &Array) -> Result<Vec<f64>, String> {
     place::with_device(Device::Cpu, || -> Result<Vec<f64>, Error> {
         Ok(match array.dtype() {
             Dtype::Complex64 => {
@@ -85,6 +85,6 @@ fn numbers(array: &Array) -> Result<Vec<f64>, String> {
             _ => array.astype(Dtype::Float64)?.to_vec::<f64>()?,
         })
     })
-    .and_then(|made| made)
+    .and_then(|result| result)
     .map_err(|error| error.to_string())
 }

@@ -254,7 +254,7 @@ fn fresh_matrices(cases: &mut Cases) {
 fn clusters(cases: &mut Cases) {
     cases.add("kernels in clusters, then others", 2e-2, || {
         let stream = place::current_device().stream()?;
-        let made = place::with_stream(&stream, || -> Result<Vec<Array>, Error> {
+        let outputs = place::with_stream(&stream, || -> Result<Vec<Array>, Error> {
             let w = data(&[1024, 4096], Dtype::Float16, 1);
             let (codes, scales, biases) =
                 place::with_device(Device::Cpu, || w.quantize(Some(64), Some(4), QuantMode::Affine))??;
@@ -275,7 +275,7 @@ fn clusters(cases: &mut Cases) {
             }
             Ok(all)
         })?;
-        Ok(made)
+        Ok(outputs)
     });
 }
 

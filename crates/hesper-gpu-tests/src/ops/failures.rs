@@ -182,13 +182,13 @@ fn early_rows() -> Result<Vec<Array>, Error> {
 fn expected() -> Result<Vec<Vec<Vec<f32>>>, Error> {
     place::with_device(Device::Cpu, || {
         let of = |(_, build): &(&str, Build)| -> Result<Vec<Vec<f32>>, Error> {
-            build()?.iter().map(numbers).collect()
+            build()?.iter().map(values).collect()
         };
         CASES.iter().map(of).collect()
     })?
 }
 
-fn numbers(array: &Array) -> Result<Vec<f32>, Error> {
+fn values(array: &Array) -> Result<Vec<f32>, Error> {
     place::with_device(Device::Cpu, || array.astype(Dtype::Float32)?.to_vec::<f32>())?
 }
 
@@ -199,9 +199,9 @@ struct Judged {
     wrong: Vec<String>,
 }
 
-fn judge(made: &Result<Vec<Array>, Error>, wanted: &[Vec<f32>]) -> Judged {
+fn judge(result: &Result<Vec<Array>, Error>, wanted: &[Vec<f32>]) -> Judged {
     let mut judged = Judged { right: 0, errors: 0, wrong: Vec::new() };
-    let arrays = match made {
+    let arrays = match result {
         Ok(arrays) => arrays,
         Err(error) => {
             judged.errors += 1;
@@ -212,7 +212,7 @@ fn judge(made: &Result<Vec<Array>, Error>, wanted: &[Vec<f32>]) -> Judged {
         }
     };
     for (at, (array, wanted)) in arrays.iter().zip(wanted).enumerate() {
-        match numbers(array) {
+        match values(array) {
             Err(_) => judged.errors += 1,
             Ok(found) => {
                 let size = wanted.iter().map(|x| x.abs()).sum::<f32>() / wanted.len().max(1) as f32;
@@ -232,9 +232,9 @@ fn judge(made: &Result<Vec<Array>, Error>, wanted: &[Vec<f32>]) -> Judged {
 }
 
 fn on_gpu(build: Build) -> Result<Vec<Array>, Error> {
-    let made = place::with_device(Device::Gpu(0), build)??;
-    place::with_device(Device::Gpu(0), || hesper::async_eval(&made))??;
-    Ok(made)
+    let result = place::with_device(Device::Gpu(0), build)??;
+    place::with_device(Device::Gpu(0), || hesper::async_eval(&result))??;
+    Ok(result)
 }
 
 #[derive(Default)]
@@ -264,12 +264,12 @@ impl Sums {
 
     /// Asserts that everything is right.
     fn again(&mut self, what: &str, case: usize, wanted: &[Vec<Vec<f32>>]) {
-        let made = on_gpu(CASES[case].1);
-        let judged = judge(&made, &wanted[case]);
-        let told = made.as_ref().err().map(ToString::to_string);
+        let result = on_gpu(CASES[case].1);
+        let judged = judge(&result, &wanted[case]);
+        let reported = result.as_ref().err().map(ToString::to_string);
         if judged.errors > 0 || !judged.wrong.is_empty() {
-            let why = told.or_else(|| {
-                made.ok()?.iter().find_map(|array| numbers(array).err().map(|error| error.to_string()))
+            let why = reported.or_else(|| {
+                result.ok()?.iter().find_map(|array| values(array).err().map(|error| error.to_string()))
             });
             self.fail(format!("{what}: not right afterwards: {:?} {why:?}", judged.wrong.first()));
         }
@@ -347,13 +347,13 @@ fn refused(wanted: &[Vec<Vec<f32>>], sums: &mut Sums) {
                     runtime.clear_cache();
                     let refused = inject::refused();
                     inject::fail(call, nth, code, persistent);
-                    let made = on_gpu(*build);
-                    let first = judge(&made, &wanted[case]);
+                    let result = on_gpu(*build);
+                    let first = judge(&result, &wanted[case]);
                     inject::stop();
                     sums.add(&what, first);
                     // The same arrays: those that became lazy again are computed now.
-                    sums.add(&format!("{what}, again"), judge(&made, &wanted[case]));
-                    drop(made);
+                    sums.add(&format!("{what}, again"), judge(&result, &wanted[case]));
+                    drop(result);
                     sums.again(&what, case, wanted);
                     sums.positions += 1;
                     sums.refused += inject::refused() - refused;
@@ -378,13 +378,13 @@ fn limits(wanted: &[Vec<Vec<f32>>], sums: &mut Sums) {
         {
             runtime.clear_cache();
             runtime.set_memory_limit(runtime.counters().active + room);
-            let made = on_gpu(*build);
-            let first = judge(&made, &wanted[case]);
+            let result = on_gpu(*build);
+            let first = judge(&result, &wanted[case]);
             errors += first.errors;
             runtime.set_memory_limit(old);
             sums.add(&format!("{name}, {room} bytes"), first);
-            sums.add(&format!("{name}, {room} bytes, again"), judge(&made, &wanted[case]));
-            drop(made);
+            sums.add(&format!("{name}, {room} bytes, again"), judge(&result, &wanted[case]));
+            drop(result);
             sums.again(&format!("{name}, {room} bytes"), case, wanted);
             sums.positions += 1;
         }
@@ -412,8 +412,8 @@ fn threads(wanted: &[Vec<Vec<f32>>], sums: &mut Sums) {
                                 let call = Call::ALL[round as usize % Call::ALL.len()];
                                 inject::fail(call, 1 + round * 7 % 40, OUT_OF_MEMORY, false);
                             }
-                            let made = on_gpu(CASES[case].1);
-                            let judged = judge(&made, &wanted[case]);
+                            let result = on_gpu(CASES[case].1);
+                            let judged = judge(&result, &wanted[case]);
                             right.fetch_add(judged.right, Ordering::Relaxed);
                             errors.fetch_add(judged.errors, Ordering::Relaxed);
                             wrong.extend(
@@ -501,29 +501,29 @@ fn out_of_bounds(wanted: &[Vec<Vec<f32>>], sums: &mut Sums) {
             let kernel = CustomKernel::new(name, &["x"], &["out"], text)?;
             let call = kernel.call(&[x.clone()]).grid([64, 1, 1]).threadgroup([64, 1, 1]);
             let out = call.output(&[64], Dtype::Float32).run()?.swap_remove(0);
-            match (numbers(&out), writes) {
+            match (values(&out), writes) {
                 (Err(error), _) => {
-                    let told = error.to_string();
+                    let reported = error.to_string();
                     let buffer = if writes { "out" } else { "x" };
-                    let line = ["line 2", ":2:", "(2)"].iter().any(|form| told.contains(form));
-                    if !told.contains(name) || !told.contains(buffer) || !line {
-                        sums.fail(format!("{name}: the error names no kernel, line and buffer: {told}"));
+                    let line = ["line 2", ":2:", "(2)"].iter().any(|form| reported.contains(form));
+                    if !reported.contains(name) || !reported.contains(buffer) || !line {
+                        sums.fail(format!("{name}: the error names no kernel, line and buffer: {reported}"));
                     }
                 }
-                (Ok(_), true) => sums.fail(format!("{name}: nothing was told")),
+                (Ok(_), true) => sums.fail(format!("{name}: no error was reported")),
                 (Ok(found), false) if found.iter().any(|value| *value != 0.0) => {
                     sums.fail(format!("{name}: read something: {:?}", &found[..4]));
                 }
                 (Ok(_), false) => {}
             }
             for (value, array) in neighbours.iter().enumerate() {
-                let found = numbers(array)?;
+                let found = values(array)?;
                 if let Some(wrong) = found.iter().find(|found| **found != value as f32 + 1.0) {
                     sums.fail(format!("{name}: neighbour {value} holds {wrong}"));
                     break;
                 }
             }
-            if numbers(&x)?.iter().any(|found| *found != 5.0) {
+            if values(&x)?.iter().any(|found| *found != 5.0) {
                 sums.fail(format!("{name}: its input changed"));
             }
         }
@@ -570,23 +570,27 @@ fn exits(_: &[Vec<Vec<f32>>], sums: &mut Sums) {
         command.arg("failures").env(CHILD, way).stdout(Stdio::piped()).stderr(Stdio::piped());
         let begun = Instant::now();
         let Ok(mut child) = command.spawn() else { return sums.fail("no child process".into()) };
-        let ended = loop {
+        let exit_status = loop {
             match child.try_wait() {
-                Ok(Some(ended)) => break Some(ended),
+                Ok(Some(exit_status)) => break Some(exit_status),
                 Ok(None) if begun.elapsed() < Duration::from_secs(25) => {
                     std::thread::sleep(Duration::from_millis(10));
                 }
                 _ => break None,
             }
         };
-        let Some(ended) = ended else {
+        let Some(exit_status) = exit_status else {
             let _ = child.kill();
             sums.fail(format!("exit by {way}: hangs"));
             continue;
         };
-        if ended.code() != Some(status) {
-            let told = child.wait_with_output().map(|out| String::from_utf8_lossy(&out.stderr).into_owned());
-            sums.fail(format!("exit by {way}: {ended} instead of {status}: {}", told.unwrap_or_default()));
+        if exit_status.code() != Some(status) {
+            let reported =
+                child.wait_with_output().map(|out| String::from_utf8_lossy(&out.stderr).into_owned());
+            sums.fail(format!(
+                "exit by {way}: {exit_status} instead of {status}: {}",
+                reported.unwrap_or_default()
+            ));
         }
     }
 }
@@ -597,7 +601,7 @@ pub fn is_child() -> bool {
 }
 
 /// Exits as requested, or lets the caller return.
-pub fn end_as_told() {
+pub fn exit_as_requested() {
     let Ok(way) = std::env::var(CHILD) else { return };
     let busy = || -> Result<Vec<Array>, Error> {
         let mut x = Array::full(&[2048, 2048], 0.001, Some(Dtype::Float32))?;
@@ -607,7 +611,7 @@ pub fn end_as_told() {
         hesper::async_eval([&x])?;
         Ok(vec![x])
     };
-    let busy = move || place::with_device(Device::Gpu(0), busy).and_then(|made| made);
+    let busy = move || place::with_device(Device::Gpu(0), busy).and_then(|result| result);
     match way.as_str() {
         "exit" => {
             let _held = busy();
@@ -621,7 +625,7 @@ pub fn end_as_told() {
             for _ in 0..8 {
                 std::thread::spawn(move || {
                     loop {
-                        let _ = busy().map(|arrays| numbers(&arrays[0]));
+                        let _ = busy().map(|arrays| values(&arrays[0]));
                     }
                 });
             }

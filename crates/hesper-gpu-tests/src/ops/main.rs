@@ -1,10 +1,10 @@
 //! Checks arrays on an NVIDIA device: every op against the host, stress, faults, and benchmarks.
 //!
-//! One line for each check, the number of failures as exit status. Without a device it says so and
-//! succeeds. Arguments: nothing or `check [PART] [K/N]` for the ops (those whose name contains PART; of these the
-//! K-th, counted from 1, and every N-th after it, so that N processes share them), `stress [ROUNDS]`,
-//! `faults`, `failures` (a mixed program with a failure at each position, then everything again), `bench [PART]`,
-//! `networks [PART]` (a training step, a decoder), `all`.
+//! Prints one line per check; the exit status is the number of failures. Without a device it says so and succeeds.
+//! Arguments: nothing or `check [PART] [K/N]` for the ops (those whose name contains PART; of these the K-th,
+//! counted from 1, and every N-th after it, so that N processes share them), `stress [ROUNDS]`, `faults`,
+//! `failures` (a mixed program with a failure at each position, then everything again), `bench [PART]`, `networks
+//! [PART]` (a training step, a decoder), `all`.
 //!
 //! `hash DEVICE [PART] [K/N]` prints a hash of each case's results on a device (`cpu`, `gpu`); it needs no GPU for `cpu`.
 //! `scripts/op-hashes` compares them with a stored baseline.
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
         }
     };
     if what == "failures" && failures::is_child() {
-        failures::end_as_told();
+        failures::exit_as_requested();
         return ExitCode::SUCCESS;
     }
     println!("{} of {} GPUs", runtime.info().name, place::gpu_count());
@@ -79,7 +79,7 @@ fn main() -> ExitCode {
     ExitCode::from(failures.min(255) as u8)
 }
 
-/// Which of the cases one of several processes takes.
+/// The share of the cases of one of several processes.
 #[derive(Clone, Copy)]
 struct Share {
     first: usize,
@@ -95,7 +95,7 @@ impl Share {
     }
 }
 
-/// Prints the hash of each case's results on a device. The number of cases that failed.
+/// Prints the hash of each case's results on a device. Returns the number of failures.
 fn hash(device: &str, part: &str, share: Share) -> usize {
     let device: Device = match device.parse() {
         Ok(device) => device,
@@ -115,8 +115,8 @@ fn hash(device: &str, part: &str, share: Share) -> usize {
     failures.into_inner()
 }
 
-/// Calls `f` with each case of a share and its number, several at a time: most of the time goes into compiling. Gives the
-/// number of cases.
+/// Calls `f` with each case of a share and its index, several at a time: compilation dominates. Returns the number
+/// of cases.
 fn each(part: &str, share: Share, f: impl Fn(usize, &compare::Case) + Sync) -> usize {
     let cases = cases::all().into_iter().filter(|case| case.name.contains(part));
     let cases: Vec<_> = cases.skip(share.first).step_by(share.step).collect();

@@ -42,7 +42,7 @@ fn checked_write() -> Result<String, Error> {
         let call = kernel.call(&[x.clone(), indices]).grid([1024, 1, 1]).threadgroup([256, 1, 1]);
         Ok(call.output(&[1024], Dtype::Float32).run()?.swap_remove(0))
     };
-    let mut told = String::new();
+    let mut reported = String::new();
     for round in 0..4 {
         let shifts = [0, 0, 1, 0, -1, 0, 1 << 29, 0, 0, 0, 0, 0];
         let outputs = shifts.iter().map(|shift| scatter(*shift)).collect::<Result<Vec<_>, _>>()?;
@@ -60,17 +60,17 @@ fn checked_write() -> Result<String, Error> {
                         return Err(Error::Kernel(format!("round {round}: {shift} was not noticed")));
                     }
                     (_, Err(error)) => {
-                        told = error.to_string();
+                        reported = error.to_string();
                         let named = ["scatter", "body:2", "`out` (4096 bytes)"];
-                        if let Some(part) = named.iter().find(|part| !told.contains(**part)) {
-                            return Err(Error::Kernel(format!("no {part:?} in {told}")));
+                        if let Some(part) = named.iter().find(|part| !reported.contains(**part)) {
+                            return Err(Error::Kernel(format!("no {part:?} in {reported}")));
                         }
                     }
                 }
             }
         }
     }
-    Ok(told.replace('\n', " "))
+    Ok(reported.replace('\n', " "))
 }
 
 /// Faults: too much memory, an invalid kernel, out-of-range writes. The last one is unchecked and loses the device:
@@ -84,8 +84,9 @@ pub fn faults() -> usize {
             println!("FAIL {name}: {why}");
         }
     };
-    let gpu =
-        |f: &dyn Fn() -> Result<Array, Error>| place::with_device(Device::Gpu(0), f).and_then(|made| made);
+    let gpu = |f: &dyn Fn() -> Result<Array, Error>| {
+        place::with_device(Device::Gpu(0), f).and_then(|result| result)
+    };
     let works = || {
         let sum = gpu(&|| Array::full(&[1000], 2.0, Some(Dtype::Float32))?.sum(None, false))
             .and_then(|sum| sum.item::<f32>());
@@ -118,12 +119,12 @@ pub fn faults() -> usize {
             Ok(_) => Err("it was compiled".into()),
         },
     );
-    let scattered = place::with_device(Device::Gpu(0), checked_write).and_then(|told| told);
+    let scattered = place::with_device(Device::Gpu(0), checked_write).and_then(|reported| reported);
     tell(
         "a checked kernel that writes out of bounds",
         scattered
             .map_err(|error| error.to_string())
-            .and_then(|told| works().map(|how| format!("{told}; {how}"))),
+            .and_then(|reported| works().map(|how| format!("{reported}; {how}"))),
     );
     let outside = gpu(&|| {
         let text = "uint i = thread_position_in_grid.x; out[i + (1u << 30) * 200u] = x[i]; \
@@ -147,7 +148,7 @@ pub fn faults() -> usize {
                     other => Err(format!("the host gives {other:?}")),
                 }
             }
-            Ok(_) => Err("nothing was told".into()),
+            Ok(_) => Err("no error was reported".into()),
         },
     );
     failures

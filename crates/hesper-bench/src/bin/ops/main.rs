@@ -1,4 +1,4 @@
-//! The speed of arrays: one JSON line for each workload, to stand beside the lines of other libraries.
+//! The speed of arrays: one JSON line per workload, to compare with the lines of other libraries.
 //!
 //! `cargo run --release -p hesper-bench --bin ops [W1,W3,...]`: products (W1), element-wise chains (W2),
 //! rows (W3), movement (W4), quantized and dense products of few rows (W5), attention (W6), convolution
@@ -51,7 +51,7 @@ fn w1(lines: &Lines) -> Result<()> {
     Ok(())
 }
 
-/// A chain of element-wise ops, fused without being asked.
+/// A chain of element-wise ops, fused without `compile`.
 fn w2(lines: &Lines) -> Result<()> {
     let n = 16usize << 20;
     let x = rand32(21, &[n])?;
@@ -134,7 +134,7 @@ fn w5(lines: &Lines) -> Result<()> {
     Ok(())
 }
 
-/// The product with a matrix of 4-bit codes in groups of 64, with activations as they are and rounded to
+/// The product with a matrix of 4-bit codes in groups of 64, with exact activations and with activations rounded to
 /// 8 bits.
 fn quantized(lines: &Lines, m: usize, n: usize, k: usize) -> Result<()> {
     for (dtype, name, size) in [(Dtype::Float32, "f32", 4.0), (Dtype::Bfloat16, "bf16", 2.0)] {
