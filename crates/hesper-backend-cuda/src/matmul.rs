@@ -154,13 +154,7 @@ pub(crate) fn product(
             data.strides[..axes + 1].iter().zip(shape).all(|(stride, length)| *stride == 0 || *length == 1)
                 && (data.strides[axes + 1] == 1 || n == 1);
         let aligned = (data.offset as usize * size).is_multiple_of(16);
-        if vector
-            && aligned
-            && what.beta == 1.0
-            && m > 8
-            && dtype != Dtype::Complex64
-            && library(stream)
-        {
+        if vector && aligned && what.beta == 1.0 && m > 8 && dtype != Dtype::Complex64 && library(stream) {
             call.bias = Some(data);
             call.beta = 0.0;
         } else {

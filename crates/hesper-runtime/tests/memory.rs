@@ -217,7 +217,10 @@ fn allocations_above_the_soft_limit_free_the_cache_and_wait_and_then_go_on() {
         assert_eq!(runtime.counters().allocated, 3 * SIZE, "the cache is freed before the limit is exceeded");
         let larger = stream.alloc(8 * SIZE).expect("the soft limit refuses nothing");
         assert_eq!(runtime.counters().allocated, 11 * SIZE);
-        assert!(matches!(runtime.alloc(8 * SIZE), Err(Error::OutOfMemory { .. })), "the memory is still finite");
+        assert!(
+            matches!(runtime.alloc(8 * SIZE), Err(Error::OutOfMemory { .. })),
+            "the memory is still finite"
+        );
         drop((large, larger));
     }
 }
