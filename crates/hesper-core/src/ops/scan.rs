@@ -178,7 +178,7 @@ macro_rules! scan_ops {
     /// The running product.
     cumprod | cumulative_prod(scan) = |x, along, reverse, inclusive| x.scan(ScanKind::Product, along, reverse, inclusive);
         python "mx.array([1.0, 3.0, 2.0])" => "array([1, 3, 6], dtype=float32)", method cumprod;
-        cases [Real] [Positive] [Count];
+        cases [Real] [Positive] [Count] [Complex];
     /// The running maximum.
     cummax(scan) = |x, along, reverse, inclusive| x.scan(ScanKind::Max, along, reverse, inclusive);
         python "mx.array([1.0, 3.0, 2.0])" => "array([1, 3, 3], dtype=float32)", method cummax;

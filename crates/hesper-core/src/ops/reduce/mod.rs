@@ -131,7 +131,11 @@ impl Op for Reduce {
                 };
                 whole(part)?
             }
-            ReduceKind::Product => cotangent.multiply(others_product(x, &self.over)?)?,
+            ReduceKind::Product => {
+                let others = others_product(x, &self.over)?;
+                let complex = x.dtype().is(Category::Complex);
+                cotangent.multiply(if complex { others.conjugate()? } else { others })?
+            }
             ReduceKind::Max | ReduceKind::Min => {
                 let mask = x.equal(rule.output.reshape(&kept)?)?.astype(x.dtype())?;
                 let shared = cotangent.divide(mask.sum(Some(&over), true)?)?;
@@ -219,7 +223,7 @@ macro_rules! reduction_ops {
     /// The product. Bools and small integers are multiplied as int32 or uint32.
     prod(axes) = |x, over, keepdims| x.reduce_or_same(ReduceKind::Product, over, keepdims);
         python "mx.array([[1.0, 2.0], [3.0, 4.0]]), axis=0" => "array([3, 8], dtype=float32)", method prod;
-        cases [Real] [Positive] [Count];
+        cases [Real] [Positive] [Count] [Complex];
     /// The largest element; NaN if there is one.
     max(axes) = |x, over, keepdims| x.nonempty("max", over)?.reduce_or_same(ReduceKind::Max, over, keepdims);
         python "mx.array([[1.0, 2.0], [3.0, 4.0]]), axis=0" => "array([3, 4], dtype=float32)", method max;
