@@ -299,7 +299,7 @@ macro_rules! define_ops {
             $(define_ops!(@aliases $name [$($alias)*] [$($other)*]);)*
         }
 
-        $(define_ops!(@reader $name $types [$($other)*] [$($x)+]);)*
+        $(define_ops!(@reader $name $types $($other)*);)*
     };
     (@method [$($doc:literal)+] $name:ident composed [$($other:ident)*] [$x:ident $($y:ident)*] $body:expr,) => {
         $(#[doc = $doc])+
@@ -330,14 +330,14 @@ macro_rules! define_ops {
             self.$name($($other),*)
         }
     };
-    (@reader $name:ident composed $others:tt $inputs:tt) => {};
-    (@reader $name:ident $types:ident [] $inputs:tt) => {
+    (@reader $name:ident composed $($other:ident)?) => {};
+    (@reader $name:ident $types:ident) => {
         $crate::ops::readers::reader!(stringify!($name), One(|replay| {
             let [x] = replay.inputs()?;
             x.$name()
         }));
     };
-    (@reader $name:ident $types:ident [$other:ident] $inputs:tt) => {
+    (@reader $name:ident $types:ident $other:ident) => {
         $crate::ops::readers::reader!(stringify!($name), One(|replay| {
             let [x, y] = replay.inputs()?;
             x.$name(y)
