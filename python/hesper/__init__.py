@@ -13,3 +13,12 @@ The package has five parts:
 ``hesper.utils``
     Functions on trees of arrays (nested dicts, lists and tuples).
 """
+
+
+def __getattr__(name: str) -> str:
+    # Not at import: a program that asks for one part does not load the others.
+    if name == "__version__":
+        from hesper._core import __version__
+
+        return __version__
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

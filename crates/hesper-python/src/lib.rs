@@ -44,6 +44,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     functions::register(m)?;
     fast::register(m)?;
     lm::register(m)?;
+    m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add("pi", std::f64::consts::PI)?;
     m.add("e", std::f64::consts::E)?;
     m.add("euler_gamma", 0.577_215_664_901_532_9)?;

@@ -26,7 +26,7 @@ from ._array_like import ArrayLike  # noqa: E402
 
 matrix_norm = linalg.norm
 
-__version__ = "0.1.0"
+__version__ = _core.__version__
 
 # As in MLX, 32-bit products on GPUs use TF32 unless MLX_ENABLE_TF32=0.
 _os.environ.setdefault("HESPER_TF32", "0" if _os.environ.get("MLX_ENABLE_TF32") == "0" else "1")

@@ -363,7 +363,10 @@ impl Op for CustomLaunch {
     }
 
     fn vjp(&self, _: &Backward<'_>) -> Result<Cotangents> {
-        let what = format!("`{}` has no derivative: give it one with transform::CustomFunction", self.name);
+        let what = format!(
+            "cannot differentiate `{}`: a kernel has no derivative; call it in a custom function that has one",
+            self.name
+        );
         Err(Error::value("custom kernel", what))
     }
 }

@@ -165,7 +165,7 @@ class GroupNorm(_Norm):
     def __init__(
         self, num_groups: int, dims: int, eps: float = 1e-5, affine: bool = True, pytorch_compatible: bool = False
     ) -> None:
-        if dims % num_groups:
+        if num_groups < 1 or dims % num_groups:
             raise ValueError(f"cannot divide {dims} channels into {num_groups} groups; use a divisor of {dims}")
         super().__init__(dims, eps, ("bias", "weight") if affine else ())
         self.num_groups, self.dims, self.pytorch_compatible = num_groups, dims, pytorch_compatible

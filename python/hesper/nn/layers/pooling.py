@@ -39,18 +39,21 @@ class _Pool(Module):
 
     def __init__(self, kernel_size: Size, stride: Size | None = None, padding: Size = 0) -> None:
         super().__init__()
-        self._kernel_size = self._per_axis("kernel_size", kernel_size)
-        self._stride = self._per_axis("stride", self._kernel_size if stride is None else stride)
-        self._padding = self._per_axis("padding", padding)
+        self._kernel_size = self._per_axis("kernel_size", kernel_size, least=1)
+        self._stride = self._per_axis("stride", self._kernel_size if stride is None else stride, least=1)
+        self._padding = self._per_axis("padding", padding, least=0)
         self._axes = tuple(range(-self._rank - 1, -1))
 
-    def _per_axis(self, name: str, value: Any) -> list[int]:
+    def _per_axis(self, name: str, value: Any, least: int) -> list[int]:
         """A size for each spatial axis."""
-        if isinstance(value, int):
-            return [value] * self._rank
-        if isinstance(value, (list, tuple)) and len(value) == self._rank:
-            return [*value]
-        raise ValueError(f"cannot pool over {self._rank} axes with {name}={value!r}; give an int, or one for each axis")
+        sizes = [*value] if isinstance(value, (list, tuple)) else [value] * self._rank
+        if len(sizes) != self._rank or not all(isinstance(size, int) for size in sizes):
+            raise ValueError(
+                f"cannot pool over {self._rank} axes with {name}={value!r}; give an int, or one for each axis"
+            )
+        if min(sizes) < least:
+            raise ValueError(f"cannot pool with {name}={value!r}; each size must be at least {least}")
+        return sizes
 
     def _extra_repr(self) -> str:
         return describe(
