@@ -2734,7 +2734,7 @@ def get_cache_memory() -> int:
     ...
 
 def get_memory_limit() -> int:
-    """How many bytes arrays may hold on the default device.
+    """The guideline for the bytes that arrays use on the default device.
 
     Examples
     --------
@@ -4141,7 +4141,7 @@ def repeat(array: Any, repeats: Any, axis: int | Sequence[int] | None = None, *,
     ...
 
 def reset_peak_memory() -> None:
-    """Lets the count of ``get_peak_memory`` begin again.
+    """Set the count of ``get_peak_memory`` to zero; the next allocation counts again.
 
     Examples
     --------
@@ -4361,8 +4361,28 @@ def set_default_stream(stream: StreamOrDevice) -> None:
     """
     ...
 
+def set_hard_memory_limit(limit: Any) -> int:
+    """Set how many bytes the default device may allocate; returns the previous limit.
+
+    An allocation that cannot be made within it is a ``RuntimeError``. At first it is the memory of the device.
+
+    Parameters
+    ----------
+    limit : int
+
+    Examples
+    --------
+    >>> limit = mx.set_hard_memory_limit(1 << 30)
+    >>> mx.set_hard_memory_limit(limit) == 1 << 30
+    True
+    """
+    ...
+
 def set_memory_limit(limit: Any) -> int:
-    """Set how many bytes arrays may use on the default device; returns the previous limit.
+    """Set a guideline for the bytes that arrays use on the default device; returns the previous one.
+
+    An allocation above it first frees cached memory and waits for the work in flight, and then goes on.
+    ``set_hard_memory_limit`` sets a limit that no allocation exceeds.
 
     Parameters
     ----------

@@ -70,7 +70,7 @@ def is_available() -> bool:
     ...
 
 def reset_peak_memory() -> None:
-    """Lets the count of ``get_peak_memory`` begin again.
+    """Set the count of ``get_peak_memory`` to zero; the next allocation counts again.
 
     Examples
     --------
@@ -92,7 +92,10 @@ def set_cache_limit(limit: Any) -> int:
     ...
 
 def set_memory_limit(limit: Any) -> int:
-    """Set how many bytes arrays may use on the default device; returns the previous limit.
+    """Set a guideline for the bytes that arrays use on the default device; returns the previous one.
+
+    An allocation above it first frees cached memory and waits for the work in flight, and then goes on.
+    ``set_hard_memory_limit`` sets a limit that no allocation exceeds.
 
     Parameters
     ----------
