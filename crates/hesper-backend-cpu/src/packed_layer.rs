@@ -5,7 +5,8 @@ use hesper_compute::{GgufMat, LayerEnd, gguf_layer};
 use hesper_core::Result;
 use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder};
 use hesper_core::ops::command::Commands;
-use hesper_core::ops::packed_layer::{End, PackedLayer};
+use hesper_core::ops::composite::packed_layer::{End, PackedLayer};
+use hesper_core::shape::is_row_major;
 use hesper_cpu::Cores;
 use smallvec::SmallVec;
 
@@ -16,11 +17,15 @@ pub(crate) fn register(table: OpTableBuilder<Cpu>) -> OpTableBuilder<Cpu> {
 }
 
 impl Lower<PackedLayer> for Cpu {
+    /// `None` for inputs that would be copied first: the ops by themselves read them as they are.
     fn lower(op: &PackedLayer, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        if !(0..l.input_count()).all(|at| is_row_major(l.input_shape(at), &l.input(at).strides)) {
+            return Ok(None);
+        }
         let output = l.output()?;
         let bound = (0..l.input_count()).map(|at| Strided::row_major(l, at));
         let bound = bound.collect::<Result<SmallVec<[Strided; 5]>>>()?;
-        let cols = l.input_shape(0)[1];
+        let cols = l.input_shape(0).last().copied().unwrap_or(0);
         let (eps, matrices, end) = (op.eps, op.matrices.clone(), op.end);
         let mut command = l.stream().command(op.name());
         for one in &bound {

@@ -3,6 +3,7 @@
 use crate::copy::copy;
 use hesper_core::backend::reach;
 use hesper_core::backend::{Data, Lowering};
+use hesper_core::shape::is_row_major;
 use hesper_core::{Dtype, Result};
 use hesper_runtime::Encoder;
 
@@ -18,6 +19,12 @@ pub(crate) fn aligned(l: &Lowering<'_>, at: usize) -> Result<Data> {
         return Ok(data);
     }
     Ok(Data::contiguous(copy(l.stream(), &data, shape, size)?, shape))
+}
+
+/// Whether an input in row-major order has its first element at a multiple of sixteen bytes.
+pub(crate) fn is_aligned(l: &Lowering<'_>, at: usize) -> bool {
+    let (data, size) = (l.input(at), l.input_dtype(at).size());
+    !is_row_major(l.input_shape(at), &data.strides) || (data.offset as usize * size).is_multiple_of(16)
 }
 
 /// Binds the elements of an input at `data`.

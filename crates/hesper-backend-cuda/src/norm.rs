@@ -11,8 +11,8 @@ use crate::Cuda;
 
 const TEXT: &str = include_str!("norm.cuh");
 
-/// Threads per row, and words of sixteen bytes per thread.
-fn held(words: usize) -> Option<(usize, usize)> {
+/// Threads per row, and words of sixteen bytes per thread. The order of a sum follows from both.
+pub(crate) fn held(words: usize) -> Option<(usize, usize)> {
     match words {
         0..=32 => Some((32, 1)),
         33..=64 => Some((32, 2)),

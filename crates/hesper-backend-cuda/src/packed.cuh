@@ -221,7 +221,7 @@ template <int M, int R> __device__ __forceinline__ float warp_reduce(const float
   return mine;
 }
 
-__device__ __forceinline__ float silu(float x) { return x / (1.0f + expf(-x)); }
+__device__ __forceinline__ float silu(float x) { return x * sigmoid_f32(x); }
 
 // Rows of activations, M at a time, normalized if NORM, times the rows of up to three matrices; a warp has R rows. END 0:
 // products side by side, 1: plus an array, 2: silu of those with the first matrix times those with the second.
@@ -229,22 +229,45 @@ template <int F0, int F1, int F2, int END, bool NORM, class T, int M, int R>
 __global__ void __launch_bounds__(256)
 packed_qmv(const T* __restrict__ x, const T* __restrict__ norm, const u8* __restrict__ w0, const u8* __restrict__ w1,
     const u8* __restrict__ w2, const T* __restrict__ added, T* __restrict__ out, i64 all_m, i64 n0, i64 n1, i64 n2, i64 k,
-    i64 chunk, float eps) {
+    i64 chunk, float eps, i32 norm_threads) {
   extern __shared__ __align__(16) float kept[];
-  __shared__ float squares[M][8];
+  __shared__ float squares[M][32], factors[M];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int step = (int)chunk / 32 * 36;
   const i64 first_m = (i64)blockIdx.y * M, m = all_m - first_m < M ? all_m - first_m : M;
   x += first_m * k;
   const i64 g0 = (n0 + R - 1) / R, g1 = END == 2 ? 0 : (n1 + R - 1) / R, g2 = END == 2 ? 0 : (n2 + R - 1) / R;
   const i64 groups = g0 + g1 + g2, total_rows = END == 2 ? n0 : n0 + n1 + n2;
+  if (NORM) {
+    // The order of `held` in norm.cuh: its warps are shared among those of this block.
+#pragma unroll
+    for (int r = 0; r < M; ++r)
+      for (int w = warp; w < norm_threads / 32; w += 8) {
+        float s = 0.0f;
+        for (i64 i = (w * 32 + lane) * 4; r < m && i < k; i += norm_threads * 4) {
+          float v[4];
+          load4(x + r * k + i, v);
+#pragma unroll
+          for (int j = 0; j < 4; ++j) s = fmaf(v[j], v[j], s);
+        }
+#pragma unroll
+        for (int d = 16; d > 0; d /= 2) s += __shfl_xor_sync(FULL, s, d);
+        if (lane == 0) squares[r][w] = s;
+      }
+    __syncthreads();
+    if (threadIdx.x < M) {
+      float s = squares[threadIdx.x][0];
+      for (int w = 1; w < norm_threads / 32; ++w) s += squares[threadIdx.x][w];
+      factors[threadIdx.x] = 1.0f / sqrtf(s / (float)k + eps);
+    }
+    __syncthreads();
+  }
   for (i64 base = (i64)blockIdx.x * 8; base < groups; base += (i64)gridDim.x * 8) {
     const i64 g = base + warp < groups ? base + warp : groups - 1;
     const int which = g < g0 ? 0 : g < g0 + g1 ? 1 : 2;
     const i64 row = (which == 0 ? g : which == 1 ? g - g0 : g - g0 - g1) * R;
     const i64 n = which == 0 ? n0 : which == 1 ? n1 : n2;
     float total[R][M] = {}, other[R][M] = {};
-    float square[M] = {};
     for (i64 from_k = 0; from_k < k; from_k += chunk) {
       const int length = (int)(k - from_k < chunk ? k - from_k : chunk);
       const bool first = base == (i64)blockIdx.x * 8;
@@ -258,20 +281,9 @@ packed_qmv(const T* __restrict__ x, const T* __restrict__ norm, const u8* __rest
             if (NORM) {
               load4(norm + from_k + i, w);
 #pragma unroll
-              for (int j = 0; j < 4; ++j) {
-                square[r] = fmaf(v[j], v[j], square[r]);
-                v[j] *= w[j];
-              }
+              for (int j = 0; j < 4; ++j) v[j] = v[j] * factors[r] * w[j];
             }
             store4(kept + r * step + i / 32 * 36 + i % 32, v);
-          }
-        if (NORM && first && from_k + chunk >= k)
-#pragma unroll
-          for (int r = 0; r < M; ++r) {
-            float s = square[r];
-#pragma unroll
-            for (int d = 16; d > 0; d /= 2) s += __shfl_xor_sync(FULL, s, d);
-            if (lane == 0) squares[r][warp] = s;
           }
         __syncthreads();
       }
@@ -290,14 +302,6 @@ packed_qmv(const T* __restrict__ x, const T* __restrict__ norm, const u8* __rest
     float mine = warp_reduce<M, R>(total), gated = END == 2 ? warp_reduce<M, R>(other) : 0.0f;
     const int r = lane / M, at = lane % M;
     if (lane < R * M && at < m && row + r < n && base + warp < groups) {
-      if (NORM) {
-        float s = 0.0f;
-#pragma unroll
-        for (int w = 0; w < 8; ++w) s += squares[at][w];
-        const float factor = 1.0f / sqrtf(s / (float)k + eps);
-        mine *= factor;
-        gated *= factor;
-      }
       const i64 place = (first_m + at) * total_rows + (which == 0 ? 0 : which == 1 ? n0 : n0 + n1) + row + r;
       if (END == 1) mine += f32(added[place]);
       out[place] = from<T>(END == 2 ? silu(mine) * gated : mine);

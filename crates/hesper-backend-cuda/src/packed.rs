@@ -6,8 +6,8 @@
 use crate::launch::{Constants, blocks, kernel, type_name};
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
 use hesper_core::ops::command::Commands;
+use hesper_core::ops::composite::packed_layer::End;
 use hesper_core::ops::packed::{PackedMatmul, Unpack, UnpackRows};
-use hesper_core::ops::packed_layer::End;
 use hesper_core::{Category, Dtype, PackedFormat, Result};
 use hesper_runtime::Buffer;
 use smallvec::SmallVec;
@@ -68,9 +68,9 @@ impl Lower<PackedMatmul> for Cuda {
         l.bring()?;
         let (m, n, k) = (l.shape()[0], l.shape()[1], l.input_shape(0)[1]);
         let library = l.dtype() != Dtype::Float32 && m > MAX_QMM_ROWS;
-        let products = Products { eps: None, matrices: &[(op.format, n)], end: End::Plain };
-        if products.are_few(l) || (has_bf16_mma(l.stream()) && !library) {
-            return products.lower(l);
+        let products = Products { norm: None, matrices: &[(op.format, n)], end: End::Plain };
+        if let Some(way) = products.way(l).filter(|way| *way == Way::Qmv || !library) {
+            return products.lower(l, way).map(Some);
         }
         let bytes = aligned(l, 1)?;
         let whole = l.stream().alloc(n * k * l.dtype().size())?;
@@ -127,43 +127,58 @@ fn dequantize(l: &mut Lowering<'_>, format: PackedFormat, listed: Option<usize>)
 /// Products of rows of activations, the first input, with matrices. The weight of a norm is the second input if there is one,
 /// then come the blocks of the matrices, then the addend.
 pub(crate) struct Products<'a> {
-    /// The epsilon of the norm, if there is one.
-    pub(crate) eps: Option<f32>,
+    /// The epsilon of the norm, if there is one, and the threads of a row of it.
+    pub(crate) norm: Option<(f32, usize)>,
     /// Format and rows of each matrix; up to three.
     pub(crate) matrices: &'a [(PackedFormat, usize)],
     pub(crate) end: End,
 }
 
+/// The kernel of products: for few rows, or for many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Qmv,
+    Qmm,
+}
+
+/// Whether `packed_qmv` multiplies `m` rows of `k` elements with a matrix of a format and a number of rows.
+fn is_few(m: usize, k: usize, (format, rows): (PackedFormat, usize)) -> bool {
+    let cached = rows * k / format.block_len() * format.block_bytes() <= CACHED;
+    m <= MAX_QMV_ROWS[usize::from(cached)]
+}
+
+/// The number of rows along the last axis, and their length.
+fn rows_of(shape: &[usize]) -> (usize, usize) {
+    let length = shape.last().copied().unwrap_or(1);
+    (shape.iter().product::<usize>() / length.max(1), length)
+}
+
 impl Products<'_> {
-    /// Encodes the products. `None` with [many](Products::are_few) rows if there is a norm, or if the device has no tensor
-    /// cores for bfloat16.
-    pub(crate) fn lower(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
-        l.bring()?;
-        if self.are_few(l) {
-            return self.qmv(l).map(Some);
+    /// How the products are computed: as each of them is alone. `None` if that is not one way for all of them.
+    pub(crate) fn way(&self, l: &Lowering<'_>) -> Option<Way> {
+        let (m, k) = rows_of(l.input_shape(0));
+        match self.matrices.iter().filter(|matrix| is_few(m, k, **matrix)).count() {
+            0 => has_bf16_mma(l.stream()).then_some(Way::Qmm),
+            few => (few == self.matrices.len() && few <= 3).then_some(Way::Qmv),
         }
-        if self.eps.is_some() || !has_bf16_mma(l.stream()) {
-            return Ok(None);
-        }
-        self.qmm(l).map(Some)
     }
 
-    /// Whether `packed_qmv` multiplies the rows.
-    fn are_few(&self, l: &Lowering<'_>) -> bool {
-        let k = l.input_shape(0)[1];
-        let bytes =
-            |(format, rows): &(PackedFormat, usize)| rows * k / format.block_len() * format.block_bytes();
-        let cached = self.matrices.iter().map(bytes).sum::<usize>() <= CACHED;
-        l.shape()[0] <= MAX_QMV_ROWS[usize::from(cached)] && self.matrices.len() <= 3
+    /// Encodes the products. Only `packed_qmv` takes a norm.
+    pub(crate) fn lower(&self, l: &mut Lowering<'_>, way: Way) -> Result<Data> {
+        l.bring()?;
+        match way {
+            Way::Qmv => self.qmv(l),
+            Way::Qmm => self.qmm(l),
+        }
     }
 
     /// The input that holds the blocks of the first matrix.
     fn first(&self) -> usize {
-        1 + usize::from(self.eps.is_some())
+        1 + usize::from(self.norm.is_some())
     }
 
     fn qmv(&self, l: &Lowering<'_>) -> Result<Data> {
-        let (m, k, first) = (l.shape()[0], l.input_shape(0)[1], self.first());
+        let ((m, k), first) = (rows_of(l.input_shape(0)), self.first());
         let inputs =
             (0..l.input_count()).map(|at| aligned(l, at)).collect::<Result<SmallVec<[Data; 6]>>>()?;
         let output = l.output()?;
@@ -175,8 +190,8 @@ impl Products<'_> {
         for at in [0, first - 1, matrix(0), matrix(1), matrix(2), last] {
             command = read(command, l, at, &inputs[at]);
         }
-        let rows_of = |at: usize| self.matrices.get(at).map_or(0, |one| one.1);
-        let all: usize = if self.end == End::SiluGate { rows_of(0) } else { (0..3).map(rows_of).sum() };
+        let rows_in = |at: usize| self.matrices.get(at).map_or(0, |one| one.1);
+        let all: usize = if self.end == End::SiluGate { rows_in(0) } else { (0..3).map(rows_in).sum() };
         // A warp takes two rows of a matrix, which share activations, if there are enough rows to occupy the device.
         let together = m.min(ROWS_PER_LOAD).next_power_of_two();
         let each = if together <= 2 && all >= 4096 { 2 } else { 1 };
@@ -194,18 +209,19 @@ impl Products<'_> {
             format(0),
             format(1),
             format(2),
-            self.eps.is_some(),
+            self.norm.is_some(),
             type_name(l.dtype())
         );
         let pipeline = kernel(l.stream(), TEXT, &entry, &format!("shared {shared}"))?;
         let mut constants = Constants::default().long(m as i64);
-        for number in [rows_of(0), rows_of(1), rows_of(2), k, chunk] {
+        for number in [rows_in(0), rows_in(1), rows_in(2), k, chunk] {
             constants = constants.long(number as i64);
         }
-        let constants = constants.float(self.eps.unwrap_or(0.0));
+        let (eps, threads) = self.norm.unwrap_or((0.0, 0));
+        let constants = constants.float(eps).int(threads as i32);
         let groups = match self.end {
-            End::SiluGate => rows_of(0).div_ceil(each),
-            _ => (0..3).map(|at| rows_of(at).div_ceil(each)).sum(),
+            End::SiluGate => rows_in(0).div_ceil(each),
+            _ => (0..3).map(|at| rows_in(at).div_ceil(each)).sum(),
         };
         let grid = [
             (groups.div_ceil(8).min(8 * multiprocessors(l.stream())) * 256) as u64,
@@ -217,7 +233,7 @@ impl Products<'_> {
     }
 
     fn qmm(&self, l: &Lowering<'_>) -> Result<Data> {
-        let (m, n) = (l.shape()[0], l.shape()[1]);
+        let (m, n) = rows_of(l.shape());
         let output = l.output()?;
         let x = aligned(l, 0)?;
         if self.end == End::SiluGate {
@@ -253,7 +269,7 @@ impl Products<'_> {
         added: Option<(&Data, End)>,
     ) -> Result<()> {
         let (format, rows) = self.matrices[which];
-        let (m, k, dtype) = (l.shape()[0], l.input_shape(0)[1], l.dtype());
+        let ((m, k), dtype) = (rows_of(l.input_shape(0)), l.dtype());
         let input = self.first() + which;
         let bytes = aligned(l, input)?;
         let command = read(l.stream().command("packed_qmm"), l, 0, x);

@@ -67,6 +67,20 @@ __device__ __forceinline__ w16 load_once(const void* p) {
   return r;
 }
 
+// 1 / (1 + e^-x): the operations of the kernel language's sigmoid in their order, so its bits.
+__device__ __forceinline__ float sigmoid_f32(float x) {
+  const float magic = 12582912.0f, top = -fabsf(x), c = top < -104.0f ? -104.0f : top;
+  const float t = fmaf(c, 1.44269504f, magic), n = t - magic;
+  const float r = fmaf(n, -1.4286068e-6f, fmaf(n, -0.69314575f, c));
+  float p = fmaf(r, 1.989108e-4f, 0.0013933731f);
+  p = fmaf(r, fmaf(r, fmaf(r, fmaf(r, p, 0.0083333105f), 0.041666463f), 0.16666667f), 0.5f);
+  const float y = __fadd_rn(1.0f, fmaf(__fmul_rn(r, r), p, r));
+  const i32 whole = (i32)(__float_as_uint(t) - __float_as_uint(magic)), half = whole >> 1;
+  const float e = __fmul_rn(__fmul_rn(y, __uint_as_float((u32)(half + 127) << 23)),
+                            __uint_as_float((u32)(whole - half + 127) << 23));
+  return (x < 0.0f ? e : 1.0f) / __fadd_rn(1.0f, e);
+}
+
 // Kernels that a line `// early: name(parameters)` declares may start while earlier ones still run. Before
 // `wait_for_dependencies`, which every block must reach, such a kernel writes nothing and reads only those parameters, which
 // no earlier kernel writes. Pointers to memory that others write must not be `__restrict__`: the compiler could

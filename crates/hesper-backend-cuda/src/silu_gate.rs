@@ -2,9 +2,9 @@
 
 use crate::launch::{Constants, kernel, type_name};
 use hesper_core::Result;
-use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, compose};
+use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
 use hesper_core::ops::command::Commands;
-use hesper_core::ops::silu_gate::{SiluGate, composed};
+use hesper_core::ops::composite::silu_gate::SiluGate;
 
 use crate::Cuda;
 use crate::inputs::{aligned, is_float, read};
@@ -16,28 +16,20 @@ pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {
 
 impl Lower<SiluGate> for Cuda {
     fn lower(_: &SiluGate, l: &mut Lowering<'_>) -> Result<Option<Data>> {
-        match silu_gate(l)? {
-            Some(data) => Ok(Some(data)),
-            None => compose(l, composed),
+        let dtype = l.dtype();
+        let length = l.shape().last().copied().unwrap_or(0);
+        let per = 16 / dtype.size();
+        if !is_float(dtype) || length == 0 || !length.is_multiple_of(per) {
+            return Ok(None);
         }
+        l.bring()?;
+        let (both, output) = (aligned(l, 0)?, l.output()?);
+        let words = l.shape().iter().product::<usize>() / per;
+        let pipeline = kernel(l.stream(), TEXT, &format!("silu_gate<{}>", type_name(dtype)), "")?;
+        let constants = Constants::default().long(words as i64).long((length / per) as i64);
+        let command = read(l.stream().command("silu_gate"), l, 0, &both).write(&output);
+        let grid = [words.next_multiple_of(256) as u64, 1, 1];
+        command.constants(constants.bytes()).dispatch(&pipeline, grid, [256, 1, 1])?;
+        Ok(Some(Data::contiguous(output, l.shape())))
     }
-}
-
-/// `silu` of the first half of each row of the input, times the second half.
-fn silu_gate(l: &mut Lowering<'_>) -> Result<Option<Data>> {
-    let dtype = l.dtype();
-    let length = l.shape().last().copied().unwrap_or(0);
-    let per = 16 / dtype.size();
-    if !is_float(dtype) || length == 0 || !length.is_multiple_of(per) {
-        return Ok(None);
-    }
-    l.bring()?;
-    let (both, output) = (aligned(l, 0)?, l.output()?);
-    let words = l.shape().iter().product::<usize>() / per;
-    let pipeline = kernel(l.stream(), TEXT, &format!("silu_gate<{}>", type_name(dtype)), "")?;
-    let constants = Constants::default().long(words as i64).long((length / per) as i64);
-    let command = read(l.stream().command("silu_gate"), l, 0, &both).write(&output);
-    let grid = [words.next_multiple_of(256) as u64, 1, 1];
-    command.constants(constants.bytes()).dispatch(&pipeline, grid, [256, 1, 1])?;
-    Ok(Some(Data::contiguous(output, l.shape())))
 }

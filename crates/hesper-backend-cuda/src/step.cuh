@@ -258,7 +258,8 @@ attend(const T* tokens, const T* block, float* parts, u64* flags,
   }
 }
 
-// Sums of rows, then their root mean square norms. One block per row, of which a thread holds WORDS times sixteen bytes.
+// Sums of rows, then their root mean square norms. One block per row, of which a thread holds WORDS times sixteen bytes. The
+// squares are summed in the order of `held` in norm.cuh.
 // early: add_norm(weight)
 template <class T, int WORDS>
 __global__ void __launch_bounds__(1024)
@@ -308,6 +309,15 @@ add_norm(const T* x, const T* y, const T* __restrict__ weight, T* __restrict__ o
   }
 }
 
+// The logistic function as fused kernels compute it.
+template <class T> __device__ __forceinline__ float sigmoid(float x) {
+  float e, r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(x * __uint_as_float(0xbfb8aa3bu)));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(__fadd_rn(1.0f, e)));
+  return r;
+}
+template <> __device__ __forceinline__ float sigmoid<float>(float x) { return sigmoid_f32(x); }
+
 // silu of the first half of each row times the second half. A thread has sixteen bytes, a half `length` times as many.
 // early: silu_gate()
 template <class T> __global__ void __launch_bounds__(256) silu_gate(const T* both, T* __restrict__ out, i64 words, i64 length) {
@@ -322,7 +332,7 @@ template <class T> __global__ void __launch_bounds__(256) silu_gate(const T* bot
 #pragma unroll
   for (int v = 0; v < V; ++v) {
     const float x = f32(gate.v[v]);
-    const T open = from<T>(1.0f / (1.0f + expf(-x)));
+    const T open = from<T>(sigmoid<T>(x));
     r.v[v] = from<T>(f32(from<T>(x * f32(open))) * f32(other.v[v]));
   }
   store16(out + i * V, r);

@@ -34,6 +34,7 @@ use crate::ids::WordHash;
 pub use crate::array::Data;
 pub use crate::eval::{Lowering, Operand, Owned};
 pub use crate::ops::compose::compose;
+pub use crate::ops::composite::CompositeSet;
 pub use crate::ops::multi::Parts;
 pub use crate::ops::{Op, OpRef};
 
@@ -135,7 +136,10 @@ struct Implementation {
 
 /// A backend's implementations by op type.
 #[derive(Debug, Default)]
-pub struct OpTable(HashMap<TypeId, Implementation, BuildHasherDefault<WordHash>>);
+pub struct OpTable {
+    implementations: HashMap<TypeId, Implementation, BuildHasherDefault<WordHash>>,
+    composites: CompositeSet,
+}
 
 /// An [`OpTable`] as it is filled.
 pub struct OpTableBuilder<B>(OpTable, PhantomData<B>);
@@ -157,12 +161,12 @@ impl OpTable {
     }
 
     fn get(&self, op: &dyn Op) -> Option<&Implementation> {
-        self.0.get(&(op as &dyn Any).type_id())
+        self.implementations.get(&(op as &dyn Any).type_id())
     }
 
-    /// Whether there is an implementation for ops of a type.
-    pub fn has<O: Op>(&self) -> bool {
-        self.0.contains_key(&TypeId::of::<O>())
+    /// The composite ops that have an implementation: the planner makes no others.
+    pub fn composites(&self) -> CompositeSet {
+        self.composites
     }
 }
 
@@ -179,7 +183,7 @@ impl<B> OpTableBuilder<B> {
             (op as &dyn Any).downcast_ref::<O>().is_some_and(|op| B::takes_rows(op, shape, dtype))
         }
         let implementation = Implementation { lower: lower::<B, O>, takes_rows: takes_rows::<B, O> };
-        self.0.0.insert(TypeId::of::<O>(), implementation);
+        self.0.implementations.insert(TypeId::of::<O>(), implementation);
         self
     }
 
@@ -190,7 +194,9 @@ impl<B> OpTableBuilder<B> {
 
     /// The filled table.
     pub fn build(self) -> OpTable {
-        self.0
+        let OpTable { implementations, .. } = self.0;
+        let composites = CompositeSet::among(|id| implementations.contains_key(&id));
+        OpTable { implementations, composites }
     }
 }
 
@@ -258,12 +264,6 @@ pub fn of_runtime(runtime: &Runtime) -> Result<&'static dyn Backend> {
 /// A row-major copy of strided memory, made on a stream's device. Memory of another device is moved there first.
 pub fn copy(stream: &Stream, data: &Data, shape: &[usize], dtype: Dtype) -> Result<Buffer> {
     of_stream(stream)?.copy(stream, &data.on(&stream.runtime())?, shape, dtype)
-}
-
-/// Whether the device of the current stream has an implementation of an op of its own.
-pub(crate) fn implements<O: Op>() -> bool {
-    let backend = crate::place::with_current(of_stream).and_then(|backend| backend);
-    backend.is_ok_and(|backend| backend.ops().has::<O>())
 }
 
 /// The part of a buffer that a view reaches, in bytes, and where in it the view's first element is.

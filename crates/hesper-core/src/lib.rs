@@ -46,7 +46,6 @@ pub use ops::index::{Index, Update};
 pub use ops::logic::{Tolerance, select};
 pub use ops::movement::Split;
 pub use ops::packed::{PackedArray, PackedFormat, packed_matmul};
-pub use ops::packed_layer::{PackedEnd, packed_layer};
 pub use ops::pad::Pad;
 pub use ops::quant::{Activations, QuantMode};
 pub use ops::sort::Different;

@@ -3,14 +3,14 @@
 //! The layer computes queries, keys and values and appends the latter to a [`KvCache`], which answers with what the
 //! queries read.
 
-use hesper_core::fast::StepHeads;
-use hesper_core::{Array, Dtype, PackedArray, PackedEnd, Split, packed_layer};
+use hesper_core::ops::step::StepHeads;
+use hesper_core::{Array, Split, concatenate};
 
 use crate::error::{Error, Result};
 use crate::kv_cache::KvCache;
 use crate::linear::Linear;
 use crate::module::{Module, join};
-use crate::norm::{Norm, RmsNorm};
+use crate::norm::RmsNorm;
 use crate::rope::Rope;
 use crate::{Leaf, LeafMut};
 
@@ -109,58 +109,24 @@ impl Attention {
     /// Attention of tokens of shape (sequences, tokens, elements), or (sequences * tokens, elements). `layer` is the
     /// index of this layer in the cache.
     pub fn forward(&self, x: &Array, layer: usize, cache: &mut dyn KvCache) -> Result<Array> {
-        if let Some(fused) = &self.fused {
-            return self.output.forward(&self.attend_fused(&fused.forward(x)?, layer, cache)?);
-        }
-        let parts = match &self.projections {
-            Projections::Separate { queries, keys, values } => {
-                [queries.forward(x)?, keys.forward(x)?, values.forward(x)?]
+        let one_token = x.ndim() == 2 && x.shape()[0] == cache.lengths().len() && self.qk_norms.is_none();
+        let (parts, fused) = match (&self.fused, &self.projections) {
+            (Some(projection), _) | (None, Projections::Fused(projection)) => {
+                let fused = projection.forward(x)?;
+                (self.split(&fused)?, fused)
             }
-            Projections::Fused(projection) => self.split(&projection.forward(x)?)?,
+            (None, Projections::Separate { queries, keys, values }) => {
+                let parts = [queries.forward(x)?, keys.forward(x)?, values.forward(x)?];
+                let fused = concatenate(&parts, -1)?;
+                (parts, fused)
+            }
         };
-        self.output.forward(&self.attend(parts, layer, cache)?)
-    }
-
-    /// `x + forward(norm(x))`, in fewer kernels where the weights are packed.
-    pub fn residual(&self, norm: &Norm, x: &Array, layer: usize, cache: &mut dyn KvCache) -> Result<Array> {
-        let Some((norm, [q, k, v], output)) = self.packed(norm, x) else {
-            return Ok(x.add(&self.forward(&norm.forward(x)?, layer, cache)?)?);
-        };
-        let fused = packed_layer(x, Some(norm.parts()), &[q, k, v], PackedEnd::Plain)?;
-        let y = self.attend_fused(&fused, layer, cache)?;
-        Ok(packed_layer(&y, None, &[output], PackedEnd::Plus(x))?)
-    }
-
-    /// Whether [`residual`](Attention::residual) takes fewer kernels with this norm and these tokens.
-    pub fn is_packed(&self, norm: &Norm, x: &Array) -> bool {
-        self.packed(norm, x).is_some()
-    }
-
-    /// The inputs of [`packed_layer`], if every weight is packed.
-    fn packed<'a>(
-        &'a self,
-        norm: &'a Norm,
-        x: &Array,
-    ) -> Option<(&'a RmsNorm, [&'a PackedArray; 3], &'a PackedArray)> {
-        let (Norm::Rms(norm), Projections::Separate { queries, keys, values }) = (norm, &self.projections)
-        else {
-            return None;
-        };
-        let inputs = [queries.packed()?, keys.packed()?, values.packed()?];
-        takes_packed_layer(norm, x).then_some((norm, inputs, self.output.packed()?))
-    }
-
-    /// Attention with queries, keys and values side by side.
-    fn attend_fused(&self, fused: &Array, layer: usize, cache: &mut dyn KvCache) -> Result<Array> {
         let rotation = self.rope.as_ref().map(Rope::rotation);
-        let one_token = fused.ndim() == 2 && fused.shape()[0] == cache.lengths().len();
-        if one_token
-            && self.qk_norms.is_none()
-            && let Some(view) = cache.append_token(layer, fused, self.heads, rotation)?
-        {
-            return view.attend(fused, self.heads, rotation, self.scale(), self.window);
+        if one_token && let Some(view) = cache.append_token(layer, &fused, self.heads, rotation)? {
+            let y = view.attend(&fused, self.heads, rotation, self.scale(), self.window)?;
+            return self.output.forward(&y);
         }
-        self.attend(self.split(fused)?, layer, cache)
+        self.output.forward(&self.attend(parts, layer, cache)?)
     }
 
     /// Queries, keys and values of a fused product.
@@ -218,12 +184,6 @@ impl Attention {
         }
         Ok(y.reshape(&shape)?)
     }
-}
-
-/// Whether [`packed_layer`] takes this norm and these activations: both must be float32.
-pub(crate) fn takes_packed_layer(norm: &RmsNorm, x: &Array) -> bool {
-    let is_float32 = |array: &Array| array.dtype() == Dtype::Float32;
-    is_float32(x) && is_float32(norm.parts().0)
 }
 
 impl Module for Attention {

@@ -14,7 +14,8 @@
 use std::any::Any;
 use std::fmt;
 
-use hesper_core::fast::{self, AttentionMask, Offset, StepHeads, Turns};
+use hesper_core::fast::{self, AttentionMask, Offset};
+use hesper_core::ops::step::{self, StepHeads, Turns};
 use hesper_core::{Array, Dtype};
 
 use crate::attention::Heads;
@@ -45,6 +46,7 @@ pub trait KvCache: Any + fmt::Debug + Send {
 
     /// The same for a decode step of one token per sequence, or `None` where the cache has no fused kernel for it.
     /// `tokens` has the shape (sequences, elements): queries, keys and values side by side, before rotation.
+    #[doc(hidden)]
     fn append_token(
         &mut self,
         layer: usize,
@@ -186,6 +188,7 @@ pub enum KvMask {
 }
 
 /// What one token per sequence reads in a fused decode step.
+#[doc(hidden)]
 #[derive(Debug)]
 pub struct TokenView<'a> {
     /// Keys and values of shape (sequences, 2 * heads, room, head dimension), keys first.
@@ -205,7 +208,7 @@ impl TokenView<'_> {
         window: Option<usize>,
     ) -> Result<Array> {
         let heads = StepHeads::from(heads);
-        Ok(fast::attend_token(tokens, &self.rows, self.starts, heads, rotation, scale, window)?)
+        Ok(step::attend_token(tokens, &self.rows, self.starts, heads, rotation, scale, window)?)
     }
 }
 

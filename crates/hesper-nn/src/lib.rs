@@ -21,7 +21,6 @@ mod linear;
 mod mlp;
 mod module;
 mod norm;
-mod residual;
 mod rope;
 mod weight;
 
@@ -29,11 +28,12 @@ pub use activation::Activation;
 pub use attention::{Attention, Heads, Projections};
 pub use embedding::Embedding;
 pub use error::{Error, Result};
-pub use kv_cache::{KvCache, KvMask, KvRows, KvView, NoCache, Positions, Step, TokenView};
+#[doc(hidden)]
+pub use kv_cache::TokenView;
+pub use kv_cache::{KvCache, KvMask, KvRows, KvView, NoCache, Positions, Step};
 pub use linear::Linear;
 pub use mlp::Mlp;
 pub use module::{Leaf, LeafMut, Module, ModuleExt, Parameter, join};
 pub use norm::{LayerNorm, Norm, RmsNorm};
-pub use residual::Residual;
 pub use rope::{Rope, RopeScaling};
 pub use weight::{Quantization, Weight};

@@ -1,6 +1,6 @@
 //! Affine layers.
 
-use hesper_core::{Activations, Array, PackedArray, Split, concatenate};
+use hesper_core::{Array, Split, concatenate};
 
 use crate::error::{Error, Result};
 use crate::module::{Module, Parameter, join};
@@ -33,14 +33,6 @@ impl Linear {
     /// The weight.
     pub fn weight(&self) -> &Weight {
         &self.weight
-    }
-
-    /// The packed matrix, if the layer has no bias and does not round activations.
-    pub(crate) fn packed(&self) -> Option<&PackedArray> {
-        match (&self.weight, &self.bias) {
-            (Weight::Packed { blocks, activations: Activations::Exact }, None) => Some(blocks),
-            _ => None,
-        }
     }
 
     /// One layer whose outputs are those of `layers` side by side, if their weights have the same storage. The weights of

@@ -1,13 +1,11 @@
 //! Feed-forward layers.
 
-use hesper_core::{Array, PackedArray, PackedEnd, Split, fast, packed_layer};
+use hesper_core::{Array, Split};
 
 use crate::activation::Activation;
-use crate::attention::takes_packed_layer;
 use crate::error::{Error, Result};
 use crate::linear::Linear;
 use crate::module::{Module, join};
-use crate::norm::Norm;
 use crate::{Leaf, LeafMut};
 
 /// `down(activation(up(x)))`; with a gate, `down(activation(gate(x)) * up(x))`.
@@ -56,19 +54,10 @@ impl Mlp {
         Ok(())
     }
 
-    /// Gate, up and down projection as packed matrices, if all are and the activation is SiLU.
-    pub(crate) fn packed(&self) -> Option<[&PackedArray; 3]> {
-        let gate = self.gate_proj.as_ref().filter(|_| self.activation == Activation::Silu)?;
-        Some([gate.packed()?, self.up_proj.packed()?, self.down_proj.packed()?])
-    }
-
     /// Applies the layer.
     pub fn forward(&self, x: &Array) -> Result<Array> {
         if let Some(fused) = &self.fused {
             let both = fused.forward(x)?;
-            if self.activation == Activation::Silu {
-                return self.down_proj.forward(&fast::silu_gate(&both)?);
-            }
             let both = both.split(Split::Sections(2), -1)?;
             let [gate, up] = &both[..] else {
                 let what = format!("a fused product in {} parts instead of 2", both.len());
@@ -82,16 +71,5 @@ impl Mlp {
             None => self.activation.forward(&up)?,
         };
         self.down_proj.forward(&hidden)
-    }
-
-    /// `x + forward(norm(x))`, in fewer kernels where the weights are packed.
-    pub fn residual(&self, norm: &Norm, x: &Array) -> Result<Array> {
-        if let (Norm::Rms(norm), Some([gate, up, down])) = (norm, self.packed())
-            && takes_packed_layer(norm, x)
-        {
-            let hidden = packed_layer(x, Some(norm.parts()), &[gate, up], PackedEnd::SiluGate)?;
-            return Ok(packed_layer(&hidden, None, &[down], PackedEnd::Plus(x))?);
-        }
-        Ok(x.add(&self.forward(&norm.forward(x)?)?)?)
     }
 }

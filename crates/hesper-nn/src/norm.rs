@@ -22,11 +22,6 @@ impl RmsNorm {
         RmsNorm { weight: weight.into(), eps }
     }
 
-    /// Weight and epsilon.
-    pub(crate) fn parts(&self) -> (&Array, f32) {
-        (self.weight.get(), self.eps)
-    }
-
     /// Applies the norm.
     pub fn forward(&self, x: &Array) -> Result<Array> {
         Ok(fast::rms_norm(x, Some(self.weight.get()), self.eps)?)

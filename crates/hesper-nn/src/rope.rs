@@ -1,5 +1,6 @@
 //! Rotary position embedding: pairs of elements are rotated by angles that grow with the position.
 
+use hesper_core::ops::step::Turns;
 use hesper_core::{Array, fast};
 
 use crate::error::{Error, Result};
@@ -54,7 +55,7 @@ pub struct Rope {
     /// Positions per radian of each pair, where they are not powers of the base.
     periods: Option<Array>,
     attention_factor: f32,
-    rotation: fast::Turns,
+    rotation: Turns,
 }
 
 impl Rope {
@@ -65,7 +66,7 @@ impl Rope {
             let what = format!("rotary embedding needs an even, positive number of dimensions, not {dims}");
             return Err(Error::InvalidArgument(what));
         }
-        let rotation = fast::Turns::new(dims, traditional, base, 1.0);
+        let rotation = Turns::new(dims, traditional, base, 1.0);
         let mut rope =
             Rope { dims, traditional, base, scale: 1.0, periods: None, attention_factor: 1.0, rotation };
         let unscaled = |pair: usize| base.powf(2.0 * pair as f32 / dims as f32);
@@ -74,7 +75,7 @@ impl Rope {
             None => return Ok(rope),
             Some(RopeScaling::Linear(factor)) => {
                 rope.scale = 1.0 / factor;
-                rope.rotation = fast::Turns::new(dims, traditional, base, rope.scale);
+                rope.rotation = Turns::new(dims, traditional, base, rope.scale);
                 return Ok(rope);
             }
             Some(RopeScaling::Factors(factors)) if factors.len() == dims / 2 => {
@@ -99,7 +100,7 @@ impl Rope {
                 pairs.map(interpolated).collect()
             }
         };
-        rope.rotation = fast::Turns::with_periods(&periods, traditional, rope.scale);
+        rope.rotation = Turns::with_periods(&periods, traditional, rope.scale);
         rope.periods = Some(Array::try_from_slice(&periods, &[periods.len()])?);
         Ok(rope)
     }
@@ -110,7 +111,7 @@ impl Rope {
     }
 
     /// The rotation for fused decode steps.
-    pub fn rotation(&self) -> &fast::Turns {
+    pub(crate) fn rotation(&self) -> &Turns {
         &self.rotation
     }
 

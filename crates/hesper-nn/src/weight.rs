@@ -1,11 +1,9 @@
 //! Weights of linear layers and embeddings, used as stored.
 
-use hesper_core::{Activations, Array, Dtype, PackedArray, PackedEnd, QuantMode, packed_layer};
+use hesper_core::{Activations, Array, Dtype, PackedArray, QuantMode};
 
-use crate::attention::takes_packed_layer;
 use crate::error::{Error, Result};
 use crate::module::{Module, Parameter, join};
-use crate::norm::Norm;
 use crate::{Leaf, LeafMut};
 
 /// How the rows of a weight were quantized: in groups of codes.
@@ -148,18 +146,6 @@ impl Weight {
             }
             Weight::Packed { blocks, activations } => blocks.matmul_with(x, *activations)?,
         })
-    }
-
-    /// `norm(x) w^T`, in one kernel where the weight is packed.
-    pub fn apply_normed(&self, norm: &Norm, x: &Array) -> Result<Array> {
-        match (norm, self) {
-            (Norm::Rms(norm), Weight::Packed { blocks, activations: Activations::Exact })
-                if takes_packed_layer(norm, x) =>
-            {
-                Ok(packed_layer(x, Some(norm.parts()), &[blocks], PackedEnd::Plain)?)
-            }
-            _ => self.apply(&norm.forward(x)?),
-        }
     }
 
     /// The rows with the indices `ids`, along one more axis.

@@ -2,9 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here should stop the run")]
 
-use hesper::fast::{
-    self, AttentionMask, StepHeads, Turns, gated_delta_update, rope, scaled_dot_product_attention,
-};
+use hesper::fast::{AttentionMask, gated_delta_update, rope, scaled_dot_product_attention};
+use hesper::ops::step::{StepHeads, Turns, attend_token, keep_token};
 use hesper::{Array, Dtype, transform};
 
 /// Numbers that look random and are the same every time.
@@ -401,8 +400,8 @@ fn tokens_of_half_precision_are_kept_and_attend_like_those_of_single_precision()
     let both = |dtype: Dtype| {
         let tokens = array(&[3, 8 * 16], 1, Dtype::Bfloat16).astype(dtype).unwrap();
         let block = array(&[3, 4, 8, 16], 2, Dtype::Bfloat16).astype(dtype).unwrap();
-        let kept = fast::keep_token(&block, &tokens, &starts, heads, Some(&turns)).unwrap();
-        let seen = fast::attend_token(&tokens, &kept, &starts, heads, Some(&turns), 0.25, Some(4)).unwrap();
+        let kept = keep_token(&block, &tokens, &starts, heads, Some(&turns)).unwrap();
+        let seen = attend_token(&tokens, &kept, &starts, heads, Some(&turns), 0.25, Some(4)).unwrap();
         assert_eq!((kept.dtype(), seen.dtype()), (dtype, dtype));
         [doubles(&kept), doubles(&seen)]
     };
@@ -413,28 +412,6 @@ fn tokens_of_half_precision_are_kept_and_attend_like_those_of_single_precision()
     }
     let tokens = array(&[3, 8 * 16], 1, Dtype::Float16);
     let block = array(&[3, 4, 8, 16], 2, Dtype::Float32);
-    let error = fast::keep_token(&block, &tokens, &starts, heads, None).unwrap_err();
+    let error = keep_token(&block, &tokens, &starts, heads, None).unwrap_err();
     assert!(error.to_string().contains("one type"), "{error}");
-}
-
-#[test]
-fn a_sum_and_its_norm_are_those_of_two_ops() {
-    let (x, y) = (array(&[3, 24], 1, Dtype::Float32), array(&[3, 24], 2, Dtype::Float32));
-    let weight = array(&[24], 3, Dtype::Float32);
-    let (sum, normal) = fast::add_norm(&x, &y, &weight, 1e-5).unwrap();
-    let plain = x.add(&y).unwrap();
-    assert_eq!(doubles(&sum), doubles(&plain));
-    assert_eq!(doubles(&normal), doubles(&fast::rms_norm(&plain, Some(&weight), 1e-5).unwrap()));
-    let error = fast::add_norm(&x, &weight, &weight, 1e-5).unwrap_err();
-    assert!(error.to_string().contains("[24]"), "{error}");
-}
-
-#[test]
-fn a_gate_multiplies_the_other_half_of_its_row() {
-    let both = array(&[3, 24], 1, Dtype::Float32);
-    let half = |from: isize| both.slice(&[0, from], &[3, from + 12], &[1, 1]).unwrap();
-    let plain = half(0).multiply(half(0).sigmoid().unwrap()).unwrap().multiply(half(12)).unwrap();
-    assert_eq!(doubles(&fast::silu_gate(&both).unwrap()), doubles(&plain));
-    let error = fast::silu_gate(&array(&[3, 5], 1, Dtype::Float32)).unwrap_err();
-    assert!(error.to_string().contains("[3, 5]"), "{error}");
 }

@@ -23,7 +23,7 @@ pub enum LayerEnd<'a> {
     Plain,
     /// Concatenated, then this residual of the shape of the result is added.
     Plus(&'a [f32]),
-    /// `g / (1 + e^-g) * u` for the products `g` with the first matrix and `u` with the second.
+    /// `g * sigmoid(g) * u` for the products `g` with the first matrix and `u` with the second.
     SiluGate,
 }
 
@@ -93,9 +93,9 @@ fn few(par: &dyn Par, x: MatRef<'_, f32>, matrices: &[GgufMat<'_>], end: LayerEn
                 x.times(simd, w, from - begin, until - begin, &mut |j, sums| {
                     for (i, sum) in sums.iter().enumerate() {
                         let at = i * n + begin + j;
-                        let plus = if let LayerEnd::Plus(other) = end { other[at] } else { 0.0 };
+                        let y = if let LayerEnd::Plus(other) = end { sum + other[at] } else { *sum };
                         // SAFETY: in the result, and this task alone writes it.
-                        unsafe { *to.get().add(at) = sum + plus };
+                        unsafe { *to.get().add(at) = y };
                     }
                 });
                 begin += w.rows;
@@ -160,7 +160,7 @@ fn many(par: &dyn Par, x: MatRef<'_, f32>, matrices: &[GgufMat<'_>], end: LayerE
     }
 }
 
-/// `to = g / (1 + e^-g) * u`; `to` may alias either.
+/// `to = g * sigmoid(g) * u`; `to` may alias either.
 struct Gate {
     gate: *const f32,
     up: *const f32,
@@ -171,17 +171,22 @@ struct Gate {
 impl Kernel for Gate {
     type Out = ();
     #[inline(always)]
-    fn run<S: Isa>(self, s: S) {
-        let one = s.splat(1.0);
+    fn run<S: Isa>(self, _: S) {
         let mut i = 0;
         while i < self.count {
-            let n = (self.count - i).min(S::LANES);
+            let n = (self.count - i).min(PIECE);
+            // Copies, which do not overlap: the loop over them is vectorized.
+            let (mut g, mut u) = ([0.0f32; PIECE], [0.0f32; PIECE]);
             // SAFETY: whoever made this promises `count` numbers.
             unsafe {
-                let (g, u) = (s.load_n(self.gate.add(i), n), s.load_n(self.up.add(i), n));
-                let e = math::exp(s, s.sub(s.zero(), g));
-                s.store_n(self.to.add(i), s.mul(s.div(g, s.add(one, e)), u), n);
+                std::ptr::copy_nonoverlapping(self.gate.add(i), g.as_mut_ptr(), n);
+                std::ptr::copy_nonoverlapping(self.up.add(i), u.as_mut_ptr(), n);
             }
+            for (g, u) in g.iter_mut().zip(&u) {
+                *g = *g * math::sigmoid(*g) * u;
+            }
+            // SAFETY: the same.
+            unsafe { std::ptr::copy_nonoverlapping(g.as_ptr(), self.to.add(i), n) };
             i += n;
         }
     }

@@ -17,6 +17,7 @@ use smallvec::SmallVec;
 use super::cache::Cache;
 use super::graph::{Classes, Emit, Graph, Role, Slot, SlotKind};
 use super::operand::Operand;
+use super::patterns::{self, Nodes};
 use super::plan::fusion_enabled;
 use super::program::{NodeView, Program, Store, missing};
 use crate::Dtype;
@@ -89,7 +90,8 @@ struct External {
 impl Claim {
     /// Takes everything lazy that `roots` need, and plans it. If another evaluation has some of it, waits until that
     /// one has ended, holding nothing. An error is that of an array that has failed.
-    pub(super) fn take(roots: &[&Array]) -> Result<(Claim, Arc<Program>)> {
+    /// `composites` says whether nodes may become composite ops.
+    pub(super) fn take(roots: &[&Array], composites: bool) -> Result<(Claim, Arc<Program>)> {
         let mut claims = claiming();
         let mut table = claims.table.take().unwrap_or_default();
         loop {
@@ -98,7 +100,7 @@ impl Claim {
                 Ok(()) => {
                     drop(claims);
                     let mut claim = Claim(table);
-                    let program = claim.plan();
+                    let program = claim.plan(composites);
                     return Ok((claim, program));
                 }
                 Err(Refused::Failed(error)) => {
@@ -114,11 +116,11 @@ impl Claim {
     }
 
     /// The program of the graph: found, or planned now.
-    fn plan(&mut self) -> Arc<Program> {
+    fn plan(&mut self, composites: bool) -> Arc<Program> {
         let table = &mut self.0;
-        table.finish_graph();
-        let Table { graph, key, .. } = table;
         let fusion = fusion_enabled();
+        table.finish_graph(fusion && composites);
+        let Table { graph, key, .. } = table;
         if graph.nodes.len() > MAX_CACHED_NODES || !graph.key(fusion, key) {
             return Arc::new(graph.plan(fusion));
         }
@@ -142,12 +144,7 @@ impl Claim {
 
 impl Store for Claim {
     fn node(&self, at: usize) -> Result<NodeView<'_>> {
-        match (&self.0.nodes[at], &self.0.ops[at]) {
-            (Some(node), Some(op)) => {
-                Ok(NodeView { op, shape: &node.0.shape, dtype: node.0.dtype, stream: &node.0.stream })
-            }
-            _ => Err(missing()),
-        }
+        self.0.view(at).ok_or_else(missing)
     }
 
     fn meta(&self, slot: Slot) -> Result<(&Shape, Dtype)> {
@@ -281,21 +278,43 @@ impl Table {
         self.stack.clear();
     }
 
-    /// Completes what the walk has written of each node.
-    fn finish_graph(&mut self) {
+    /// Completes what the walk has written of each node; marks nodes for patterns if `marks`.
+    fn finish_graph(&mut self, marks: bool) {
+        let mut marked = false;
         for at in 0..self.nodes.len() {
-            let vertex = &self.graph.nodes[at];
-            match vertex.role {
-                // All calls are in the table by now: whatever else refers to a node is a holder.
-                Role::Elementwise => {
-                    let read = vertex.read;
-                    let held = !read || !self.nodes[at].as_mut().is_some_and(Array::is_sole);
-                    self.graph.nodes[at].held = held;
-                }
+            match self.graph.nodes[at].role {
+                Role::Elementwise => self.find_holders(at),
                 Role::Rows => self.graph.nodes[at].role = self.role(at),
                 Role::Other => {}
             }
+            if marks && self.graph.nodes[at].role != Role::Elementwise {
+                marked |= self.mark(at);
+            }
         }
+        // Sums are part of patterns with other ops only.
+        if marked {
+            for at in 0..self.nodes.len() {
+                if self.graph.is_named(at, "add") {
+                    self.mark(at);
+                }
+            }
+        }
+    }
+
+    /// All calls are in the table by now: whatever else refers to a node is a holder.
+    fn find_holders(&mut self, at: usize) {
+        let read = self.graph.nodes[at].read;
+        self.graph.nodes[at].held = !read || !self.nodes[at].as_mut().is_some_and(Array::is_sole);
+    }
+
+    /// Marks a node for patterns, if it is to be.
+    fn mark(&mut self, at: usize) -> bool {
+        let mark = patterns::mark(&self.graph, self, at);
+        if !mark.is_none() {
+            self.graph.set_mark(at, mark);
+            self.find_holders(at);
+        }
+        !mark.is_none()
     }
 
     /// The role of an op that has commands of its own.
@@ -423,6 +442,21 @@ impl Table {
     }
 }
 
+impl Nodes for Table {
+    fn view(&self, at: usize) -> Option<NodeView<'_>> {
+        let (node, op) = (self.nodes[at].as_ref()?, self.ops[at].as_ref()?);
+        Some(NodeView { op, shape: &node.0.shape, dtype: node.0.dtype, stream: &node.0.stream })
+    }
+
+    fn like(&self, slot: Slot) -> Option<(&[usize], Dtype)> {
+        let array = match slot.kind() {
+            SlotKind::Node(at) => self.nodes[at].as_ref(),
+            SlotKind::External(at) => self.externals[at].array.as_ref(),
+        };
+        array.map(|array| (array.shape(), array.dtype()))
+    }
+}
+
 /// Takes the call out of a lazy node; if a transformation may ask for that, a copy.
 fn claim(state: &mut State, varied: bool) -> Option<Call> {
     if let State::Lazy { call, claimed } = state
@@ -457,7 +491,7 @@ mod tests {
         let x = Array::from_slice(&[1.0f32]).add(1.0).unwrap();
         let y = x.exp().unwrap();
         let other = y.multiply(2.0).unwrap();
-        let (claim, _) = Claim::take(&[&y]).unwrap();
+        let (claim, _) = Claim::take(&[&y], true).unwrap();
         let number = {
             let mut claims = claiming();
             claims.taken += 1;

@@ -1,11 +1,14 @@
-//! Why two ops do not become one kernel.
+//! Why two ops do not become one kernel, and which composite op they become part of.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::graph::{Classes, Emit, Graph, Role, Slot, SlotKind};
+use super::patterns::{self, Nodes};
 use super::plan::{MAX_GROUP, fusion_enabled};
-use crate::array::{Array, State};
+use super::program::{NodeView, Work};
+use crate::Dtype;
+use crate::array::{Array, Call, State};
 use crate::ids::IdMap;
 
 /// Why the ops of two arrays are not computed in one kernel.
@@ -30,6 +33,8 @@ pub enum Apart {
     OtherReader(&'static str),
     /// The kernel has the most ops that a kernel may have.
     Full,
+    /// One of them becomes part of a composite op, which the other is not part of: its name.
+    Composite(&'static str),
 }
 
 impl fmt::Display for Apart {
@@ -47,6 +52,7 @@ impl fmt::Display for Apart {
                 write!(f, "{op}, which is in another kernel, reads the first array too")
             }
             Apart::Full => write!(f, "a kernel has at most {MAX_GROUP} ops"),
+            Apart::Composite(op) => write!(f, "one of them is part of {op}"),
         }
     }
 }
@@ -77,22 +83,22 @@ pub fn why_apart(first: &Array, second: &Array) -> Option<Apart> {
     let (nodes, places) = lazy_nodes(second);
     let Some(&start) = places.get(&first.0.id) else { return Some(Apart::Unrelated) };
     let end = nodes.len() - 1;
-    let calls: Vec<_> = nodes.iter().map(Array::call).collect();
+    // Another thread may evaluate a node now.
+    let calls: Option<Vec<Call>> = nodes.iter().map(Array::call).collect();
+    let Some(calls) = calls else { return Some(Apart::Computed(1)) };
     let (mut graph, mut classes) = (Graph::default(), Classes::default());
     let mut last = Role::Other;
-    let mut externals = 0;
+    let (mut externals, mut numbers) = (Vec::new(), IdMap::default());
     for (node, call) in nodes.iter().zip(&calls) {
-        // Another thread evaluates it now.
-        let Some(call) = call else { return Some(Apart::Computed(1)) };
         let mut reads = Vec::new();
         for input in &call.inputs {
             reads.push(match places.get(&input.0.id) {
                 Some(at) => Slot::node(*at),
-                None => {
+                None => *numbers.entry(input.0.id).or_insert_with(|| {
                     graph.push_external(input.dtype(), false);
-                    externals += 1;
-                    Slot::external(externals - 1)
-                }
+                    externals.push(input.clone());
+                    Slot::external(externals.len() - 1)
+                }),
             });
         }
         let first = call.inputs.first().filter(|input| places.contains_key(&input.0.id));
@@ -101,8 +107,31 @@ pub fn why_apart(first: &Array, second: &Array) -> Option<Apart> {
         let class = classes.of(&node.0.shape, &node.0.stream);
         graph.push(reads, class, node.dtype(), last, Emit::of(&call.op));
     }
+    // Each use is a reference in a call and in its copy here; one is that of `nodes`, one the caller's. The rest are
+    // other holders. Counts may change meanwhile: an evaluation checks that its own handle is the only one instead.
+    let mut uses = vec![0; nodes.len()];
+    (0..nodes.len()).flat_map(|at| graph.read_nodes(at)).for_each(|read| uses[read] += 1);
+    for (at, node) in nodes.iter().enumerate() {
+        let counted = 2 * uses[at] + 1 + usize::from(at == start);
+        graph.set_held(at, Arc::strong_count(&node.0) > counted);
+    }
+    let lazy = Lazy { nodes: &nodes, calls: &calls, externals: &externals };
+    if fusion_enabled() {
+        for at in 0..nodes.len() {
+            graph.set_mark(at, patterns::mark(&graph, &lazy, at));
+        }
+    }
+    let program = graph.plan(true);
+    let step_of = |at: usize| program.steps().find(|step| step.members.contains(&(at as u32)));
+    let step = step_of(end)?;
+    let inside = |at: usize| step.members.contains(&(at as u32));
+    for step in [step_of(start), step_of(end)].into_iter().flatten() {
+        if let Work::Composite(pattern) = step.work {
+            return (!inside(start)).then(|| Apart::Composite(pattern.name()));
+        }
+    }
     if last == Role::Other {
-        return calls[end].as_ref().map(|call| Apart::NotElementwise(call.op.name()));
+        return Some(Apart::NotElementwise(calls[end].op.name()));
     }
     // All members of a group have the shape of its end, or of what its end reads row by row.
     let like = match graph.reads(end).first().map(|slot| slot.kind()) {
@@ -118,26 +147,37 @@ pub fn why_apart(first: &Array, second: &Array) -> Option<Apart> {
     if !fusion_enabled() {
         return Some(Apart::Off);
     }
-    // Each use is a reference in a call and in its copy here; one is that of `nodes`, one the caller's. The rest are
-    // other holders. Counts may change meanwhile: an evaluation checks that its own handle is the only one instead.
-    let mut uses = vec![0; nodes.len()];
-    (0..nodes.len()).flat_map(|at| graph.read_nodes(at)).for_each(|read| uses[read] += 1);
-    for (at, node) in nodes.iter().enumerate() {
-        let counted = 2 * uses[at] + 1 + usize::from(at == start);
-        graph.set_held(at, Arc::strong_count(&node.0) > counted);
-    }
-    let program = graph.plan(true);
-    let step = program.steps().find(|step| step.members.contains(&(end as u32)))?;
-    let inside = |at: usize| step.members.contains(&(at as u32));
     if inside(start) {
         return None;
     }
     let other = (0..nodes.len()).find(|at| graph.read_nodes(*at).any(|read| read == start) && !inside(*at));
-    Some(match other.and_then(|at| calls[at].as_ref()) {
+    Some(match other.map(|at| &calls[at]) {
         Some(call) if step.members.len() < MAX_GROUP => Apart::OtherReader(call.op.name()),
         None if last == Role::Rows && step.members.len() < MAX_GROUP => Apart::Held,
         _ => Apart::Full,
     })
+}
+
+/// Nodes that are not computed, their calls, and the computed arrays that they read.
+struct Lazy<'a> {
+    nodes: &'a [Array],
+    calls: &'a [Call],
+    externals: &'a [Array],
+}
+
+impl Nodes for Lazy<'_> {
+    fn view(&self, at: usize) -> Option<NodeView<'_>> {
+        let (node, call) = (self.nodes.get(at)?, self.calls.get(at)?);
+        Some(NodeView { op: &call.op, shape: &node.0.shape, dtype: node.0.dtype, stream: &node.0.stream })
+    }
+
+    fn like(&self, slot: Slot) -> Option<(&[usize], Dtype)> {
+        let array = match slot.kind() {
+            SlotKind::Node(at) => self.nodes.get(at)?,
+            SlotKind::External(at) => self.externals.get(at)?,
+        };
+        Some((array.shape(), array.dtype()))
+    }
 }
 
 /// The nodes that an array needs and that are not computed, inputs first, and their positions.

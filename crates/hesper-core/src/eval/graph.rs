@@ -1,7 +1,7 @@
 //! What the plan of a graph depends on, and nothing else.
 //!
 //! Nodes are numbered in the order in which a walk from the results meets them, and name what they read by [`Slot`]s. Ops
-//! that are not element-wise are known by their [`Role`] alone, shapes and streams by their [class](Classes): a plan holds
+//! that are not element-wise are known by their [`Role`] and [`Mark`] alone, shapes and streams by their [class](Classes): a plan holds
 //! no op, no array, no stream and no length, so graphs that differ in those have one plan. The [key](Graph::key) of a graph
 //! is its whole content in words. Equal keys have equal plans.
 
@@ -12,6 +12,7 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 use hesper_kernel::ir::{Builder, ValueId};
 use hesper_runtime::Stream;
 
+use super::patterns::Mark;
 use crate::Dtype;
 use crate::backend;
 use crate::ids::WordHash;
@@ -147,6 +148,8 @@ pub(crate) struct Vertex {
     pub(super) read: bool,
     /// Its expression, if it is element-wise.
     pub(super) emit: Option<Emit>,
+    /// What it is to patterns.
+    pub(super) mark: Mark,
 }
 
 /// An array from outside: its type, and whether it is a number that kernels take by value.
@@ -178,7 +181,8 @@ impl Graph {
         let first = self.edges.len() as u32;
         self.edges.extend(reads);
         let count = self.edges.len() as u32 - first;
-        self.nodes.push(Vertex { first, count, class, role, dtype, held: true, read: false, emit });
+        let mark = Mark::default();
+        self.nodes.push(Vertex { first, count, class, role, dtype, held: true, read: false, emit, mark });
     }
 
     pub(crate) fn push_external(&mut self, dtype: Dtype, known: bool) {
@@ -187,6 +191,15 @@ impl Graph {
 
     pub(crate) fn set_held(&mut self, at: usize, held: bool) {
         self.nodes[at].held = held;
+    }
+
+    pub(crate) fn set_mark(&mut self, at: usize, mark: Mark) {
+        self.nodes[at].mark = mark;
+    }
+
+    /// Whether a node is the element-wise op of a name.
+    pub(super) fn is_named(&self, at: usize, name: &str) -> bool {
+        self.nodes[at].emit.is_some_and(|emit| emit.name == name)
     }
 
     pub(super) fn clear(&mut self) {
@@ -218,11 +231,16 @@ impl Graph {
                 return false;
             }
             let indexed = node.emit.is_some_and(|emit| emit.indexed);
-            let flags = node.role as u64 | u64::from(node.held) << 2 | u64::from(indexed) << 3;
+            let marked = !node.mark.is_none();
+            let flags = node.role as u64
+                | u64::from(node.held) << 2
+                | u64::from(indexed) << 3
+                | u64::from(marked) << 4;
             words.push(
                 u64::from(node.class) | u64::from(node.count) << 32 | (node.dtype as u64) << 48 | flags << 56,
             );
             words.extend(node.emit.map(|emit| emit.emit as usize as u64));
+            words.extend(marked.then(|| node.mark.word()));
             let edges = &self.edges[node.first as usize..(node.first + node.count) as usize];
             words.extend(edges.chunks(2).map(|pair| {
                 u64::from(pair[0].0) | pair.get(1).map_or(0, |second| u64::from(second.0) << 32)

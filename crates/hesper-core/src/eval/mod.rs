@@ -2,8 +2,8 @@
 //!
 //! 1. `claim` takes all lazy nodes that the asked-for arrays need. Claims are taken all together, so two threads that
 //!    evaluate one graph run each node once, and neither holds anything while it waits for the other.
-//! 2. `plan` makes the `graph` into a `program`: element-wise nodes are grouped into kernels, the order of steps and the
-//!    last use of each value are fixed. A graph of a structure that was met before is not planned again.
+//! 2. `plan` makes the `graph` into a `program`: nodes that match one of the `patterns` become a composite op, element-wise
+//!    nodes are grouped into kernels, the order of steps and the last use of each value are fixed. A graph of a structure that was met before is not planned again.
 //! 3. The program runs step by step: memory, then commands. A node that is lowered is ready: its
 //!    memory exists and the runtime knows what fills it. Inputs come as `operand`s, owned or borrowed; an
 //!    op may store its output in the place of one that it owns. Compiled functions run their programs the same way.
@@ -18,6 +18,7 @@ mod fast_path;
 mod fuse;
 pub(crate) mod graph;
 mod operand;
+pub(crate) mod patterns;
 mod plan;
 #[doc(hidden)]
 pub mod producer_fusion;
@@ -69,12 +70,21 @@ pub fn async_eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<()>
 
 /// Encodes everything that the arrays need.
 pub(crate) fn schedule(arrays: &[&Array]) -> Result<()> {
+    schedule_with(arrays, true)
+}
+
+/// The same without composite ops.
+pub(crate) fn schedule_plain(arrays: &[&Array]) -> Result<()> {
+    schedule_with(arrays, false)
+}
+
+fn schedule_with(arrays: &[&Array], composites: bool) -> Result<()> {
     // Before any lock: in a forked process locks may be held by threads that do not exist.
     hesper_runtime::fork::check()?;
     if arrays.iter().all(|array| array.is_evaluated()) {
         return Ok(());
     }
-    let (mut claim, program) = Claim::take(arrays)?;
+    let (mut claim, program) = Claim::take(arrays, composites)?;
     program.run(&mut claim)
 }
 

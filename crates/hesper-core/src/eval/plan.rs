@@ -8,12 +8,15 @@
 //! An op that reads its first input row by row (a sum, a softmax, a norm) can be the end of a group too:
 //! its rows are computed as it reads them, and never go to memory. A held node must go there, so it does not join such a
 //! group.
+//!
+//! Nodes that [patterns](super::patterns) replace by a composite op join no group.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::expression::{Expression, Fused, Source};
 use super::graph::{Graph, Role, Slot, SlotKind};
+use super::patterns::Rewrites;
 use super::program::{Input, Program, Step, Work};
 
 /// Most nodes of a group.
@@ -64,9 +67,11 @@ impl Graph {
     /// Plans the graph, with groups of several nodes if `fusion`.
     pub(crate) fn plan(&self, fusion: bool) -> Program {
         let order = self.order();
+        let rewrites = Rewrites::find(self, &order);
         let mut planner = Planner {
             graph: self,
-            joined: self.join(&order, if fusion { MAX_GROUP as u32 } else { 1 }),
+            joined: self.join(&order, &rewrites, if fusion { MAX_GROUP as u32 } else { 1 }),
+            rewrites,
             program: Program::with_capacity(self.nodes.len(), self.edges.len()),
             nodes: vec![LastUse::default(); self.nodes.len()],
             externals: vec![LastUse::default(); self.externals.len()],
@@ -112,13 +117,15 @@ impl Graph {
     }
 
     /// From results to inputs: the group of each node, named by its end, of at most `most` nodes.
-    fn join(&self, order: &[u32], most: u32) -> Vec<Joined> {
+    fn join(&self, order: &[u32], rewrites: &Rewrites<'_>, most: u32) -> Vec<Joined> {
         let alone = |at| Joined { group: at as u32, size: 1, reader: UNREAD, number: 0, open: UNREAD };
         let mut joined: Vec<Joined> = (0..self.nodes.len()).map(alone).collect();
         for &at in order.iter().rev() {
+            // A composite op reads its inputs from memory.
+            let role = if rewrites.of(at).is_some() { Role::Other } else { self.nodes[at as usize].role };
             let at = at as usize;
             let (root, node) = (joined[at].reader, &self.nodes[at]);
-            if node.role == Role::Elementwise && root < MANY && joined[root as usize].size < most {
+            if role == Role::Elementwise && root < MANY && joined[root as usize].size < most {
                 let end = root as usize;
                 let joins = match self.nodes[end].role {
                     // All members have the shape of what the op reads.
@@ -130,7 +137,7 @@ impl Graph {
                     joined[end].size += 1;
                 }
             }
-            let mut reader = match node.role {
+            let mut reader = match role {
                 Role::Elementwise => joined[at].group,
                 Role::Rows if most > 1 => at as u32,
                 _ => MANY,
@@ -142,7 +149,7 @@ impl Graph {
                 } else if input.reader != reader {
                     input.reader = MANY;
                 }
-                if node.role == Role::Rows {
+                if role == Role::Rows {
                     // The other inputs are read from memory.
                     reader = MANY;
                 }
@@ -176,6 +183,7 @@ impl Default for LastUse {
 /// A program that is being put together.
 struct Planner<'a> {
     graph: &'a Graph,
+    rewrites: Rewrites<'a>,
     joined: Vec<Joined>,
     program: Program,
     nodes: Vec<LastUse>,
@@ -192,6 +200,10 @@ impl Planner<'_> {
         let mut open: Vec<Vec<u32>> = Vec::new();
         for &at in order {
             let node = at as usize;
+            if self.rewrites.of(at).is_some() {
+                self.composite(at);
+                continue;
+            }
             if self.graph.nodes[node].role != Role::Elementwise {
                 let members = open.get_mut(self.joined[node].open as usize).map(std::mem::take);
                 match members {
@@ -226,6 +238,16 @@ impl Planner<'_> {
         graph.reads(at as usize).iter().for_each(|slot| self.read(*slot));
         self.program.outputs.push(at);
         self.finish(work, &[at]);
+    }
+
+    /// The step of a composite op, if a node is where it runs.
+    fn composite(&mut self, at: u32) {
+        let Some(rewrite) = self.rewrites.of(at).filter(|rewrite| rewrite.at == at) else { return };
+        let work = Work::Composite(rewrite.pattern.clone());
+        let (inputs, members) = (rewrite.inputs.clone(), rewrite.members.clone());
+        self.program.outputs.extend_from_slice(&rewrite.outputs);
+        inputs.iter().for_each(|slot| self.read(*slot));
+        self.finish(work, &members);
     }
 
     /// The step of a group that ends with `end`.

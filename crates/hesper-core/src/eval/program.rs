@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 
 use super::expression::Fused;
 use super::graph::Slot;
+use super::patterns::Pattern;
 use super::producer_fusion::RowInput;
 use super::{FUSED, Lowering, Operand, caught, fast_path, fuse, lower_op};
 use crate::Dtype;
@@ -31,6 +32,8 @@ pub(super) enum Work {
     Fused(Arc<Fused>),
     /// An op, and the group whose value it reads row by row as its first input. The inputs of the group come first.
     Rows(Arc<Fused>),
+    /// Several ops as one.
+    Composite(Pattern),
 }
 
 /// A step. Its inputs, members and so on are those of the program up to these ends, from where the step before it ends.
@@ -163,6 +166,12 @@ impl Program {
                     let data = lower(store, op, step.outputs, Some(rows))?;
                     store.resolve(step.outputs[0] as usize, data)?;
                 }
+                Work::Composite(pattern) => {
+                    let data = composite(store, pattern, &step)?;
+                    for (at, data) in step.outputs.iter().zip(data) {
+                        store.resolve(*at as usize, data)?;
+                    }
+                }
             }
             store.computed(step.members);
             step.ends.iter().for_each(|slot| store.release(*slot));
@@ -189,8 +198,37 @@ fn rows(store: &mut impl Store, fused: &Arc<Fused>, group: &[Input], op: &[Input
 
 /// Lowers the op of a step; its first input may be computed as it is read.
 fn lower(store: &mut impl Store, inputs: &[Input], outputs: &[u32], rows: Option<RowInput>) -> Result<Data> {
-    let (mut first, fused_rows) = rows.map_or((None, None), |rows| (Some(rows.data), rows.fused));
-    let mut operands: SmallVec<[Operand; 3]> = SmallVec::new();
+    let (first, fused_rows) = rows.map_or((None, None), |rows| (Some(rows.data), rows.fused));
+    with_operands(store, inputs, outputs, first, |store, operands| {
+        let node = store.node(outputs[0] as usize)?;
+        let l = Lowering::new(node.stream, node.shape, node.dtype).with_fused_rows(fused_rows);
+        with_lowering(store, inputs, l, operands, |l| caught(node.op.name(), || lower_op(node.op.get(), l)))
+    })
+}
+
+/// Lowers a composite op; gives the memory of each output.
+fn composite(store: &mut impl Store, pattern: &Pattern, step: &StepView<'_>) -> Result<SmallVec<[Data; 3]>> {
+    with_operands(store, step.inputs, step.outputs, None, |store, operands| {
+        let (op, shape) = pattern.op(store, step.outputs)?;
+        let node = store.node(step.outputs[0] as usize)?;
+        let l = Lowering::new(node.stream, &shape, node.dtype);
+        with_lowering(store, step.inputs, l, operands, |l| {
+            caught(pattern.name(), || pattern.lower(&*op, store, step.outputs, l))
+        })
+    })
+}
+
+type Operands = SmallVec<[Operand; 3]>;
+
+/// Gathers the operands of a step, lowers it and gives them back. The first operand may be given.
+fn with_operands<S: Store, R>(
+    store: &mut S,
+    inputs: &[Input],
+    outputs: &[u32],
+    mut first: Option<Data>,
+    lower: impl FnOnce(&S, &mut Operands) -> Result<R>,
+) -> Result<R> {
+    let mut operands = Operands::new();
     let gathered = inputs.iter().try_for_each(|input| {
         operands.push(match first.take() {
             Some(data) => Operand::borrowed(data),
@@ -198,19 +236,26 @@ fn lower(store: &mut impl Store, inputs: &[Input], outputs: &[u32], rows: Option
         });
         Ok(())
     });
-    let lowered = gathered.and_then(|()| {
-        let node = store.node(outputs[0] as usize)?;
-        let mut l = Lowering::new(node.stream, node.shape, node.dtype).with_fused_rows(fused_rows);
-        for (input, operand) in inputs.iter().zip(operands.drain(..)) {
-            let (shape, dtype) = store.meta(input.slot)?;
-            l.add(shape, dtype, operand);
-        }
-        let lowered = caught(node.op.name(), || lower_op(node.op.get(), &mut l));
-        operands = l.into_operands();
-        lowered
-    });
+    let lowered = gathered.and_then(|()| lower(store, &mut operands));
     let operands = inputs.iter().map(|input| input.slot).zip(operands);
     settle(store, outputs, operands, lowered.as_ref().err());
+    lowered
+}
+
+/// Lowers with the operands as inputs; they are left as the op left them.
+fn with_lowering<'a, R>(
+    store: &'a impl Store,
+    inputs: &[Input],
+    mut l: Lowering<'a>,
+    operands: &mut Operands,
+    lower: impl FnOnce(&mut Lowering<'a>) -> Result<R>,
+) -> Result<R> {
+    for (input, operand) in inputs.iter().zip(operands.drain(..)) {
+        let (shape, dtype) = store.meta(input.slot)?;
+        l.add(shape, dtype, operand);
+    }
+    let lowered = lower(&mut l);
+    *operands = l.into_operands();
     lowered
 }
 

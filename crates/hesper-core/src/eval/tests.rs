@@ -202,7 +202,7 @@ fn a_claimed_node_gives_its_inputs_to_nobody() {
     let x = numbers().multiply(2.0).unwrap();
     let y = x.exp().unwrap();
     assert!(y.call().is_some());
-    let (claim, _) = Claim::take(&[&y]).unwrap();
+    let (claim, _) = Claim::take(&[&y], true).unwrap();
     assert!(y.call().is_none() && !y.is_evaluated());
     drop(claim);
     let call = y.call().unwrap();
@@ -211,7 +211,7 @@ fn a_claimed_node_gives_its_inputs_to_nobody() {
 
 /// The program of what an array needs. Nothing is computed.
 fn planned(y: &Array) -> Arc<Program> {
-    Claim::take(&[y]).unwrap().1
+    Claim::take(&[y], true).unwrap().1
 }
 
 #[test]
@@ -364,7 +364,7 @@ fn the_last_use_of_a_value_is_explicit() {
     // Read by two ops that are not fused: owned by the second at most.
     let (first, second) = (y.sort(Some(0)).unwrap(), y.argsort(Some(0)).unwrap());
     drop(y);
-    let (claim, program) = Claim::take(&[&first, &second]).unwrap();
+    let (claim, program) = Claim::take(&[&first, &second], true).unwrap();
     let uses: Vec<Vec<bool>> =
         program.steps().map(|step| step.inputs.iter().map(|input| input.last).collect()).collect();
     assert_eq!(uses, [vec![true], vec![false], vec![true]]);

@@ -5,7 +5,6 @@
 //! Element-wise ops are entries of a table ([`elementwise`]); the planner fuses them. Any other op is
 //! a type of its own that implements [`Op`].
 
-pub mod add_norm;
 pub mod along_axis;
 pub mod append;
 pub mod arithmetic;
@@ -13,6 +12,7 @@ pub mod attention;
 pub mod command;
 pub mod complex;
 pub mod compose;
+pub mod composite;
 pub mod concat;
 pub mod conv;
 pub mod creation;
@@ -36,7 +36,6 @@ pub mod movement;
 pub mod multi;
 pub mod norm;
 pub mod packed;
-pub mod packed_layer;
 pub mod pad;
 pub mod product;
 pub mod quant;
@@ -47,7 +46,6 @@ pub mod reinterpret;
 pub mod rope;
 pub mod scan;
 pub mod scatter;
-pub mod silu_gate;
 pub mod slices;
 pub mod sort;
 pub mod step;

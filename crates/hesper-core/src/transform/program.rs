@@ -18,6 +18,7 @@ use crate::Dtype;
 use crate::array::{Array, Data, KnownBytes, State};
 use crate::error::{Error, Result};
 use crate::eval::graph::{Classes, Emit, Graph, Role, Slot, SlotKind};
+use crate::eval::patterns::{self, Nodes};
 use crate::eval::program::{NodeView, Program, Store, missing};
 use crate::eval::{Lowering, Operand, fusion_enabled};
 use crate::identity::equal_to_itself;
@@ -146,7 +147,13 @@ impl CompiledFunction {
         for (constant, known) in self.constants.iter().zip(&self.known) {
             graph.push_external(constant.dtype(), known.is_some());
         }
-        self.program = graph.plan(fusion_enabled());
+        let fusion = fusion_enabled();
+        if fusion {
+            for at in 0..self.nodes.len() {
+                graph.set_mark(at, patterns::mark(&graph, self, at));
+            }
+        }
+        self.program = graph.plan(fusion);
     }
 
     /// The shape and type of a slot.
@@ -200,6 +207,18 @@ impl CompiledFunction {
     }
 }
 
+impl Nodes for CompiledFunction {
+    fn view(&self, at: usize) -> Option<NodeView<'_>> {
+        let Node { op, shape, dtype, stream, .. } = self.nodes.get(at)?;
+        Some(NodeView { op, shape, dtype: *dtype, stream })
+    }
+
+    fn like(&self, slot: Slot) -> Option<(&[usize], Dtype)> {
+        let (shape, dtype) = self.meta(slot);
+        Some((shape, dtype))
+    }
+}
+
 /// The values of a run.
 struct Values<'a, 'b> {
     function: &'a CompiledFunction,
@@ -222,8 +241,7 @@ impl Values<'_, '_> {
 
 impl Store for Values<'_, '_> {
     fn node(&self, at: usize) -> Result<NodeView<'_>> {
-        let Node { op, shape, dtype, stream, .. } = &self.function.nodes[at];
-        Ok(NodeView { op, shape, dtype: *dtype, stream })
+        self.function.view(at).ok_or_else(missing)
     }
 
     fn meta(&self, slot: Slot) -> Result<(&Shape, Dtype)> {

@@ -1,10 +1,9 @@
 //! Building blocks of decoders: GGUF blocks, single-token steps, residual sums with norms.
 
-use hesper::fast::{self, StepHeads, Turns};
+use hesper::fast::rms_norm;
+use hesper::ops::step::{StepHeads, Turns, attend_token, keep_token};
 use hesper::place::{self, Device};
-use hesper::{
-    Array, Dtype, Error, PackedArray, PackedEnd, PackedFormat, QuantMode, concatenate, packed_layer,
-};
+use hesper::{Array, Dtype, Error, PackedArray, PackedFormat, QuantMode, Split, concatenate, eval};
 
 use crate::cases::{Cases, FLOATS, data, indices, tolerance};
 
@@ -31,19 +30,49 @@ pub fn add(cases: &mut Cases) {
     clusters(cases);
     for dtype in FLOATS {
         cases.add(format!("sums with their norms {dtype}"), tolerance(dtype), move || {
-            let mut all = Vec::new();
-            for (rows, length) in [(1usize, 4096usize), (5, 576), (3, 40), (2, 8200)] {
-                let (x, y) = (data(&[rows, length], dtype, 1), data(&[rows, length], dtype, 2));
-                let (sum, normal) = fast::add_norm(&x, &y, &data(&[length], dtype, 3), 1e-5)?;
-                all.extend([sum, normal]);
-            }
-            Ok(all)
+            with_difference(|| {
+                let mut all = Vec::new();
+                for (rows, length) in [(1usize, 4096usize), (5, 576), (3, 40), (2, 8200)] {
+                    let (x, y) = (data(&[rows, length], dtype, 1), data(&[rows, length], dtype, 2));
+                    all.extend(add_norm(&x, &y, &data(&[length], dtype, 3))?);
+                }
+                Ok(all)
+            })
         });
         cases.add(format!("gates beside what they multiply {dtype}"), tolerance(dtype), move || {
             let shapes = [vec![1usize, 28672], vec![3, 2, 80], vec![5, 26], vec![16]];
-            shapes.iter().map(|shape| fast::silu_gate(&data(shape, dtype, 1))).collect()
+            with_difference(|| shapes.iter().map(|shape| silu_gate(&data(shape, dtype, 1))).collect())
         });
     }
+}
+
+/// A sum and its norm.
+fn add_norm(x: &Array, y: &Array, weight: &Array) -> Result<[Array; 2], Error> {
+    let sum = x.add(y)?;
+    let normal = rms_norm(&sum, Some(weight), 1e-5)?;
+    Ok([sum, normal])
+}
+
+/// `silu` of the first half of each row, times the second half.
+fn silu_gate(both: &Array) -> Result<Array, Error> {
+    gated(&both.split(Split::Sections(2), -1)?)
+}
+
+fn gated(parts: &[Array]) -> Result<Array, Error> {
+    parts[0].multiply(parts[0].sigmoid()?)?.multiply(&parts[1])
+}
+
+/// What a graph gives, and whether any bit differs from each of its ops alone.
+fn with_difference(build: impl Fn() -> Result<Vec<Array>, Error>) -> Result<Vec<Array>, Error> {
+    let mut fused = build()?;
+    eval(&fused)?;
+    eval::set_fusion(false);
+    let alone = build().and_then(|alone| eval(&alone).map(|()| alone));
+    eval::set_fusion(true);
+    for (one, other) in fused.clone().iter().zip(alone?) {
+        fused.push(one.not_equal(other)?.any(None, false)?);
+    }
+    Ok(fused)
 }
 
 /// Blocks of random bytes with finite scales.
@@ -135,15 +164,18 @@ fn layers(cases: &mut Cases) {
             let (v, other) =
                 (matrix(PackedFormat::Q6_K, 129, 768, 5)?, matrix(PackedFormat::Q8_0, 770, 768, 6)?);
             let plus = data(&[m, 770], Dtype::Float32, 7);
-            let three = data(&[m, 1029], Dtype::Float32, 8);
-            let norm = Some((&norm, 1e-5f32));
-            Ok(vec![
-                packed_layer(&x, norm, &[&q, &k, &v], PackedEnd::Plain)?,
-                packed_layer(&x, None, &[&q, &k, &v], PackedEnd::Plus(&three))?,
-                packed_layer(&x, norm, &[&q, &other], PackedEnd::SiluGate)?,
-                packed_layer(&x, None, &[&other], PackedEnd::Plus(&plus))?,
-                packed_layer(&x, norm, &[&other], PackedEnd::Plain)?,
-            ])
+            with_difference(|| {
+                let normed = || rms_norm(&x, Some(&norm), 1e-5);
+                let (first, second, third) = (normed()?, normed()?, normed()?);
+                Ok(vec![
+                    concatenate(&[q.matmul(&first)?, k.matmul(&first)?, v.matmul(&first)?], -1)?,
+                    gated(&[q.matmul(&second)?, other.matmul(&second)?])?,
+                    other.matmul(&x)?.add(&plus)?,
+                    other.matmul(&third)?,
+                    q.matmul(&x)?,
+                    k.matmul(&x)?,
+                ])
+            })
         });
     }
 }
@@ -172,9 +204,9 @@ fn steps(cases: &mut Cases) {
                     let plain = Turns::new(width, false, 10_000.0, 1.0);
                     let part = Turns::new(width / 2, true, 500.0, 0.5);
                     for turns in [Some(&plain), Some(&part), None] {
-                        let kept = fast::keep_token(&block, &tokens, &starts, heads, turns)?;
+                        let kept = keep_token(&block, &tokens, &starts, heads, turns)?;
                         let scale = (width as f32).powf(-0.5);
-                        all.push(fast::attend_token(&tokens, &kept, &starts, heads, turns, scale, window)?);
+                        all.push(attend_token(&tokens, &kept, &starts, heads, turns, scale, window)?);
                         all.push(kept);
                     }
                 }
@@ -212,9 +244,9 @@ fn chains(cases: &mut Cases) {
                 for _ in 0..8 {
                     let (mut sum, mut x) = (start.clone(), start.clone());
                     for _ in 0..LAYERS {
-                        let (next, normal) = fast::add_norm(&sum, &x, &norm, 1e-5)?;
+                        let [next, normal] = add_norm(&sum, &x, &norm)?;
                         sum = next;
-                        x = narrow.times(&fast::silu_gate(&wide.times(&normal)?)?)?;
+                        x = narrow.times(&silu_gate(&wide.times(&normal)?)?)?;
                     }
                     x.eval()?;
                     all.push(x.reshape(&[1, -1])?);
@@ -240,7 +272,7 @@ fn fresh_matrices(cases: &mut Cases) {
                 for _ in 0..6 {
                     w = w.t()?.multiply(0.5)?.add(0.01)?;
                     let scale = norm.add(x.max(None, false)?)?;
-                    x = fast::add_norm(&x, &x.matmul(&w.t()?)?, &scale, 1e-5)?.1;
+                    [_, x] = add_norm(&x, &x.matmul(&w.t()?)?, &scale)?;
                 }
                 x.eval()?;
                 all.push(x);

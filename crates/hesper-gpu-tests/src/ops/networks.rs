@@ -4,11 +4,12 @@
 use std::time::Instant;
 
 use hesper::fast;
+use hesper::ops::step::{Turns, keep_token};
 use hesper::place::{self, Device};
 use hesper::{Activations, Array, Dtype, Error, concatenate, random, transform};
 use hesper_nn::{
     Activation, Attention, Embedding, Heads, KvCache, KvMask, KvRows, KvView, Leaf, Linear, Mlp, Module,
-    Norm, Positions, Projections, Quantization, Residual, RmsNorm, Rope, TokenView, Weight,
+    Norm, Positions, Projections, Quantization, RmsNorm, Rope, TokenView, Weight,
 };
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -156,10 +157,10 @@ impl KvCache for FixedCache {
         layer: usize,
         tokens: &Array,
         heads: Heads,
-        rotation: Option<&fast::Turns>,
+        rotation: Option<&Turns>,
     ) -> hesper_nn::Result<Option<TokenView<'_>>> {
         let (step, block) = (self.positions.step()?, &mut self.layers[layer]);
-        *block = fast::keep_token(block, tokens, step.starts(), heads.into(), rotation)?;
+        *block = keep_token(block, tokens, step.starts(), heads.into(), rotation)?;
         Ok(Some(TokenView { rows: block.clone(), starts: step.starts() }))
     }
 }
@@ -237,17 +238,15 @@ impl Decoder {
 
     /// The best next token of every sequence.
     fn step(&self, ids: &Array, cache: &mut FixedCache) -> Outcome<Array> {
-        let mut x = Residual::new(self.tokens.forward(ids)?);
+        let mut x = self.tokens.forward(ids)?;
         cache.begin(1)?;
         for (at, layer) in self.layers.iter().enumerate() {
-            let normal = x.normed(&layer.before)?;
-            x.add(layer.attention.forward(&normal, at, cache)?)?;
-            let normal = x.normed(&layer.between)?;
-            x.add(layer.mlp.forward(&normal)?)?;
+            x = x.add(layer.attention.forward(&layer.before.forward(&x)?, at, cache)?)?;
+            x = x.add(layer.mlp.forward(&layer.between.forward(&x)?)?)?;
         }
         cache.end();
         cache.commit(1);
-        let scores = self.head.forward(&x.normed(&self.norm)?)?;
+        let scores = self.head.forward(&self.norm.forward(&x)?)?;
         Ok(scores.argmax(Some(-1), false)?)
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use hesper_core::{Array, Dtype, place};
-use hesper_nn::{KvCache, Linear, Module, Norm, Residual, module};
+use hesper_nn::{KvCache, Linear, Module, Norm, module};
 
 use super::TokenEmbedding;
 use crate::error::Result;
@@ -11,8 +11,8 @@ use crate::models::CausalLm;
 
 /// A layer of a decoder.
 pub(crate) trait DecoderLayer: Module + fmt::Debug + Send + Sync {
-    /// Adds the layer's output to the residual stream. `layer` is its index in the cache.
-    fn forward(&self, x: &mut Residual, layer: usize, cache: &mut dyn KvCache) -> Result<()>;
+    /// The residual stream after the layer. `layer` is its index in the cache.
+    fn forward(&self, x: &Array, layer: usize, cache: &mut dyn KvCache) -> Result<Array>;
 
     /// Fuses products that have the same input.
     fn fuse_projections(&mut self) -> Result<()>;
@@ -46,17 +46,18 @@ impl Decoder {
 
 impl CausalLm for Decoder {
     fn hidden(&self, ids: &Array, cache: &mut dyn KvCache) -> Result<Array> {
-        let mut x = Residual::new(self.embedding.forward(ids, cache)?);
+        let mut x = self.embedding.forward(ids, cache)?;
         for (at, layer) in self.layers.iter().enumerate() {
-            layer.forward(&mut x, at, cache)?;
+            x = layer.forward(&x, at, cache)?;
         }
-        Ok(x.sum()?.clone())
+        Ok(x)
     }
 
     fn logits(&self, hidden: &Array) -> Result<Array> {
+        let normed = self.norm.forward(hidden)?;
         let logits = match &self.head {
-            Some(head) => head.forward(&self.norm.forward(hidden)?)?,
-            None => self.embedding.tokens().weight().apply_normed(&self.norm, hidden)?,
+            Some(head) => head.forward(&normed)?,
+            None => self.embedding.tokens().weight().apply(&normed)?,
         };
         Ok(logits.astype(Dtype::Float32)?)
     }

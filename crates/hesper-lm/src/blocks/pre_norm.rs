@@ -1,6 +1,7 @@
 //! Decoder layers that normalize the input of each part and add its output.
 
-use hesper_nn::{Attention, KvCache, Mlp, Norm, Residual, module};
+use hesper_core::Array;
+use hesper_nn::{Attention, KvCache, Mlp, Norm, module};
 
 use super::DecoderLayer;
 use crate::error::Result;
@@ -17,17 +18,10 @@ pub(crate) struct PreNormLayer {
 module!(PreNormLayer { attention_norm, attention, mlp_norm, mlp });
 
 impl DecoderLayer for PreNormLayer {
-    fn forward(&self, x: &mut Residual, layer: usize, cache: &mut dyn KvCache) -> Result<()> {
-        if self.attention.is_packed(&self.attention_norm, x.sum()?) {
-            let attended = self.attention.residual(&self.attention_norm, x.sum()?, layer, cache)?;
-            *x = Residual::new(self.mlp.residual(&self.mlp_norm, &attended)?);
-            return Ok(());
-        }
-        let normed = x.normed(&self.attention_norm)?;
-        x.add(self.attention.forward(&normed, layer, cache)?)?;
-        let normed = x.normed(&self.mlp_norm)?;
-        x.add(self.mlp.forward(&normed)?)?;
-        Ok(())
+    fn forward(&self, x: &Array, layer: usize, cache: &mut dyn KvCache) -> Result<Array> {
+        let attended = self.attention.forward(&self.attention_norm.forward(x)?, layer, cache)?;
+        let x = x.add(&attended)?;
+        Ok(x.add(&self.mlp.forward(&self.mlp_norm.forward(&x)?)?)?)
     }
 
     fn fuse_projections(&mut self) -> Result<()> {

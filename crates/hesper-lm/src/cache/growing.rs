@@ -1,6 +1,7 @@
 //! A cache that keeps all tokens, in blocks that grow.
 
-use hesper_core::fast::{self, StepHeads, Turns};
+use hesper_core::fast;
+use hesper_core::ops::step::{StepHeads, Turns, keep_token};
 use hesper_core::{Array, Dtype, concatenate, place};
 use hesper_nn::{Heads, KvCache, KvRows, KvView, Positions, Result, TokenView};
 
@@ -85,7 +86,7 @@ impl KvCache for GrowingCache {
             None => Array::zeros(&[step.starts().len(), 2 * heads.kv, 0, heads.dim], dtype)?,
         };
         let old = with_room(&old, room_for(&old, step.rows()))?;
-        let rows = fast::keep_token(&old, tokens, step.starts(), StepHeads::from(heads), rotation)?;
+        let rows = keep_token(&old, tokens, step.starts(), StepHeads::from(heads), rotation)?;
         layer.clear();
         layer.push(rows.clone());
         Ok(Some(TokenView { rows, starts: step.starts() }))

@@ -6,16 +6,19 @@
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ops::Range;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{LazyLock, Mutex};
 use std::thread;
 
 use hesper::backend::{Backend, BackendKind, Data, Fusion, Lower, Lowering, OpTable, compose};
+use hesper::ops::composite::Composite;
+use hesper::ops::composite::add_norm::AddNorm;
+use hesper::ops::composite::silu_gate::SiluGate;
 use hesper::ops::matmul::Matmul;
 use hesper::ops::norm::RowOp;
 use hesper::place::{self, Device as Place};
-use hesper::{CustomKernel, Dtype, Error, Result};
+use hesper::{CustomKernel, Dtype, Error, Result, stack};
 use hesper_kernel::interp;
 use hesper_kernel::ir::{Kernel, ParamKind};
 use hesper_kernel::launch::{Arg, Bindings, Launch};
@@ -201,8 +204,10 @@ fn interpret(dispatch: &Dispatch, bindings: &[Binding]) -> Result<(), String> {
 /// How the device computes ops.
 pub struct ReferenceBackend;
 
-static OPS: LazyLock<OpTable> =
-    LazyLock::new(|| OpTable::of::<ReferenceBackend>().with::<Matmul>().with::<RowOp>().build());
+static OPS: LazyLock<OpTable> = LazyLock::new(|| {
+    let table = OpTable::of::<ReferenceBackend>().with::<Matmul>().with::<RowOp>();
+    table.with::<AddNorm>().with::<SiluGate>().build()
+});
 
 impl Backend for ReferenceBackend {
     fn name(&self) -> &'static str {
@@ -292,5 +297,32 @@ impl Lower<RowOp> for ReferenceBackend {
             let powers = x.subtract(x.max(Some(&[-1]), true)?)?.exp()?;
             powers.divide(powers.sum(Some(&[-1]), true)?)
         })
+    }
+}
+
+/// Asked for each composite op: whether the device has a kernel for its inputs.
+pub static TAKES_COMPOSITE: Mutex<fn(&'static str) -> Result<bool>> = Mutex::new(|_| Ok(true));
+
+/// A composite op as the graph that it stands for.
+fn composite(op: &dyn Composite, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+    let takes = *TAKES_COMPOSITE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if !takes(op.name())? {
+        return Ok(None);
+    }
+    compose(l, |inputs| {
+        let mut results = op.composed(inputs)?;
+        if results.len() > 1 { stack(&results, 0) } else { Ok(results.swap_remove(0)) }
+    })
+}
+
+impl Lower<AddNorm> for ReferenceBackend {
+    fn lower(op: &AddNorm, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        composite(op, l)
+    }
+}
+
+impl Lower<SiluGate> for ReferenceBackend {
+    fn lower(op: &SiluGate, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        composite(op, l)
     }
 }

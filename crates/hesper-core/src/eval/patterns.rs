@@ -1,0 +1,576 @@
+//! Patterns: ops of a graph that become one composite op.
+//!
+//! The work is in two parts. [`mark`] looks at the op of a node and the shapes that it reads, and notes the [`Fact`] that
+//! patterns are made of. It runs with every evaluation, so it looks at each node by itself. [`Rewrites::find`] matches
+//! patterns by facts and edges alone. It is part of planning: facts are in the key of the graph, so a structure that was met
+//! before is not searched again.
+//!
+//! A composite op swallows a node only if nothing else needs it: no node outside reads it, and nobody holds it. A node
+//! whose value is needed elsewhere can be one of several results. Views are swallowed too, or stay as they are.
+//!
+//! | composite | nodes |
+//! |---|---|
+//! | `add_norm` | `s = x + y`, `rms_norm(s)`; both are results |
+//! | `silu_gate` | `g * sigmoid(g) * u` of the halves `g` and `u` of rows |
+//! | `packed_layer` | products of the same rows with packed matrices: side by side, concatenated, plus an array, or as `g * sigmoid(g) * u`; with the `rms_norm` of the rows if nothing else reads that |
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+
+use smallvec::{SmallVec, smallvec};
+
+use super::Lowering;
+use super::graph::{Graph, Role, Slot, SlotKind};
+use super::program::{NodeView, Store, missing};
+use crate::Dtype;
+use crate::array::{Array, Data};
+use crate::backend::{self, BackendKind, CompositeSet};
+use crate::error::Result;
+use crate::identity::BitEq;
+use crate::ids::WordHash;
+use crate::ops::compose::compose_all;
+use crate::ops::composite::Composite;
+use crate::ops::composite::add_norm::AddNorm;
+use crate::ops::composite::packed_layer::{End, PackedLayer};
+use crate::ops::composite::silu_gate::SiluGate;
+use crate::ops::concat::{Concatenate, concatenate};
+use crate::ops::norm::RowOp;
+use crate::ops::packed::PackedMatmul;
+use crate::ops::quant::Activations;
+use crate::ops::view::{Reshape, Slice};
+use crate::shape::{Shape, row_major, signed};
+
+/// The largest number of rows of which products are put side by side. Their results are columns of one array, which many
+/// readers copy first: that pays off where a command costs more than its copy.
+const FEW_ROWS: usize = 64;
+/// The largest number of products in one composite op.
+const MAX_PRODUCTS: usize = 3;
+
+/// What a node is to patterns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Fact {
+    #[default]
+    None,
+    /// A sum of two arrays of its shape and type.
+    Sum,
+    /// A weighted root mean square norm of floats.
+    Norm,
+    /// The first half of the last axis of its input.
+    FirstHalf,
+    /// The second half.
+    SecondHalf,
+    /// The same rows along other axes.
+    Reshape,
+    /// A concatenation along the last axis.
+    Concat,
+    /// A product of float32 rows with a packed matrix.
+    Product,
+    /// The same of [few](FEW_ROWS) rows.
+    FewProduct,
+}
+
+/// The fact of a node, and the composite ops that the backend of its stream implements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Mark {
+    fact: Fact,
+    composites: CompositeSet,
+}
+
+impl Mark {
+    pub(super) fn is_none(self) -> bool {
+        self.fact == Fact::None
+    }
+
+    /// The mark as part of the key of a graph.
+    pub(super) fn word(self) -> u64 {
+        self.fact as u64 | u64::from(self.composites.bits()) << 8
+    }
+}
+
+/// The nodes of a graph and what they read, as far as marks depend on them.
+pub(crate) trait Nodes {
+    /// A node.
+    fn view(&self, at: usize) -> Option<NodeView<'_>>;
+
+    /// The shape and type of a slot.
+    fn like(&self, slot: Slot) -> Option<(&[usize], Dtype)>;
+}
+
+/// The mark of a node. A node that reads results of another stream has none.
+pub(crate) fn mark(graph: &Graph, nodes: &impl Nodes, at: usize) -> Mark {
+    let Some(node) = nodes.view(at) else { return Mark::default() };
+    let fact = fact(graph, nodes, at, &node).unwrap_or_default();
+    if fact == Fact::None {
+        return Mark::default();
+    }
+    let is_local = |input| nodes.view(input).is_some_and(|input| input.stream.id() == node.stream.id());
+    let composites = backend::of_stream(node.stream).map(|backend| backend.ops().composites());
+    match composites {
+        Ok(composites) if !composites.is_empty() && graph.read_nodes(at).all(is_local) => {
+            Mark { fact, composites }
+        }
+        _ => Mark::default(),
+    }
+}
+
+fn fact(graph: &Graph, nodes: &impl Nodes, at: usize, node: &NodeView<'_>) -> Option<Fact> {
+    let input = |number: usize| graph.reads(at).get(number).and_then(|slot| nodes.like(*slot));
+    if node.shape.contains(&0) {
+        return None;
+    }
+    if graph.nodes[at].role == Role::Elementwise {
+        let fits = |number| input(number).is_some_and(|given| given == (&node.shape[..], node.dtype));
+        let sum = graph.is_named(at, "add") && is_float(node.dtype) && fits(0) && fits(1);
+        return sum.then_some(Fact::Sum);
+    }
+    let op: &dyn Any = node.op.get();
+    if let Some(RowOp::RmsNorm { weight: true, .. }) = op.downcast_ref() {
+        let fits = is_float(node.dtype) && input(0)?.1 == node.dtype && input(1)?.1 == node.dtype;
+        return fits.then_some(Fact::Norm);
+    }
+    if let Some(PackedMatmul { activations: Activations::Exact, .. }) = op.downcast_ref() {
+        let fact = if node.shape[0] <= FEW_ROWS { Fact::FewProduct } else { Fact::Product };
+        return (node.dtype == Dtype::Float32 && input(0)?.1 == Dtype::Float32).then_some(fact);
+    }
+    if let Some(Concatenate(axis)) = op.downcast_ref() {
+        return (axis + 1 == node.shape.len()).then_some(Fact::Concat);
+    }
+    if op.is::<Reshape>() {
+        return (input(0)?.0.last() == node.shape.last()).then_some(Fact::Reshape);
+    }
+    let Slice { starts, steps } = op.downcast_ref()?;
+    let (whole, (start, lead)) = (input(0)?.0, starts.split_last()?);
+    let (half, rest) = node.shape.split_last()?;
+    let (length, whole) = whole.split_last()?;
+    let fits = lead.iter().all(|start| *start == 0)
+        && steps.iter().all(|step| *step == 1)
+        && whole == rest
+        && *length == 2 * half;
+    match *start as usize {
+        _ if !fits => None,
+        0 => Some(Fact::FirstHalf),
+        start => (start == *half).then_some(Fact::SecondHalf),
+    }
+}
+
+/// The types that composite ops are for.
+fn is_float(dtype: Dtype) -> bool {
+    matches!(dtype, Dtype::Float32 | Dtype::Float16 | Dtype::Bfloat16)
+}
+
+/// A composite op of a plan. Nodes are named by number: their ops hold the parameters.
+#[derive(Debug, Clone)]
+pub(super) enum Pattern {
+    AddNorm { norm: u32 },
+    SiluGate,
+    PackedLayer { norm: Option<u32>, products: SmallVec<[u32; 3]>, end: End },
+}
+
+impl Pattern {
+    /// The name of the op.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Pattern::AddNorm { .. } => "add_norm",
+            Pattern::SiluGate => "silu_gate",
+            Pattern::PackedLayer { .. } => "packed_layer",
+        }
+    }
+
+    /// The op, and the shape of what it gives.
+    pub(super) fn op(&self, store: &impl Store, outputs: &[u32]) -> Result<(Box<dyn Composite>, Shape)> {
+        let mut shape = store.node(outputs[0] as usize)?.shape.clone();
+        let op: Box<dyn Composite> = match self {
+            Pattern::AddNorm { norm } => {
+                shape.insert(0, 2);
+                Box::new(AddNorm { eps: eps(store, *norm)? })
+            }
+            Pattern::SiluGate => Box::new(SiluGate),
+            Pattern::PackedLayer { norm, products, end } => {
+                let mut matrices = SmallVec::new();
+                for product in products {
+                    let product = store.node(*product as usize)?;
+                    let op: &dyn Any = product.op.get();
+                    let PackedMatmul { format, .. } = op.downcast_ref().ok_or_else(missing)?;
+                    matrices.push((*format, product.shape[1]));
+                }
+                if outputs.len() > 1 {
+                    shape[1] = matrices.iter().map(|(_, rows)| rows).sum();
+                }
+                let eps = norm.map(|norm| eps(store, norm)).transpose()?;
+                Box::new(PackedLayer { eps, matrices, end: *end })
+            }
+        };
+        Ok((op, shape))
+    }
+
+    /// Lowers the op; gives the memory of each output.
+    pub(super) fn lower(
+        &self,
+        op: &dyn Composite,
+        store: &impl Store,
+        outputs: &[u32],
+        l: &mut Lowering<'_>,
+    ) -> Result<SmallVec<[Data; 3]>> {
+        let backend = l.backend()?;
+        if backend.kind() == BackendKind::Host {
+            l.bring()?;
+        }
+        let mut shapes: SmallVec<[&Shape; 3]> = SmallVec::new();
+        for output in outputs {
+            shapes.push(store.node(*output as usize)?.shape);
+        }
+        if let Some(whole) = backend.ops().lower(op, l)? {
+            return Ok(self.results(&whole, &shapes));
+        }
+        let build = |inputs: &[Array]| {
+            let mut results = op.composed(inputs)?;
+            if results.len() > shapes.len() {
+                results = vec![concatenate(&results, -1)?];
+            }
+            results.iter().zip(&shapes).map(|(result, shape)| result.reshape(&signed(shape))).collect()
+        };
+        compose_all(l, build).map(SmallVec::from)
+    }
+
+    /// The results in the row-major array that the op gave: parts of its first axis, or columns.
+    fn results(&self, whole: &Data, shapes: &[&Shape]) -> SmallVec<[Data; 3]> {
+        let columns: usize = shapes.iter().filter_map(|shape| shape.last()).sum();
+        let mut begin = 0;
+        let result = |shape: &&Shape| {
+            let (length, strides) = match self {
+                Pattern::AddNorm { .. } => (shape.iter().product(), row_major(shape)),
+                _ if shapes.len() == 1 => (0, row_major(shape)),
+                _ => (shape[1], smallvec![columns as isize, 1]),
+            };
+            let offset = whole.offset + begin as isize;
+            begin += length;
+            Data { buffer: whole.buffer.clone(), offset, strides }
+        };
+        shapes.iter().map(result).collect()
+    }
+}
+
+/// The epsilon of a norm.
+fn eps(store: &impl Store, norm: u32) -> Result<BitEq<f32>> {
+    let op: &dyn Any = store.node(norm as usize)?.op.get();
+    match op.downcast_ref() {
+        Some(RowOp::RmsNorm { eps, .. }) => Ok(BitEq(eps.0 as f32)),
+        _ => Err(missing()),
+    }
+}
+
+/// A composite op in the place of nodes.
+pub(super) struct Rewrite {
+    pub(super) pattern: Pattern,
+    /// The node in whose place of the order it runs.
+    pub(super) at: u32,
+    pub(super) inputs: SmallVec<[Slot; 6]>,
+    /// The nodes that it replaces, and those of them whose values it gives.
+    pub(super) members: SmallVec<[u32; 8]>,
+    pub(super) outputs: SmallVec<[u32; 3]>,
+}
+
+/// Of a node: it is in no composite op.
+const APART: u32 = u32::MAX;
+
+/// The composite ops of a graph.
+pub(super) struct Rewrites<'a> {
+    graph: &'a Graph,
+    /// How many edges lead to each node.
+    uses: Vec<u32>,
+    /// The place of each node in the order.
+    places: Vec<u32>,
+    /// The composite op that each node is in.
+    of: Vec<u32>,
+    list: Vec<Rewrite>,
+}
+
+impl<'a> Rewrites<'a> {
+    /// Finds the patterns of a graph whose nodes come in an order, inputs first.
+    pub(super) fn find(graph: &'a Graph, order: &[u32]) -> Self {
+        let mut found =
+            Rewrites { graph, uses: Vec::new(), places: Vec::new(), of: Vec::new(), list: Vec::new() };
+        if graph.nodes.iter().all(|node| node.mark.is_none()) {
+            return found;
+        }
+        let count = graph.nodes.len();
+        (found.uses, found.places, found.of) = (vec![0; count], vec![0; count], vec![APART; count]);
+        (0..count).flat_map(|at| graph.read_nodes(at)).for_each(|read| found.uses[read] += 1);
+        order.iter().enumerate().for_each(|(place, at)| found.places[*at as usize] = place as u32);
+        for &at in order {
+            let _ = match found.fact(at) {
+                Fact::Sum => found.product_plus(at),
+                Fact::Norm => found.add_norm(at),
+                Fact::Concat => found.concatenated(at),
+                Fact::None if graph.is_named(at as usize, "multiply") => found.gate(at),
+                _ => None,
+            };
+        }
+        found.products(order);
+        found
+    }
+
+    /// The composite op that a node is in.
+    pub(super) fn of(&self, at: u32) -> Option<&Rewrite> {
+        self.list.get(*self.of.get(at as usize)? as usize)
+    }
+
+    fn fact(&self, at: u32) -> Fact {
+        self.graph.nodes[at as usize].mark.fact
+    }
+
+    fn implements(&self, at: u32, composite: CompositeSet) -> bool {
+        self.graph.nodes[at as usize].mark.composites.has(composite)
+    }
+
+    /// What a node reads.
+    fn read(&self, at: u32, number: usize) -> Option<Slot> {
+        self.graph.reads(at as usize).get(number).copied()
+    }
+
+    /// The node that a slot is the result of.
+    fn node(&self, slot: Slot) -> Option<u32> {
+        match slot.kind() {
+            SlotKind::Node(at) => Some(at as u32),
+            SlotKind::External(_) => None,
+        }
+    }
+
+    /// Adds a composite op if it may replace its members: none is in another one, those that are not outputs are needed
+    /// by members alone, and the inputs are other nodes, which are there when it runs.
+    fn add(&mut self, rewrite: Rewrite) -> Option<()> {
+        let Rewrite { at, inputs, members, outputs, .. } = &rewrite;
+        let reads = |member: u32| {
+            let slots = members.iter().flat_map(|other| self.graph.reads(*other as usize));
+            slots.filter(|slot| **slot == Slot::node(member as usize)).count() as u32
+        };
+        let fits = members.iter().all(|member| {
+            let node = *member as usize;
+            let inside = || !self.graph.nodes[node].held && self.uses[node] == reads(*member);
+            self.of[node] == APART && (outputs.contains(member) || inside())
+        });
+        let before = |slot: &Slot| {
+            self.node(*slot).is_none_or(|input| {
+                !members.contains(&input) && self.places[input as usize] < self.places[*at as usize]
+            })
+        };
+        if !fits || !inputs.iter().all(before) {
+            return None;
+        }
+        let number = self.list.len() as u32;
+        members.iter().for_each(|member| self.of[*member as usize] = number);
+        self.list.push(rewrite);
+        Some(())
+    }
+
+    /// `x + y` and its norm. Both are results, so the sum may have other readers. An element-wise op that the sum would be
+    /// fused with stays fused with it: that takes no more commands.
+    fn add_norm(&mut self, norm: u32) -> Option<()> {
+        let sum = self.node(self.read(norm, 0)?)?;
+        let (x, y, weight) = (self.read(sum, 0)?, self.read(sum, 1)?, self.read(norm, 1)?);
+        let nodes = &self.graph.nodes;
+        let fuses = |slot: Slot| {
+            self.node(slot).is_some_and(|at| {
+                let (node, sum) = (&nodes[at as usize], &nodes[sum as usize]);
+                node.role == Role::Elementwise && node.class == sum.class && self.of[at as usize] == APART
+            })
+        };
+        if self.fact(sum) != Fact::Sum
+            || !self.implements(norm, CompositeSet::ADD_NORM)
+            || fuses(x)
+            || fuses(y)
+        {
+            return None;
+        }
+        self.add(Rewrite {
+            pattern: Pattern::AddNorm { norm },
+            at: sum,
+            inputs: smallvec![x, y, weight],
+            members: smallvec![sum, norm],
+            outputs: smallvec![sum, norm],
+        })
+    }
+
+    /// `g * sigmoid(g) * u` of the halves of rows, or of products with the same rows.
+    fn gate(&mut self, root: u32) -> Option<()> {
+        let (silu, gate, sigmoid, up) = [(0, 1), (1, 0)].into_iter().find_map(|(first, second)| {
+            let silu = self.node(self.read(root, first)?)?;
+            let (gate, sigmoid) = self.silu(silu)?;
+            Some((silu, gate, sigmoid, self.node(self.read(root, second)?)?))
+        })?;
+        let nodes = &self.graph.nodes;
+        let like = &nodes[root as usize];
+        let alike = [silu, gate, sigmoid, up].into_iter().all(|at| {
+            let node = &nodes[at as usize];
+            node.class == like.class && node.dtype == like.dtype
+        });
+        if !alike || gate == up {
+            return None;
+        }
+        let mut members: SmallVec<[u32; 8]> = smallvec![root, silu, sigmoid];
+        if (self.fact(gate), self.fact(up)) == (Fact::FirstHalf, Fact::SecondHalf) {
+            let both = self.read(gate, 0)?;
+            if self.read(up, 0)? != both
+                || !self.implements(gate, CompositeSet::SILU_GATE)
+                || !is_float(like.dtype)
+            {
+                return None;
+            }
+            // A half that something else needs stays a view of its own.
+            let inside = |half: u32, reads: u32| {
+                let node = &self.graph.nodes[half as usize];
+                !node.held && self.uses[half as usize] == reads
+            };
+            members.extend(inside(gate, 2).then_some(gate));
+            members.extend(inside(up, 1).then_some(up));
+            let (inputs, outputs) = (smallvec![both], smallvec![root]);
+            return self.add(Rewrite { pattern: Pattern::SiluGate, at: root, inputs, members, outputs });
+        }
+        let products = smallvec![self.product(gate, &mut members)?, self.product(up, &mut members)?];
+        self.packed_layer(products, End::SiluGate, root, members, smallvec![root], None)
+    }
+
+    /// `g` and `sigmoid(g)` of their product.
+    fn silu(&self, at: u32) -> Option<(u32, u32)> {
+        if !self.graph.is_named(at as usize, "multiply") {
+            return None;
+        }
+        [(0, 1), (1, 0)].into_iter().find_map(|(first, second)| {
+            let (gate, sigmoid) = (self.read(at, first)?, self.node(self.read(at, second)?)?);
+            let fits = self.graph.is_named(sigmoid as usize, "sigmoid") && self.read(sigmoid, 0)? == gate;
+            Some((self.node(gate)?, sigmoid)).filter(|_| fits)
+        })
+    }
+
+    /// The product that a node is, or is another shape of. Adds both to `members`.
+    fn product(&self, mut at: u32, members: &mut SmallVec<[u32; 8]>) -> Option<u32> {
+        members.push(at);
+        if self.fact(at) == Fact::Reshape {
+            at = self.node(self.read(at, 0)?)?;
+            members.push(at);
+        }
+        let is_product = matches!(self.fact(at), Fact::Product | Fact::FewProduct);
+        (is_product && self.implements(at, CompositeSet::PACKED_LAYER)).then_some(at)
+    }
+
+    /// A product plus an array.
+    fn product_plus(&mut self, root: u32) -> Option<()> {
+        for (first, second) in [(0, 1), (1, 0)] {
+            let (Some(at), Some(plus)) =
+                (self.read(root, first).and_then(|slot| self.node(slot)), self.read(root, second))
+            else {
+                continue;
+            };
+            let mut members = smallvec![root];
+            let Some(product) = self.product(at, &mut members) else { continue };
+            let (products, outputs) = (smallvec![product], smallvec![root]);
+            let added = self.packed_layer(products, End::Plus, root, members, outputs, Some(plus));
+            if added.is_some() {
+                return added;
+            }
+        }
+        None
+    }
+
+    /// Products of the same rows, concatenated.
+    fn concatenated(&mut self, root: u32) -> Option<()> {
+        let mut members = smallvec![root];
+        let mut products = SmallVec::new();
+        for number in 0..self.graph.reads(root as usize).len() {
+            let at = self.node(self.read(root, number)?)?;
+            products.push(self.product(at, &mut members)?);
+        }
+        self.packed_layer(products, End::Plain, root, members, smallvec![root], None)
+    }
+
+    /// Products that no other pattern has: few rows side by side, and the products of a norm.
+    fn products(&mut self, order: &[u32]) {
+        let mut groups: Vec<SmallVec<[u32; 3]>> = Vec::new();
+        let mut of: HashMap<Slot, usize, BuildHasherDefault<WordHash>> = HashMap::default();
+        for &at in order {
+            let (fact, apart) = (self.fact(at), self.of[at as usize] == APART);
+            let few = match fact {
+                Fact::FewProduct if apart => true,
+                Fact::Product if apart => false,
+                _ => continue,
+            };
+            let Some(rows) = self.read(at, 0).map(|x| self.base(x, &mut SmallVec::new())) else { continue };
+            let next = groups.len();
+            let group = if few { *of.entry(rows).or_insert(next) } else { next };
+            if group == next {
+                groups.push(SmallVec::new());
+            }
+            groups[group].push(at);
+        }
+        for group in groups {
+            for products in group.chunks(MAX_PRODUCTS) {
+                let (first, all) = (products[0], SmallVec::<[u32; 3]>::from(products));
+                if self.implements(first, CompositeSet::PACKED_LAYER) {
+                    self.packed_layer(all.clone(), End::Plain, first, products.into(), all, None);
+                }
+            }
+        }
+    }
+
+    /// What a slot is another shape of. The reshapes in between are added to `between`.
+    fn base(&self, mut slot: Slot, between: &mut SmallVec<[u32; 8]>) -> Slot {
+        while let Some(at) = self.node(slot).filter(|at| self.fact(*at) == Fact::Reshape)
+            && let Some(next) = self.read(at, 0)
+        {
+            if !between.contains(&at) {
+                between.push(at);
+            }
+            slot = next;
+        }
+        slot
+    }
+
+    /// Products with an epilogue, after the norm of their rows if nothing else reads that.
+    fn packed_layer(
+        &mut self,
+        products: SmallVec<[u32; 3]>,
+        end: End,
+        at: u32,
+        members: SmallVec<[u32; 8]>,
+        outputs: SmallVec<[u32; 3]>,
+        plus: Option<Slot>,
+    ) -> Option<()> {
+        if products.len() > MAX_PRODUCTS {
+            return None;
+        }
+        let x = self.read(*products.first()?, 0)?;
+        let mut between = SmallVec::new();
+        let rows = self.base(x, &mut between);
+        let mut blocks: SmallVec<[Slot; 3]> = SmallVec::new();
+        for product in &products {
+            if self.base(self.read(*product, 0)?, &mut between) != rows {
+                return None;
+            }
+            blocks.push(self.read(*product, 1)?);
+        }
+        if let Some(norm) = self.node(rows).filter(|at| self.fact(*at) == Fact::Norm) {
+            let inputs = [self.read(norm, 0)?, self.read(norm, 1)?];
+            let added = self.add(Rewrite {
+                pattern: Pattern::PackedLayer { norm: Some(norm), products: products.clone(), end },
+                at,
+                inputs: inputs.into_iter().chain(blocks.iter().copied()).chain(plus).collect(),
+                members: members.iter().copied().chain([norm]).chain(between).collect(),
+                outputs: outputs.clone(),
+            });
+            if added.is_some() {
+                return added;
+            }
+        }
+        if products.len() == 1 && end == End::Plain {
+            return None;
+        }
+        self.add(Rewrite {
+            pattern: Pattern::PackedLayer { norm: None, products, end },
+            at,
+            inputs: [x].into_iter().chain(blocks).chain(plus).collect(),
+            members,
+            outputs,
+        })
+    }
+}
