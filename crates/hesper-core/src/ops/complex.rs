@@ -2,7 +2,7 @@
 //!
 //! Products and exponentials are computed in float32. What would overflow or cancel there (quotients, roots,
 //! logarithms, inverse functions) is computed in float64 and rounded once; the formulas for the inverse functions
-//! are those that keep signs on branch cuts.
+//! are those that keep signs on branch cuts. Infinite and NaN parts give what C (Annex G) says.
 
 use hesper_kernel::ir::{BinaryOp, Builder, CmpOp, Scalar, Type, UnaryOp, ValueId};
 
@@ -44,6 +44,38 @@ fn scaled(b: &mut Builder, x: ValueId, factor: f64) -> ValueId {
     b.mul(x, factor)
 }
 
+fn is_zero(b: &mut Builder, x: ValueId) -> ValueId {
+    let zero = b.number(b.ty(x), 0.0);
+    b.compare(CmpOp::Eq, x, zero)
+}
+
+/// Whether a test holds for either part.
+fn either(b: &mut Builder, test: UnaryOp, z: Pair) -> ValueId {
+    let (re, im) = (b.unary(test, z.re), b.unary(test, z.im));
+    b.binary(BinaryOp::Or, re, im)
+}
+
+/// The direction of a number with an infinite part: each infinite part as one, the other as zero, with their signs.
+fn direction(b: &mut Builder, z: Pair) -> Pair {
+    let mut unit = |x: ValueId| {
+        let infinite = b.unary(UnaryOp::IsInf, x);
+        let (one, zero) = (b.f64(1.0), b.f64(0.0));
+        let size = b.select(infinite, one, zero);
+        b.binary(BinaryOp::CopySign, size, x)
+    };
+    Pair { re: unit(z.re), im: unit(z.im) }
+}
+
+/// The angle of a number with an infinite part, without its sign: NaN if the other part is.
+fn infinite_angle(b: &mut Builder, z: Pair) -> ValueId {
+    let unit = direction(b, z);
+    let height = b.unary(UnaryOp::Abs, unit.im);
+    let angle = b.binary(BinaryOp::Atan2, height, unit.re);
+    let nan = either(b, UnaryOp::IsNan, z);
+    let none = b.f64(f64::NAN);
+    b.select(nan, none, angle)
+}
+
 /// Comparison: equality of both parts; order by real, then by imaginary part.
 pub fn compare(b: &mut Builder, op: CmpOp, x: ValueId, y: ValueId) -> ValueId {
     let (x, y) = (parts(b, x), parts(b, y));
@@ -62,8 +94,7 @@ pub fn compare(b: &mut Builder, op: CmpOp, x: ValueId, y: ValueId) -> ValueId {
 /// Whether either part is NaN.
 pub fn is_nan(b: &mut Builder, z: ValueId) -> ValueId {
     let z = parts(b, z);
-    let (re, im) = (b.unary(UnaryOp::IsNan, z.re), b.unary(UnaryOp::IsNan, z.im));
-    b.binary(BinaryOp::Or, re, im)
+    either(b, UnaryOp::IsNan, z)
 }
 
 /// The product.
@@ -90,7 +121,34 @@ fn divide_parts(b: &mut Builder, x: Pair, y: Pair) -> Pair {
     let conjugate = Pair { re: y.re, im: neg(b, y.im) };
     let top = multiply_parts(b, x, conjugate);
     let bottom = squared(b, y);
-    Pair { re: b.div(top.re, bottom), im: b.div(top.im, bottom) }
+    let quotient = Pair { re: b.div(top.re, bottom), im: b.div(top.im, bottom) };
+    // Both parts are NaN although a zero or an infinite part determines the quotient.
+    let (re, im) = (b.unary(UnaryOp::IsNan, quotient.re), b.unary(UnaryOp::IsNan, quotient.im));
+    let lost = b.binary(BinaryOp::And, re, im);
+    let (x_infinite, y_infinite) = (either(b, UnaryOp::IsInf, x), either(b, UnaryOp::IsInf, y));
+    let (x_nan, y_nan) = (either(b, UnaryOp::IsNan, x), either(b, UnaryOp::IsNan, y));
+    let x_special = b.binary(BinaryOp::Or, x_infinite, x_nan);
+    let y_special = b.binary(BinaryOp::Or, y_infinite, y_nan);
+    let (infinity, zero) = (b.f64(f64::INFINITY), b.f64(0.0));
+    let unit = direction(b, x);
+    let turned = multiply_parts(b, unit, conjugate);
+    let large = Pair { re: b.mul(turned.re, infinity), im: b.mul(turned.im, infinity) };
+    let unit = direction(b, conjugate);
+    let turned = multiply_parts(b, x, unit);
+    let small = Pair { re: b.mul(turned.re, zero), im: b.mul(turned.im, zero) };
+    let pole = b.binary(BinaryOp::CopySign, infinity, y.re);
+    let limit = Pair { re: b.mul(x.re, pole), im: b.mul(x.im, pole) };
+    let infinite = select(b, y_special, quotient, large);
+    let vanishing = select(b, x_special, quotient, small);
+    let determined = select(b, x_infinite, infinite, quotient);
+    let determined = select(b, y_infinite, vanishing, determined);
+    let by_zero = is_zero(b, bottom);
+    let determined = select(b, by_zero, limit, determined);
+    select(b, lost, determined, quotient)
+}
+
+fn select(b: &mut Builder, condition: ValueId, one: Pair, other: Pair) -> Pair {
+    Pair { re: b.select(condition, one.re, other.re), im: b.select(condition, one.im, other.im) }
 }
 
 /// The square of the absolute value.
@@ -116,12 +174,11 @@ pub fn abs(b: &mut Builder, z: ValueId) -> ValueId {
 /// The number divided by its absolute value; zero for zero.
 pub fn sign(b: &mut Builder, z: ValueId) -> ValueId {
     let length = abs(b, z);
-    let zero = b.f32(0.0);
-    let is_zero = b.compare(CmpOp::Eq, length, zero);
+    let vanishes = is_zero(b, length);
     let p = parts(b, z);
     let result = Pair { re: b.div(p.re, length), im: b.div(p.im, length) };
     let result = join(b, result);
-    b.select(is_zero, z, result)
+    b.select(vanishes, z, result)
 }
 
 /// Applies a function of real numbers to both parts.
@@ -158,11 +215,20 @@ fn sqrt_parts(b: &mut Builder, z: Pair) -> Pair {
     let height = b.unary(UnaryOp::Abs, z.im);
     let quotient = b.div(height, twice);
     let zero = b.f64(0.0);
-    let is_zero = b.compare(CmpOp::Eq, t, zero);
-    let other = b.select(is_zero, zero, quotient);
+    let vanishes = is_zero(b, t);
+    let other = b.select(vanishes, zero, quotient);
     let right = b.compare(CmpOp::Ge, z.re, zero);
     let im = b.select(right, other, t);
-    Pair { re: b.select(right, t, other), im: b.binary(BinaryOp::CopySign, im, z.im) }
+    let root = Pair { re: b.select(right, t, other), im: b.binary(BinaryOp::CopySign, im, z.im) };
+    // An infinite imaginary part makes both infinite; an infinite real part the part that it determines.
+    let (wide, high) = (b.unary(UnaryOp::IsInf, z.re), b.unary(UnaryOp::IsInf, z.im));
+    let wide_right = b.binary(BinaryOp::And, wide, right);
+    let re = b.select(wide_right, z.re, root.re);
+    let far = b.select(right, root.im, size);
+    let far = b.binary(BinaryOp::CopySign, far, z.im);
+    let im = b.select(wide, far, root.im);
+    let infinity = b.f64(f64::INFINITY);
+    Pair { re: b.select(high, infinity, re), im: b.select(high, z.im, im) }
 }
 
 /// One over the square root.
@@ -185,9 +251,15 @@ fn exp_parts(b: &mut Builder, z: Pair) -> Pair {
     let size = b.unary(UnaryOp::Exp, z.re);
     let (cos, sin) = (b.unary(UnaryOp::Cos, z.im), b.unary(UnaryOp::Sin, z.im));
     let (re, im) = (b.mul(size, cos), b.mul(size, sin));
-    // An infinite size times no angle is no number, but the number is real.
-    let zero = b.number(b.ty(z.im), 0.0);
-    let real = b.compare(CmpOp::Eq, z.im, zero);
+    // The size decides if it is infinite or zero and there is no angle; a real number stays real.
+    let infinite = b.unary(UnaryOp::IsInf, z.re);
+    let lost = b.unary(UnaryOp::IsNan, re);
+    let limit = b.binary(BinaryOp::And, infinite, lost);
+    let re = b.select(limit, size, re);
+    let vanishes = is_zero(b, size);
+    let none = b.binary(BinaryOp::And, limit, vanishes);
+    let im = b.select(none, size, im);
+    let real = is_zero(b, z.im);
     Pair { re, im: b.select(real, z.im, im) }
 }
 
@@ -213,6 +285,8 @@ fn log_parts(b: &mut Builder, z: Pair) -> Pair {
     let half = b.f64(0.5);
     let is_near = b.compare(CmpOp::Lt, distance, half);
     let log = b.select(is_near, near, far);
+    let (infinite, infinity) = (either(b, UnaryOp::IsInf, z), b.f64(f64::INFINITY));
+    let log = b.select(infinite, infinity, log);
     Pair { re: b.mul(log, half), im: b.binary(BinaryOp::Atan2, z.im, z.re) }
 }
 
@@ -274,33 +348,57 @@ pub fn logaddexp(b: &mut Builder, x: ValueId, y: ValueId) -> ValueId {
     narrow(b, result)
 }
 
-/// Sine, cosine, hyperbolic sine and cosine are products of functions of the parts.
+/// Sine, cosine, hyperbolic sine and cosine are products of a function of the real and one of the imaginary part.
 pub fn sin(b: &mut Builder, z: ValueId) -> ValueId {
-    products(b, z, [UnaryOp::Sin, UnaryOp::Cosh], [UnaryOp::Cos, UnaryOp::Sinh], false)
+    let z = parts(b, z);
+    let re = product(b, (UnaryOp::Sin, z.re), (UnaryOp::Cosh, z.im), false);
+    let im = product(b, (UnaryOp::Cos, z.re), (UnaryOp::Sinh, z.im), true);
+    join(b, Pair { re, im })
 }
 
 pub fn cos(b: &mut Builder, z: ValueId) -> ValueId {
-    products(b, z, [UnaryOp::Cos, UnaryOp::Cosh], [UnaryOp::Sin, UnaryOp::Sinh], true)
+    let z = parts(b, z);
+    let re = product(b, (UnaryOp::Cos, z.re), (UnaryOp::Cosh, z.im), true);
+    let im = product(b, (UnaryOp::Sin, z.re), (UnaryOp::Sinh, z.im), false);
+    let im = neg(b, im);
+    join(b, Pair { re, im })
 }
 
 pub fn sinh(b: &mut Builder, z: ValueId) -> ValueId {
-    products(b, z, [UnaryOp::Sinh, UnaryOp::Cos], [UnaryOp::Cosh, UnaryOp::Sin], false)
+    let z = parts(b, z);
+    let re = product(b, (UnaryOp::Cos, z.im), (UnaryOp::Sinh, z.re), true);
+    let im = product(b, (UnaryOp::Sin, z.im), (UnaryOp::Cosh, z.re), false);
+    join(b, Pair { re, im })
 }
 
 pub fn cosh(b: &mut Builder, z: ValueId) -> ValueId {
-    products(b, z, [UnaryOp::Cosh, UnaryOp::Cos], [UnaryOp::Sinh, UnaryOp::Sin], false)
+    let z = parts(b, z);
+    let re = product(b, (UnaryOp::Cos, z.im), (UnaryOp::Cosh, z.re), true);
+    let im = product(b, (UnaryOp::Sin, z.im), (UnaryOp::Sinh, z.re), false);
+    join(b, Pair { re, im })
 }
 
-/// `f(re) g(im) + i h(re) k(im)`, the imaginary part negated on demand.
-fn products(b: &mut Builder, z: ValueId, re: [UnaryOp; 2], im: [UnaryOp; 2], negate: bool) -> ValueId {
-    let z = parts(b, z);
-    let mut product = |[f, g]: [UnaryOp; 2]| {
-        let (x, y) = (b.unary(f, z.re), b.unary(g, z.im));
-        b.mul(x, y)
+/// A circular function of one part times a hyperbolic one of the other. A factor of zero makes a product of zero. In one
+/// of the two parts an infinite hyperbolic function stays infinite without an angle.
+fn product(
+    b: &mut Builder,
+    circular: (UnaryOp, ValueId),
+    hyperbolic: (UnaryOp, ValueId),
+    stays: bool,
+) -> ValueId {
+    let (c, h) = (b.unary(circular.0, circular.1), b.unary(hyperbolic.0, hyperbolic.1));
+    let product = b.mul(c, h);
+    let (c_zero, h_zero) = (is_zero(b, c), is_zero(b, h));
+    let limit = b.select(c_zero, c, product);
+    let limit = b.select(h_zero, h, limit);
+    let limit = if stays {
+        let infinite = b.unary(UnaryOp::IsInf, hyperbolic.1);
+        b.select(infinite, h, limit)
+    } else {
+        limit
     };
-    let (re, im) = (product(re), product(im));
-    let im = if negate { neg(b, im) } else { im };
-    join(b, Pair { re, im })
+    let lost = b.unary(UnaryOp::IsNan, product);
+    b.select(lost, limit, product)
 }
 
 /// The tangent: that of the hyperbolic one, turned.
@@ -325,7 +423,15 @@ fn tanh_parts(b: &mut Builder, z: Pair) -> Pair {
     let (sin, cos) = (b.unary(UnaryOp::Sin, z.im), b.unary(UnaryOp::Cos, z.im));
     let (top, side) = (b.mul(sinh, cosh), b.mul(sin, cos));
     let bottom = squared(b, Pair { re: sinh, im: cos });
-    Pair { re: b.div(top, bottom), im: b.div(side, bottom) }
+    let (re, im) = (b.div(top, bottom), b.div(side, bottom));
+    // At infinity the angle does not matter; the functions of real and imaginary numbers are real and imaginary.
+    let (infinite, one, zero) = (b.unary(UnaryOp::IsInf, z.re), b.f64(1.0), b.f64(0.0));
+    let limit = b.binary(BinaryOp::CopySign, one, z.re);
+    let re = b.select(infinite, limit, re);
+    let limit = b.binary(BinaryOp::CopySign, zero, z.im);
+    let im = b.select(infinite, limit, im);
+    let (no_width, no_height) = (is_zero(b, z.re), is_zero(b, z.im));
+    Pair { re: b.select(no_width, z.re, re), im: b.select(no_height, z.im, im) }
 }
 
 /// `-i f(i z)`: what makes circular functions of hyperbolic ones, and the reverse.
@@ -350,7 +456,18 @@ fn arcsin_parts(b: &mut Builder, z: Pair) -> Pair {
     let product = multiply_parts(b, below, above);
     let conjugate = Pair { re: below.re, im: neg(b, below.im) };
     let other = multiply_parts(b, conjugate, above);
-    Pair { re: b.binary(BinaryOp::Atan2, z.re, product.re), im: b.unary(UnaryOp::Asinh, other.im) }
+    let finite =
+        Pair { re: b.binary(BinaryOp::Atan2, z.re, product.re), im: b.unary(UnaryOp::Asinh, other.im) };
+    let (size, infinity) = (b.unary(UnaryOp::Abs, z.im), b.f64(f64::INFINITY));
+    let angle = infinite_angle(b, Pair { re: size, im: z.re });
+    let limit = Pair {
+        re: b.binary(BinaryOp::CopySign, angle, z.re),
+        im: b.binary(BinaryOp::CopySign, infinity, z.im),
+    };
+    let infinite = either(b, UnaryOp::IsInf, z);
+    let result = select(b, infinite, limit, finite);
+    let imaginary = is_zero(b, z.re);
+    Pair { re: b.select(imaginary, z.re, result.re), im: result.im }
 }
 
 /// The inverse sine.
@@ -372,7 +489,13 @@ pub fn arccos(b: &mut Builder, z: ValueId) -> ValueId {
     let angle = b.binary(BinaryOp::Atan2, below.re, above.re);
     let conjugate = Pair { re: above.re, im: neg(b, above.im) };
     let other = multiply_parts(b, conjugate, below);
-    let result = Pair { re: b.add(angle, angle), im: b.unary(UnaryOp::Asinh, other.im) };
+    let finite = Pair { re: b.add(angle, angle), im: b.unary(UnaryOp::Asinh, other.im) };
+    let (down, infinity) = (neg(b, z.im), b.f64(f64::INFINITY));
+    let limit = Pair { re: infinite_angle(b, z), im: b.binary(BinaryOp::CopySign, infinity, down) };
+    let infinite = either(b, UnaryOp::IsInf, z);
+    let result = select(b, infinite, limit, finite);
+    let (imaginary, right) = (is_zero(b, z.re), b.f64(std::f64::consts::FRAC_PI_2));
+    let result = Pair { re: b.select(imaginary, right, result.re), im: result.im };
     narrow(b, result)
 }
 
@@ -386,7 +509,14 @@ pub fn arccosh(b: &mut Builder, z: ValueId) -> ValueId {
     let conjugate = Pair { re: below.re, im: neg(b, below.im) };
     let product = multiply_parts(b, conjugate, above);
     let angle = b.binary(BinaryOp::Atan2, below.im, above.re);
-    let result = Pair { re: b.unary(UnaryOp::Asinh, product.re), im: b.add(angle, angle) };
+    let finite = Pair { re: b.unary(UnaryOp::Asinh, product.re), im: b.add(angle, angle) };
+    let angle = infinite_angle(b, z);
+    let limit = Pair { re: b.f64(f64::INFINITY), im: b.binary(BinaryOp::CopySign, angle, z.im) };
+    let infinite = either(b, UnaryOp::IsInf, z);
+    let result = select(b, infinite, limit, finite);
+    let (imaginary, right) = (is_zero(b, z.re), b.f64(std::f64::consts::FRAC_PI_2));
+    let right = b.binary(BinaryOp::CopySign, right, z.im);
+    let result = Pair { re: result.re, im: b.select(imaginary, right, result.im) };
     narrow(b, result)
 }
 
@@ -401,7 +531,15 @@ fn arctanh_parts(b: &mut Builder, z: Pair) -> Pair {
     let width = b.sub(product, height);
     let twice = b.add(z.im, z.im);
     let angle = b.binary(BinaryOp::Atan2, twice, width);
-    Pair { re: scaled(b, log, 0.25), im: scaled(b, angle, 0.5) }
+    let finite = Pair { re: scaled(b, log, 0.25), im: scaled(b, angle, 0.5) };
+    let (zero, right) = (b.f64(0.0), b.f64(std::f64::consts::FRAC_PI_2));
+    let no_angle = b.unary(UnaryOp::IsNan, z.im);
+    let right = b.binary(BinaryOp::CopySign, right, z.im);
+    let limit = Pair { re: b.binary(BinaryOp::CopySign, zero, z.re), im: b.select(no_angle, z.im, right) };
+    let infinite = either(b, UnaryOp::IsInf, z);
+    let result = select(b, infinite, limit, finite);
+    let imaginary = is_zero(b, z.re);
+    Pair { re: b.select(imaginary, z.re, result.re), im: result.im }
 }
 
 /// The inverse hyperbolic tangent.

@@ -313,9 +313,11 @@ pub fn infinity(b: &mut Builder, x: ValueId, sign: f64) -> ValueId {
             b.compare(CmpOp::Eq, x, infinity)
         }
         Number::Complex => {
+            // Equal to an infinite real number.
             let z = complex::parts(b, x);
-            let (re, im) = (infinity(b, z.re, sign), infinity(b, z.im, sign));
-            b.binary(BinaryOp::Or, re, im)
+            let zero = b.f32(0.0);
+            let (re, im) = (infinity(b, z.re, sign), b.compare(CmpOp::Eq, z.im, zero));
+            b.binary(BinaryOp::And, re, im)
         }
         Number::Integer | Number::Bool => b.bool(false),
     }
