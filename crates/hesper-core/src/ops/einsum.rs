@@ -298,28 +298,28 @@ pub fn einsum(text: &str, operands: &[&Array]) -> Result<Array> {
         let term = term.keep(|label| needed(label, &terms))?;
         terms.insert(at, term);
     }
-    for (first, second) in order {
-        let b = terms.remove(second);
-        let a = terms.remove(first);
-        let pair = contract(&a, &b, |label| needed(label, &terms))?;
-        terms.push(pair);
+    for step in order {
+        let mut result = terms.remove(step[0]);
+        // The places of the others move as operands before them go.
+        for (gone, place) in step[1..].iter().enumerate() {
+            let next = terms.remove(place - gone - 1);
+            result = contract(&result, &next, |label| needed(label, &terms))?;
+        }
+        terms.push(result);
     }
     let Some(result) = terms.pop() else { return Err(Error::value("einsum", "no operands")) };
     let result = result.keep(|label| expression.output.contains(&label))?;
     result.arranged(&expression.output, &|label| expression.sizes.get(&label).copied().unwrap_or(1))
 }
 
-/// In which order [`einsum`] contracts its operands (places of pairs among those that are left; the result
-/// of a pair comes last), and a text about what that costs.
+/// In which order [`einsum`] contracts its operands (places among those that are left, two for each step, or all
+/// that are left in the last one; the result of a step comes last), and a text about what that costs.
 pub fn einsum_path(text: &str, operands: &[&Array]) -> Result<(Vec<Vec<usize>>, String)> {
     let expression = Expression::read(text, operands)?;
     let contraction = expression.contraction();
     let order = contraction.order();
-    let plain: String = text.chars().filter(|c| !c.is_whitespace()).collect();
-    let report = contraction.report(&plain, &order);
-    let steps =
-        if operands.len() == 1 { vec![vec![0]] } else { order.iter().map(|(a, b)| vec![*a, *b]).collect() };
-    Ok((steps, report))
+    let report = contraction.report(text, &order);
+    Ok((if operands.len() == 1 { vec![vec![0]] } else { order }, report))
 }
 
 reader!("joined_axes", One(read));

@@ -1,7 +1,4 @@
-//! The order in which operands are contracted.
-//!
-//! For a few operands the cheapest order is found by trying all; for more, the pair that is cheapest at
-//! the moment is taken.
+//! The order in which operands are contracted: greedily, by the elements that a step removes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -18,8 +15,13 @@ pub struct Contraction {
     pub sizes: BTreeMap<Label, usize>,
 }
 
-/// Most operands for which all orders are tried.
-const EXHAUSTIVE: usize = 5;
+/// A pair that may be contracted next.
+#[derive(Clone, Copy)]
+struct Candidate {
+    grown: f64,
+    cost: f64,
+    pair: (usize, usize),
+}
 
 impl Contraction {
     fn size(&self, labels: &Set) -> f64 {
@@ -38,24 +40,44 @@ impl Contraction {
         self.size(labels) * (count.saturating_sub(1).max(1) + usize::from(sums)) as f64
     }
 
-    /// Pairs to contract, one after the other: places among what is left, the smaller one first.
-    pub fn order(&self) -> Vec<(usize, usize)> {
-        let mut order = Vec::new();
+    /// Steps of the contraction: places among the operands that are left, in order; the result of a step comes last. Each
+    /// step takes the pair that removes the most elements. Operands that share no axis are paired if no others are left. A
+    /// pair whose result is larger than every operand and the whole result is not taken: if there is no other, the last
+    /// step takes all that are left.
+    pub fn order(&self) -> Vec<Vec<usize>> {
         let mut terms = self.inputs.clone();
+        let memory = terms.iter().chain([&self.output]).map(|labels| self.size(labels)).fold(0.0, f64::max);
+        let mut candidates: Vec<Candidate> = Vec::new();
+        let mut fresh: Vec<(usize, usize)> = pairs(terms.len()).collect();
+        let mut order = Vec::new();
         while terms.len() > 1 {
-            if terms.len() <= EXHAUSTIVE {
-                order.extend(self.best(&terms).1);
-                break;
-            }
-            let (mut best, mut pair) = ((f64::INFINITY, f64::INFINITY), (0, 1));
-            for (a, b) in pairs(terms.len()) {
+            let candidate = |&(a, b): &(usize, usize)| {
                 let (cost, grown) = self.step(&terms, a, b);
-                if (grown, cost) < best {
-                    (best, pair) = ((grown, cost), (a, b));
-                }
+                let size = grown + self.size(&terms[a]) + self.size(&terms[b]);
+                (size <= memory).then_some(Candidate { grown, cost, pair: (a, b) })
+            };
+            let shares = |(a, b): &&(usize, usize)| !terms[*a].is_disjoint(&terms[*b]);
+            candidates.extend(fresh.iter().filter(shares).filter_map(candidate));
+            if candidates.is_empty() {
+                candidates.extend(fresh.iter().filter_map(candidate));
             }
-            terms = self.contracted(&terms, pair.0, pair.1);
-            order.push(pair);
+            let better =
+                |one: &Candidate, other: &Candidate| (other.grown, other.cost) < (one.grown, one.cost);
+            let best = candidates
+                .iter()
+                .copied()
+                .reduce(|one, other| if better(&one, &other) { other } else { one });
+            let Some(Candidate { pair: (a, b), .. }) = best else {
+                order.push((0..terms.len()).collect());
+                break;
+            };
+            terms = self.contracted(&terms, a, b);
+            // Pairs of other operands keep what they cost.
+            candidates.retain(|one| ![a, b].contains(&one.pair.0) && ![a, b].contains(&one.pair.1));
+            let moved = |at: usize| at - usize::from(at > a) - usize::from(at > b);
+            candidates.iter_mut().for_each(|one| one.pair = (moved(one.pair.0), moved(one.pair.1)));
+            fresh = (0..terms.len() - 1).map(|at| (at, terms.len() - 1)).collect();
+            order.push(vec![a, b]);
         }
         order
     }
@@ -79,37 +101,23 @@ impl Contraction {
         rest
     }
 
-    /// The cheapest order of a few terms. Recursion is as deep as there are terms.
-    fn best(&self, terms: &[Set]) -> (f64, Vec<(usize, usize)>) {
-        if terms.len() < 2 {
-            return (0.0, Vec::new());
-        }
-        let mut best = (f64::INFINITY, Vec::new());
-        for (a, b) in pairs(terms.len()) {
-            let (cost, _) = self.step(terms, a, b);
-            if cost >= best.0 && !best.1.is_empty() {
-                continue;
-            }
-            let (rest, mut order) = self.best(&self.contracted(terms, a, b));
-            if best.1.is_empty() || cost + rest < best.0 {
-                order.insert(0, (a, b));
-                best = (cost + rest, order);
-            }
-        }
-        best
-    }
-
     /// What an order costs, for people.
-    pub fn report(&self, text: &str, order: &[(usize, usize)]) -> String {
+    pub fn report(&self, text: &str, order: &[Vec<usize>]) -> String {
         let all: Set = self.inputs.iter().flatten().copied().collect();
         let sums = all.iter().any(|label| !self.output.contains(label));
         let naive = self.cost(&all, self.inputs.len(), sums);
         let (mut scaling, mut cost) = (0, 0.0);
         let mut terms = self.inputs.clone();
-        for (a, b) in order {
-            scaling = scaling.max(terms[*a].union(&terms[*b]).count());
-            cost += self.step(&terms, *a, *b).0;
-            terms = self.contracted(&terms, *a, *b);
+        for step in order {
+            if let [a, b] = step[..] {
+                scaling = scaling.max(terms[a].union(&terms[b]).count());
+                cost += self.step(&terms, a, b).0;
+                terms = self.contracted(&terms, a, b);
+            } else {
+                let rest: Set = terms.iter().flatten().copied().collect();
+                scaling = scaling.max(rest.len());
+                cost += self.cost(&rest, terms.len(), rest.iter().any(|label| !self.output.contains(label)));
+            }
         }
         if order.is_empty() {
             (scaling, cost) = (all.len(), naive);
