@@ -142,6 +142,32 @@ fn what_has_no_answer_says_so() {
 }
 
 #[test]
+fn matrices_that_are_singular_within_rounding_have_a_cholesky_factor() {
+    let (rank, mut seed) = (3, 1u32);
+    for n in [2, 5, 40, 200] {
+        let thin: Vec<f32> = (0..n * rank)
+            .map(|_| {
+                seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (seed >> 8) as f32 / (1 << 24) as f32 - 0.5
+            })
+            .collect();
+        let dot =
+            |i: usize, j: usize| (0..rank).map(|k| thin[i * rank + k] * thin[j * rank + k]).sum::<f32>();
+        let matrix: Vec<f32> = (0..n * n).map(|at| dot(at / n, at % n)).collect();
+        let mut factor = vec![0.0; n * n];
+        cholesky(&Serial, n, &matrix, false, &mut factor).unwrap();
+        for (at, wanted) in matrix.iter().enumerate() {
+            let found: f32 = (0..n).map(|k| factor[at / n * n + k] * factor[at % n * n + k]).sum();
+            assert!((found - wanted).abs() < 1e-5 * n as f32, "{n}: {found} instead of {wanted}");
+        }
+    }
+    let mut out = [0.0; 4];
+    for indefinite in [[0.0, 1.0, 1.0, 0.0], [1.0, 2.0, 2.0, 1.0], [f64::INFINITY; 4], [f64::NAN; 4]] {
+        assert_eq!(cholesky(&Serial, 2, &indefinite, false, &mut out), Err(Failure::NotPositive));
+    }
+}
+
+#[test]
 fn empty_matrices_have_empty_factors() {
     let none: [f64; 0] = [];
     assert_eq!(inv(&Serial, 0, &none, &mut []), Ok(()));

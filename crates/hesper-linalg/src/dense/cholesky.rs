@@ -18,7 +18,20 @@ const BASE_SIZE: usize = 32;
 
 /// Replaces the lower triangle of a matrix by its Cholesky factor. The upper triangle is overwritten with
 /// unspecified values.
+///
+/// A matrix that is singular within rounding has a factor with columns of zeros.
 pub(crate) fn cholesky<T: Scalar>(par: &dyn Par, n: usize, a: &mut [T]) -> Result<(), Failure> {
+    let original = a.to_vec();
+    match blocked(par, n, a) {
+        Err(Failure::NotPositive) => {
+            a.copy_from_slice(&original);
+            semidefinite(par.simd(), n, a)
+        }
+        done => done,
+    }
+}
+
+fn blocked<T: Scalar>(par: &dyn Par, n: usize, a: &mut [T]) -> Result<(), Failure> {
     let mut panel = Vec::new();
     for first in (0..n).step_by(BLOCK) {
         let width = BLOCK.min(n - first);
@@ -63,6 +76,40 @@ fn diagonal<T: Scalar>(par: &dyn Par, size: usize, a: &mut [T], stride: usize) -
     let (left, right) = (panel.transposed().view(rest, half)?, panel.view(half, rest)?);
     subtract(par, left, right, rows_mut(&mut below[half..], rest, rest, stride)?)?;
     diagonal(par, rest, &mut below[half..], stride)
+}
+
+/// Factors a matrix whose pivots may be zero within `n` roundings of the largest element of the diagonal, the tolerance
+/// of LAPACK's `pstrf`. The column of such a pivot is zero.
+fn semidefinite<T: Scalar>(simd: Simd, n: usize, a: &mut [T]) -> Result<(), Failure> {
+    let largest = (0..n).map(|i| a[i * n + i]).fold(T::ZERO, |most, x| if x > most { x } else { most });
+    let tolerance = T::EPSILON * largest * T::of(n as f64);
+    if !tolerance.to_f64().is_finite() {
+        return Err(Failure::NotPositive);
+    }
+    for i in 0..n {
+        let (done, rest) = a.split_at_mut(i * n);
+        let row = &mut rest[..=i];
+        for j in 0..i {
+            let other = &done[j * n..][..=j];
+            let left = row[j] - dot(simd, &row[..j], &other[..j]);
+            if other[j] != T::ZERO {
+                row[j] = left / other[j];
+            } else if left * left <= tolerance * largest {
+                row[j] = T::ZERO;
+            } else {
+                return Err(Failure::NotPositive);
+            }
+        }
+        let left = row[i] - dot(simd, &row[..i], &row[..i]);
+        row[i] = if left > tolerance {
+            left.sqrt()
+        } else if left.abs() <= tolerance {
+            T::ZERO
+        } else {
+            return Err(Failure::NotPositive);
+        };
+    }
+    Ok(())
 }
 
 fn one_by_one<T: Scalar>(simd: Simd, size: usize, a: &mut [T], stride: usize) -> Result<(), Failure> {
