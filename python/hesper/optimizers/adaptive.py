@@ -27,7 +27,7 @@ class RMSprop(MomentOptimizer):
     Raises
     ------
     ValueError
-        If ``alpha`` or ``eps`` is negative.
+        If ``alpha`` is negative or ``eps`` is not positive.
 
     Examples
     --------
@@ -40,7 +40,8 @@ class RMSprop(MomentOptimizer):
 
     def __init__(self, learning_rate: Scheduled, alpha: float = 0.99, eps: float = 1e-8) -> None:
         super().__init__(learning_rate)
-        self._require_nonnegative(alpha=alpha, eps=eps)
+        self._require_nonnegative(alpha=alpha)
+        self._require_positive(eps=eps)
         self.alpha, self.eps = alpha, eps
 
     def apply_single(self, gradient: mx.array, parameter: mx.array, state: dict) -> mx.array:
@@ -66,7 +67,7 @@ class Adagrad(MomentOptimizer):
     Raises
     ------
     ValueError
-        If ``eps`` is negative.
+        If ``eps`` is not positive.
 
     Examples
     --------
@@ -79,7 +80,7 @@ class Adagrad(MomentOptimizer):
 
     def __init__(self, learning_rate: Scheduled, eps: float = 1e-8) -> None:
         super().__init__(learning_rate)
-        self._require_nonnegative(eps=eps)
+        self._require_positive(eps=eps)
         self.eps = eps
 
     def apply_single(self, gradient: mx.array, parameter: mx.array, state: dict) -> mx.array:
@@ -109,7 +110,7 @@ class AdaDelta(MomentOptimizer):
     Raises
     ------
     ValueError
-        If ``rho`` or ``eps`` is negative.
+        If ``rho`` is negative or ``eps`` is not positive.
 
     Examples
     --------
@@ -122,7 +123,8 @@ class AdaDelta(MomentOptimizer):
 
     def __init__(self, learning_rate: Scheduled, rho: float = 0.9, eps: float = 1e-6) -> None:
         super().__init__(learning_rate)
-        self._require_nonnegative(rho=rho, eps=eps)
+        self._require_nonnegative(rho=rho)
+        self._require_positive(eps=eps)
         self.rho, self.eps = rho, eps
 
     def apply_single(self, gradient: mx.array, parameter: mx.array, state: dict) -> mx.array:
@@ -155,7 +157,7 @@ class Adam(MomentOptimizer):
     Raises
     ------
     ValueError
-        If ``eps`` is negative.
+        If ``eps`` is negative, or a number of ``betas`` is not in ``[0, 1)``.
 
     Examples
     --------
@@ -174,6 +176,7 @@ class Adam(MomentOptimizer):
     ) -> None:
         super().__init__(learning_rate)
         self._require_nonnegative(eps=eps)
+        self._require_fractions(betas)
         self.betas, self.eps, self.bias_correction = betas, eps, bias_correction
 
     def apply_single(self, gradient: mx.array, parameter: mx.array, state: dict) -> mx.array:

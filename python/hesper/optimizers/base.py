@@ -244,8 +244,18 @@ class MomentOptimizer(Optimizer):
 
     def _require_nonnegative(self, **settings: float) -> None:
         for name, value in settings.items():
-            if value < 0:
+            if not value >= 0:
                 raise ValueError(f"cannot use {type(self).__name__} with {name}={value}; it must not be negative")
+
+    def _require_positive(self, **settings: float) -> None:
+        for name, value in settings.items():
+            if value <= 0:
+                raise ValueError(f"cannot use {type(self).__name__} with {name}={value}; it must be positive")
+
+    def _require_fractions(self, betas: list[float]) -> None:
+        for value in betas:
+            if not 0 <= value < 1:
+                raise ValueError(f"cannot use {type(self).__name__} with betas={betas}; each must be in [0, 1)")
 
 
 def moving_average(state: dict, name: str, decay: Any, value: mx.array) -> mx.array:
@@ -384,12 +394,20 @@ def clip_grad_norm(grads: dict, max_norm: float) -> tuple[dict, mx.array]:
     tuple of (dict, array)
         The gradients and their norm before scaling.
 
+    Raises
+    ------
+    ValueError
+        If ``max_norm`` is negative.
+
     Examples
     --------
     >>> _, norm = optim.clip_grad_norm({"w": mx.array([3.0, 4.0])}, max_norm=1.0)
     >>> norm.item()
     5.0
     """
+
+    if max_norm < 0:
+        raise ValueError(f"cannot clip gradients to a norm of {max_norm}; it must not be negative")
 
     def add_square(total: Any, gradient: mx.array) -> mx.array:
         # Squares of float16 overflow early.

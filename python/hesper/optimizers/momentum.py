@@ -102,6 +102,7 @@ class Lion(MomentOptimizer):
         self, learning_rate: Scheduled, betas: list[float] = [0.9, 0.99], weight_decay: float = 0.0
     ) -> None:
         super().__init__(learning_rate)
+        self._require_fractions(betas)
         self.betas, self.weight_decay = betas, weight_decay
 
     def apply_single(self, gradient: mx.array, parameter: mx.array, state: dict) -> mx.array:

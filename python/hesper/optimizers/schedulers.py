@@ -12,8 +12,8 @@ Schedule = Callable[[Any], Any]
 
 def _require_steps(schedule: str, **steps: int) -> None:
     for name, value in steps.items():
-        if value <= 0:
-            raise ValueError(f"cannot make a {schedule} schedule with {name}={value}; it must be positive")
+        if value < 1:
+            raise ValueError(f"cannot make a {schedule} schedule with {name}={value}; it must be at least 1")
 
 
 def exponential_decay(init: float, decay_rate: float) -> Schedule:
@@ -46,12 +46,18 @@ def step_decay(init: float, decay_rate: float, step_size: int) -> Schedule:
     step_size : int
         The number of steps between two multiplications.
 
+    Raises
+    ------
+    ValueError
+        If ``step_size`` is not positive.
+
     Examples
     --------
     >>> schedule = optim.step_decay(0.5, 0.5, step_size=10)
     >>> [schedule(mx.array(step)).item() for step in (0, 9, 10, 25)]
     [0.5, 0.5, 0.25, 0.125]
     """
+    _require_steps("step", step_size=step_size)
     return lambda step: init * decay_rate ** (step // step_size)
 
 

@@ -18,6 +18,19 @@ CASES = [
     case(ValueError, "4 input channels into 3 groups", lambda: nn.Conv2d(4, 6, 3, groups=3)),
     case(ValueError, "7 channels into 2 groups", lambda: nn.GroupNorm(2, 7)),
     case(ValueError, "4 channels into 0 groups", lambda: nn.GroupNorm(0, 4)),
+    case(ValueError, "2 channels into 4 groups", lambda: nn.GroupNorm(4, 2)),
+    *(case(ValueError, f"eps={eps}; it must be positive", lambda norm=norm, eps=eps: norm(4, eps=eps)) for eps in (0, -1e-5)
+      for norm in (nn.LayerNorm, nn.RMSNorm, nn.InstanceNorm, nn.BatchNorm, lambda dims, eps: nn.GroupNorm(2, dims, eps))),
+    *(case(ValueError, f"{name} with eps=0", lambda name=name: getattr(optim, name)(0.1, eps=0))
+      for name in ("RMSprop", "Adagrad", "AdaDelta")),
+    *(case(ValueError, f"{name} with betas", lambda name=name: getattr(optim, name)(0.1, betas=[0.9, 1.0]))
+      for name in ("Adam", "AdamW", "Adamax", "Lion")),
+    case(ValueError, "Adam with eps=nan", lambda: optim.Adam(0.1, eps=float("nan"))),
+    case(ValueError, "norm of -1", lambda: optim.clip_grad_norm({"w": mx.ones(1)}, -1)),
+    case(ValueError, "step_size=0", lambda: optim.step_decay(0.1, 0.9, 0)),
+    case(ValueError, "kernel_size=(0,)", lambda: nn.MaxPool1d(0)),
+    case(ValueError, "stride=(1, 0)", lambda: nn.AvgPool2d(2, (1, 0))),
+    case(ValueError, "padding=(-1,)", lambda: nn.MaxPool1d(2, padding=-1)),
     case(ValueError, "shape (2, 3).*spatial axis", lambda: nn.InstanceNorm(3)(mx.ones((2, 3)))),
     case(ValueError, "shape (3,).*2, 3 or 4 axes", lambda: nn.BatchNorm(3)(mx.ones(3))),
     case(ValueError, "shape (1, 3).*larger batch", lambda: nn.BatchNorm(3)(mx.ones((1, 3)))),

@@ -18,6 +18,8 @@ class _Norm(Module):
     """A normalization with parameters for each channel."""
 
     def __init__(self, channels: int, eps: float, parameters: tuple[str, ...]) -> None:
+        if eps <= 0:
+            raise ValueError(f"cannot normalize with eps={eps}; it must be positive")
         super().__init__()
         self.eps = eps
         for name in parameters:
@@ -120,7 +122,7 @@ class RMSNorm(_Norm):
 
     Examples
     --------
-    >>> nn.RMSNorm(4, eps=0)(mx.full((4,), 2.0)).tolist()
+    >>> nn.RMSNorm(4, eps=1e-12)(mx.full((4,), 2.0)).tolist()
     [1.0, 1.0, 1.0, 1.0]
     """
 
