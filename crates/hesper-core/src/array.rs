@@ -180,6 +180,11 @@ impl Array {
         self.0.dtype
     }
 
+    /// The stream that computes it.
+    pub fn stream(&self) -> &Stream {
+        &self.0.stream
+    }
+
     /// The number of its axes.
     pub fn ndim(&self) -> usize {
         self.0.shape.len()

@@ -19,7 +19,8 @@ const MAX_HEADER: u64 = 1 << 20;
 /// The name of the one tensor of an npy file.
 pub const NAME: &str = "array";
 
-/// Parses an npy source. Bytes after the array are ignored, as NumPy does.
+/// Parses an npy source. Bytes after the array are ignored, as NumPy does. A file that is too short for its array is an
+/// error when the array is read.
 pub fn parse(source: Source, limits: &Limits) -> Result<TensorFile> {
     let blame = Blame::file(Format::Npy);
     let mut preamble = [0; PREAMBLE];
@@ -29,11 +30,8 @@ pub fn parse(source: Source, limits: &Limits) -> Result<TensorFile> {
     let header = Cursor::new(&source, text.0).take(text.1 - text.0, blame, "header")?;
     let header = Header::parse(&header, limits, blame)?;
     let byte_len = header.byte_len(blame)?;
-    if byte_len > source.len() - text.1 {
-        let there = source.len() - text.1;
-        return Err(blame.malformed("shape", format!("{byte_len} bytes, but the file has only {there}")));
-    }
-    let tensor = header.tensor(NAME.to_owned(), byte_len, Storage::Plain(text.1..text.1 + byte_len));
+    let end = text.1.checked_add(byte_len).ok_or_else(|| blame.malformed("shape", "too many bytes"))?;
+    let tensor = header.tensor(NAME.to_owned(), byte_len, Storage::Plain(text.1..end));
     TensorFile::assemble(Format::Npy, source, vec![tensor], Metadata::default(), Vec::new())
 }
 

@@ -506,6 +506,8 @@ impl StreamContext {
 
 /// Waits until the work on a stream is done: by default, on the default stream.
 ///
+/// Raises the first error of what ``async_eval`` started there, once.
+///
 /// Parameters
 /// ----------
 /// stream : Stream or Device, optional
@@ -521,7 +523,9 @@ fn synchronize(py: Python<'_>, stream: Option<On>) -> PyResult<()> {
         None => default_stream_of(default_device_now())?.stream,
     };
     crate::eval::usable()?;
-    crate::waiting::wait(py, false, move || stream.synchronize())?.map_err(|error| raise(error.into()))
+    let own = stream.clone();
+    crate::waiting::wait(py, false, move || stream.synchronize())?.map_err(|error| raise(error.into()))?;
+    crate::eval::take_error(&own).map_or(Ok(()), Err)
 }
 
 /// Whether a device can be used.

@@ -1,6 +1,7 @@
 //! Which Python exception an error becomes.
 
 use hesper::Error;
+use hesper_files::{Error as FileError, Format};
 use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyValueError};
 use pyo3::{PyErr, Python};
 
@@ -14,10 +15,12 @@ pub fn raise(error: Error) -> PyErr {
         },
         Error::Axis { .. } => PyIndexError::new_err(error.to_string()),
         Error::Type { op, .. }
-            if (op.starts_with("bitwise") || op.ends_with("shift")) && op != "bitwise_invert" =>
+            if (op.starts_with("bitwise") || op.ends_with("shift")) && op != "bitwise_invert"
+                || op.ends_with("_along_axis") =>
         {
             PyRuntimeError::new_err(error.to_string())
         }
+        Error::File(file) if is_value_error(file.root()) => PyValueError::new_err(error.to_string()),
         Error::Broadcast { .. }
         | Error::Shape { .. }
         | Error::RepeatedAxis { .. }
@@ -25,5 +28,16 @@ pub fn raise(error: Error) -> PyErr {
         | Error::TooLarge { .. }
         | Error::Value { .. } => PyValueError::new_err(error.to_string()),
         _ => PyRuntimeError::new_err(error.to_string()),
+    }
+}
+
+/// Whether a file error is about what the file holds: an npz that is no zip archive, elements of an unknown type.
+fn is_value_error(error: &FileError) -> bool {
+    match error {
+        FileError::Malformed { format, field, .. } => {
+            *format == Format::Npz && *field == "end of central directory"
+        }
+        FileError::Unsupported { field, .. } => *field == "descr",
+        _ => false,
     }
 }

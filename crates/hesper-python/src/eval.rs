@@ -1,6 +1,9 @@
 //! Evaluation: arrays found in trees of Python objects, computed without the interpreter's lock.
 
-use hesper::Array;
+use std::sync::{Mutex, PoisonError};
+
+use hesper::{Array, Error};
+use hesper_runtime::{Stream, Submission};
 use pyo3::exceptions::{PyRecursionError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
@@ -70,7 +73,7 @@ pub fn computed(py: Python<'_>, arrays: Vec<Array>) -> PyResult<()> {
 
 /// Starts computing arrays, or trees of arrays, and returns at once.
 ///
-/// An error is raised when an array that it concerns is used.
+/// An error is raised when an array that it concerns is used, and by ``synchronize`` of its stream.
 ///
 /// Parameters
 /// ----------
@@ -87,7 +90,65 @@ fn async_eval(args: &Bound<'_, PyTuple>) -> PyResult<()> {
     usable()?;
     let mut arrays = Vec::with_capacity(args.len());
     args.iter().try_for_each(|item| collect(item, &mut arrays))?;
-    waiting::detached(py, || hesper::async_eval(&arrays)).map_err(raise)
+    match waiting::detached(py, || hesper::async_eval(&arrays)) {
+        Ok(submissions) => remember(submissions.into_iter().map(Started::Running)),
+        // Reported later, as other failures of what is computed.
+        Err(error @ Error::File(_)) => {
+            let stream = arrays.first().map_or(0, |array| array.stream().id());
+            remember([Started::Failed(stream, error)]);
+        }
+        Err(error) => return Err(raise(error)),
+    }
+    Ok(())
+}
+
+/// What was started and not waited for.
+enum Started {
+    Running(Submission),
+    /// It could not be started: the stream, and why.
+    Failed(u64, Error),
+}
+
+impl Started {
+    fn stream(&self) -> u64 {
+        match self {
+            Started::Running(submission) => submission.stream(),
+            Started::Failed(stream, _) => *stream,
+        }
+    }
+
+    fn has_failed(&self) -> bool {
+        match self {
+            Started::Running(submission) => submission.fault().is_some(),
+            Started::Failed(..) => true,
+        }
+    }
+}
+
+/// What is running, and of each stream the first that failed.
+static STARTED: Mutex<Vec<Started>> = Mutex::new(Vec::new());
+
+fn remember(new: impl IntoIterator<Item = Started>) {
+    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    started.retain(|one| one.has_failed() || matches!(one, Started::Running(running) if !running.is_done()));
+    for new in new {
+        if !started.iter().any(|one| one.stream() == new.stream() && one.has_failed()) {
+            started.push(new);
+        }
+    }
+}
+
+/// The first error of what was started on a stream, which has finished. It is reported once.
+pub fn take_error(stream: &Stream) -> Option<PyErr> {
+    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let own: Vec<Started> = started.extract_if(.., |one| one.stream() == stream.id()).collect();
+    drop(started);
+    own.into_iter().find_map(|one| match one {
+        Started::Running(running) => {
+            running.fault().map(|fault| raise(hesper_runtime::Error::from(fault.clone()).into()))
+        }
+        Started::Failed(_, error) => Some(raise(error)),
+    })
 }
 
 /// Bytes of the memory under evaluated arrays, or trees of arrays; memory that arrays share counts once.

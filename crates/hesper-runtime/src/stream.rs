@@ -254,6 +254,11 @@ pub struct Submission {
 }
 
 impl Submission {
+    /// The id of its stream.
+    pub fn stream(&self) -> u64 {
+        self.stream.id
+    }
+
     /// Its index on its stream; indices increase.
     pub fn index(&self) -> u64 {
         self.index

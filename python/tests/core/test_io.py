@@ -367,3 +367,44 @@ def test_a_real_model_is_what_the_gguf_package_reads(mlx):
         else:
             assert np.array_equal(np.array(found.astype(mx.float32)), reference.reshape(found.shape))
     assert ours.keys() == theirs.keys()
+
+
+def test_gguf_keeps_up_to_eight_axes(tmp_path):
+    path = tmp_path / "a.gguf"
+    for rank in range(1, 9):
+        array = mx.arange(2**rank).reshape((2,) * rank)
+        mx.save_gguf(str(path), {"a": array})
+        loaded = mx.load(str(path))["a"]
+        assert loaded.shape == array.shape and mx.array_equal(loaded, array)
+    with pytest.raises(RuntimeError, match="8 dimensions"):
+        mx.save_gguf(str(path), {"a": mx.zeros((1,) * 9)})
+
+
+def test_files_with_other_content_are_value_errors(tmp_path):
+    (tmp_path / "a.npz").write_bytes(b"no archive")
+    with pytest.raises(ValueError, match="npz"):
+        mx.load(str(tmp_path / "a.npz"))
+    for dtype in ("S3", "U2", "M8[s]"):
+        np.save(tmp_path / "a.npy", np.ones((2,)).astype(dtype))
+        with pytest.raises(ValueError, match="descr"):
+            mx.load(str(tmp_path / "a.npy"))
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        mx.savez(str(tmp_path / "none" / "a.npz"), mx.ones((1,)))
+
+
+def test_a_truncated_npy_file_is_an_error_when_it_is_read(tmp_path):
+    path = str(tmp_path / "a.npy")
+    mx.save(path, mx.arange(10000))
+    os.truncate(path, 5000)
+    array = mx.load(path)
+    assert array.shape == (10000,)
+    with pytest.raises(RuntimeError, match="a.npy"):
+        mx.eval(array)
+    other = mx.new_stream(mx.cpu)
+    for result, stream in [(array, mx.cpu), (mx.add(array, 1, stream=other), other), (mx.load(path, stream=other) + 1, mx.cpu)]:
+        mx.async_eval(result)
+        with pytest.raises(RuntimeError, match="a.npy"):
+            mx.synchronize(stream)
+        with pytest.raises(RuntimeError, match="a.npy"):
+            result.tolist()
+    mx.synchronize(mx.cpu)

@@ -29,7 +29,7 @@ mod vectorize;
 
 use smallvec::SmallVec;
 
-use hesper_runtime::{Buffer, Stream, panics};
+use hesper_runtime::{Buffer, Stream, Submission, panics};
 
 use crate::array::{Array, Data};
 use crate::backend::{self, Backend, BackendKind};
@@ -47,25 +47,36 @@ pub use plan::{fusion_enabled, set_fusion};
 pub fn eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<()> {
     let arrays: Vec<&Array> = arrays.into_iter().collect();
     schedule(&arrays)?;
-    for array in arrays {
+    for array in &arrays {
         // Waits for whatever fills the memory, and reports its fault.
-        array.data()?.buffer.wait()?;
+        if let Err(error) = array.data().and_then(|data| Ok(data.buffer.wait()?)) {
+            // Later submissions do not report the fault again.
+            submissions(&arrays)?;
+            return Err(error);
+        }
     }
     Ok(())
 }
 
-/// Starts computing arrays and returns without waiting. A later failure is reported by the arrays.
-pub fn async_eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<()> {
+/// Starts computing arrays and returns without waiting. A later failure is reported by the arrays, and by the submissions
+/// that compute them, which are returned.
+pub fn async_eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<Vec<Submission>> {
     let arrays: Vec<&Array> = arrays.into_iter().collect();
     schedule(&arrays)?;
+    submissions(&arrays)
+}
+
+/// Submits what computes the arrays.
+fn submissions(arrays: &[&Array]) -> Result<Vec<Submission>> {
+    let mut submissions = Vec::with_capacity(arrays.len());
     for array in arrays {
-        array.0.stream.commit()?;
+        submissions.push(array.0.stream.commit()?);
         // Ops without a kernel for the device run on the host.
         if backend::of_stream(&array.0.stream)?.kind() != BackendKind::Host {
-            place::default_stream(place::Device::Cpu)?.commit()?;
+            submissions.push(place::default_stream(place::Device::Cpu)?.commit()?);
         }
     }
-    Ok(())
+    Ok(submissions)
 }
 
 /// Encodes everything that the arrays need.

@@ -1,11 +1,12 @@
 //! A tensor of a file as a lazy array.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use hesper_files::{
-    Cancel, Error as FileError, FileDtype, LoadOptions, Request, SharedSource, TensorFile, TensorInfo,
-    load_into,
+    Cancel, Error as FileError, FileDtype, LoadOptions, Request, SharedSource, Storage, TensorFile,
+    TensorInfo, load_into,
 };
 use hesper_runtime::{Buffer, HostMemory, Runtime};
 use smallvec::smallvec;
@@ -108,6 +109,13 @@ impl Load {
 
     /// Reads the tensor into memory of a runtime that the host can write, or adopts it where it lies in the mapped file.
     pub fn load(&self, runtime: &Runtime, dtype: Dtype) -> Result<Buffer> {
+        // Before memory is allocated: the header may ask for any amount of it.
+        if let Storage::Plain(Range { start, end }) = self.tensor().storage {
+            let len = self.file.file.source().len();
+            if end > len {
+                return Err(self.file.blame(FileError::OutOfRange { start, end, len }));
+            }
+        }
         if let Some(buffer) = self.in_place(runtime, dtype)? {
             return Ok(buffer);
         }

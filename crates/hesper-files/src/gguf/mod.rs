@@ -17,8 +17,8 @@ use crate::tensor::{Format, Layout, Limits, Storage, TensorFile, TensorInfo};
 pub(crate) const MAGIC: u32 = u32::from_le_bytes(*b"GGUF");
 pub(crate) const ALIGNMENT_KEY: &str = "general.alignment";
 pub(crate) const DEFAULT_ALIGNMENT: u64 = 32;
-/// ggml has four dimensions; files of others have been seen with more.
-const MAX_RANK: u32 = 8;
+/// ggml reads four dimensions; other programs write and read up to eight.
+pub(crate) const MAX_RANK: u32 = 8;
 
 /// Parses a GGUF source.
 pub fn parse(source: Source, limits: &Limits) -> Result<TensorFile> {

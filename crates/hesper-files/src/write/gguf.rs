@@ -4,12 +4,9 @@ use std::io::Write;
 
 use super::{Produce, TensorSpec, pad, produce, put, require_row_major, require_unique};
 use crate::error::{Blame, Result};
-use crate::gguf::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, MAGIC, wire};
+use crate::gguf::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, MAGIC, MAX_RANK, wire};
 use crate::metadata::{MetaArray, MetaValue};
 use crate::tensor::Format;
-
-/// ggml reads no more.
-const MAX_RANK: usize = 4;
 
 /// Writes a GGUF file. `general.alignment` in the metadata is honoured.
 pub fn gguf(
@@ -44,7 +41,7 @@ pub fn gguf(
         let code =
             wire::code_of(spec.dtype).ok_or_else(|| at.unwritable(format!("no type for {}", spec.dtype)))?;
         let len = spec.byte_len(Format::Gguf)?;
-        if spec.shape.len() > MAX_RANK {
+        if spec.shape.len() > MAX_RANK as usize {
             return Err(at.unwritable(format!("shape {:?} has more than {MAX_RANK} dimensions", spec.shape)));
         }
         string(&mut head, &spec.name);

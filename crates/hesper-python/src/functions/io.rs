@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use hesper::io::{self, Format, Input, Loaded, MetaArray, MetaValue, Source};
 use hesper::{Array, Dtype};
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyFileNotFoundError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
@@ -336,7 +336,20 @@ fn save(file: &Bound<'_, PyAny>, arr: PyArray) -> PyResult<()> {
 }
 
 /// The arrays of `savez`: those without a name are called ``arr_0``, ``arr_1`` and so on.
-fn to_zip(call: &str, args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Named> {
+fn to_zip(
+    call: &str,
+    file: &Bound<'_, PyAny>,
+    args: &Bound<'_, PyTuple>,
+    kwargs: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Named> {
+    if let Some(path) = path_of(file)?
+        && let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty())
+        && !folder.exists()
+    {
+        let what =
+            format!("[{call}] cannot write {}: there is no folder {}", path.display(), folder.display());
+        return Err(PyFileNotFoundError::new_err(what));
+    }
     let mut arrays = Vec::new();
     if let Some(kwargs) = kwargs {
         for (name, array) in kwargs.iter() {
@@ -381,7 +394,7 @@ fn savez(
     args: &Bound<'_, PyTuple>,
     kwargs: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<()> {
-    let arrays = to_zip("savez", args, kwargs)?;
+    let arrays = to_zip("savez", file, args, kwargs)?;
     let to_file = |out: &mut Output| zip_to(out, |mut out| io::write_npz(&mut out, named(&arrays)));
     put("savez", file, "npz", all(&arrays), |path| io::save_npz(path, named(&arrays)), to_file)
 }
@@ -396,7 +409,7 @@ fn savez_compressed(
     args: &Bound<'_, PyTuple>,
     kwargs: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<()> {
-    let arrays = to_zip("savez_compressed", args, kwargs)?;
+    let arrays = to_zip("savez_compressed", file, args, kwargs)?;
     let to_file =
         |out: &mut Output| zip_to(out, |mut out| io::write_npz_compressed(&mut out, named(&arrays)));
     put(
