@@ -189,13 +189,14 @@ pub fn normal(
         return if loc == 0.0 { Ok(drawn) } else { drawn.add(loc) };
     }
     let (loc, scale) = (parameter(loc, dtype)?, parameter(scale, dtype)?);
-    fits("normal", &broadcast("normal", loc.shape(), scale.shape())?, shape)?;
     let (quantiles, spread) = if dtype == Dtype::Complex64 {
         let mut pairs = shape.to_vec();
         pairs.push(2);
         (as_complex(&normal_quantiles(&pairs, key)?, shape)?, 1.0)
     } else {
-        floating("normal", dtype)?;
+        if dtype != Dtype::Float64 {
+            floating("normal", dtype)?;
+        }
         (normal_quantiles(shape, key)?.astype(dtype)?, std::f64::consts::SQRT_2)
     };
     quantiles.multiply(scale.multiply(spread)?)?.add(&loc)
@@ -221,11 +222,14 @@ pub fn randint(
     }
     let integer = if dtype == Dtype::Bool { Dtype::Int32 } else { dtype };
     let (low, high) = (low.into(), high.into());
-    if let (Dtype::Int32 | Dtype::Int64, &Operand::Int(low), &Operand::Int(high)) = (dtype, &low, &high)
-        && (i32::try_from(low).is_ok() && i32::try_from(high).is_ok())
-    {
-        let drawn = uniform(low, high, shape, Dtype::Float32, key)?.floor()?.astype(integer)?;
-        return drawn.minimum(high.saturating_sub(1))?.maximum(low);
+    if let (false, &Operand::Int(low), &Operand::Int(high)) = (dtype == Dtype::Bool, &low, &high) {
+        let drawn = uniform(low, high, shape, Dtype::Float32, key)?.floor()?.astype(dtype)?;
+        // Bounds that the type does not hold bound nothing.
+        let known = |bound: i64| dtype.size() == 8 || dtype == Dtype::Int32 && i32::try_from(bound).is_ok();
+        if known(low) && known(high) {
+            return drawn.minimum(high.saturating_sub(1))?.maximum(low);
+        }
+        return Ok(drawn);
     }
     let (low, high) = (parameter(low, integer)?, parameter(high, integer)?);
     let drawn = uniform(&low, &high, shape, Dtype::Float32, key)?.floor()?.astype(integer)?;
@@ -260,7 +264,7 @@ pub fn truncated_normal(
     let root = Array::scalar(std::f64::consts::SQRT_2, dtype)?;
     let (low, high) = (lower.divide(&root)?.erf()?, upper.divide(&root)?.erf()?);
     let drawn = uniform(&low, &high, &shape, dtype, key)?.erfinv()?.multiply(&root)?;
-    drawn.maximum(&lower)?.minimum(&upper)
+    drawn.minimum(&upper)?.maximum(&lower)
 }
 
 /// Numbers of the standard Gumbel distribution.

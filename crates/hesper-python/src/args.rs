@@ -7,7 +7,7 @@ use hesper::{Array, Category, Dtype, Operand};
 use hesper_runtime::Stream;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyList, PySequence, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyComplex, PyFloat, PyInt, PyList, PySequence, PyString, PyTuple};
 use smallvec::{SmallVec, smallvec};
 
 use crate::array::{PyArray, convert};
@@ -153,7 +153,7 @@ fn fits(value: i64, dtype: Dtype) -> bool {
 /// Integers: one, or a sequence of them.
 fn integers(object: &Bound<'_, PyAny>, alone: bool) -> PyResult<SmallVec<[isize; 6]>> {
     let one = |item: &Bound<'_, PyAny>| -> PyResult<isize> {
-        if item.is_instance_of::<PyBool>() || item.is_instance_of::<PyFloat>() {
+        if item.is_instance_of::<PyFloat>() {
             let name = item.get_type().name()?;
             return Err(PyTypeError::new_err(format!("expected an integer, not {name}")));
         }
@@ -169,14 +169,25 @@ fn integers(object: &Bound<'_, PyAny>, alone: bool) -> PyResult<SmallVec<[isize;
         if alone {
             return Ok(smallvec![one(object)?]);
         }
-    } else if object.cast::<PySequence>().is_ok() && !object.is_instance_of::<pyo3::types::PyString>() {
+    } else if is_sequence(object)? {
         return object.try_iter()?.map(|item| one(&item?)).collect();
+    } else if alone && object.cast::<PyArray>().is_ok_and(|array| array.get().value().ndim() == 0) {
+        return Ok(smallvec![object.extract()?]);
     }
     let name = object.get_type().name()?;
     Err(PyTypeError::new_err(format!(
         "expected {}a sequence of integers, not {name}",
         if alone { "an integer or " } else { "" }
     )))
+}
+
+/// Whether an object is a sequence of numbers: not text, and not an array without axes.
+fn is_sequence(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if let Ok(array) = object.cast::<PyArray>() {
+        return Ok(array.get().value().ndim() > 0);
+    }
+    let text = object.is_instance_of::<PyString>() || object.is_instance_of::<PyBytes>();
+    Ok(!text && (object.cast::<PySequence>().is_ok() || object.hasattr("__array__")? && object.len().is_ok()))
 }
 
 /// A sequence of integers, as for `reshape`.
@@ -218,6 +229,20 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Count {
         let count = object.extract::<isize>()?;
         let negative = |_| PyValueError::new_err(format!("expected a non-negative integer, not {count}"));
         usize::try_from(count).map(Count).map_err(negative)
+    }
+}
+
+/// An integer of 64 bits that is not negative; anything else is of the wrong type.
+#[derive(Clone, Copy)]
+pub struct Unsigned(pub u64);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Unsigned {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        object.extract().map(Unsigned).map_err(|_| {
+            PyTypeError::new_err(format!("expected an integer from 0 to 2^64 - 1, not {}", object.to_owned()))
+        })
     }
 }
 

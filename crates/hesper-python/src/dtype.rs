@@ -378,7 +378,9 @@ fn isdtype(dtype: PyDtype, kind: &Bound<'_, PyAny>) -> PyResult<bool> {
     if let Ok(other) = kind.cast::<PyDtype>() {
         return Ok(other.get().0 == dtype);
     }
-    let name: String = kind.extract()?;
+    let name: String = kind.extract().map_err(|_| {
+        PyValueError::new_err(format!("[isdtype] expected a Dtype or the name of a kind, not {kind}"))
+    })?;
     Ok(match name.as_str() {
         "bool" => dtype == Dtype::Bool,
         "signed integer" => dtype.is(Category::Signed),

@@ -6,6 +6,7 @@ use hesper::place;
 use hesper_runtime::{Counters, Runtime};
 use pyo3::prelude::*;
 
+use crate::args::Unsigned;
 use crate::error::raise;
 use crate::eval::usable;
 use crate::waiting;
@@ -86,10 +87,10 @@ fn clear_cache(py: Python<'_>) -> PyResult<()> {
 /// --------
 /// >>> limit = mx.set_cache_limit(1 << 30)
 #[pyfunction]
-fn set_cache_limit(py: Python<'_>, limit: usize) -> PyResult<usize> {
+fn set_cache_limit(py: Python<'_>, limit: Unsigned) -> PyResult<usize> {
     usable()?;
     let runtime = default_runtime()?;
-    Ok(waiting::detached(py, || runtime.set_cache_limit(limit)))
+    Ok(waiting::detached(py, || runtime.set_cache_limit(limit.0 as usize)))
 }
 
 /// Set a guideline for the bytes that arrays use on the default device; returns the previous one.
@@ -105,8 +106,8 @@ fn set_cache_limit(py: Python<'_>, limit: usize) -> PyResult<usize> {
 /// --------
 /// >>> limit = mx.set_memory_limit(1 << 30)
 #[pyfunction]
-fn set_memory_limit(limit: usize) -> PyResult<usize> {
-    Ok(default_runtime()?.set_soft_memory_limit(limit))
+fn set_memory_limit(limit: Unsigned) -> PyResult<usize> {
+    Ok(default_runtime()?.set_soft_memory_limit(limit.0 as usize))
 }
 
 /// The guideline for the bytes that arrays use on the default device.
@@ -134,8 +135,8 @@ fn get_memory_limit() -> PyResult<usize> {
 /// >>> mx.set_hard_memory_limit(limit) == 1 << 30
 /// True
 #[pyfunction]
-fn set_hard_memory_limit(limit: usize) -> PyResult<usize> {
-    Ok(default_runtime()?.set_memory_limit(limit))
+fn set_hard_memory_limit(limit: Unsigned) -> PyResult<usize> {
+    Ok(default_runtime()?.set_memory_limit(limit.0 as usize))
 }
 
 /// Sets how many bytes a GPU keeps resident; there is none, and the former limit is 0.

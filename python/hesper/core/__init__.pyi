@@ -1091,7 +1091,7 @@ def astype(a: array | scalar, /, dtype: Dtype | None, *, stream: StreamOrDevice 
 def async_eval(*args: Any) -> None:
     """Starts computing arrays, or trees of arrays, and returns at once.
 
-    An error is raised when an array that it concerns is used.
+    An error is raised when an array that it concerns is used, and by ``synchronize`` of its stream.
 
     Parameters
     ----------
@@ -4010,7 +4010,7 @@ def put_along_axis(a: array | scalar, /, indices: Any, values: Any, axis: int | 
     ----------
     a : array
     indices : array
-    values : array or number
+    values : array
     axis : int, optional
     stream : Stream or Device, optional
 
@@ -4765,6 +4765,8 @@ def swapaxes(a: array | scalar, /, axis1: Any, axis2: Any, *, stream: StreamOrDe
 
 def synchronize(stream: StreamOrDevice = None) -> None:
     """Waits until the work on a stream is done: by default, on the default stream.
+
+    Raises the first error of what ``async_eval`` started there, once.
 
     Parameters
     ----------

@@ -268,6 +268,9 @@ impl Array {
                 if !length.is_finite() {
                     return fail(format!("from {start} to {stop} by {step} has no length"));
                 }
+                if step.is_infinite() && (stop - start) * step > 0.0 {
+                    return Array::full(&[1], start, Some(dtype));
+                }
                 length.max(0.0) as usize
             }
         };

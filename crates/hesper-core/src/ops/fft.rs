@@ -161,17 +161,17 @@ fn one(
 type Plan = SmallVec<[(usize, Option<usize>); 4]>;
 
 fn resolve(op: &str, x: &Array, lengths: Option<&[usize]>, along: Option<&[isize]>) -> Result<Plan> {
-    if x.ndim() == 0 {
-        return Err(Error::shape(op, "an array without axes has no transform"));
-    }
     let all: SmallVec<[isize; 6]> = (0..x.ndim() as isize).collect();
     if along.is_none() && lengths.is_some() {
-        return Err(Error::shape(op, "lengths are given, and no axes"));
+        return Err(Error::shape(op, "lengths are given without their axes"));
     }
     let along = along.unwrap_or(&all);
-    check_axes(op, along, x.ndim())?;
-    if lengths.is_some_and(|lengths| lengths.len() != along.len()) {
+    if let Some(lengths) = lengths.filter(|lengths| lengths.len() != along.len()) {
         return Err(Error::shape(op, format!("lengths {lengths:?} for axes {along:?}")));
+    }
+    check_axes(op, along, x.ndim())?;
+    if x.ndim() == 0 {
+        return Err(Error::shape(op, "an array without axes has no transform"));
     }
     along
         .iter()

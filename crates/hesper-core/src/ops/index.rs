@@ -343,6 +343,12 @@ impl Array {
         update: Update,
     ) -> Result<Array> {
         let value = value.into().beside(self)?.astype(self.dtype())?;
+        if let [Index::Mask(mask)] = indices
+            && mask.ndim() == 0
+        {
+            // The mask is for the whole array.
+            return select(mask, &self.index_update(&[Index::Ellipsis], value, update)?, self);
+        }
         let (mode, value) = match update {
             Update::Set => (UpdateMode::Set, value),
             Update::Add => (UpdateMode::Add, value),
@@ -356,7 +362,6 @@ impl Array {
             Update::Min => (UpdateMode::Min, value),
         };
         if let ([Index::Mask(mask)], UpdateMode::Set, 1) = (indices, mode, value.size())
-            && mask.ndim() > 0
             && mask.shape() == self.shape().get(..mask.ndim()).unwrap_or_default()
             && !self.dtype().is(Category::Complex)
         {

@@ -126,6 +126,16 @@ pub fn not_floats(op: &str, dtype: Dtype) -> Error {
     Error::Type { op: op.into(), what: "takes floating-point numbers, and was given an array".into(), dtype }
 }
 
+/// Refuses axes of an array that has none.
+pub(crate) fn not_of_scalar(op: &str, over: Option<&[isize]>, x: &Array) -> Result<()> {
+    match over {
+        Some(over @ [_, ..]) if x.ndim() == 0 => {
+            Err(Error::shape(op, format!("axes {over:?} of an array without axes")))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl Array {
     /// The exponentials over axes, or over all, divided by their sum. Half precision is computed in
     /// single precision, `precise` or not.
@@ -137,6 +147,7 @@ impl Array {
     /// # Ok::<(), hesper::Error>(())
     /// ```
     pub fn softmax(&self, over: Option<&[isize]>, precise: bool) -> Result<Array> {
+        not_of_scalar("softmax", over, self)?;
         let over = axes_or_all("softmax", over, self.ndim())?;
         let input = self.astype(self.dtype().to_inexact())?;
         if self.size() == 0 {

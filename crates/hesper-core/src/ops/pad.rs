@@ -3,10 +3,10 @@
 use smallvec::SmallVec;
 
 use super::gather::smallvec_of;
+use crate::Operand;
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::shape::Shape;
-use crate::{Category, Operand};
 
 /// What padding is filled with.
 #[derive(Debug, Clone)]
@@ -70,6 +70,12 @@ impl Array {
         if shape[..] == *self.shape() {
             return Ok(self.clone());
         }
+        let mirrors = matches!(mode, Pad::Reflect | Pad::Symmetric);
+        let empty = |(at, width): (usize, &(usize, usize))| self.shape()[at] == 0 && *width != (0, 0);
+        if mirrors && widths.iter().enumerate().any(empty) {
+            let what = format!("an axis without elements has nothing to mirror: shape {:?}", self.shape());
+            return Err(Error::shape("pad", what));
+        }
         if let (Pad::Constant(_), _) | (_, 0) = (mode, self.size()) {
             let value = match mode {
                 Pad::Constant(value) => value.clone(),
@@ -95,10 +101,6 @@ impl Array {
         }
         if value.ndim() > 0 {
             value = value.reshape(&[-1])?.slice(&[0], &[1], &[1])?.reshape(&[])?;
-        }
-        if value.dtype() != self.dtype() && value.dtype().is(Category::Complex) {
-            let what = "a complex constant for an array".into();
-            return Err(Error::Type { op: "pad".into(), what, dtype: self.dtype() });
         }
         let base = value.astype(self.dtype())?.broadcast_to(shape)?;
         let start: SmallVec<[isize; 6]> = widths.iter().map(|(low, _)| *low as isize).collect();

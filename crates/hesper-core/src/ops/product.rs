@@ -3,7 +3,6 @@
 use smallvec::SmallVec;
 
 use crate::array::Array;
-use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::shape::axis;
 
@@ -79,17 +78,13 @@ impl Array {
             return Err(Error::value("vecdot", "takes arrays of at least one axis"));
         }
         let at = axis("vecdot", along, self.ndim())?;
-        if self.dtype().promote(other.dtype()).is(Category::Complex) {
-            let what = "conjugation is not defined yet for an array".into();
-            return Err(Error::Type { op: "vecdot".into(), what, dtype: self.dtype() });
-        }
         let from_back = if along < 0 { axis("vecdot", along, other.ndim())? } else { at };
         if from_back != at || at >= other.ndim() || self.shape()[at] != other.shape()[at] {
             let (a, b) = (self.shape(), other.shape());
             let what = format!("axis {along} is not of one length in both: shapes {a:?} and {b:?}");
             return Err(Error::shape("vecdot", what));
         }
-        self.multiply(other)?.sum(Some(&[at as isize]), false)
+        self.conjugate()?.multiply(other)?.sum(Some(&[at as isize]), false)
     }
 
     /// The Kronecker product: every element times the whole other array, laid out in blocks.

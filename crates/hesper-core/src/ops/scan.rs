@@ -47,6 +47,16 @@ pub struct Scan {
     pub inclusive: bool,
 }
 
+/// The running logarithm of a sum of exponentials of complex numbers.
+fn complex_log_sum(x: &Array, along: Option<isize>, reverse: bool, inclusive: bool) -> Result<Array> {
+    let Some(along) = along else {
+        return complex_log_sum(&x.reshape(&[-1])?, Some(0), reverse, inclusive);
+    };
+    let along = axis("logcumsumexp", along, x.ndim())?;
+    let op = Scan { kind: ScanKind::LogSum, along, reverse, inclusive };
+    op.doubled_log_sum(&if inclusive { x.clone() } else { op.later(x, -1, f64::NEG_INFINITY)? })
+}
+
 /// The error for types without logarithms.
 pub fn no_log(dtype: Dtype) -> Error {
     Error::Type { op: "logcumsumexp".into(), what: "not defined for an array".into(), dtype }
@@ -147,6 +157,12 @@ impl Scan {
         self.distances(x).try_fold(x.clone(), |y, step| y.multiply(self.later(&y, -step, 1.0)?))
     }
 
+    /// The running logarithm of a sum of exponentials, of those of ever more neighbours.
+    fn doubled_log_sum(&self, x: &Array) -> Result<Array> {
+        self.distances(x)
+            .try_fold(x.clone(), |y, step| y.logaddexp(self.later(&y, -step, f64::NEG_INFINITY)?))
+    }
+
     /// Each element has the part `exp(x - out)` of its own result, and of every later result the part that its own
     /// has of that: both are at most one.
     fn pulled_log_sum(&self, x: &Array, out: &Array, cotangent: &Array) -> Result<Array> {
@@ -191,7 +207,7 @@ macro_rules! scan_ops {
     logcumsumexp(scan) = |x, along, reverse, inclusive| {
         let x = x.astype(x.dtype().to_inexact())?;
         if x.dtype().is(Category::Complex) {
-            return Err(no_log(x.dtype()));
+            return complex_log_sum(&x, along, reverse, inclusive);
         }
         x.scan(ScanKind::LogSum, along, reverse, inclusive)
     };

@@ -55,6 +55,10 @@ pub fn norm(x: &Array, norm: Norm, over: Option<&[isize]>, keepdims: bool) -> Re
 
 fn vector(x: &Array, order: f64, axes: &[isize], keepdims: bool) -> Result<Array> {
     let over = Some(axes);
+    if order == 2.0 {
+        // Of complex numbers real, as the Euclidean norm is.
+        return x.abs()?.square()?.sum(over, keepdims)?.sqrt();
+    }
     let result = if order == 0.0 {
         x.count_nonzero(over, keepdims)?.astype(x.dtype())
     } else if order == f64::INFINITY {
@@ -63,8 +67,6 @@ fn vector(x: &Array, order: f64, axes: &[isize], keepdims: bool) -> Result<Array
         x.abs()?.min(over, keepdims)
     } else if order == 1.0 {
         x.abs()?.sum(over, keepdims)
-    } else if order == 2.0 {
-        x.abs()?.square()?.sum(over, keepdims)?.sqrt()
     } else {
         x.abs()?.power(order)?.sum(over, keepdims)?.power(1.0 / order)
     }?;
@@ -106,5 +108,6 @@ fn matrix(x: &Array, order: f64, rows: isize, columns: isize, keepdims: bool) ->
     }
     let sums = x.abs()?.sum(Some(&[summed]), true)?;
     let kept = if order > 0.0 { sums.max(Some(&[chosen]), true)? } else { sums.min(Some(&[chosen]), true)? };
-    if keepdims { Ok(kept) } else { kept.sum(Some(&[rows, columns]), false) }
+    let kept = if keepdims { kept } else { kept.sum(Some(&[rows, columns]), false)? };
+    kept.astype(x.dtype())
 }

@@ -183,8 +183,13 @@ impl PyArray {
 
     fn __format__(slf: &Bound<'_, Self>, spec: &str) -> PyResult<String> {
         let py = slf.py();
-        if spec.is_empty() {
-            return slf.get().__repr__(py);
+        if slf.get().value().ndim() > 0 {
+            if spec.is_empty() {
+                return slf.get().__repr__(py);
+            }
+            return Err(PyTypeError::new_err(format!(
+                "cannot format an array with axes as {spec:?}; format its elements, or str(array)"
+            )));
         }
         slf.get().item(py)?.bind(py).call_method1("__format__", (spec,))?.extract()
     }

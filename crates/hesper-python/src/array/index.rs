@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use super::{PyArray, convert};
 use crate::args::{Value, on};
+use crate::error::raise;
 use crate::waiting;
 
 type Parts = SmallVec<[Index; 4]>;
@@ -30,7 +31,12 @@ fn part(object: &Bound<'_, PyAny>) -> PyResult<Index> {
     if let Ok(slice) = object.cast::<PySlice>() {
         let bound = |name: &str| -> PyResult<Option<isize>> {
             let bound = slice.getattr(name)?;
-            if bound.is_none() { Ok(None) } else { index_of(&bound).map(Some) }
+            if bound.is_none() {
+                return Ok(None);
+            }
+            index_of(&bound).map(Some).map_err(|_| {
+                PyValueError::new_err(format!("cannot slice an array at {bound}; use integers or None"))
+            })
         };
         let step = bound("step")?.unwrap_or(1);
         if step == 0 {
@@ -118,7 +124,14 @@ pub fn get(array: &Array, index: &Bound<'_, PyAny>) -> PyResult<Array> {
 }
 
 fn update(array: &Array, index: &Bound<'_, PyAny>, value: Array, how: Update) -> PyResult<Array> {
-    let parts = parts(array, index)?;
+    let parts = match index.cast::<PyBool>() {
+        // A truth value is a mask for the whole array.
+        Ok(all) => {
+            let mask = Array::scalar(f64::from(u8::from(all.is_true())), Dtype::Bool).map_err(raise)?;
+            std::iter::once(Index::Mask(mask)).collect()
+        }
+        Err(_) => parts(array, index)?,
+    };
     let build = || on(None, || array.index_update(&parts, &value, how));
     if waits(&parts) { waiting::detached(index.py(), build) } else { build() }
 }
@@ -132,8 +145,7 @@ impl PyArray {
     fn __setitem__(&self, index: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let own = self.value();
         let value = match Value::number(value)? {
-            // A number is converted as it is stored.
-            Some(number) => number.alone()?,
+            Some(number) => number.beside(own.dtype())?,
             None => convert::array(value, None)?,
         };
         self.replace(update(&own, index, value, Update::Set)?);

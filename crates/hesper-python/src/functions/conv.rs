@@ -3,32 +3,47 @@
 use hesper::{Conv, ConvolveMode};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyInt;
 
 use crate::args::{Axes, On, array_on};
 use crate::array::PyArray;
 
 /// One number for all spatial axes, or one for each.
-struct Each(Vec<isize>);
+enum Each {
+    All(isize),
+    List(Vec<isize>),
+}
 
 impl<'a, 'py> FromPyObject<'a, 'py> for Each {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        Axes::extract(object).map(|Axes(list)| Each(list.to_vec()))
+        if object.is_instance_of::<PyInt>() {
+            return Ok(Each::All(object.extract()?));
+        }
+        Axes::extract(object).map(|Axes(list)| Each::List(list.to_vec()))
     }
 }
 
 impl Each {
     /// A number for each of `N` axes.
     fn spread<const N: usize>(&self, what: &str) -> PyResult<[isize; N]> {
-        match self.0[..] {
-            [one] => Ok([one; N]),
-            ref list => list.try_into().map_err(|_| {
-                PyValueError::new_err(format!(
+        match self {
+            Each::All(one) => Ok([*one; N]),
+            Each::List(list) => list[..].try_into().map_err(|_| {
+                PyTypeError::new_err(format!(
                     "[conv] cannot use {what} with {} entries for {N} spatial axes",
                     list.len()
                 ))
             }),
+        }
+    }
+
+    /// The numbers as a list; one number is for all axes.
+    fn list(&self) -> &[isize] {
+        match self {
+            Each::All(one) => std::slice::from_ref(one),
+            Each::List(list) => list,
         }
     }
 
@@ -50,11 +65,11 @@ fn positive(what: &str, value: isize) -> PyResult<usize> {
 }
 
 fn one() -> Each {
-    Each(vec![1])
+    Each::All(1)
 }
 
 fn zero() -> Each {
-    Each(vec![0])
+    Each::All(0)
 }
 
 /// A convolution over one spatial axis.
@@ -87,7 +102,15 @@ fn conv1d(
     let (input, weight) = (input.value(), weight.value());
     let (stride, dilation) = (positive("stride", stride)?, positive("dilation", dilation)?);
     let groups = positive("groups", groups)?;
-    array_on(stream, || input.conv1d(&weight, stride, padding, dilation, groups))
+    // Inputs with more spatial axes are convolved over all of them.
+    let conv = Conv {
+        stride: vec![stride],
+        padding: vec![(padding, padding)],
+        kernel_dilation: vec![dilation],
+        groups,
+        ..Conv::default()
+    };
+    array_on(stream, || input.conv_general(&weight, &conv))
 }
 
 /// A transposed convolution over one spatial axis.
@@ -260,7 +283,7 @@ fn conv_general(
 ) -> PyResult<PyArray> {
     let (input, weight) = (input.value(), weight.value());
     let list = |what: &str, each: &Each| {
-        each.0.iter().map(|value| positive(what, *value)).collect::<PyResult<Vec<_>>>()
+        each.list().iter().map(|value| positive(what, *value)).collect::<PyResult<Vec<_>>>()
     };
     let conv = Conv {
         stride: list("stride", &stride)?,
@@ -274,18 +297,19 @@ fn conv_general(
 }
 
 fn paddings(object: &Bound<'_, PyAny>) -> PyResult<Vec<(isize, isize)>> {
-    if let Ok(Each(list)) = object.extract::<Each>() {
-        return Ok(list.into_iter().map(|value| (value, value)).collect());
+    if let Ok(each) = object.extract::<Each>() {
+        return Ok(each.list().iter().map(|value| (*value, *value)).collect());
     }
-    let (Each(before), Each(after)) = object
+    let (before, after) = object
         .extract::<(Each, Each)>()
         .map_err(|_| PyTypeError::new_err("padding: expected integers, or a pair of lists of integers"))?;
+    let (before, after) = (before.list(), after.list());
     if before.len() != after.len() {
         return Err(PyValueError::new_err(
             "[conv] cannot pad: the paddings before and after have different lengths",
         ));
     }
-    Ok(before.into_iter().zip(after).collect())
+    Ok(before.iter().copied().zip(after.iter().copied()).collect())
 }
 
 /// The convolution of two signals of one axis; `mode` is 'full', 'same' or 'valid'.

@@ -90,7 +90,10 @@ constants! {
 #[pyfunction]
 #[pyo3(signature = (shape, vals, dtype = None, *, stream = None))]
 fn full(shape: Lengths, vals: Value, dtype: Option<PyDtype>, stream: Option<On>) -> PyResult<PyArray> {
-    let value = vals.alone()?;
+    let value = match &dtype {
+        Some(PyDtype(dtype)) => vals.beside(*dtype)?,
+        None => vals.alone()?,
+    };
     array_on(stream, || Array::full(&shape.0, &value, dtype.map(|dtype| dtype.0)))
 }
 
@@ -110,7 +113,8 @@ fn full(shape: Lengths, vals: Value, dtype: Option<PyDtype>, stream: Option<On>)
 #[pyfunction]
 #[pyo3(signature = (a, vals, dtype = None, *, stream = None))]
 fn full_like(a: PyArray, vals: Value, dtype: Option<PyDtype>, stream: Option<On>) -> PyResult<PyArray> {
-    let (a, value) = (a.value(), vals.alone()?);
+    let a = a.value();
+    let value = vals.beside(dtype.as_ref().map_or(a.dtype(), |dtype| dtype.0))?;
     array_on(stream, || a.full_like(&value, dtype.map(|dtype| dtype.0)))
 }
 
@@ -126,37 +130,82 @@ fn full_like(a: PyArray, vals: Value, dtype: Option<PyDtype>, stream: Option<On>
 #[pyo3(signature = (start = None, stop = None, step = None, dtype = None, *, stream = None),
     text_signature = "(start, stop=None, step=None, dtype=None, *, stream=None)")]
 fn arange(
-    start: Option<Value>,
-    stop: Option<Value>,
+    start: Option<Number>,
+    stop: Option<Number>,
     step: Option<&Bound<'_, PyAny>>,
     dtype: Option<PyDtype>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
     // In `arange(stop, step, dtype)` the type is where the step is otherwise.
     let third = step.and_then(|step| step.extract::<PyDtype>().ok()).filter(|_| dtype.is_none());
-    let step = if third.is_some() { None } else { step.map(|step| step.extract::<Value>()).transpose()? };
+    let step = if third.is_some() { None } else { step.map(|step| step.extract::<Number>()).transpose()? };
     let (start, stop, step) = match (start, stop) {
-        (Some(end), by) if third.is_some() => (Value::Int(0), end, by),
-        (Some(start), Some(stop)) => (start, stop, step),
-        (Some(stop), None) | (None, Some(stop)) => (Value::Int(0), stop, step),
+        (Some(end), by) if third.is_some() => (None, end, by),
+        (Some(start), Some(stop)) => (Some(start), stop, step),
+        (Some(stop), None) | (None, Some(stop)) => (None, stop, step),
         (None, None) => return Err(PyTypeError::new_err("[arange] expected at least a stop")),
     };
-    let (step, dtype) = (step.unwrap_or(Value::Int(1)), dtype.or(third));
-    if [&start, &stop, &step].into_iter().any(|value| matches!(value, Value::Bool(_))) {
+    let dtype = dtype.or(third).map(|dtype| dtype.0);
+    let given = [start, Some(stop), step];
+    if dtype.is_none() && given.into_iter().flatten().all(|bound| matches!(bound, Number::Bool(_))) {
         return Err(PyValueError::new_err(
             "[arange] cannot count in bool; use an integer or floating point type",
         ));
     }
-    let number = |value: &Value| match value {
-        Value::Int(value) => Ok(*value as f64),
-        Value::Float(value) => Ok(*value),
-        _ => Err(PyTypeError::new_err("[arange] expected integers and floats")),
+    let (start, step) = (start.unwrap_or(Number::Int(0)), step.unwrap_or(Number::Int(1)));
+    let range = match (start.integer(), stop.integer(), step.integer()) {
+        (Some(start), Some(stop), Some(step)) => Range::Int(start, stop, step),
+        _ => Range::Float(start.number(), stop.number(), step.number()),
     };
-    let range = match (&start, &stop, &step) {
-        (Value::Int(start), Value::Int(stop), Value::Int(step)) => Range::Int(*start, *stop, *step),
-        _ => Range::Float(number(&start)?, number(&stop)?, number(&step)?),
-    };
-    array_on(stream, || Array::arange(range, dtype.map(|dtype| dtype.0)))
+    let length = (stop.number() - start.number()) / step.number();
+    if length.is_finite() && length.ceil() > f64::from(i32::MAX) {
+        return Err(PyValueError::new_err(format!(
+            "[arange] cannot make {length} elements; the most are {}",
+            i32::MAX
+        )));
+    }
+    array_on(stream, || Array::arange(range, dtype))
+}
+
+/// A bound or the step of a range.
+#[derive(Clone, Copy)]
+enum Number {
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+}
+
+impl Number {
+    fn integer(self) -> Option<i64> {
+        match self {
+            Number::Bool(value) => Some(value.into()),
+            Number::Int(value) => Some(value),
+            Number::Float(_) => None,
+        }
+    }
+
+    fn number(self) -> f64 {
+        match self {
+            Number::Float(value) => value,
+            other => other.integer().unwrap_or_default() as f64,
+        }
+    }
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Number {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        match Value::number(&object) {
+            Ok(Some(Value::Bool(value))) => Ok(Number::Bool(value)),
+            Ok(Some(Value::Int(value))) => Ok(Number::Int(value)),
+            Ok(Some(Value::Float(value))) => Ok(Number::Float(value)),
+            _ => {
+                let name = object.get_type().name()?;
+                Err(PyTypeError::new_err(format!("expected an integer of 64 bits or a float, not {name}")))
+            }
+        }
+    }
 }
 
 /// Evenly spaced numbers from `start` to `stop`, which is left out if `endpoint` is false.
@@ -179,12 +228,12 @@ fn arange(
 fn linspace(
     start: f64,
     stop: f64,
-    num: Option<isize>,
+    num: isize,
     endpoint: bool,
     dtype: Option<PyDtype>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    let count = usize::try_from(num.unwrap_or(50))
+    let count = usize::try_from(num)
         .map_err(|_| PyValueError::new_err("[linspace] cannot make a negative number of samples"))?;
     let dtype = dtype.map_or(Dtype::Float32, |dtype| dtype.0);
     let last = if endpoint || count == 0 { stop } else { stop - (stop - start) / count as f64 };
@@ -252,13 +301,16 @@ fn identity(n: Count, dtype: Option<PyDtype>, stream: Option<On>) -> PyResult<Py
 #[pyfunction]
 #[pyo3(signature = (n, m = None, k = 0, dtype = None, *, stream = None))]
 fn tri(
-    n: Count,
-    m: Option<Count>,
+    n: isize,
+    m: Option<isize>,
     k: isize,
     dtype: Option<PyDtype>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    array_on(stream, || Array::tri(n.0, m.unwrap_or(n).0, k, dtype.map_or(Dtype::Float32, |dtype| dtype.0)))
+    // A negative number of rows or columns is none.
+    let length = |n: isize| usize::try_from(n).unwrap_or(0);
+    let dtype = dtype.map_or(Dtype::Float32, |dtype| dtype.0);
+    array_on(stream, || Array::tri(length(n), length(m.unwrap_or(n)), k, dtype))
 }
 
 /// The array with zeros above a diagonal.

@@ -151,8 +151,8 @@ fn matmul(a: PyArray, b: PyArray, stream: Option<On>) -> PyResult<PyArray> {
 /// array([0, 3], dtype=int32)
 #[pyfunction]
 #[pyo3(signature = (a, /, a_min, a_max, *, stream = None))]
-fn clip(a: Value, a_min: Option<Value>, a_max: Option<Value>, stream: Option<On>) -> PyResult<PyArray> {
-    let a = a.alone()?;
+fn clip(a: PyArray, a_min: Option<Value>, a_max: Option<Value>, stream: Option<On>) -> PyResult<PyArray> {
+    let a = a.value();
     if a_min.is_none() && a_max.is_none() {
         return Err(PyValueError::new_err("[clip] cannot clip without bounds; give a_min or a_max"));
     }
@@ -245,14 +245,14 @@ fn nan_to_num(
 #[pyfunction]
 #[pyo3(signature = (a, b, /, rtol = 1e-5, atol = 1e-8, *, equal_nan = false, stream = None))]
 fn isclose(
-    a: Value,
-    b: Value,
+    a: PyArray,
+    b: PyArray,
     rtol: f64,
     atol: f64,
     equal_nan: bool,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    let (a, b) = Value::pair(a, b)?;
+    let (a, b) = (a.value(), b.value());
     array_on(stream, || a.isclose(&b, Tolerance { relative: rtol, absolute: atol, equal_nan }))
 }
 
@@ -274,14 +274,14 @@ fn isclose(
 #[pyfunction]
 #[pyo3(signature = (a, b, /, rtol = 1e-5, atol = 1e-8, *, equal_nan = false, stream = None))]
 fn allclose(
-    a: Value,
-    b: Value,
+    a: PyArray,
+    b: PyArray,
     rtol: f64,
     atol: f64,
     equal_nan: bool,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    let (a, b) = Value::pair(a, b)?;
+    let (a, b) = (a.value(), b.value());
     array_on(stream, || a.allclose(&b, Tolerance { relative: rtol, absolute: atol, equal_nan }))
 }
 

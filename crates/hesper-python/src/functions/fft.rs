@@ -4,9 +4,10 @@ use hesper::fft::{self as transforms, Istft, Norm, Stft};
 use hesper::{Array, Pad};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use smallvec::smallvec;
 
 use super::axes_of;
-use crate::args::{Axes, Ints, Lengths, On, array_on};
+use crate::args::{Axes, Count, Ints, On, array_on};
 use crate::array::PyArray;
 
 fn norm_of(norm: &str) -> PyResult<Norm> {
@@ -20,31 +21,37 @@ fn norm_of(norm: &str) -> PyResult<Norm> {
     }
 }
 
+/// A length; a negative one is none at all, which the transform refuses.
+fn length(n: isize) -> usize {
+    usize::try_from(n).unwrap_or(0)
+}
+
 type Along = fn(&Array, Option<usize>, isize, Norm) -> hesper::Result<Array>;
 type Over = fn(&Array, Option<&[usize]>, Option<&[isize]>, Norm) -> hesper::Result<Array>;
 
 fn along(
     a: PyArray,
-    n: Option<usize>,
+    n: Option<isize>,
     axis: isize,
     norm: &str,
     stream: Option<On>,
     f: Along,
 ) -> PyResult<PyArray> {
     let (a, norm) = (a.value(), norm_of(norm)?);
-    array_on(stream, || f(&a, n, axis, norm))
+    array_on(stream, || f(&a, n.map(length), axis, norm))
 }
 
 fn over(
     a: PyArray,
-    s: Option<Lengths>,
-    axes: Option<&[isize]>,
+    s: Option<Ints>,
+    axes: Option<Ints>,
     norm: &str,
     stream: Option<On>,
     f: Over,
 ) -> PyResult<PyArray> {
     let (a, norm) = (a.value(), norm_of(norm)?);
-    array_on(stream, || f(&a, s.as_ref().map(|Lengths(s)| &s[..]), axes, norm))
+    let lengths = s.map(|Ints(s)| s.into_iter().map(length).collect::<Vec<_>>());
+    array_on(stream, || f(&a, lengths.as_deref(), axes.as_ref().map(|Ints(axes)| &axes[..]), norm))
 }
 
 /// Transforms along one axis, two axes and several: documentation and names.
@@ -62,7 +69,7 @@ macro_rules! table {
             #[pyfunction]
             #[pyo3(signature = (a, n = None, axis = -1, norm = "backward", stream = None),
     text_signature = "(a, n=None, axis=-1, norm='backward', stream=None)")]
-            fn $one(a: PyArray, n: Option<usize>, axis: isize, norm: &str, stream: Option<On>) -> PyResult<PyArray> {
+            fn $one(a: PyArray, n: Option<isize>, axis: isize, norm: &str, stream: Option<On>) -> PyResult<PyArray> {
                 along(a, n, axis, norm, stream, transforms::$one)
             }
 
@@ -75,17 +82,16 @@ macro_rules! table {
             #[doc = concat!(">>> mx.fft.", stringify!($two), "(mx.ones((4, 4))).ndim")]
             /// 2
             #[pyfunction]
-            #[pyo3(signature = (a, s = None, axes = None, norm = "backward", stream = None),
+            #[pyo3(signature = (a, s = None, axes = Some(Ints(smallvec![-2, -1])), norm = "backward", stream = None),
                 text_signature = "(a, s=None, axes=[-2, -1], norm='backward', stream=None)")]
             fn $two(
                 a: PyArray,
-                s: Option<Lengths>,
+                s: Option<Ints>,
                 axes: Option<Ints>,
                 norm: &str,
                 stream: Option<On>,
             ) -> PyResult<PyArray> {
-                let axes = axes.map_or_else(|| [-2, -1].into_iter().collect(), |Ints(axes)| axes);
-                over(a, s, Some(&axes), norm, stream, transforms::$several)
+                over(a, s, axes, norm, stream, transforms::$several)
             }
 
             $(#[doc = $doc])+
@@ -100,20 +106,11 @@ macro_rules! table {
             #[pyo3(signature = (a, s = None, axes = None, norm = "backward", stream = None))]
             fn $several(
                 a: PyArray,
-                s: Option<Lengths>,
-                axes: Option<Axes>,
+                s: Option<Ints>,
+                axes: Option<Ints>,
                 norm: &str,
                 stream: Option<On>,
             ) -> PyResult<PyArray> {
-                let last: Vec<isize>;
-                let axes = match (&axes, &s) {
-                    // Lengths without axes are those of the last ones.
-                    (None, Some(Lengths(s))) => {
-                        last = (-(s.len() as isize)..0).collect();
-                        Some(&last[..])
-                    }
-                    _ => axes_of(&axes),
-                };
                 over(a, s, axes, norm, stream, transforms::$several)
             }
         )*
@@ -190,8 +187,8 @@ fn ifftshift(a: PyArray, axes: Option<Axes>, stream: Option<On>) -> PyResult<PyA
 /// array([0, 0.25, -0.5, -0.25], dtype=float32)
 #[pyfunction]
 #[pyo3(signature = (n, d = 1.0, stream = None))]
-fn fftfreq(n: usize, d: f64, stream: Option<On>) -> PyResult<PyArray> {
-    array_on(stream, || transforms::fftfreq(n, d))
+fn fftfreq(n: Count, d: f64, stream: Option<On>) -> PyResult<PyArray> {
+    array_on(stream, || transforms::fftfreq(n.0, d))
 }
 
 /// The frequencies of a transform of `n` real elements at a distance of `d`.
@@ -208,8 +205,8 @@ fn fftfreq(n: usize, d: f64, stream: Option<On>) -> PyResult<PyArray> {
 /// array([0, 0.25, 0.5], dtype=float32)
 #[pyfunction]
 #[pyo3(signature = (n, d = 1.0, stream = None))]
-fn rfftfreq(n: usize, d: f64, stream: Option<On>) -> PyResult<PyArray> {
-    array_on(stream, || transforms::rfftfreq(n, d))
+fn rfftfreq(n: Count, d: f64, stream: Option<On>) -> PyResult<PyArray> {
+    array_on(stream, || transforms::rfftfreq(n.0, d))
 }
 
 /// The transforms of overlapping frames of the last axis.

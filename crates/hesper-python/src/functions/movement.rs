@@ -22,7 +22,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Arrays {
             let rows = array.get().value();
             return rows.unstack(0).map(Arrays).map_err(crate::error::raise);
         }
-        let list = object.try_iter()?.map(|item| item?.extract::<Value>()?.alone());
+        let list = object.try_iter()?.map(|item| Ok(item?.extract::<PyArray>()?.value()));
         list.collect::<PyResult<_>>().map(Arrays)
     }
 }
@@ -308,7 +308,6 @@ fn pad_widths(object: &Bound<'_, PyAny>, rank: usize) -> PyResult<Vec<(usize, us
     for item in object.try_iter()? {
         let Ints(pair) = item?.extract()?;
         match pair[..] {
-            [one] => widths.push((width(one)?, width(one)?)),
             [before, after] => widths.push((width(before)?, width(after)?)),
             _ => return Err(PyTypeError::new_err("[pad] expected pad_width to be pairs of integers")),
         }
@@ -334,8 +333,21 @@ fn pad_widths(object: &Bound<'_, PyAny>, rank: usize) -> PyResult<Vec<(usize, us
 /// array([7, 5], dtype=int32)
 #[pyfunction]
 #[pyo3(signature = (a, /, indices, axis = None, *, stream = None))]
-fn take(a: Value, indices: Value, axis: Option<isize>, stream: Option<On>) -> PyResult<PyArray> {
-    let (a, indices) = (a.alone()?, indices.alone()?);
+fn take(
+    a: PyArray,
+    indices: &Bound<'_, PyAny>,
+    axis: Option<isize>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let indices = match indices.cast::<PyArray>() {
+        Ok(indices) => indices.get().value(),
+        Err(_) => match Value::number(indices)? {
+            Some(Value::Bool(at)) => Value::Int(at.into()).alone()?,
+            Some(at @ Value::Int(_)) => at.alone()?,
+            _ => return Err(PyTypeError::new_err("[take] expected indices to be an array or an integer")),
+        },
+    };
+    let a = a.value();
     array_on(stream, || a.take(&indices, axis))
 }
 
@@ -371,7 +383,7 @@ fn take_along_axis(
 /// ----------
 /// a : array
 /// indices : array
-/// values : array or number
+/// values : array
 /// axis : int, optional
 /// stream : Stream or Device, optional
 ///
@@ -384,12 +396,11 @@ fn take_along_axis(
 fn put_along_axis(
     a: PyArray,
     indices: PyArray,
-    values: Value,
+    values: PyArray,
     axis: Option<isize>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    let (a, indices) = (a.value(), indices.value());
-    let values = values.beside_array(&a)?;
+    let (a, indices, values) = (a.value(), indices.value(), values.value());
     array_on(stream, || a.put_along_axis(&indices, &values, axis))
 }
 

@@ -3,9 +3,9 @@
 use hesper::{Array, Category, Dtype, QuantMode};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::PyList;
 
-use crate::args::{On, array_on, on};
+use crate::args::{Count, On, array_on, on};
 use crate::array::PyArray;
 use crate::dtype::PyDtype;
 
@@ -60,19 +60,20 @@ fn rescaled(array: &Array, scale: Option<&Array>, out: bool) -> hesper::Result<A
 fn quantize<'py>(
     py: Python<'py>,
     w: PyArray,
-    group_size: Option<usize>,
-    bits: Option<usize>,
+    group_size: Option<Count>,
+    bits: Option<Count>,
     mode: &str,
     global_scale: Option<PyArray>,
     stream: Option<On>,
-) -> PyResult<Bound<'py, PyTuple>> {
+) -> PyResult<Bound<'py, PyList>> {
+    let (group_size, bits) = (group_size.map(usize::from), bits.map(usize::from));
     let (mode, scale) = (mode_of("quantize", mode)?, given(global_scale));
     check_global("quantize", mode, scale.as_ref())?;
     let w = w.value();
     let (codes, scales, biases) =
         on(stream, || rescaled(&w, scale.as_ref(), true)?.quantize(group_size, bits, mode))?;
     let parts: Vec<PyArray> = [codes, scales].into_iter().chain(biases).map(PyArray::new).collect();
-    PyTuple::new(py, parts)
+    PyList::new(py, parts)
 }
 
 /// The numbers that codes stand for.
@@ -87,13 +88,14 @@ fn dequantize(
     w: PyArray,
     scales: PyArray,
     biases: Option<PyArray>,
-    group_size: Option<usize>,
-    bits: Option<usize>,
+    group_size: Option<Count>,
+    bits: Option<Count>,
     mode: &str,
     global_scale: Option<PyArray>,
     dtype: Option<PyDtype>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
+    let (group_size, bits) = (group_size.map(usize::from), bits.map(usize::from));
     let (mode, scale) = (mode_of("dequantize", mode)?, given(global_scale));
     check_global("dequantize", mode, scale.as_ref())?;
     let (w, scales, biases, dtype) = (w.value(), scales.value(), given(biases), dtype.map(|dtype| dtype.0));
@@ -117,11 +119,12 @@ fn quantized_matmul(
     scales: PyArray,
     biases: Option<PyArray>,
     transpose: bool,
-    group_size: Option<usize>,
-    bits: Option<usize>,
+    group_size: Option<Count>,
+    bits: Option<Count>,
     mode: &str,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
+    let (group_size, bits) = (group_size.map(usize::from), bits.map(usize::from));
     let mode = mode_of("quantized_matmul", mode)?;
     let (x, w, scales, biases) = (x.value(), w.value(), scales.value(), given(biases));
     array_on(stream, || x.quantized_matmul(&w, &scales, biases.as_ref(), transpose, group_size, bits, mode))
@@ -143,13 +146,14 @@ fn gather_qmm(
     lhs_indices: Option<PyArray>,
     rhs_indices: Option<PyArray>,
     transpose: bool,
-    group_size: Option<usize>,
-    bits: Option<usize>,
+    group_size: Option<Count>,
+    bits: Option<Count>,
     mode: &str,
     global_scale: Option<PyArray>,
     sorted_indices: bool,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
+    let (group_size, bits) = (group_size.map(usize::from), bits.map(usize::from));
     // Products with one matrix are found together, sorted or not.
     let _ = sorted_indices;
     let (mode, scale) = (mode_of("gather_qmm", mode)?, given(global_scale));
@@ -171,13 +175,14 @@ fn qqmm(
     x: PyArray,
     w: PyArray,
     scales: Option<PyArray>,
-    group_size: Option<usize>,
-    bits: Option<usize>,
+    group_size: Option<Count>,
+    bits: Option<Count>,
     mode: &str,
     global_scale_x: Option<PyArray>,
     global_scale_w: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
+    let (group_size, bits) = (group_size.map(usize::from), bits.map(usize::from));
     let mode = mode_of("qqmm", mode)?;
     let (own, theirs) = (given(global_scale_x), given(global_scale_w));
     check_global("qqmm", mode, own.as_ref())?;
@@ -237,14 +242,15 @@ fn gather_qqmm(
     scales: Option<PyArray>,
     lhs_indices: Option<PyArray>,
     rhs_indices: Option<PyArray>,
-    group_size: Option<usize>,
-    bits: Option<usize>,
+    group_size: Option<Count>,
+    bits: Option<Count>,
     mode: &str,
     global_scale_x: Option<PyArray>,
     global_scale_w: Option<PyArray>,
     sorted_indices: bool,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
+    let (group_size, bits) = (group_size.map(usize::from), bits.map(usize::from));
     // Products with one matrix are found together, sorted or not.
     let _ = sorted_indices;
     let mode = mode_of("gather_qqmm", mode)?;

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList};
 use smallvec::SmallVec;
 
-use crate::args::{Count, Lengths, On, Value, array_on};
+use crate::args::{Count, Lengths, On, Unsigned, Value, array_on};
 use crate::array::PyArray;
 use crate::device;
 use crate::dtype::PyDtype;
@@ -102,8 +102,8 @@ impl RandomState {
 /// >>> mx.random.key(0)
 /// array([0, 0], dtype=uint32)
 #[pyfunction]
-fn key(seed: u64) -> PyResult<PyArray> {
-    array_on(None, || random::key(seed))
+fn key(seed: Unsigned) -> PyResult<PyArray> {
+    array_on(None, || random::key(seed.0))
 }
 
 /// Set the global key, which calls without a key split.
@@ -118,10 +118,10 @@ fn key(seed: u64) -> PyResult<PyArray> {
 /// --------
 /// >>> mx.random.seed(0)
 #[pyfunction]
-fn seed(seed: u64) {
+fn seed(seed: Unsigned) {
     let old = held().take();
     drop(old);
-    random::seed(seed);
+    random::seed(seed.0);
 }
 
 /// New keys from one.

@@ -64,7 +64,7 @@ sorts! {
 #[pyo3(signature = (sorted_sequence, values, /, side = "left", *, stream = None))]
 fn searchsorted(
     sorted_sequence: PyArray,
-    values: Value,
+    values: PyArray,
     side: &str,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
@@ -78,7 +78,7 @@ fn searchsorted(
         }
     };
     let sequence = sorted_sequence.value();
-    let values = values.beside_array(&sequence)?;
+    let values = values.value();
     array_on(stream, || sequence.searchsorted(&values, right))
 }
 

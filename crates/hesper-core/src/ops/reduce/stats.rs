@@ -9,6 +9,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::identity::BitEq;
 use crate::ops::logic::select;
+use crate::ops::norm::not_of_scalar;
 
 pub fn mean(x: &Array, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
     let over = axes_or_all("mean", over, x.ndim())?;
@@ -58,6 +59,7 @@ pub fn logsumexp(x: &Array, over: Option<&[isize]>, keepdims: bool) -> Result<Ar
         let what = format!("an array of shape {:?} has no elements", x.shape());
         return Err(Error::value("logsumexp", what));
     }
+    not_of_scalar("logsumexp", over, x)?;
     let over = axes_or_all("logsumexp", over, x.ndim())?;
     let input = x.astype(x.dtype().to_inexact())?;
     if over.is_empty() {
