@@ -241,6 +241,7 @@ impl TensorFile {
     ///
     /// Bytes in place must be [checked](Source::check) after they were used; copies are checked already.
     pub fn read(&self, tensor: &TensorInfo) -> Result<Cow<'_, [u8]>> {
+        self.check_range(tensor)?;
         if let Some(bytes) = self.in_place(tensor)? {
             return Ok(Cow::Borrowed(bytes));
         }
@@ -253,6 +254,15 @@ impl TensorFile {
         bytes.resize(len, 0);
         self.read_into(tensor, &mut bytes)?;
         Ok(Cow::Owned(bytes))
+    }
+
+    /// Fails if the source is too short for a tensor, before memory is allocated for it.
+    pub fn check_range(&self, tensor: &TensorInfo) -> Result<()> {
+        let len = self.source.len();
+        match tensor.storage {
+            Storage::Plain(Range { start, end }) if end > len => Err(Error::OutOfRange { start, end, len }),
+            _ => Ok(()),
+        }
     }
 
     /// Copies the tensor's bytes, little-endian and inflated, and checks them.

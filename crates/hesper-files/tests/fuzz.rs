@@ -156,7 +156,7 @@ fn mutate_zip(bytes: &mut [u8], random: &mut Random) {
 fn inspect(file: &TensorFile) {
     for tensor in file.tensors() {
         assert_eq!(tensor.dtype.byte_len(&tensor.shape), Ok(tensor.byte_len));
-        if let Some(range) = tensor.in_place() {
+        if let (Some(range), Ok(())) = (tensor.in_place(), file.check_range(tensor)) {
             assert!(range.end <= file.source().len() && range.end - range.start == tensor.byte_len);
         }
         assert_eq!(file.get(&tensor.name), Some(tensor));

@@ -1,12 +1,11 @@
 //! A tensor of a file as a lazy array.
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
 use hesper_files::{
-    Cancel, Error as FileError, FileDtype, LoadOptions, Request, SharedSource, Storage, TensorFile,
-    TensorInfo, load_into,
+    Cancel, Error as FileError, FileDtype, LoadOptions, Request, SharedSource, TensorFile, TensorInfo,
+    load_into,
 };
 use hesper_runtime::{Buffer, HostMemory, Runtime};
 use smallvec::smallvec;
@@ -109,13 +108,6 @@ impl Load {
 
     /// Reads the tensor into memory of a runtime that the host can write, or adopts it where it lies in the mapped file.
     pub fn load(&self, runtime: &Runtime, dtype: Dtype) -> Result<Buffer> {
-        // Before memory is allocated: the header may ask for any amount of it.
-        if let Storage::Plain(Range { start, end }) = self.tensor().storage {
-            let len = self.file.file.source().len();
-            if end > len {
-                return Err(self.file.blame(FileError::OutOfRange { start, end, len }));
-            }
-        }
         if let Some(buffer) = self.in_place(runtime, dtype)? {
             return Ok(buffer);
         }
@@ -169,6 +161,7 @@ pub(super) struct Wanted {
 impl Wanted {
     pub(super) fn new(runtime: &Runtime, file: Arc<OpenFile>, tensor: usize) -> Result<Self> {
         let info = &file.file.tensors()[tensor];
+        file.file.check_range(info).map_err(|error| file.blame(error))?;
         let len = usize::try_from(info.byte_len).map_err(|_| {
             Error::value("load", format!("tensor {:?} has {} bytes", info.name, info.byte_len))
         })?;
