@@ -225,11 +225,12 @@ pub fn randint(
     if let (false, &Operand::Int(low), &Operand::Int(high)) = (dtype == Dtype::Bool, &low, &high) {
         let drawn = uniform(low, high, shape, Dtype::Float32, key)?.floor()?.astype(dtype)?;
         // Bounds that the type does not hold bound nothing.
-        let known = |bound: i64| dtype.size() == 8 || dtype == Dtype::Int32 && i32::try_from(bound).is_ok();
-        if known(low) && known(high) {
-            return drawn.minimum(high.saturating_sub(1))?.maximum(low);
-        }
-        return Ok(drawn);
+        let values = 1i128 << (8 * dtype.size());
+        let least = if dtype.is(Category::Signed) { -values / 2 } else { 0 };
+        let holds = |bound: i64| (least..least + values).contains(&bound.into());
+        let last = high.saturating_sub(1);
+        let drawn = if holds(last) { drawn.minimum(last)? } else { drawn };
+        return if holds(low) { drawn.maximum(low) } else { Ok(drawn) };
     }
     let (low, high) = (parameter(low, integer)?, parameter(high, integer)?);
     let drawn = uniform(&low, &high, shape, Dtype::Float32, key)?.floor()?.astype(integer)?;
