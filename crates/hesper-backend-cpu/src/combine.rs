@@ -37,23 +37,24 @@ macro_rules! floats {
 integers!(u8, u16, u32, u64, i8, i16, i32, i64);
 floats!(f16, bf16, f32, f64);
 
-impl Combine for [f32; 2] {
-    fn add(self, other: Self) -> Self {
-        [self[0] + other[0], self[1] + other[1]]
-    }
-
-    fn multiply(self, other: Self) -> Self {
-        [self[0] * other[0] - self[1] * other[1], self[0] * other[1] + self[1] * other[0]]
-    }
-
-    fn max(self, other: Self) -> Self {
-        if self.iter().any(|x| x.is_nan()) || self > other { self } else { other }
-    }
-
-    fn min(self, other: Self) -> Self {
-        if self.iter().any(|x| x.is_nan()) || self < other { self } else { other }
-    }
+macro_rules! complex {
+    ($($part:ty),*) => {
+        $(impl Combine for [$part; 2] {
+            fn add(self, other: Self) -> Self { [self[0] + other[0], self[1] + other[1]] }
+            fn multiply(self, other: Self) -> Self {
+                [self[0] * other[0] - self[1] * other[1], self[0] * other[1] + self[1] * other[0]]
+            }
+            fn max(self, other: Self) -> Self {
+                if self.iter().any(|x| x.is_nan()) || self > other { self } else { other }
+            }
+            fn min(self, other: Self) -> Self {
+                if self.iter().any(|x| x.is_nan()) || self < other { self } else { other }
+            }
+        })*
+    };
 }
+
+complex!(f32, f64);
 
 /// Calls a generic function with the Rust type of a dtype; bools are bytes.
 macro_rules! with_combine {
@@ -72,6 +73,7 @@ macro_rules! with_combine {
             hesper_core::Dtype::Float32 => $function::<f32>($($argument),*),
             hesper_core::Dtype::Float64 => $function::<f64>($($argument),*),
             hesper_core::Dtype::Complex64 => $function::<[f32; 2]>($($argument),*),
+            hesper_core::Dtype::Complex128 => $function::<[f64; 2]>($($argument),*),
         }
     };
 }

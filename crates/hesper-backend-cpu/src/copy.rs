@@ -9,12 +9,13 @@ use hesper_core::{Dtype, Result};
 use hesper_cpu::Cores;
 use hesper_runtime::{Buffer, NativeError, Stream};
 
-/// An unsigned type that carries the bits of any element of its size.
+/// A type that carries the bits of any element of its size.
 pub(crate) trait Carrier: bytemuck::Pod + Send + Sync {}
 impl Carrier for u8 {}
 impl Carrier for u16 {}
 impl Carrier for u32 {}
 impl Carrier for u64 {}
+impl Carrier for [u64; 2] {}
 
 /// Calls a generic function with the carrier of a type's size.
 macro_rules! with_carrier {
@@ -23,7 +24,8 @@ macro_rules! with_carrier {
             1 => $method::<u8>($($argument),*),
             2 => $method::<u16>($($argument),*),
             4 => $method::<u32>($($argument),*),
-            _ => $method::<u64>($($argument),*),
+            8 => $method::<u64>($($argument),*),
+            _ => $method::<[u64; 2]>($($argument),*),
         }
     };
 }

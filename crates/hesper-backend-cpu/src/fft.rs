@@ -9,10 +9,10 @@ use hesper_compute::{Axis, FftKind as Layout};
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::fft::{FftKind, Transform};
-use hesper_core::{Dtype, Result, Shape};
+use hesper_core::{Category, Dtype, Result, Shape};
 use hesper_cpu::Cores;
 use rustfft::num_complex::Complex;
-use rustfft::{Fft, FftDirection, FftPlanner};
+use rustfft::{Fft, FftDirection, FftNum, FftPlanner};
 
 use crate::Cpu;
 use crate::fft_long::Long;
@@ -21,7 +21,7 @@ use crate::fft_long::Long;
 const FEW_ROWS: usize = 4;
 
 /// Reads a row of the input.
-type Reader<'a> = dyn Fn(usize, &mut [Complex<f32>]) + Sync + 'a;
+type Reader<'a, R> = dyn Fn(usize, &mut [Complex<R>]) + Sync + 'a;
 
 pub(crate) fn register(table: OpTableBuilder<Cpu>) -> OpTableBuilder<Cpu> {
     table.with::<Transform>()
@@ -29,82 +29,90 @@ pub(crate) fn register(table: OpTableBuilder<Cpu>) -> OpTableBuilder<Cpu> {
 
 impl Lower<Transform> for Cpu {
     fn lower(op: &Transform, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        if l.input_dtype(0).real() == Dtype::Float64 {
+            return by_rows::<f64>(op, l, Strided::row_major(l, 0)?).map(Some);
+        }
         if let Some(done) = lower_powers(op, l)? {
             return Ok(Some(done));
         }
-        let input = Strided::row_major(l, 0)?;
-        let output = l.output()?;
-        let (op, real) = (op.clone(), l.input_dtype(0) == Dtype::Float32);
-        let (shape, result): (Shape, Shape) = (l.input_shape(0).into(), l.shape().into());
+        let (input, shape) = (Strided::row_major(l, 0)?, l.input_shape(0));
         let rows: usize = shape[..shape.len().saturating_sub(1)].iter().product();
-        if rows < FEW_ROWS
-            && let Some(long) = Long::plan(op.length, op.inverse)
-        {
-            return lower_long(&op, l, &input, real, long).map(Some);
+        match Long::plan(op.length, op.inverse).filter(|_| rows < FEW_ROWS) {
+            Some(long) => lower_long(op, l, &input, l.input_dtype(0) == Dtype::Float32, long),
+            None => by_rows::<f32>(op, l, input),
         }
-        let buffer = input.data.buffer.clone();
-        l.stream().command("fft").read_range(&buffer, input.bytes.clone()).write(&output).run(
-            move |native| {
-                let [from, to] = native.take()?;
-                let (Some(&given), Some(&row)) = (shape.last(), result.last()) else { return Ok(()) };
-                let plan = plan(op.length, op.inverse);
-                let read: Box<Reader<'_>> = if real {
-                    let from = from.as_slice::<f32>()?;
-                    Box::new(move |at, line| {
-                        let line = line.iter_mut();
-                        line.zip(&from[at * given..][..given])
-                            .for_each(|(to, x)| *to = Complex::new(*x, 0.0));
-                    })
-                } else {
-                    let from = from.as_slice::<[f32; 2]>()?;
-                    Box::new(move |at, line| {
-                        let line = line.iter_mut();
-                        line.zip(&from[at * given..][..given])
-                            .for_each(|(to, [re, im])| *to = Complex::new(*re, *im));
-                    })
-                };
-                let transform =
-                    |first: usize, count: usize, store: &mut dyn FnMut(usize, &[Complex<f32>])| {
-                        let zero = Complex::new(0.0, 0.0);
-                        let mut line = vec![zero; op.length];
-                        let mut scratch = vec![zero; plan.get_inplace_scratch_len()];
-                        for at in 0..count {
-                            let kept = match op.kind {
-                                FftKind::ComplexToReal => op.length / 2 + 1,
-                                _ => op.length,
-                            };
-                            line[given.min(op.length)..].fill(zero);
-                            read(first + at, &mut line[..kept]);
-                            match op.kind {
-                                FftKind::ComplexToReal => mirror(&mut line),
-                                FftKind::RealToComplex => line.iter_mut().for_each(|x| x.im = 0.0),
-                                FftKind::Complex => {}
-                            }
-                            plan.process_with_scratch(&mut line, &mut scratch);
-                            store(at, &line[..row]);
-                        }
-                    };
-                let chunk = (GRAIN / op.length.max(row)).max(1) * row;
-                if op.kind == FftKind::ComplexToReal {
-                    par_chunks(to.as_mut_slice::<f32>()?, chunk, |first, part| {
-                        transform(first / row, part.len() / row, &mut |at, line| {
-                            let part = part[at * row..(at + 1) * row].iter_mut();
-                            part.zip(line).for_each(|(to, x)| *to = x.re * op.scale.0);
-                        });
-                    });
-                } else {
-                    par_chunks(to.as_mut_slice::<[f32; 2]>()?, chunk, |first, part| {
-                        transform(first / row, part.len() / row, &mut |at, line| {
-                            let part = part[at * row..(at + 1) * row].iter_mut();
-                            part.zip(line).for_each(|(to, x)| *to = [x.re * op.scale.0, x.im * op.scale.0]);
-                        });
-                    });
-                }
-                Ok(())
-            },
-        )?;
-        Ok(Some(Data::contiguous(output, l.shape())))
+        .map(Some)
     }
+}
+
+/// Rows of parts of type `R`, each on one core.
+fn by_rows<R: Planned>(op: &Transform, l: &Lowering<'_>, input: Strided) -> Result<Data>
+where
+    [R; 2]: bytemuck::Pod,
+{
+    let output = l.output()?;
+    let (op, real) = (op.clone(), !l.input_dtype(0).is(Category::Complex));
+    let (shape, result): (Shape, Shape) = (l.input_shape(0).into(), l.shape().into());
+    let scale = R::of(op.scale.0);
+    let buffer = input.data.buffer.clone();
+    let command = l.stream().command("fft").read_range(&buffer, input.bytes.clone());
+    command.write(&output).run(move |native| {
+        let [from, to] = native.take()?;
+        let (Some(&given), Some(&row)) = (shape.last(), result.last()) else { return Ok(()) };
+        let plan = plan::<R>(op.length, op.inverse);
+        let read: Box<Reader<'_, R>> = if real {
+            let from = from.as_slice::<R>()?;
+            Box::new(move |at, line| {
+                let line = line.iter_mut();
+                line.zip(&from[at * given..][..given]).for_each(|(to, x)| *to = Complex::new(*x, R::zero()));
+            })
+        } else {
+            let from = from.as_slice::<[R; 2]>()?;
+            Box::new(move |at, line| {
+                let line = line.iter_mut();
+                line.zip(&from[at * given..][..given])
+                    .for_each(|(to, [re, im])| *to = Complex::new(*re, *im));
+            })
+        };
+        let transform = |first: usize, count: usize, store: &mut dyn FnMut(usize, &[Complex<R>])| {
+            let zero = Complex::new(R::zero(), R::zero());
+            let mut line = vec![zero; op.length];
+            let mut scratch = vec![zero; plan.get_inplace_scratch_len()];
+            for at in 0..count {
+                let kept = match op.kind {
+                    FftKind::ComplexToReal => op.length / 2 + 1,
+                    _ => op.length,
+                };
+                line[given.min(op.length)..].fill(zero);
+                read(first + at, &mut line[..kept]);
+                match op.kind {
+                    FftKind::ComplexToReal => mirror(&mut line),
+                    FftKind::RealToComplex => line.iter_mut().for_each(|x| x.im = R::zero()),
+                    FftKind::Complex => {}
+                }
+                plan.process_with_scratch(&mut line, &mut scratch);
+                store(at, &line[..row]);
+            }
+        };
+        let chunk = (GRAIN / op.length.max(row)).max(1) * row;
+        if op.kind == FftKind::ComplexToReal {
+            par_chunks(to.as_mut_slice::<R>()?, chunk, |first, part| {
+                transform(first / row, part.len() / row, &mut |at, line| {
+                    let part = part[at * row..(at + 1) * row].iter_mut();
+                    part.zip(line).for_each(|(to, x)| *to = x.re * scale);
+                });
+            });
+        } else {
+            par_chunks(to.as_mut_slice::<[R; 2]>()?, chunk, |first, part| {
+                transform(first / row, part.len() / row, &mut |at, line| {
+                    let part = part[at * row..(at + 1) * row].iter_mut();
+                    part.zip(line).for_each(|(to, x)| *to = [x.re * scale, x.im * scale]);
+                });
+            });
+        }
+        Ok(())
+    })?;
+    Ok(Data::contiguous(output, l.shape()))
 }
 
 /// FftKind whose length is a power of two, if they are many or long.
@@ -125,7 +133,7 @@ fn lower_powers(op: &Transform, l: &Lowering<'_>) -> Result<Option<Data>> {
     if given == 0 || rows == 0 {
         return Ok(None);
     }
-    let (output, scale) = (l.output()?, op.scale);
+    let (output, scale) = (l.output()?, op.scale.0 as f32);
     if fft.has_columns()
         && given == op.length
         && let Some(axis) = columns(shape, &l.input(0).strides)
@@ -134,7 +142,7 @@ fn lower_powers(op: &Transform, l: &Lowering<'_>) -> Result<Option<Data>> {
         let command = l.stream().command("fft").read_range(&input.data.buffer, input.bytes.clone());
         command.write(&output).run(move |native| {
             let [from, to] = native.take()?;
-            fft.run_columns(&Cores, from.as_slice()?, axis, to.as_mut_slice()?, scale.0)
+            fft.run_columns(&Cores, from.as_slice()?, axis, to.as_mut_slice()?, scale)
                 .map_err(|error| error.to_string().into())
         })?;
         let strides = input.data.strides.clone();
@@ -144,7 +152,7 @@ fn lower_powers(op: &Transform, l: &Lowering<'_>) -> Result<Option<Data>> {
     let command = l.stream().command("fft").read_range(&input.data.buffer, input.bytes.clone());
     command.write(&output).run(move |native| {
         let [from, to] = native.take()?;
-        fft.run(&Cores, from.as_slice()?, given, to.as_mut_slice()?, scale.0)
+        fft.run(&Cores, from.as_slice()?, given, to.as_mut_slice()?, scale)
             .map_err(|error| error.to_string().into())
     })?;
     Ok(Some(Data::contiguous(output, l.shape())))
@@ -176,13 +184,13 @@ fn lower_long(
                 let from = &from.as_slice::<[f32; 2]>()?[at * given..][..given];
                 long.run(&|start, piece| fill(&op, start, piece, from, |x| x), first, second);
             }
-            let (second, scale) = (&*second, op.scale);
+            let (second, scale) = (&*second, op.scale.0 as f32);
             if op.kind == FftKind::ComplexToReal {
                 let to = &mut to.as_mut_slice::<f32>()?[at * row..][..row];
-                collect(&long, second, to, |x| x[0] * scale.0);
+                collect(&long, second, to, |x| x[0] * scale);
             } else {
                 let to = &mut to.as_mut_slice::<[f32; 2]>()?[at * row..][..row];
-                collect(&long, second, to, |x| [x[0] * scale.0, x[1] * scale.0]);
+                collect(&long, second, to, |x| [x[0] * scale, x[1] * scale]);
             }
         }
         Ok(())
@@ -246,19 +254,40 @@ fn collect<T: Send>(long: &Long, from: &[[f32; 2]], to: &mut [T], map: impl Fn([
 }
 
 /// Fills the negative frequencies of a real signal.
-fn mirror(line: &mut [Complex<f32>]) {
+fn mirror<R: FftNum>(line: &mut [Complex<R>]) {
     let length = line.len();
     for at in 1..length.div_ceil(2) {
         line[length - at] = line[at].conj();
     }
 }
 
+/// Plans by length and direction.
+type Plans<R> = HashMap<(usize, bool), Arc<dyn Fft<R>>>;
+
+/// A type of parts, with the plans that were made for it.
+trait Planned: FftNum + bytemuck::Pod {
+    fn of(value: f64) -> Self;
+    fn plans() -> &'static Mutex<Plans<Self>>;
+}
+
+macro_rules! planned {
+    ($($part:ty)*) => { $(
+        impl Planned for $part {
+            fn of(value: f64) -> Self { value as $part }
+            fn plans() -> &'static Mutex<Plans<Self>> {
+                static PLANS: OnceLock<Mutex<Plans<$part>>> = OnceLock::new();
+                PLANS.get_or_init(Mutex::default)
+            }
+        }
+    )* };
+}
+
+planned!(f32 f64);
+
 /// A plan, from the cache or made now.
-fn plan(length: usize, inverse: bool) -> Arc<dyn Fft<f32>> {
-    type Plans = HashMap<(usize, bool), Arc<dyn Fft<f32>>>;
+fn plan<R: Planned>(length: usize, inverse: bool) -> Arc<dyn Fft<R>> {
     const MAX_PLANS: usize = 64;
-    static PLANS: OnceLock<Mutex<Plans>> = OnceLock::new();
-    let plans = PLANS.get_or_init(Mutex::default);
+    let plans = R::plans();
     let lock = || plans.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if let Some(found) = lock().get(&(length, inverse)) {
         return found.clone();

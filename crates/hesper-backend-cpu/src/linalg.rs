@@ -26,8 +26,9 @@ impl Lower<Factor> for Cpu {
             Dtype::Float32 => run::<f32>(op, l),
             Dtype::Float64 => run::<f64>(op, l),
             Dtype::Complex64 => run::<[f32; 2]>(op, l),
+            Dtype::Complex128 => run::<[f64; 2]>(op, l),
             dtype => {
-                let what = "takes float32, float64 and complex64, not an array".into();
+                let what = "takes float32, float64 and complex numbers, not an array".into();
                 Err(Error::Type { op: op.name().into(), what, dtype })
             }
         }
@@ -48,7 +49,7 @@ fn compute<T>(
     out: &mut [&mut [u8]],
 ) -> Outcome
 where
-    T: General<Real: Pod> + Pod,
+    T: General<Real: Pod, Eigen: Pod> + Pod,
 {
     use bytemuck::cast_slice_mut as cast;
     match (work, out) {
@@ -83,7 +84,7 @@ where
 
 fn run<T>(op: &Factor, l: &Lowering<'_>) -> Result<Data>
 where
-    T: General<Real: Pod> + Pod,
+    T: General<Real: Pod, Eigen: Pod> + Pod,
 {
     let inputs = (0..l.input_count()).map(|at| l.row_major(at)).collect::<Result<Vec<Data>>>()?;
     let shape = l.input_shape(0);

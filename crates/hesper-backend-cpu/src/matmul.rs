@@ -26,7 +26,8 @@ impl Lower<Matmul> for Cpu {
             Dtype::Float64 => run::<f64>(op, l),
             Dtype::Float16 => run::<f16>(op, l),
             Dtype::Bfloat16 => run::<bf16>(op, l),
-            Dtype::Complex64 => run_complex(op, l),
+            Dtype::Complex64 => run_complex::<f32>(op, l),
+            Dtype::Complex128 => run_complex::<f64>(op, l),
             _ => return Ok(None),
         };
         product.map(Some)
@@ -209,31 +210,36 @@ fn run<T: Dense>(op: &Matmul, l: &Lowering<'_>) -> Result<Data> {
 }
 
 /// A complex product is four real ones, of real and imaginary parts.
-fn run_complex(op: &Matmul, l: &Lowering<'_>) -> Result<Data> {
-    let (alpha, beta) = (op.alpha.0 as f32, if op.add { op.beta.0 as f32 } else { 0.0 });
-    let one = move |a: MatRef<'_, [f32; 2]>, b: MatRef<'_, [f32; 2]>, out: &mut [[f32; 2]], par: &dyn Par| {
+fn run_complex<T>(op: &Matmul, l: &Lowering<'_>) -> Result<Data>
+where
+    T: Dense<Sum = T> + Default + std::ops::Add<Output = T> + std::ops::Mul<Output = T> + PartialEq,
+    [T; 2]: Element,
+{
+    let (alpha, beta) = (op.alpha.0, T::factor(if op.add { op.beta.0 } else { 0.0 }));
+    let one = move |a: MatRef<'_, [T; 2]>, b: MatRef<'_, [T; 2]>, out: &mut [[T; 2]], par: &dyn Par| {
         let (m, n, k) = (a.rows(), b.cols(), a.cols());
         let (a, b) = (parts(&a), parts(&b));
-        let mut sums = [vec![0.0f32; m * n], vec![0.0f32; m * n]];
+        let mut sums = [vec![T::default(); m * n], vec![T::default(); m * n]];
         for (part, x, y, sign) in [(0, 0, 0, 1.0), (0, 1, 1, -1.0), (1, 0, 1, 1.0), (1, 1, 0, 1.0)] {
             let left = MatRef::row_major(&a[x], m, k).map_err(|error| error.to_string())?;
             let right = MatRef::row_major(&b[y], k, n).map_err(|error| error.to_string())?;
             let to = MatMut::row_major(&mut sums[part], m, n).map_err(|error| error.to_string())?;
-            let options = GemmOptions { alpha: alpha * sign, beta: 1.0 };
+            let (alpha, beta) = (T::factor(alpha * sign), T::factor(1.0));
+            let options = GemmOptions { alpha, beta };
             gemm(par, left, right, to, &options).map_err(|error| error.to_string())?;
         }
         for (out, (re, im)) in out.iter_mut().zip(sums[0].iter().zip(&sums[1])) {
             // With a beta of zero the output is uninitialized.
-            let old = if beta == 0.0 { [0.0; 2] } else { [beta * out[0], beta * out[1]] };
-            *out = [re + old[0], im + old[1]];
+            let old = if beta == T::default() { [beta; 2] } else { [beta * out[0], beta * out[1]] };
+            *out = [*re + old[0], *im + old[1]];
         }
         Ok(())
     };
-    encode::<[f32; 2]>(op, l, move |products, out| products.each(out, one))
+    encode::<[T; 2]>(op, l, move |products, out| products.each(out, one))
 }
 
 /// Real and imaginary parts of a matrix, in row-major order.
-fn parts(matrix: &MatRef<'_, [f32; 2]>) -> [Vec<f32>; 2] {
+fn parts<T: Copy>(matrix: &MatRef<'_, [T; 2]>) -> [Vec<T>; 2] {
     let mut parts = [Vec::new(), Vec::new()];
     for row in 0..matrix.rows() {
         for col in 0..matrix.cols() {

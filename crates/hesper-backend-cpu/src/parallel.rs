@@ -83,6 +83,10 @@ macro_rules! with_element {
                 type $T = [f32; 2];
                 $body
             }
+            hesper_core::Dtype::Complex128 => {
+                type $T = [f64; 2];
+                $body
+            }
         }
     };
 }

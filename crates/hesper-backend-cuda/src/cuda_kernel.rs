@@ -221,6 +221,7 @@ fn type_name(dtype: Dtype) -> &'static str {
         Dtype::Float32 => "float",
         Dtype::Float64 => "double",
         Dtype::Complex64 => "float2",
+        Dtype::Complex128 => "double2",
     }
 }
 

@@ -22,7 +22,10 @@ pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {
 
 impl Lower<Transform> for Cuda {
     fn lower(op: &Transform, l: &mut Lowering<'_>) -> Result<Option<Data>> {
-        let (kind, inverse, scale) = (op.kind, op.inverse, op.scale.0);
+        let (kind, inverse, scale) = (op.kind, op.inverse, op.scale.0 as f32);
+        if l.input_dtype(0).real() == Dtype::Float64 {
+            return Ok(None);
+        }
         let Some(parts) = split(op.length).filter(|_| op.length > LONGEST) else {
             return rows(l, kind, inverse, op.length, scale);
         };

@@ -122,6 +122,8 @@ pub(crate) fn type_name(dtype: Dtype) -> &'static str {
         Dtype::Float32 => "float",
         Dtype::Float64 => "double",
         Dtype::Complex64 => "c64",
+        // No text has it: ops of this type run on the host.
+        Dtype::Complex128 => "c128",
     }
 }
 

@@ -126,6 +126,10 @@ impl Backend for Cuda {
         &OPS
     }
 
+    fn takes(&self, dtype: Dtype) -> bool {
+        dtype != Dtype::Complex128
+    }
+
     fn fusion(&self) -> Fusion {
         Fusion { vector_threads: Some(FUSED_THREADS), in_place: false, row_sources: false }
     }

@@ -42,6 +42,7 @@ pub unsafe fn copy_strided<T: Copy + Send + Sync + 'static>(
         (4, 4) => walk::<u32>(par, &axes, src, dst),
         (8, 8) => walk::<u64>(par, &axes, src, dst),
         (8, 4) => walk::<[u32; 2]>(par, &axes, src, dst),
+        (16, 8) => walk::<[u64; 2]>(par, &axes, src, dst),
         (n, _) => return Err(Mismatch { what: "bytes of an element", expected: 8, given: n }),
     }
     Ok(())

@@ -62,6 +62,12 @@ pub trait Backend: Send + Sync {
     /// Its implementations of ops.
     fn ops(&self) -> &OpTable;
 
+    /// Whether its ops take elements of a type; the host computes with the others. Fused kernels take every type.
+    fn takes(&self, dtype: Dtype) -> bool {
+        let _ = dtype;
+        true
+    }
+
     /// How the planner fuses for it.
     fn fusion(&self) -> Fusion;
 

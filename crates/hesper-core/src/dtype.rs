@@ -35,6 +35,8 @@ pub enum Dtype {
     Float64,
     /// Two single-precision numbers.
     Complex64,
+    /// Two double-precision numbers.
+    Complex128,
 }
 
 /// Kinds of types, from general to special; see [`Dtype::is`].
@@ -60,7 +62,7 @@ pub enum Category {
 
 impl Dtype {
     /// All types.
-    pub const ALL: [Dtype; 14] = [
+    pub const ALL: [Dtype; 15] = [
         Dtype::Bool,
         Dtype::Uint8,
         Dtype::Uint16,
@@ -75,6 +77,7 @@ impl Dtype {
         Dtype::Float32,
         Dtype::Float64,
         Dtype::Complex64,
+        Dtype::Complex128,
     ];
 
     /// Bytes of one element.
@@ -84,6 +87,7 @@ impl Dtype {
             Dtype::Uint16 | Dtype::Int16 | Dtype::Float16 | Dtype::Bfloat16 => 2,
             Dtype::Uint32 | Dtype::Int32 | Dtype::Float32 => 4,
             Dtype::Uint64 | Dtype::Int64 | Dtype::Float64 | Dtype::Complex64 => 8,
+            Dtype::Complex128 => 16,
         }
     }
 
@@ -104,6 +108,7 @@ impl Dtype {
             Dtype::Float32 => "float32",
             Dtype::Float64 => "float64",
             Dtype::Complex64 => "complex64",
+            Dtype::Complex128 => "complex128",
         }
     }
 
@@ -112,7 +117,7 @@ impl Dtype {
         let unsigned = matches!(self, Dtype::Uint8 | Dtype::Uint16 | Dtype::Uint32 | Dtype::Uint64);
         let signed = matches!(self, Dtype::Int8 | Dtype::Int16 | Dtype::Int32 | Dtype::Int64);
         let floating = matches!(self, Dtype::Float16 | Dtype::Bfloat16 | Dtype::Float32 | Dtype::Float64);
-        let complex = self == Dtype::Complex64;
+        let complex = matches!(self, Dtype::Complex64 | Dtype::Complex128);
         match category {
             Category::Generic => true,
             Category::Number => self != Dtype::Bool,
@@ -140,6 +145,7 @@ impl Dtype {
             (low, high) if low == high => low,
             (Bool, other) => other,
             (Float16, Bfloat16) => Float32,
+            (Float64, Complex64) => Complex128,
             (_, high) if high.is(Category::Inexact) => high,
             (Uint64, signed) if signed.is(Category::Signed) => Float32,
             (low, high) if low.is(Category::Unsigned) && high.is(Category::Signed) => {
@@ -171,6 +177,20 @@ impl Dtype {
         if self.is(Category::Inexact) { self } else { Dtype::Float32 }
     }
 
+    /// The type of the parts of a complex number; any other type is its own.
+    pub fn real(self) -> Dtype {
+        match self {
+            Dtype::Complex64 => Dtype::Float32,
+            Dtype::Complex128 => Dtype::Float64,
+            other => other,
+        }
+    }
+
+    /// The complex type for numbers of a type: of double precision for those that have it.
+    pub fn complex(self) -> Dtype {
+        if self.real() == Dtype::Float64 { Dtype::Complex128 } else { Dtype::Complex64 }
+    }
+
     /// The type in the kernel language; complex numbers have none.
     pub(crate) fn scalar(self) -> Option<IrScalar> {
         Some(match self {
@@ -187,7 +207,7 @@ impl Dtype {
             Dtype::Bfloat16 => IrScalar::BF16,
             Dtype::Float32 => IrScalar::F32,
             Dtype::Float64 => IrScalar::F64,
-            Dtype::Complex64 => return None,
+            Dtype::Complex64 | Dtype::Complex128 => return None,
         })
     }
 }
@@ -221,7 +241,7 @@ elements! {
     u8 => Uint8, u16 => Uint16, u32 => Uint32, u64 => Uint64,
     i8 => Int8, i16 => Int16, i32 => Int32, i64 => Int64,
     half::f16 => Float16, half::bf16 => Bfloat16, f32 => Float32, f64 => Float64,
-    [f32; 2] => Complex64,
+    [f32; 2] => Complex64, [f64; 2] => Complex128,
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! Linear algebra. Functions of matrices take arrays of any number of axes and work on the matrices of the
-//! last two; float32 and float64, and complex64 where singular values or eigenvalues are asked for.
+//! last two; float32, float64, and complex numbers of both precisions.
 
 pub use crate::ops::linalg::{
     cholesky, cholesky_inv, cross, det, eig, eigh, eigvals, eigvalsh, inv, lu, lu_factor, pinv, qr,

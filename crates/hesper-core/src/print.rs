@@ -139,16 +139,18 @@ fn element(
         Dtype::Bfloat16 => float(f, f64::from(number!(bf16)), options),
         Dtype::Float32 => float(f, f64::from(number!(f32)), options),
         Dtype::Float64 => float(f, number!(f64), options),
-        Dtype::Complex64 => {
-            let [re, im] = number!([f32; 2]);
-            float(f, f64::from(re), options)?;
-            if im >= 0.0 || im.is_nan() {
-                f.write_char('+')?;
-            }
-            float(f, f64::from(im), options)?;
-            f.write_char('j')
-        }
+        Dtype::Complex64 => complex(f, number!([f32; 2]).map(f64::from), options),
+        Dtype::Complex128 => complex(f, number!([f64; 2]), options),
     }
+}
+
+fn complex(f: &mut fmt::Formatter<'_>, [re, im]: [f64; 2], options: PrintOptions) -> fmt::Result {
+    float(f, re, options)?;
+    if im >= 0.0 || im.is_nan() {
+        f.write_char('+')?;
+    }
+    float(f, im, options)?;
+    f.write_char('j')
 }
 
 fn float(f: &mut fmt::Formatter<'_>, x: f64, options: PrintOptions) -> fmt::Result {

@@ -189,10 +189,10 @@ pub fn normal(
         return if loc == 0.0 { Ok(drawn) } else { drawn.add(loc) };
     }
     let (loc, scale) = (parameter(loc, dtype)?, parameter(scale, dtype)?);
-    let (quantiles, spread) = if dtype == Dtype::Complex64 {
+    let (quantiles, spread) = if dtype.is(Category::Complex) {
         let mut pairs = shape.to_vec();
         pairs.push(2);
-        (as_complex(&normal_quantiles(&pairs, key)?, shape)?, 1.0)
+        (as_complex(&normal_quantiles(&pairs, key)?, shape)?.astype(dtype)?, 1.0)
     } else {
         if dtype != Dtype::Float64 {
             floating("normal", dtype)?;

@@ -19,7 +19,7 @@ pub enum Operand {
     /// A floating-point number.
     Float(f64),
     /// A complex number: real and imaginary part.
-    Complex([f32; 2]),
+    Complex([f64; 2]),
 }
 
 impl Operand {
@@ -35,13 +35,19 @@ impl Operand {
                 let dtype = if theirs.is(Category::Inexact) { theirs } else { Dtype::Float32 };
                 Array::scalar(value, dtype)
             }
-            Operand::Complex(value) => Array::known(bytemuck::bytes_of(&value), Dtype::Complex64),
+            Operand::Complex(value) => Array::complex(value, theirs.complex()),
         }
     }
 }
 
 impl From<[f32; 2]> for Operand {
     fn from(value: [f32; 2]) -> Self {
+        Operand::Complex(value.map(f64::from))
+    }
+}
+
+impl From<[f64; 2]> for Operand {
+    fn from(value: [f64; 2]) -> Self {
         Operand::Complex(value)
     }
 }
@@ -86,8 +92,17 @@ impl Array {
             Dtype::Bfloat16 => Array::known(&bf16::from_f64(value).to_ne_bytes(), dtype),
             Dtype::Float32 => Array::known(&(value as f32).to_ne_bytes(), dtype),
             Dtype::Float64 => Array::known(&value.to_ne_bytes(), dtype),
-            Dtype::Complex64 => Array::known(bytemuck::bytes_of(&[value as f32, 0.0]), dtype),
+            Dtype::Complex64 | Dtype::Complex128 => Array::complex([value, 0.0], dtype),
             _ => Array::integer(value as i64, dtype),
+        }
+    }
+
+    /// An array of no axes that holds a complex number; other types than complex ones keep the real part.
+    pub fn complex(value: [f64; 2], dtype: Dtype) -> Result<Array> {
+        match dtype {
+            Dtype::Complex64 => Array::known(bytemuck::bytes_of(&value.map(|part| part as f32)), dtype),
+            Dtype::Complex128 => Array::try_from_slice(&[value], &[]),
+            _ => Array::scalar(value[0], dtype),
         }
     }
 

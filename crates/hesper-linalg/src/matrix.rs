@@ -1,10 +1,11 @@
 //! Conversion between row-major slices and faer's column-major matrices.
 
 use faer::traits::ComplexField;
-use faer::{Mat, MatRef, c32};
+use faer::{Mat, MatRef, c32, c64};
 use hesper_compute::Par;
 
-use crate::Failure;
+use crate::complex::{double, single};
+use crate::{Failure, real};
 
 /// Rows or columns copied at once, so that both sides use whole cache lines.
 const BLOCK: usize = 16;
@@ -113,7 +114,7 @@ macro_rules! methods {
             a: &mut [Self],
             swaps: &mut [u32],
         ) -> Result<(), Failure> {
-            crate::$from::lu(par, rows, columns, a, swaps)
+            $from::lu(par, rows, columns, a, swaps)
         }
         fn solve_triangular(
             par: &dyn Par,
@@ -123,10 +124,10 @@ macro_rules! methods {
             side: Side,
             b: &mut [Self],
         ) -> Result<(), Failure> {
-            crate::$from::solve_triangular(par, n, count, a, side, b)
+            $from::solve_triangular(par, n, count, a, side, b)
         }
         fn cholesky(par: &dyn Par, n: usize, a: &mut [Self]) -> Result<(), Failure> {
-            crate::$from::cholesky(par, n, a)
+            $from::cholesky(par, n, a)
         }
         fn qr(
             par: &dyn Par,
@@ -136,7 +137,7 @@ macro_rules! methods {
             q: &mut [Self],
             r: &mut [Self],
         ) -> Result<(), Failure> {
-            crate::$from::qr(par, rows, columns, a, q, r)
+            $from::qr(par, rows, columns, a, q, r)
         }
         fn eigh(
             par: &dyn Par,
@@ -146,7 +147,7 @@ macro_rules! methods {
             values: &mut [Self::Real],
             vectors: Option<&mut [Self]>,
         ) -> Result<(), Failure> {
-            crate::$from::eigh(par, n, a, upper, values, vectors)
+            $from::eigh(par, n, a, upper, values, vectors)
         }
         fn svd(
             par: &dyn Par,
@@ -157,7 +158,7 @@ macro_rules! methods {
             s: &mut [Self::Real],
             vt: &mut [Self],
         ) -> Result<(), Failure> {
-            crate::$from::svd(par, rows, columns, a, u, s, vt)
+            $from::svd(par, rows, columns, a, u, s, vt)
         }
         fn singular_values(
             par: &dyn Par,
@@ -166,7 +167,7 @@ macro_rules! methods {
             a: &[Self],
             s: &mut [Self::Real],
         ) -> Result<(), Failure> {
-            crate::$from::singular_values(par, rows, columns, a, s)
+            $from::singular_values(par, rows, columns, a, s)
         }
     };
 }
@@ -190,23 +191,26 @@ macro_rules! reals {
 
 reals!(f32 f64);
 
-impl Entry for [f32; 2] {
-    type Field = c32;
-    type Real = f32;
-    const ZERO: Self = [0.0, 0.0];
-    const ONE: Self = [1.0, 0.0];
-    #[inline(always)]
-    fn enter(self) -> c32 {
-        c32::new(self[0], self[1])
-    }
-    #[inline(always)]
-    fn leave(field: c32) -> [f32; 2] {
-        [field.re, field.im]
-    }
-    fn finite(self) -> bool {
-        self[0].is_finite() && self[1].is_finite()
-    }
-    methods!(complex);
+macro_rules! complex {
+    ($($part:ty, $field:ty, $from:ident;)*) => { $(
+        impl Entry for [$part; 2] {
+            type Field = $field;
+            type Real = $part;
+            const ZERO: Self = [0.0, 0.0];
+            const ONE: Self = [1.0, 0.0];
+            #[inline(always)]
+            fn enter(self) -> $field { <$field>::new(self[0], self[1]) }
+            #[inline(always)]
+            fn leave(field: $field) -> Self { [field.re, field.im] }
+            fn finite(self) -> bool { self[0].is_finite() && self[1].is_finite() }
+            methods!($from);
+        }
+    )* };
+}
+
+complex! {
+    f32, c32, single;
+    f64, c64, double;
 }
 
 /// `Ok` if a slice has the size of its matrix.

@@ -1,6 +1,5 @@
 //! Singular values and eigenvalues, and their vectors.
 
-use faer::c32;
 use faer::linalg::solvers::Eigen;
 use hesper_compute::Par;
 
@@ -62,8 +61,8 @@ pub fn eig<T: General>(
     _par: &dyn Par,
     n: usize,
     a: &[T],
-    values: &mut [[f32; 2]],
-    vectors: Option<&mut [[f32; 2]]>,
+    values: &mut [T::Eigen],
+    vectors: Option<&mut [T::Eigen]>,
 ) -> Result<(), Failure> {
     check(n, 1, values.len())?;
     check(n, n, a.len())?;
@@ -76,36 +75,39 @@ pub fn eig<T: General>(
 
 /// An element of a matrix with complex eigenvalues.
 pub trait General: Entry {
+    /// An eigenvalue.
+    type Eigen: Entry;
     #[doc(hidden)]
     fn eig(
         n: usize,
         a: &[Self],
-        values: &mut [[f32; 2]],
-        vectors: Option<&mut [[f32; 2]]>,
+        values: &mut [Self::Eigen],
+        vectors: Option<&mut [Self::Eigen]>,
     ) -> Result<(), Failure>;
 }
 
 macro_rules! general {
-    ($($t:ty, $new:ident;)*) => { $(
+    ($($t:ty, $eigen:ty, $new:ident;)*) => { $(
         impl General for $t {
+            type Eigen = $eigen;
             fn eig(
                 n: usize,
                 a: &[$t],
-                values: &mut [[f32; 2]],
-                vectors: Option<&mut [[f32; 2]]>,
+                values: &mut [$eigen],
+                vectors: Option<&mut [$eigen]>,
             ) -> Result<(), Failure> {
                 let matrix = load(n, n, a)?;
                 let found = Eigen::$new(matrix.as_ref()).map_err(|_| Failure::NoConvergence)?;
                 let list = found.S().column_vector();
                 for (at, value) in values.iter_mut().enumerate() {
-                    *value = [list[at].re as f32, list[at].im as f32];
+                    *value = <$eigen>::leave(list[at]);
                 }
                 let Some(vectors) = vectors else { return Ok(()) };
                 let all = found.U();
                 let scales: Vec<_> = (0..n).map(|at| 1.0 / all.col(at).norm_l2()).collect();
                 let scaled = faer::Mat::from_fn(n, n, |row, column| {
                     let x = all[(row, column)];
-                    c32::new((x.re * scales[column]) as f32, (x.im * scales[column]) as f32)
+                    [x.re * scales[column], x.im * scales[column]].enter()
                 });
                 store(scaled.as_ref(), vectors)
             }
@@ -114,7 +116,8 @@ macro_rules! general {
 }
 
 general! {
-    f32, new_from_real;
-    f64, new_from_real;
-    [f32; 2], new;
+    f32, [f32; 2], new_from_real;
+    f64, [f64; 2], new_from_real;
+    [f32; 2], [f32; 2], new;
+    [f64; 2], [f64; 2], new;
 }

@@ -117,11 +117,11 @@ fn equations_inverses_and_eigenvalues() {
         for at in 0..n * n {
             let (row, column) = (at / n, at % n);
             let moved: [f64; 2] = std::array::from_fn(|part| {
-                (0..n).map(|i| a[row * n + i] * f64::from(vectors[i * n + column][part])).sum()
+                (0..n).map(|i| a[row * n + i] * vectors[i * n + column][part]).sum()
             });
-            let ([x, y], [re, im]) = (vectors[at].map(f64::from), values[column].map(f64::from));
+            let ([x, y], [re, im]) = (vectors[at], values[column]);
             assert!(
-                (moved[0] - (x * re - y * im)).abs() < 1e-3 && (moved[1] - (x * im + y * re)).abs() < 1e-3
+                (moved[0] - (x * re - y * im)).abs() < 1e-9 && (moved[1] - (x * im + y * re)).abs() < 1e-9
             );
         }
     }

@@ -24,10 +24,12 @@ pub enum Value {
     Bool(bool),
     /// An integer.
     Int(i64),
+    /// An integer that only ``uint64`` holds.
+    Big(u64),
     /// A floating-point number.
     Float(f64),
     /// A complex number.
-    Complex([f32; 2]),
+    Complex([f64; 2]),
 }
 
 impl<'a, 'py> FromPyObject<'a, 'py> for Value {
@@ -62,14 +64,17 @@ impl Value {
         } else if object.is_instance_of::<PyBool>() {
             Value::Bool(object.extract()?)
         } else if object.is_instance_of::<PyInt>() {
-            Value::Int(object.extract::<i64>().map_err(|_| {
-                PyRuntimeError::new_err(format!(
-                    "cannot convert the integer {object}: it has more than 64 bits"
-                ))
-            })?)
+            match object.extract::<i64>() {
+                Ok(value) => Value::Int(value),
+                Err(_) => Value::Big(object.extract::<u64>().map_err(|_| {
+                    PyRuntimeError::new_err(format!(
+                        "cannot convert the integer {object}: it has more than 64 bits"
+                    ))
+                })?),
+            }
         } else if let Ok(complex) = object.cast::<PyComplex>() {
             use pyo3::types::PyComplexMethods;
-            Value::Complex([complex.real() as f32, complex.imag() as f32])
+            Value::Complex([complex.real(), complex.imag()])
         } else {
             return Ok(None);
         }))
@@ -83,7 +88,8 @@ impl Value {
             Value::Int(value) if i32::try_from(value).is_ok() => Array::integer(value, Dtype::Int32),
             Value::Int(value) => Array::integer(value, Dtype::Int64),
             Value::Float(value) => Array::scalar(value, Dtype::Float32),
-            Value::Complex(parts) => Array::try_from_slice(&[parts], &[]),
+            Value::Big(value) => return Err(needs_type(value)),
+            Value::Complex(parts) => Array::complex(parts, Dtype::Complex64),
         }
         .map_err(raise)
     }
@@ -110,9 +116,20 @@ impl Value {
                 }
                 Array::integer(value, theirs).map_err(raise)
             }
+            Value::Big(value) if theirs.is(Category::Inexact) => {
+                Array::scalar(value as f64, theirs).map_err(raise)
+            }
+            Value::Big(value) if theirs == Dtype::Uint64 => {
+                Array::integer(value as i64, theirs).map_err(raise)
+            }
+            Value::Big(value) => {
+                let what = format!("cannot convert {value} to {theirs}: it would overflow");
+                Err(PyValueError::new_err(what))
+            }
             Value::Float(value) if theirs.is(Category::Inexact) => {
                 Array::scalar(value, theirs).map_err(raise)
             }
+            Value::Complex(parts) => Array::complex(parts, theirs.complex()).map_err(raise),
             other => other.alone(),
         }
     }
@@ -136,6 +153,11 @@ impl Value {
             number => number.beside(other.dtype()),
         }
     }
+}
+
+/// The error for an integer that the default types do not hold.
+pub fn needs_type(value: impl std::fmt::Display) -> PyErr {
+    PyRuntimeError::new_err(format!("cannot convert the integer {value} without a type; use uint64"))
 }
 
 fn fits(value: i64, dtype: Dtype) -> bool {

@@ -203,8 +203,7 @@ impl FloatInfo {
     #[pyo3(signature = (arg, /))]
     fn new(arg: PyDtype) -> PyResult<Self> {
         match arg.0 {
-            Dtype::Complex64 => Ok(FloatInfo { dtype: Dtype::Float32 }),
-            dtype if dtype.is(Category::Floating) => Ok(FloatInfo { dtype }),
+            dtype if dtype.is(Category::Inexact) => Ok(FloatInfo { dtype: dtype.real() }),
             dtype => Err(PyValueError::new_err(format!(
                 "[finfo] cannot describe {dtype}: it is not a floating point type"
             ))),

@@ -3,15 +3,13 @@
 
 mod table;
 
-use hesper::{Array, Dtype, Result, stack, transform};
+use hesper::{Array, Category, Dtype, Result, stack, transform};
 use table::{Case, like};
 
 /// Slices that an op takes as well as the first: other numbers, or indices and keys in another order.
 fn another(input: &Array) -> Array {
     match input.dtype() {
-        Dtype::Float16 | Dtype::Bfloat16 | Dtype::Float32 | Dtype::Float64 | Dtype::Complex64 => {
-            input * 0.9 + like(7, input) * 0.05
-        }
+        dtype if dtype.is(Category::Inexact) => input * 0.9 + like(7, input) * 0.05,
         // Bytes have an order that is not to be broken.
         Dtype::Uint8 => input.clone(),
         _ => input.flip(None).unwrap(),

@@ -125,6 +125,29 @@ fn complex_numbers_are_fused_with_real_ones() {
 }
 
 #[test]
+fn complex128_has_double_precision_in_every_step() {
+    let x =
+        Array::try_from_slice(&[[0.3f64, -1.25], [2.0, 0.5], [-0.7, 3.0], [1e200, 1e200]], &[2, 2]).unwrap();
+    let again = x.exp().unwrap().log().unwrap().t().unwrap().to_vec::<[f64; 2]>().unwrap();
+    let near = |a: f64, b: f64| (a - b).abs() <= 1e-14 * b.abs();
+    assert!(near(again[0][0], 0.3) && near(again[0][1], -1.25) && near(again[2][0], 2.0));
+    // Squares of the parts would be out of range.
+    assert!(near(x.abs().unwrap().to_vec::<f64>().unwrap()[3], 2f64.sqrt() * 1e200));
+    let quotient = x.divide(&x).unwrap().to_vec::<[f64; 2]>().unwrap();
+    assert!(quotient.iter().all(|[re, im]| near(*re, 1.0) && im.abs() < 1e-15));
+    let product = x.multiply([0.0f64, 1.0]).unwrap();
+    assert_eq!((product.dtype(), product.to_vec::<[f64; 2]>().unwrap()[0]), (Dtype::Complex128, [1.25, 0.3]));
+    let mixed = Array::from_slice(&[1.0f64, 2.0]).add(Array::from_slice(&[[0.5f32, 1.0]])).unwrap();
+    assert_eq!(mixed.to_vec::<[f64; 2]>().unwrap(), [[1.5, 1.0], [2.5, 1.0]]);
+    let sum = x.slice(&[0, 0], &[2, 1], &[1, 1]).unwrap().sum(None, false).unwrap();
+    assert_eq!(sum.item::<[f64; 2]>().unwrap(), [0.3 - 0.7, -1.25 + 3.0]);
+    assert_eq!(x.sort(Some(-1)).unwrap().to_vec::<[f64; 2]>().unwrap()[2], [-0.7, 3.0]);
+    assert_eq!(x.count_nonzero(None, false).unwrap().item::<i32>().unwrap(), 4);
+    let narrow = x.astype(Dtype::Complex64).unwrap().to_vec::<[f32; 2]>().unwrap();
+    assert_eq!((narrow[1], narrow[3]), ([2.0, 0.5], [f32::INFINITY; 2]));
+}
+
+#[test]
 fn functions_of_float64_are_computed_in_float64() {
     let x = [0.3f64, 0.7, 0.123456789];
     let a = Array::from_slice(&x);

@@ -23,6 +23,12 @@ fn same(a: &Array, b: &Array) {
     assert_eq!(bytes(a), bytes(b), "{:?} {}", a.shape(), a.dtype());
 }
 
+/// The arrays that a file holds: safetensors has no complex numbers of double precision.
+fn some_of<'a>(arrays: &'a [(String, Array)], file: &str) -> impl Iterator<Item = &'a (String, Array)> {
+    let all = !file.ends_with("safetensors");
+    arrays.iter().filter(move |(_, array)| all || array.dtype() != Dtype::Complex128)
+}
+
 #[test]
 fn every_type_and_shape_comes_back_bit_for_bit() {
     let folder = Folder::new("types");
@@ -33,21 +39,23 @@ fn every_type_and_shape_comes_back_bit_for_bit() {
         }
     }
     let named = || arrays.iter().map(|(name, array)| (name.as_str(), array));
-    io::save_safetensors(folder.path("a.safetensors"), named(), &[("k".into(), "v".into())]).unwrap();
+    let some = || some_of(&arrays, "a.safetensors").map(|(name, array)| (name.as_str(), array));
+    assert!(io::save_safetensors(folder.path("c.safetensors"), named(), &[]).is_err());
+    io::save_safetensors(folder.path("a.safetensors"), some(), &[("k".into(), "v".into())]).unwrap();
     io::save_npz(folder.path("a.npz"), named()).unwrap();
     io::save_npz_compressed(folder.path("b.npz"), named()).unwrap();
     for name in ["a.safetensors", "a.npz", "b.npz"] {
         for mapped in [true, false] {
             let options = io::Options { mapped, ..Default::default() };
             let file = io::load_with(folder.path(name), &options).unwrap();
-            assert_eq!(file.arrays().len(), arrays.len());
-            for (name, array) in &arrays {
+            assert_eq!(file.arrays().len(), some_of(&arrays, name).count());
+            for (name, array) in some_of(&arrays, name) {
                 same(file.require(name).unwrap(), array);
             }
         }
         let read = io::load(folder.path(name)).unwrap();
         let read = read.read(io::Reading::default(), &io::Cancel::new(), |_| ()).unwrap();
-        for (name, array) in &arrays {
+        for (name, array) in some_of(&arrays, name) {
             same(read.require(name).unwrap(), array);
         }
     }

@@ -111,6 +111,24 @@ fn a_transform_and_back_gives_the_rows_again() {
 }
 
 #[test]
+fn transforms_of_float64_are_computed_in_float64() {
+    for n in [7usize, 64, 1000] {
+        let numbers: Vec<f64> = (0..3 * n).map(|at| (at as f64 * 0.7).sin() + 1e-9).collect();
+        let x = Array::try_from_slice(&numbers, &[3, n]).unwrap();
+        let there = fft::rfft(&x, None, -1, Norm::Backward).unwrap();
+        assert_eq!(there.dtype(), Dtype::Complex128);
+        let sums: Vec<f64> = numbers.chunks(n).map(|row| row.iter().sum()).collect();
+        let first = there.slice(&[0, 0], &[3, 1], &[1, 1]).unwrap().to_vec::<[f64; 2]>().unwrap();
+        assert!(first.iter().zip(sums).all(|(found, sum)| (found[0] - sum).abs() < 1e-12 * n as f64));
+        let back = fft::irfft(&there, Some(n), -1, Norm::Backward).unwrap().to_vec::<f64>().unwrap();
+        assert!(back.iter().zip(&numbers).all(|(a, b)| (a - b).abs() < 1e-13));
+        let whole = fft::fft(&x, None, 0, Norm::Ortho).unwrap();
+        let again = fft::ifft(&whole, None, 0, Norm::Ortho).unwrap().to_vec::<[f64; 2]>().unwrap();
+        assert!(again.iter().zip(&numbers).all(|(a, b)| (a[0] - b).abs() < 1e-13 && a[1].abs() < 1e-13));
+    }
+}
+
+#[test]
 fn a_long_row_has_its_waves_where_they_belong() {
     let (n, wave) = (1usize << 16, 12_345usize);
     let angle = |at: usize| std::f64::consts::TAU * (at * wave % n) as f64 / n as f64;

@@ -121,8 +121,8 @@ fn eigenvectors_are_stretched_by_their_eigenvalues() {
             assert_eq!(apart(&sorted, &values), 0.0);
         }
         let (values, vectors) = linalg::eig(&a).unwrap();
-        assert_eq!((values.dtype(), vectors.dtype()), (Dtype::Complex64, Dtype::Complex64));
-        let complex = a.astype(Dtype::Complex64).unwrap();
+        assert_eq!((values.dtype(), vectors.dtype()), (dtype.complex(), dtype.complex()));
+        let complex = a.astype(dtype.complex()).unwrap();
         let stretched = vectors.multiply(values.expand_dims(&[-2]).unwrap()).unwrap();
         assert!(apart(&complex.matmul(&vectors).unwrap(), &stretched) < 2e-2, "eig of {shape:?}");
         let lengths = vectors.abs().unwrap().square().unwrap().sum(Some(&[-2]), false).unwrap();
@@ -139,6 +139,30 @@ fn only_the_triangle_that_is_asked_for_is_looked_at() {
     assert!(upper[0] < -90.0 && upper[1] > 100.0);
     let factor = linalg::cholesky(&a, false).unwrap().to_vec::<f32>().unwrap();
     assert!(factor[0] == 2.0 && factor[1] == 0.0 && factor[2] == 0.5);
+}
+
+#[test]
+fn complex_matrices_have_inverses_factors_and_determinants() {
+    for (dtype, near) in [(Dtype::Complex64, 1e-3), (Dtype::Complex128, 1e-11)] {
+        let (re, im) = (matrix(7, &[2, 4, 4], dtype), matrix(8, &[2, 4, 4], dtype));
+        let a = re.add(im.multiply([0.0f64, 1.0]).unwrap()).unwrap();
+        let adjoint = |a: &Array| turned(a).conjugate().unwrap();
+        let unit = eye(4, &a);
+        assert!(apart(&linalg::inv(&a).unwrap().matmul(&a).unwrap(), &unit) < near);
+        assert!(apart(&linalg::pinv(&a).unwrap().matmul(&a).unwrap(), &unit) < near);
+        assert!(apart(&a.matmul(&linalg::solve(&a, &unit).unwrap()).unwrap(), &unit) < near);
+        let (q, r) = linalg::qr(&a).unwrap();
+        assert!(
+            apart(&q.matmul(&r).unwrap(), &a) < near && apart(&adjoint(&q).matmul(&q).unwrap(), &unit) < near
+        );
+        let positive = a.matmul(&adjoint(&a)).unwrap().add(&unit).unwrap();
+        let factor = linalg::cholesky(&positive, false).unwrap();
+        assert!(apart(&factor.matmul(&adjoint(&factor)).unwrap(), &positive) < 10.0 * near);
+        let (sign, size) = linalg::slogdet(&a).unwrap();
+        assert_eq!((sign.dtype(), size.dtype()), (dtype, dtype.real()));
+        let product = sign.multiply(size.exp().unwrap()).unwrap();
+        assert!(apart(&product, &linalg::det(&a).unwrap()) < 10.0 * near);
+    }
 }
 
 #[test]

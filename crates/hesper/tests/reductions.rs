@@ -72,7 +72,7 @@ impl Random {
 /// Elements as bits; NaN is NaN.
 fn bits(x: &Array) -> Vec<u64> {
     let parts = match x.dtype() {
-        Dtype::Complex64 => vec![x.real().unwrap(), x.imag().unwrap()],
+        Dtype::Complex64 | Dtype::Complex128 => vec![x.real().unwrap(), x.imag().unwrap()],
         _ => vec![x.clone()],
     };
     let double = |x: &Array| x.astype(Dtype::Float64).unwrap().to_vec::<f64>().unwrap();
@@ -89,6 +89,7 @@ fn every_reduction_of_a_view_has_the_bits_of_its_contiguous_copy() {
         Dtype::Float16,
         Dtype::Bfloat16,
         Dtype::Complex64,
+        Dtype::Complex128,
         Dtype::Int32,
         Dtype::Uint8,
         Dtype::Int64,
@@ -108,7 +109,7 @@ fn every_reduction_of_a_view_has_the_bits_of_its_contiguous_copy() {
             Dtype::Float32 if round % 2 == 0 => {
                 whole.sqrt().unwrap().multiply(&(&whole - 3.0)).unwrap().floor().unwrap()
             }
-            Dtype::Complex64 => whole.astype(dtype).unwrap().exp().unwrap(),
+            Dtype::Complex64 | Dtype::Complex128 => whole.astype(dtype).unwrap().exp().unwrap(),
             _ => whole.astype(dtype).unwrap(),
         };
         let mut order: Vec<isize> = (0..rank as isize).collect();

@@ -10,6 +10,7 @@ scalar = bool | int | float | complex
 
 bfloat16: Dtype
 bool_: Dtype
+complex128: Dtype
 complex64: Dtype
 complexfloating: DtypeCategory
 cpu: DeviceType
@@ -627,7 +628,7 @@ class iinfo:
 StreamOrDevice = Stream | ThreadLocalStream | Device | DeviceType | None
 
 def abs(a: array | scalar, stream: StreamOrDevice = None) -> array:
-    """The absolute value; of complex numbers as float32.
+    """The absolute value; of complex numbers as the type of their parts.
 
     Parameters
     ----------
@@ -2580,7 +2581,7 @@ def from_dlpack(x: array, /, *, copy: Any = None) -> array:
     copy : bool, optional
         By default memory is copied, unless its producer has copied it for this purpose. With ``False`` it is shared
         and must not be written; ``BufferError`` is raised where that is not possible. With ``True`` it is copied.
-        ``float64`` is converted to ``float32``, which copies.
+        Double precision is converted to single precision, which copies.
 
     Returns
     -------

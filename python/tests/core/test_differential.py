@@ -1,6 +1,7 @@
 """Functions, types, shapes and strides, generated, against the reference."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -70,7 +71,13 @@ def _float32(array):
     return mx.float32 if isinstance(array, mx.array) else __import__("mlx.core").core.float32
 
 
+# Calls that the reference refuses and the array API standard asks for.
+BEYOND = re.compile(r"expm1 of complex64|x @ .* of u?int\d+")
+
+
 def agree(own, other, label):
+    if isinstance(other, str) and BEYOND.match(label):
+        return
     if isinstance(other, str) or isinstance(own, str):
         assert own == other, label
         return

@@ -124,7 +124,7 @@ def test_double_precision_stays_double():
     x = mx.array(a, mx.float64)
     assert mx.linalg.inv(x).dtype == mx.float64
     np.testing.assert_allclose(np.array(mx.linalg.inv(x)) @ a, np.eye(6), atol=1e-10)
-    assert mx.linalg.eigvals(x).dtype == mx.complex64
+    assert mx.linalg.eigvals(x).dtype == mx.complex128
 
 
 @pytest.mark.parametrize("axis", [-1, 0])

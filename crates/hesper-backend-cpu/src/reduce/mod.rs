@@ -42,6 +42,7 @@ impl Lower<Reduce> for Cpu {
                 Dtype::Int64 => extremes::<i64>(op, l),
                 Dtype::Uint64 => extremes::<u64>(op, l),
                 Dtype::Complex64 => extremes::<[f32; 2]>(op, l),
+                Dtype::Complex128 => extremes::<[f64; 2]>(op, l),
                 Dtype::Bool | Dtype::Uint8 => small_extremes::<u8>(op, l),
                 Dtype::Int8 => small_extremes::<i8>(op, l),
                 Dtype::Uint16 => small_extremes::<u16>(op, l),
@@ -71,6 +72,7 @@ impl Lower<Reduce> for Cpu {
                 Dtype::Float32 => arithmetic::<f32>(op, l),
                 Dtype::Float64 => arithmetic::<f64>(op, l),
                 Dtype::Complex64 => arithmetic::<[f32; 2]>(op, l),
+                Dtype::Complex128 => arithmetic::<[f64; 2]>(op, l),
             },
         }
         .map(Some)
@@ -85,7 +87,7 @@ impl Lower<Reduce> for Cpu {
         };
         let trailing = op.over.iter().rev().zip((0..shape.len()).rev()).all(|(axis, at)| *axis == at);
         let length: usize = op.over.iter().filter_map(|at| shape.get(*at)).product();
-        combined && dtype != Dtype::Complex64 && trailing && length >= MIN_PRODUCED_ROW
+        combined && !dtype.is(Category::Complex) && trailing && length >= MIN_PRODUCED_ROW
     }
 }
 

@@ -37,4 +37,5 @@ numbers! {
     f32: sum f32, |x, scale| x * scale as f32; narrow |x| x;
     f64: sum f64, |x, scale| x * scale; narrow |x| x;
     [f32; 2]: sum [f32; 2], |x, scale| x.map(|part| part * scale as f32); narrow |x| x;
+    [f64; 2]: sum [f64; 2], |x, scale| x.map(|part| part * scale); narrow |x| x;
 }

@@ -90,25 +90,29 @@ floats! {
 }
 
 /// By the real part, then by the imaginary one.
-impl Key for [f32; 2] {
-    type Bits = u64;
-    const SHARED: bool = true;
-    const BY_PLACE: bool = true;
-    fn bits(self) -> u64 {
-        if self.nan() { u64::MAX } else { u64::from(self[0].bits()) << 32 | u64::from(self[1].bits()) }
-    }
-    fn of(key: u64) -> Self {
-        [f32::of((key >> 32) as u32), f32::of(key as u32)]
-    }
-    fn shares(self) -> bool {
-        true
-    }
-    fn nan(self) -> bool {
-        self[0].is_nan() || self[1].is_nan()
-    }
-    fn halfway(self, other: Self) -> Self {
-        [self[0].halfway(other[0]), self[1].halfway(other[1])]
-    }
+macro_rules! complex {
+    ($($part:ty, $half:ty, $bits:ty;)*) => { $(
+        impl Key for [$part; 2] {
+            type Bits = $bits;
+            const SHARED: bool = true;
+            const BY_PLACE: bool = true;
+            fn bits(self) -> $bits {
+                let upper = <$bits>::from(self[0].bits()) << <$half>::BITS;
+                if self.nan() { <$bits>::MAX } else { upper | <$bits>::from(self[1].bits()) }
+            }
+            fn of(key: $bits) -> Self {
+                [<$part>::of((key >> <$half>::BITS) as $half), <$part>::of(key as $half)]
+            }
+            fn shares(self) -> bool { true }
+            fn nan(self) -> bool { self[0].is_nan() || self[1].is_nan() }
+            fn halfway(self, other: Self) -> Self { [self[0].halfway(other[0]), self[1].halfway(other[1])] }
+        }
+    )* };
+}
+
+complex! {
+    f32, u32, u64;
+    f64, u64, u128;
 }
 
 #[cfg(test)]

@@ -74,6 +74,7 @@ ordered! {
     f64: Self::NEG_INFINITY, Self::INFINITY;
     // Complex numbers, by their real parts, then by their imaginary ones.
     [f32; 2]: [f32::NEG_INFINITY; 2], [f32::INFINITY; 2];
+    [f64; 2]: [f64::NEG_INFINITY; 2], [f64::INFINITY; 2];
 }
 
 ordered_integers!(u8 u16 u32 u64 i8 i16 i32 i64);

@@ -127,29 +127,35 @@ macro_rules! float_accumulators {
 float_accumulators!(f32 f64);
 
 /// Complex numbers, ordered by real part, then by imaginary part. Each part is NaN if a value with a NaN wins.
-impl Acc for [f32; 2] {
-    #[inline(always)]
-    fn start(op: Reduction) -> [f32; 2] {
-        match op {
-            Reduction::Sum => [0.0; 2],
-            Reduction::Prod => [1.0, 0.0],
-            Reduction::Min => [f32::INFINITY; 2],
-            Reduction::Max => [f32::NEG_INFINITY; 2],
+macro_rules! complex_accumulators {
+    ($($part:ident)*) => {$(
+        impl Acc for [$part; 2] {
+            #[inline(always)]
+            fn start(op: Reduction) -> Self {
+                match op {
+                    Reduction::Sum => [0.0; 2],
+                    Reduction::Prod => [1.0, 0.0],
+                    Reduction::Min => [$part::INFINITY; 2],
+                    Reduction::Max => [$part::NEG_INFINITY; 2],
+                }
+            }
+            #[inline(always)]
+            fn join(op: Reduction, a: Self, b: Self) -> Self {
+                let nan = |x: Self| x[0].is_nan() | x[1].is_nan();
+                match op {
+                    Reduction::Sum => [a[0] + b[0], a[1] + b[1]],
+                    Reduction::Prod => [a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]],
+                    _ if nan(a) || nan(b) => [$part::NAN; 2],
+                    _ if a == b => [$part::join(op, a[0], b[0]), $part::join(op, a[1], b[1])],
+                    _ if (a < b) == (op == Reduction::Min) => a,
+                    _ => b,
+                }
+            }
         }
-    }
-    #[inline(always)]
-    fn join(op: Reduction, a: [f32; 2], b: [f32; 2]) -> [f32; 2] {
-        let nan = |x: [f32; 2]| x[0].is_nan() | x[1].is_nan();
-        match op {
-            Reduction::Sum => [a[0] + b[0], a[1] + b[1]],
-            Reduction::Prod => [a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]],
-            _ if nan(a) || nan(b) => [f32::NAN; 2],
-            _ if a == b => [f32::join(op, a[0], b[0]), f32::join(op, a[1], b[1])],
-            _ if (a < b) == (op == Reduction::Min) => a,
-            _ => b,
-        }
-    }
+    )*};
 }
+
+complex_accumulators!(f32 f64);
 
 macro_rules! reduce {
     ($($t:ty => $acc:ty, $add:expr, $fold:expr;)*) => {$(
@@ -178,7 +184,7 @@ reduce! {
     i32 => i32, fold::add_each, fold::whole; i64 => i64, fold::add_each, fold::whole;
     f32 => f32, fold::add_each, fold::floats; f64 => f64, fold::add_each, fold::doubles;
     bf16 => f32, fold::add_floats, fold::floats; f16 => f32, fold::add_floats, fold::floats;
-    [f32; 2] => [f32; 2], fold::add_each, fold::pairs;
+    [f32; 2] => [f32; 2], fold::add_each, fold::pairs; [f64; 2] => [f64; 2], fold::add_each, fold::each;
 }
 
 /// Reduces strided memory; `out` holds one element per result. An empty reduction gives 0, 1 or an infinity.

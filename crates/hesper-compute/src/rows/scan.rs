@@ -199,7 +199,8 @@ singles! { f32: []; }
 halves!(bf16 f16);
 scannable! {
     f64: f64, |x| x, |x| x, start_f64, join_f64, [];
-    [f32; 2]: [f32; 2], |x| x, |x| x, start_complex, join_complex, [];
+    [f32; 2]: [f32; 2], |x| x, |x| x, start_complex_f32, join_complex_f32, [];
+    [f64; 2]: [f64; 2], |x| x, |x| x, start_complex_f64, join_complex_f64, [];
     LogSum<f16>: f64, |x: Self| x.0.to_f64(), |x| LogSum(f16::from_f64(x)), |_| f64::NEG_INFINITY, join_logs, [];
     LogSum<bf16>: f64, |x: Self| x.0.to_f64(), |x| LogSum(bf16::from_f64(x)), |_| f64::NEG_INFINITY, join_logs, [];
     LogSum<f32>: f64, |x: Self| f64::from(x.0), |x| LogSum(x as f32), |_| f64::NEG_INFINITY, join_logs, [];
@@ -207,27 +208,34 @@ scannable! {
 }
 
 /// Complex numbers, ordered by real part, then by imaginary part.
-#[inline(always)]
-fn start_complex(op: Scan) -> [f32; 2] {
-    match op {
-        Scan::Sum => [0.0; 2],
-        Scan::Prod => [1.0, 0.0],
-        Scan::Min => [f32::INFINITY; 2],
-        Scan::Max => [f32::NEG_INFINITY; 2],
-    }
+macro_rules! complex {
+    ($start:ident, $join:ident, $part:ident) => {
+        #[inline(always)]
+        fn $start(op: Scan) -> [$part; 2] {
+            match op {
+                Scan::Sum => [0.0; 2],
+                Scan::Prod => [1.0, 0.0],
+                Scan::Min => [$part::INFINITY; 2],
+                Scan::Max => [$part::NEG_INFINITY; 2],
+            }
+        }
+
+        #[inline(always)]
+        #[allow(clippy::eq_op, reason = "a number that is not itself is NaN")]
+        fn $join(op: Scan, a: [$part; 2], b: [$part; 2]) -> [$part; 2] {
+            match op {
+                Scan::Sum => [a[0] + b[0], a[1] + b[1]],
+                Scan::Prod => [a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]],
+                Scan::Min if a != a || a < b => a,
+                Scan::Max if a != a || a > b => a,
+                Scan::Min | Scan::Max => b,
+            }
+        }
+    };
 }
 
-#[inline(always)]
-#[allow(clippy::eq_op, reason = "a number that is not itself is NaN")]
-fn join_complex(op: Scan, a: [f32; 2], b: [f32; 2]) -> [f32; 2] {
-    match op {
-        Scan::Sum => [a[0] + b[0], a[1] + b[1]],
-        Scan::Prod => [a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]],
-        Scan::Min if a != a || a < b => a,
-        Scan::Max if a != a || a > b => a,
-        Scan::Min | Scan::Max => b,
-    }
-}
+complex!(start_complex_f32, join_complex_f32, f32);
+complex!(start_complex_f64, join_complex_f64, f64);
 
 /// A logarithm of a sum, accumulated in double precision.
 #[doc(hidden)]

@@ -54,12 +54,12 @@ pub unsafe trait Plain: Copy + Send + Sync + 'static {}
 
 macro_rules! plain {
     ($($t:ty)*) => {$(
-        // SAFETY: a number of at most eight bytes without invalid values.
+        // SAFETY: one or two numbers of at most eight bytes without invalid values.
         unsafe impl Plain for $t {}
     )*};
 }
 
-plain!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64 f16 bf16 [f32; 2]);
+plain!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64 f16 bf16 [f32; 2] [f64; 2]);
 
 /// Scratch memory of a task for computed pieces.
 #[derive(Debug, Default)]

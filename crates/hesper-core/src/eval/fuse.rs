@@ -372,8 +372,11 @@ impl<'a> Specialization<'a> {
 
     /// Builds the kernel. Parameters come in the order in which `dispatch` passes them.
     pub(super) fn build(&self) -> Result<Kernel> {
-        // Complex numbers are in memory as words of their size.
-        let stored = |dtype: Dtype| Type::Scalar(dtype.scalar().unwrap_or(Scalar::U64));
+        // Complex numbers are in memory as words of their size, or as two float64.
+        let stored = |dtype: Dtype| match dtype {
+            Dtype::Complex128 => Type::Scalar(Scalar::F64),
+            _ => Type::Scalar(dtype.scalar().unwrap_or(Scalar::U64)),
+        };
         let expression = &self.fused.expression;
         let mut b = Builder::new("fused");
         let long = Type::Scalar(Scalar::I64);
@@ -494,14 +497,17 @@ impl<'a> Specialization<'a> {
             }
             for (output, list) in expression.outputs.iter().zip(&mut results) {
                 let value = computed[*output as usize];
-                list.push(if b.ty(value).is_vec() { complex::to_bits(&mut b, value) } else { value });
+                let is_word = b.ty(value).scalar() == Some(Scalar::F32) && b.ty(value).is_vec();
+                list.push(if is_word { complex::to_bits(&mut b, value) } else { value });
             }
         }
         for (at, (dtype, list)) in expression.output_dtypes().zip(&results).enumerate() {
             let ty = stored(dtype);
             let new = |b: &mut Builder| b.buffer(format!("out{at}"), Space::Device, ty, Access::ReadWrite);
             let pointer = in_place[at].unwrap_or_else(|| new(&mut b));
-            if lanes == 1 {
+            if dtype == Dtype::Complex128 {
+                complex::store_double(&mut b, pointer, linear, list[0]);
+            } else if lanes == 1 {
                 b.store_index(pointer, linear, list[0]);
             } else {
                 vectorize::store(&mut b, pointer, linear, list);
@@ -541,6 +547,7 @@ fn content(kernel: &Kernel) -> String {
 fn load(b: &mut Builder, pointer: ValueId, index: ValueId, dtype: Dtype) -> ValueId {
     match dtype.scalar() {
         Some(scalar) => b.load_index(pointer, index, Type::Scalar(scalar)),
+        None if dtype == Dtype::Complex128 => complex::load_double(b, pointer, index),
         None => {
             let bits = b.load_index(pointer, index, Type::Scalar(Scalar::U64));
             complex::from_bits(b, bits)
@@ -550,14 +557,15 @@ fn load(b: &mut Builder, pointer: ValueId, index: ValueId, dtype: Dtype) -> Valu
 
 /// The type of an element in a kernel.
 fn type_of(dtype: Dtype) -> Type {
-    dtype.scalar().map_or(complex::TYPE, Type::Scalar)
+    dtype.scalar().map_or(Type::Vec(complex::part(dtype), 2), Type::Scalar)
 }
 
 /// A value as an element of a type.
 fn convert(b: &mut Builder, value: ValueId, dtype: Dtype) -> ValueId {
     match (b.ty(value).is_vec(), dtype.scalar()) {
-        (true, None) => value,
-        (false, None) => complex::from_real(b, value),
+        (true, None) if b.ty(value) == type_of(dtype) => value,
+        (true, None) => complex::convert(b, value, complex::part(dtype)),
+        (false, None) => complex::from_real(b, value, complex::part(dtype)),
         (true, Some(scalar)) => complex::to_real(b, value, scalar),
         (false, Some(scalar)) => b.convert(value, scalar),
     }

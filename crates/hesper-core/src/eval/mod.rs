@@ -118,7 +118,8 @@ pub(crate) fn lower_op(op: &dyn Op, l: &mut Lowering<'_>) -> Result<Data> {
     if host {
         l.bring()?;
     }
-    if let Some(data) = backend.ops().lower(op, l)? {
+    let takes = backend.takes(l.dtype()) && l.inputs.iter().all(|input| backend.takes(input.dtype));
+    if takes && let Some(data) = backend.ops().lower(op, l)? {
         return Ok(data);
     }
     if host {

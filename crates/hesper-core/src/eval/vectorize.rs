@@ -14,7 +14,7 @@ pub(super) const MIN_ELEMENTS: usize = 64;
 /// How many elements a thread handles, from the widest element's size and the number of ops.
 pub(super) fn lanes(widest: usize, ops: usize) -> usize {
     match (widest, ops) {
-        (_, 33..) => 1,
+        (_, 33..) | (16.., _) => 1,
         (0..=2, 0..=16) => 8,
         _ => 4,
     }

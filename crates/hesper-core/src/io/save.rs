@@ -171,6 +171,7 @@ fn file_dtype(dtype: Dtype) -> FileDtype {
         Dtype::Float32 => FileDtype::F32,
         Dtype::Float64 => FileDtype::F64,
         Dtype::Complex64 => FileDtype::C64,
+        Dtype::Complex128 => FileDtype::C128,
     }
 }
 

@@ -65,13 +65,14 @@ impl Form {
             FileDtype::F32 => Dtype::Float32,
             FileDtype::F64 => Dtype::Float64,
             FileDtype::C64 => Dtype::Complex64,
+            FileDtype::C128 => Dtype::Complex128,
             FileDtype::F8E4M3
             | FileDtype::F8E5M2
             | FileDtype::F8E8M0
             | FileDtype::F8E4M3Fnuz
             | FileDtype::F8E5M2Fnuz
             | FileDtype::Block(_) => Dtype::Uint8,
-            FileDtype::C128 | FileDtype::F6E2M3 | FileDtype::F6E3M2 | FileDtype::F4 => {
+            FileDtype::F6E2M3 | FileDtype::F6E3M2 | FileDtype::F4 => {
                 let what =
                     format!("tensor {:?} has elements of {}, as no array has", tensor.name, tensor.dtype);
                 return Err(Error::value("load", what));

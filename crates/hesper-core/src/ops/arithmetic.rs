@@ -8,7 +8,7 @@ use super::complex;
 use super::elementwise::Factor::{self, If, MinusOne, One, Times, Unless};
 use super::elementwise::define_ops;
 use super::logic::select;
-use crate::Dtype;
+use crate::Category;
 use crate::array::Array;
 use crate::error::Result;
 use crate::scalar::Operand;
@@ -139,6 +139,9 @@ fn remainder(b: &mut Builder, x: ValueId, y: ValueId) -> ValueId {
             let rest = b.binary(BinaryOp::Rem, x, y);
             let moved = other_sign(b, rest, y);
             let sum = b.add(rest, y);
+            let (zero, signed) = (b.number(b.ty(x), 0.0), b.binary(BinaryOp::CopySign, rest, y));
+            let divides = b.compare(CmpOp::Eq, rest, zero);
+            let rest = b.select(divides, signed, rest);
             b.select(moved, sum, rest)
         }
     }
@@ -266,7 +269,7 @@ macro_rules! arithmetic_ops {
         cases [Real, Positive];
     /// The logarithm of the sum of exponentials, without overflow.
     logaddexp(other): Inexact = |b, x, y| logaddexp(b, x, y)
-        => |x, out, at| Ok(Times(if out.dtype() == Dtype::Complex64 { x[at].subtract(out)?.exp()? } else { x[at].subtract(&x[1 - at])?.sigmoid()? }));
+        => |x, out, at| Ok(Times(if out.dtype().is(Category::Complex) { x[at].subtract(out)?.exp()? } else { x[at].subtract(&x[1 - at])?.sigmoid()? }));
         python "mx.array([7, 4]), mx.array([2, 4])" => "array([7.00672, 4.69315], dtype=float32)";
         cases [Real, Real] [ComplexRight, Complex];
     } };

@@ -1,10 +1,12 @@
-//! Complex numbers inside of kernels: vectors of two float32, real part first.
+//! Complex numbers inside of kernels: vectors of two float32 or float64, real part first.
 //!
-//! Products and exponentials are computed in float32. What would overflow or cancel there (quotients, roots,
+//! Products and exponentials are computed in the type of the parts. What would overflow or cancel there (quotients, roots,
 //! logarithms, inverse functions) is computed in float64 and rounded once; the formulas for the inverse functions
 //! are those that keep signs on branch cuts. Infinite and NaN parts give what C (Annex G) says.
 
 use hesper_kernel::ir::{BinaryOp, Builder, CmpOp, Scalar, Type, UnaryOp, ValueId};
+
+use crate::Dtype;
 
 /// Real and imaginary part.
 #[derive(Clone, Copy)]
@@ -29,9 +31,10 @@ fn wide(b: &mut Builder, z: ValueId) -> Pair {
     Pair { re: b.convert(re, Scalar::F64), im: b.convert(im, Scalar::F64) }
 }
 
-/// A complex number of float64 parts.
-fn narrow(b: &mut Builder, z: Pair) -> ValueId {
-    let (re, im) = (b.convert(z.re, Scalar::F32), b.convert(z.im, Scalar::F32));
+/// A complex number of float64 parts, of the type of `like`.
+fn narrow(b: &mut Builder, z: Pair, like: ValueId) -> ValueId {
+    let scalar = b.ty(like).scalar().unwrap_or(Scalar::F32);
+    let (re, im) = (b.convert(z.re, scalar), b.convert(z.im, scalar));
     b.compose(&[re, im])
 }
 
@@ -112,12 +115,19 @@ fn multiply_parts(b: &mut Builder, x: Pair, y: Pair) -> Pair {
 
 /// The quotient.
 pub fn divide(b: &mut Builder, x: ValueId, y: ValueId) -> ValueId {
-    let (x, y) = (wide(b, x), wide(b, y));
+    let (like, x, y) = (x, wide(b, x), wide(b, y));
     let quotient = divide_parts(b, x, y);
-    narrow(b, quotient)
+    narrow(b, quotient, like)
 }
 
 fn divide_parts(b: &mut Builder, x: Pair, y: Pair) -> Pair {
+    // Divided by the larger part first: its square may be out of range.
+    let (re, im) = (b.unary(UnaryOp::Abs, y.re), b.unary(UnaryOp::Abs, y.im));
+    let size = b.binary(BinaryOp::MaxNan, re, im);
+    let (finite, vanishes, one) = (b.unary(UnaryOp::IsFinite, size), is_zero(b, size), b.f64(1.0));
+    let size = b.select(vanishes, one, size);
+    let size = b.select(finite, size, one);
+    let (x, y) = (over(b, x, size), over(b, y, size));
     let conjugate = Pair { re: y.re, im: neg(b, y.im) };
     let top = multiply_parts(b, x, conjugate);
     let bottom = squared(b, y);
@@ -147,6 +157,11 @@ fn divide_parts(b: &mut Builder, x: Pair, y: Pair) -> Pair {
     select(b, lost, determined, quotient)
 }
 
+/// Both parts divided by a number.
+fn over(b: &mut Builder, z: Pair, by: ValueId) -> Pair {
+    Pair { re: b.div(z.re, by), im: b.div(z.im, by) }
+}
+
 fn select(b: &mut Builder, condition: ValueId, one: Pair, other: Pair) -> Pair {
     Pair { re: b.select(condition, one.re, other.re), im: b.select(condition, one.im, other.im) }
 }
@@ -159,13 +174,13 @@ fn squared(b: &mut Builder, z: Pair) -> ValueId {
 
 /// One over.
 pub fn reciprocal(b: &mut Builder, z: ValueId) -> ValueId {
-    let z = wide(b, z);
+    let (like, z) = (z, wide(b, z));
     let one = Pair { re: b.f64(1.0), im: b.f64(0.0) };
     let result = divide_parts(b, one, z);
-    narrow(b, result)
+    narrow(b, result, like)
 }
 
-/// The absolute value, float32.
+/// The absolute value, of the type of the parts.
 pub fn abs(b: &mut Builder, z: ValueId) -> ValueId {
     let z = parts(b, z);
     b.binary(BinaryOp::Hypot, z.re, z.im)
@@ -176,7 +191,7 @@ pub fn sign(b: &mut Builder, z: ValueId) -> ValueId {
     let length = abs(b, z);
     let vanishes = is_zero(b, length);
     let p = parts(b, z);
-    let result = Pair { re: b.div(p.re, length), im: b.div(p.im, length) };
+    let result = over(b, p, length);
     let result = join(b, result);
     b.select(vanishes, z, result)
 }
@@ -197,19 +212,17 @@ pub fn conjugate(b: &mut Builder, z: ValueId) -> ValueId {
 
 /// The square root.
 pub fn sqrt(b: &mut Builder, z: ValueId) -> ValueId {
-    let z = wide(b, z);
+    let (like, z) = (z, wide(b, z));
     let root = sqrt_parts(b, z);
-    narrow(b, root)
+    narrow(b, root, like)
 }
 
 fn sqrt_parts(b: &mut Builder, z: Pair) -> Pair {
     // With t = sqrt((|z| + |re|) / 2) the parts are t and im / 2t, or the other way round.
-    // Squares of float32 are in the range of float64.
-    let square = squared(b, z);
-    let length = b.unary(UnaryOp::Sqrt, square);
+    let length = b.binary(BinaryOp::Hypot, z.re, z.im);
     let size = b.unary(UnaryOp::Abs, z.re);
-    let sum = b.add(length, size);
-    let half = scaled(b, sum, 0.5);
+    let (first, second) = (scaled(b, length, 0.5), scaled(b, size, 0.5));
+    let half = b.add(first, second);
     let t = b.unary(UnaryOp::Sqrt, half);
     let twice = b.add(t, t);
     let height = b.unary(UnaryOp::Abs, z.im);
@@ -233,11 +246,11 @@ fn sqrt_parts(b: &mut Builder, z: Pair) -> Pair {
 
 /// One over the square root.
 pub fn rsqrt(b: &mut Builder, z: ValueId) -> ValueId {
-    let z = wide(b, z);
+    let (like, z) = (z, wide(b, z));
     let root = sqrt_parts(b, z);
     let one = Pair { re: b.f64(1.0), im: b.f64(0.0) };
     let result = divide_parts(b, one, root);
-    narrow(b, result)
+    narrow(b, result, like)
 }
 
 /// The exponential.
@@ -263,23 +276,44 @@ fn exp_parts(b: &mut Builder, z: Pair) -> Pair {
     Pair { re, im: b.select(real, z.im, im) }
 }
 
+/// The exponential less one: `expm1(re) cos(im) - 2 sin^2(im / 2)` where the real part is small.
+pub fn expm1(b: &mut Builder, z: ValueId) -> ValueId {
+    let z = parts(b, z);
+    let Pair { re, im } = exp_parts(b, z);
+    let one = b.number(b.ty(re), 1.0);
+    let far = b.sub(re, one);
+    let (small, cos) = (b.unary(UnaryOp::Expm1, z.re), b.unary(UnaryOp::Cos, z.im));
+    let half = scaled(b, z.im, 0.5);
+    let sin = b.unary(UnaryOp::Sin, half);
+    let square = b.mul(sin, sin);
+    let (product, twice) = (b.mul(small, cos), b.add(square, square));
+    let near = b.sub(product, twice);
+    let size = b.unary(UnaryOp::Abs, z.re);
+    let is_far = b.compare(CmpOp::Gt, size, one);
+    let re = b.select(is_far, far, near);
+    join(b, Pair { re, im })
+}
+
 /// The natural logarithm, divided by that of a base.
 pub fn log(b: &mut Builder, z: ValueId, divisor: f64) -> ValueId {
-    let z = wide(b, z);
+    let (like, z) = (z, wide(b, z));
     let result = log_parts(b, z);
     let divisor = b.f64(divisor);
-    let result = Pair { re: b.div(result.re, divisor), im: b.div(result.im, divisor) };
-    narrow(b, result)
+    let result = over(b, result, divisor);
+    narrow(b, result, like)
 }
 
 fn log_parts(b: &mut Builder, z: Pair) -> Pair {
-    let square = squared(b, z);
-    let far = b.unary(UnaryOp::Log, square);
-    // Next to one: log1p of what the square is above one, computed without cancellation.
+    let length = b.binary(BinaryOp::Hypot, z.re, z.im);
+    let far = b.unary(UnaryOp::Log, length);
+    let far = b.add(far, far);
+    // Next to one: log1p of what the square is above one, computed without cancellation from the larger part.
     let one = b.f64(1.0);
-    let (below, above) = (b.sub(z.re, one), b.add(z.re, one));
-    let (product, height) = (b.mul(below, above), b.mul(z.im, z.im));
-    let excess = b.add(product, height);
+    let (re, im) = (b.unary(UnaryOp::Abs, z.re), b.unary(UnaryOp::Abs, z.im));
+    let (high, low) = (b.binary(BinaryOp::MaxNan, re, im), b.binary(BinaryOp::MinNan, re, im));
+    let (below, above) = (b.sub(high, one), b.add(high, one));
+    let (product, rest) = (b.mul(below, above), b.mul(low, low));
+    let excess = b.add(product, rest);
     let near = b.unary(UnaryOp::Log1p, excess);
     let distance = b.unary(UnaryOp::Abs, excess);
     let half = b.f64(0.5);
@@ -292,7 +326,7 @@ fn log_parts(b: &mut Builder, z: Pair) -> Pair {
 
 /// The logarithm of one more.
 pub fn log1p(b: &mut Builder, z: ValueId) -> ValueId {
-    let z = wide(b, z);
+    let (like, z) = (z, wide(b, z));
     let one = b.f64(1.0);
     let moved = Pair { re: b.add(z.re, one), im: z.im };
     let result = log_parts(b, moved);
@@ -307,16 +341,16 @@ pub fn log1p(b: &mut Builder, z: ValueId) -> ValueId {
     let half = b.f64(0.5);
     let is_near = b.compare(CmpOp::Lt, distance, half);
     let result = Pair { re: b.select(is_near, near, result.re), im: result.im };
-    narrow(b, result)
+    narrow(b, result, like)
 }
 
 /// The power.
 pub fn power(b: &mut Builder, x: ValueId, y: ValueId) -> ValueId {
-    let (base, exponent) = (wide(b, x), wide(b, y));
+    let (like, base, exponent) = (x, wide(b, x), wide(b, y));
     let log = log_parts(b, base);
     let product = multiply_parts(b, log, exponent);
     let result = exp_parts(b, product);
-    let result = narrow(b, result);
+    let result = narrow(b, result, like);
     // Zero to a positive power is zero, to the power zero one.
     let zero = b.f64(0.0);
     let (re, im) = (b.compare(CmpOp::Eq, base.re, zero), b.compare(CmpOp::Eq, base.im, zero));
@@ -325,8 +359,8 @@ pub fn power(b: &mut Builder, x: ValueId, y: ValueId) -> ValueId {
     let vanishes = b.binary(BinaryOp::And, of_zero, positive);
     let (re, im) = (b.compare(CmpOp::Eq, exponent.re, zero), b.compare(CmpOp::Eq, exponent.im, zero));
     let to_zero = b.binary(BinaryOp::And, re, im);
-    let (none, unit) = (b.f32(0.0), b.f32(1.0));
-    let (none, unit) = (b.compose(&[none, none]), b.compose(&[unit, none]));
+    let (none, unit) = (Pair { re: zero, im: zero }, Pair { re: b.f64(1.0), im: zero });
+    let (none, unit) = (narrow(b, none, like), narrow(b, unit, like));
     let result = b.select(vanishes, none, result);
     b.select(to_zero, unit, result)
 }
@@ -335,7 +369,7 @@ pub fn power(b: &mut Builder, x: ValueId, y: ValueId) -> ValueId {
 pub fn logaddexp(b: &mut Builder, x: ValueId, y: ValueId) -> ValueId {
     let greater = compare(b, CmpOp::Gt, x, y);
     let (high, low) = (b.select(greater, x, y), b.select(greater, y, x));
-    let (high, low) = (wide(b, high), wide(b, low));
+    let (like, high, low) = (x, wide(b, high), wide(b, low));
     let difference = Pair { re: b.sub(low.re, high.re), im: b.sub(low.im, high.im) };
     let small = exp_parts(b, difference);
     let one = b.f64(1.0);
@@ -345,7 +379,7 @@ pub fn logaddexp(b: &mut Builder, x: ValueId, y: ValueId) -> ValueId {
     let infinite = b.unary(UnaryOp::IsInf, high.re);
     let result =
         Pair { re: b.select(infinite, high.re, result.re), im: b.select(infinite, high.im, result.im) };
-    narrow(b, result)
+    narrow(b, result, like)
 }
 
 /// Sine, cosine, hyperbolic sine and cosine are products of a function of the real and one of the imaginary part.
@@ -408,15 +442,15 @@ pub fn tan(b: &mut Builder, z: ValueId) -> ValueId {
 
 /// The hyperbolic tangent.
 pub fn tanh(b: &mut Builder, z: ValueId) -> ValueId {
-    let z = wide(b, z);
+    let (like, z) = (z, wide(b, z));
     let result = tanh_parts(b, z);
-    narrow(b, result)
+    narrow(b, result, like)
 }
 
-/// `(sinh a cosh a + i sin b cos b) / (sinh^2 a + cos^2 b)`. From 50 on the real part is one and the
-/// imaginary part less than any float32.
+/// `(sinh a cosh a + i sin b cos b) / (sinh^2 a + cos^2 b)`. From 350 on the real part is one and the
+/// square of the hyperbolic sine out of range.
 fn tanh_parts(b: &mut Builder, z: Pair) -> Pair {
-    let (low, high) = (b.f64(-50.0), b.f64(50.0));
+    let (low, high) = (b.f64(-350.0), b.f64(350.0));
     let a = b.binary(BinaryOp::MaxNan, z.re, low);
     let a = b.binary(BinaryOp::MinNan, a, high);
     let (sinh, cosh) = (b.unary(UnaryOp::Sinh, a), b.unary(UnaryOp::Cosh, a));
@@ -436,11 +470,11 @@ fn tanh_parts(b: &mut Builder, z: Pair) -> Pair {
 
 /// `-i f(i z)`: what makes circular functions of hyperbolic ones, and the reverse.
 fn turned(b: &mut Builder, z: ValueId, f: fn(&mut Builder, Pair) -> Pair) -> ValueId {
-    let z = wide(b, z);
+    let (like, z) = (z, wide(b, z));
     let turned = Pair { re: neg(b, z.im), im: z.re };
     let Pair { re, im } = f(b, turned);
     let result = Pair { re: im, im: neg(b, re) };
-    narrow(b, result)
+    narrow(b, result, like)
 }
 
 /// The square roots of `1 - z` and `1 + z`.
@@ -472,9 +506,9 @@ fn arcsin_parts(b: &mut Builder, z: Pair) -> Pair {
 
 /// The inverse sine.
 pub fn arcsin(b: &mut Builder, z: ValueId) -> ValueId {
-    let z = wide(b, z);
+    let (like, z) = (z, wide(b, z));
     let result = arcsin_parts(b, z);
-    narrow(b, result)
+    narrow(b, result, like)
 }
 
 /// The inverse hyperbolic sine.
@@ -484,7 +518,7 @@ pub fn arcsinh(b: &mut Builder, z: ValueId) -> ValueId {
 
 /// The inverse cosine.
 pub fn arccos(b: &mut Builder, z: ValueId) -> ValueId {
-    let z = wide(b, z);
+    let (like, z) = (z, wide(b, z));
     let (below, above) = roots(b, z);
     let angle = b.binary(BinaryOp::Atan2, below.re, above.re);
     let conjugate = Pair { re: above.re, im: neg(b, above.im) };
@@ -496,12 +530,12 @@ pub fn arccos(b: &mut Builder, z: ValueId) -> ValueId {
     let result = select(b, infinite, limit, finite);
     let (imaginary, right) = (is_zero(b, z.re), b.f64(std::f64::consts::FRAC_PI_2));
     let result = Pair { re: b.select(imaginary, right, result.re), im: result.im };
-    narrow(b, result)
+    narrow(b, result, like)
 }
 
 /// The inverse hyperbolic cosine.
 pub fn arccosh(b: &mut Builder, z: ValueId) -> ValueId {
-    let z = wide(b, z);
+    let (like, z) = (z, wide(b, z));
     let one = b.f64(1.0);
     let below = Pair { re: b.sub(z.re, one), im: z.im };
     let above = Pair { re: b.add(z.re, one), im: z.im };
@@ -517,21 +551,23 @@ pub fn arccosh(b: &mut Builder, z: ValueId) -> ValueId {
     let (imaginary, right) = (is_zero(b, z.re), b.f64(std::f64::consts::FRAC_PI_2));
     let right = b.binary(BinaryOp::CopySign, right, z.im);
     let result = Pair { re: result.re, im: b.select(imaginary, right, result.im) };
-    narrow(b, result)
+    narrow(b, result, like)
 }
 
 fn arctanh_parts(b: &mut Builder, z: Pair) -> Pair {
-    let one = b.f64(1.0);
-    let (below, above) = (b.sub(one, z.re), b.add(one, z.re));
+    // Of the absolute real part, as the logarithm of small numbers loses digits.
+    let (one, size) = (b.f64(1.0), b.unary(UnaryOp::Abs, z.re));
+    let (below, above) = (b.sub(one, size), b.add(one, size));
     let bottom = squared(b, Pair { re: below, im: z.im });
-    let four = scaled(b, z.re, 4.0);
+    let four = scaled(b, size, 4.0);
     let ratio = b.div(four, bottom);
     let log = b.unary(UnaryOp::Log1p, ratio);
     let (product, height) = (b.mul(below, above), b.mul(z.im, z.im));
     let width = b.sub(product, height);
     let twice = b.add(z.im, z.im);
     let angle = b.binary(BinaryOp::Atan2, twice, width);
-    let finite = Pair { re: scaled(b, log, 0.25), im: scaled(b, angle, 0.5) };
+    let size = scaled(b, log, 0.25);
+    let finite = Pair { re: b.binary(BinaryOp::CopySign, size, z.re), im: scaled(b, angle, 0.5) };
     let (zero, right) = (b.f64(0.0), b.f64(std::f64::consts::FRAC_PI_2));
     let no_angle = b.unary(UnaryOp::IsNan, z.im);
     let right = b.binary(BinaryOp::CopySign, right, z.im);
@@ -544,9 +580,9 @@ fn arctanh_parts(b: &mut Builder, z: Pair) -> Pair {
 
 /// The inverse hyperbolic tangent.
 pub fn arctanh(b: &mut Builder, z: ValueId) -> ValueId {
-    let z = wide(b, z);
+    let (like, z) = (z, wide(b, z));
     let result = arctanh_parts(b, z);
-    narrow(b, result)
+    narrow(b, result, like)
 }
 
 /// The inverse tangent.
@@ -554,10 +590,17 @@ pub fn arctan(b: &mut Builder, z: ValueId) -> ValueId {
     turned(b, z, arctanh_parts)
 }
 
-/// A value as a complex number.
-pub fn from_real(b: &mut Builder, x: ValueId) -> ValueId {
-    let re = b.convert(x, Scalar::F32);
-    let im = b.f32(0.0);
+/// A value as a complex number of parts of a type.
+pub fn from_real(b: &mut Builder, x: ValueId, scalar: Scalar) -> ValueId {
+    let re = b.convert(x, scalar);
+    let im = b.number(Type::Scalar(scalar), 0.0);
+    b.compose(&[re, im])
+}
+
+/// A complex number with parts of another type.
+pub fn convert(b: &mut Builder, z: ValueId, scalar: Scalar) -> ValueId {
+    let Pair { re, im } = parts(b, z);
+    let (re, im) = (b.convert(re, scalar), b.convert(im, scalar));
     b.compose(&[re, im])
 }
 
@@ -590,5 +633,27 @@ pub fn to_bits(b: &mut Builder, z: ValueId) -> ValueId {
     b.binary(BinaryOp::Or, re, upper)
 }
 
-/// The type of complex numbers in kernels.
-pub const TYPE: Type = Type::Vec(Scalar::F32, 2);
+/// A complex number of two float64 in memory; both of its loads or stores are next to each other.
+pub fn load_double(b: &mut Builder, pointer: ValueId, index: ValueId) -> ValueId {
+    let [re, im] = double_places(b, index).map(|at| b.load_index(pointer, at, Type::Scalar(Scalar::F64)));
+    b.compose(&[re, im])
+}
+
+/// Stores a complex number as two float64.
+pub fn store_double(b: &mut Builder, pointer: ValueId, index: ValueId, z: ValueId) {
+    let Pair { re, im } = parts(b, z);
+    let [first, second] = double_places(b, index);
+    b.store_index(pointer, first, re);
+    b.store_index(pointer, second, im);
+}
+
+fn double_places(b: &mut Builder, index: ValueId) -> [ValueId; 2] {
+    let one = b.i64(1);
+    let first = b.add(index, index);
+    [first, b.add(first, one)]
+}
+
+/// The type of the parts of complex numbers in kernels.
+pub fn part(dtype: Dtype) -> Scalar {
+    if dtype == Dtype::Complex128 { Scalar::F64 } else { Scalar::F32 }
+}

@@ -105,7 +105,7 @@ pub fn alone(value: Operand) -> Result<Array> {
         Operand::Bool(value) => Array::scalar(f64::from(u8::from(value)), Dtype::Bool),
         Operand::Int(value) => Array::integer(value, Dtype::Int32),
         Operand::Float(value) => Array::scalar(value, Dtype::Float32),
-        Operand::Complex(value) => Array::known(bytemuck::bytes_of(&value), Dtype::Complex64),
+        Operand::Complex(value) => Array::complex(value, Dtype::Complex64),
     }
 }
 
@@ -178,6 +178,7 @@ impl Array {
         let value = match (value.into(), dtype) {
             (Operand::Int(value), Some(dtype)) => Array::integer(value, dtype)?,
             (Operand::Float(value), Some(dtype)) => Array::scalar(value, dtype)?,
+            (Operand::Complex(value), Some(dtype)) => Array::complex(value, dtype)?,
             (value, _) => alone(value)?,
         };
         if broadcast("full", value.shape(), shape)?[..] != *shape {

@@ -253,6 +253,11 @@ impl KernelCall<'_> {
 
     /// Ends the call and returns the outputs. The text is compiled, and its errors reported, by this call.
     pub fn run(self) -> Result<Vec<Array>> {
+        let outputs = self.outputs.iter().map(|(_, dtype)| *dtype);
+        if self.inputs.iter().map(Array::dtype).chain(outputs).any(|dtype| dtype == Dtype::Complex128) {
+            let what = "has no elements of this type; view them as pairs of float64".into();
+            return Err(Error::Type { op: "custom kernel".into(), what, dtype: Dtype::Complex128 });
+        }
         let call = self.info();
         let compiled = self.kernel.specialise(&call)?;
         let launch = Launch::new(self.grid, self.threadgroup).map_err(|error| {

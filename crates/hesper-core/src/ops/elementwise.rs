@@ -25,7 +25,7 @@
 //! * `cases` lists [`Domain`](super::domain::Domain)s. Each list in brackets is a case: its values and derivatives are
 //!   checked on every device, under every transformation.
 //!
-//! In an expression a complex number is a vector of two float32, and its operations are those of
+//! In an expression a complex number is a vector of two floats, and its operations are those of
 //! [`complex`](super::complex); every other type is a scalar.
 
 use hesper_kernel::ir::{Builder, ValueId};
@@ -52,7 +52,7 @@ pub enum Types {
     Real,
     /// The same, but bools are refused.
     Number,
-    /// The same, but complex numbers give float32.
+    /// The same, but complex numbers give the type of their parts.
     Part,
     /// Inputs are promoted to one type, integers to float32; the result has that type.
     Inexact,
@@ -186,7 +186,7 @@ impl Factor {
             Factor::Zero => return Ok(None),
             Factor::One => cotangent.clone(),
             Factor::MinusOne => cotangent.negative()?,
-            Factor::Times(by) if by.dtype() == Dtype::Complex64 => cotangent.multiply(by.conjugate()?)?,
+            Factor::Times(by) if by.dtype().is(Category::Complex) => cotangent.multiply(by.conjugate()?)?,
             Factor::Times(by) | Factor::Part(by) => cotangent.multiply(by)?,
             Factor::If(place) => select(&place, cotangent, &Array::scalar(0.0, cotangent.dtype())?)?,
             Factor::Unless(place) => select(&place, &Array::scalar(0.0, cotangent.dtype())?, cotangent)?,
@@ -231,13 +231,13 @@ impl Elementwise {
         let promoted = inputs.iter().copied().reduce(Dtype::promote).unwrap_or(Dtype::Float32);
         let refuse =
             |what: &str| Err(Error::Type { op: self.name.into(), what: what.into(), dtype: promoted });
-        let complex = promoted == Dtype::Complex64;
+        let complex = promoted.is(Category::Complex);
         Ok(match self.types {
             Types::Real | Types::RealInexact if complex => return refuse("not defined for an array"),
             Types::Same | Types::Real => (promoted, promoted),
             Types::Number if promoted == Dtype::Bool => return refuse("use logical_not for an array"),
             Types::Number => (promoted, promoted),
-            Types::Part => (promoted, if complex { Dtype::Float32 } else { promoted }),
+            Types::Part => (promoted, promoted.real()),
             Types::Inexact | Types::RealInexact => (promoted.to_inexact(), promoted.to_inexact()),
             Types::Compare => (promoted, Dtype::Bool),
             Types::Logical => (Dtype::Bool, Dtype::Bool),

@@ -52,7 +52,7 @@ pub struct Transform {
     /// The number of elements that are transformed; rows are cut or padded with zeros.
     pub length: usize,
     /// Factor of the result.
-    pub scale: BitEq<f32>,
+    pub scale: BitEq<f64>,
 }
 
 impl Op for Transform {
@@ -80,23 +80,23 @@ impl Op for Transform {
         let row = |length: usize| -> Shape {
             cotangent.shape()[..x.ndim() - 1].iter().copied().chain([length]).collect()
         };
+        let complex = x.dtype().complex();
         let turned = match self.kind {
             FftKind::Complex | FftKind::RealToComplex => {
                 let op = Transform { kind: FftKind::Complex, inverse: !self.inverse, ..self.clone() };
-                Array::lazy(row(self.length), Dtype::Complex64, OpRef::new(op), smallvec![cotangent.clone()])?
+                Array::lazy(row(self.length), complex, OpRef::new(op), smallvec![cotangent.clone()])?
             }
             FftKind::ComplexToReal => {
                 let kept = self.length / 2 + 1;
                 let op = Transform { kind: FftKind::RealToComplex, inverse: false, ..self.clone() };
-                let whole =
-                    Array::lazy(row(kept), Dtype::Complex64, OpRef::new(op), smallvec![cotangent.clone()])?;
+                let whole = Array::lazy(row(kept), complex, OpRef::new(op), smallvec![cotangent.clone()])?;
                 // All but the first frequency, and the last of an even length, stand for two.
                 let twice: Vec<f32> =
                     (0..kept).map(|at| if at == 0 || 2 * at == self.length { 1.0 } else { 2.0 }).collect();
                 whole.multiply(Array::from_slice(&twice))?
             }
         };
-        let turned = if x.dtype() == Dtype::Complex64 { turned } else { turned.real()? };
+        let turned = if x.dtype() == complex { turned } else { turned.real()? };
         // What was cut off has no part in the result, and what was filled up none in the input.
         let length = turned.shape()[x.ndim() - 1];
         let cut = turned.slice_axis(x.ndim() - 1, 0, length.min(given) as isize, 1)?;
@@ -118,7 +118,13 @@ impl Op for Transform {
 pub fn unscaled(x: &Array, inverse: bool) -> Result<Array> {
     let length = x.shape().last().copied().unwrap_or(0);
     let op = Transform { kind: FftKind::Complex, inverse, length, scale: BitEq(1.0) };
-    Array::lazy(x.0.shape.clone(), Dtype::Complex64, OpRef::new(op), smallvec![x.clone()])
+    Array::lazy(x.0.shape.clone(), x.dtype().complex(), OpRef::new(op), smallvec![x.clone()])
+}
+
+/// The type of a transform's result: of the precision of its input.
+fn result_type(kind: FftKind, input: &Array) -> Dtype {
+    let complex = input.dtype().complex();
+    if kind == FftKind::ComplexToReal { complex.real() } else { complex }
 }
 
 /// The transform of one axis.
@@ -140,7 +146,7 @@ fn one(
         return Err(Error::value("fft", what));
     }
     let input = match x.dtype() {
-        Dtype::Complex64 | Dtype::Float32 => x.clone(),
+        Dtype::Complex64 | Dtype::Complex128 | Dtype::Float32 | Dtype::Float64 => x.clone(),
         _ => x.astype(Dtype::Float32)?,
     };
     let scale = match (norm, inverse) {
@@ -152,8 +158,8 @@ fn one(
     let mut shape = last.0.shape.clone();
     let rank = shape.len();
     shape[rank - 1] = if kind == FftKind::RealToComplex { length / 2 + 1 } else { length };
-    let dtype = if kind == FftKind::ComplexToReal { Dtype::Float32 } else { Dtype::Complex64 };
-    let op = Transform { kind, inverse, length, scale: BitEq(scale as f32) };
+    let dtype = result_type(kind, &input);
+    let op = Transform { kind, inverse, length, scale: BitEq(scale) };
     Array::lazy(shape, dtype, OpRef::new(op), smallvec![last])?.moveaxis(-1, along as isize)
 }
 
@@ -285,7 +291,7 @@ fn read(replay: &Replay<'_>) -> Result<Array> {
     ];
     let kind = replay.choice("kind", &kinds)?;
     let (inverse, length) = (replay.flag("inverse")?, replay.length("length")?);
-    let fits = matches!(x.dtype(), Dtype::Float32 | Dtype::Complex64);
+    let fits = matches!(x.dtype().real(), Dtype::Float32 | Dtype::Float64);
     let mut shape = x.0.shape.clone();
     let Some(last) = shape.last_mut().filter(|_| fits && length > 0 && length < 1 << 40) else {
         return Err(replay.wrong("no rows that can be transformed"));
@@ -296,7 +302,7 @@ fn read(replay: &Replay<'_>) -> Result<Array> {
         return Err(replay.not_free());
     }
     *last = if kind == FftKind::RealToComplex { length / 2 + 1 } else { length };
-    let dtype = if kind == FftKind::ComplexToReal { Dtype::Float32 } else { Dtype::Complex64 };
-    let op = Transform { kind, inverse, length, scale: BitEq(replay.float("scale")? as f32) };
+    let dtype = result_type(kind, x);
+    let op = Transform { kind, inverse, length, scale: BitEq(replay.float("scale")?) };
     Array::lazy(shape, dtype, OpRef::new(op), smallvec![x.clone()])
 }

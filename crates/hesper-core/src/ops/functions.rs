@@ -37,7 +37,7 @@ fn part(b: &mut Builder, x: ValueId, imaginary: bool) -> ValueId {
 }
 
 fn is_complex(x: &[Array]) -> bool {
-    x[0].dtype() == Dtype::Complex64
+    x[0].dtype().is(Category::Complex)
 }
 
 fn one_minus_square(x: &Array) -> Result<Array> {
@@ -57,7 +57,7 @@ macro_rules! function_ops {
         => |_, _, _| Ok(MinusOne);
         python "mx.array([1, -2])" => "array([-1, 2], dtype=int32)";
         cases [Real] [Integer] [Complex];
-    /// The absolute value; of complex numbers as float32.
+    /// The absolute value; of complex numbers as the type of their parts.
     abs(): Part = |b, x| match number(b, x) {
         Number::Complex => complex::abs(b, x),
         Number::Bool => x,
@@ -110,10 +110,10 @@ macro_rules! function_ops {
         python "mx.array([0.0, 0.5])" => "array([1, 1.64872], dtype=float32)", method exp;
         cases [Real] [Complex];
     /// The exponential less one, exact near zero.
-    expm1(): RealInexact = |b, x| b.unary(UnaryOp::Expm1, x)
+    expm1(): Inexact = |b, x| of(b, UnaryOp::Expm1, complex::expm1, x)
         => |x, _, _| Ok(Times(x[0].exp()?));
         python "mx.array([0.0, 0.5])" => "array([0, 0.648721], dtype=float32)";
-        cases [Real];
+        cases [Real] [Complex];
     /// The natural logarithm.
     log(): Inexact = |b, x| of(b, UnaryOp::Log, |b, z| complex::log(b, z, 1.0), x)
         => |x, _, _| Ok(Times(x[0].reciprocal()?));
@@ -234,7 +234,7 @@ macro_rules! function_ops {
         cases [Real] [Complex];
     /// The real part; other numbers as they are.
     real(): Part = |b, x| part(b, x, false)
-        => |x, _, _| Ok(if is_complex(x) { Part(Array::scalar(1.0, Dtype::Complex64)?) } else { One });
+        => |x, _, _| Ok(if is_complex(x) { Part(Array::scalar(1.0, x[0].dtype())?) } else { One });
         python "mx.array([1 + 2j])" => "array([1], dtype=float32)";
         cases [Real] [Complex];
     /// The imaginary part; zero for other numbers.
@@ -291,7 +291,7 @@ impl Array {
             Dtype::Bfloat16 => f64::from(half::bf16::MAX),
             Dtype::Float32 => f64::from(f32::MAX),
             Dtype::Float64 => f64::MAX,
-            Dtype::Complex64 => {
+            Dtype::Complex64 | Dtype::Complex128 => {
                 let what = "not defined for an array".into();
                 return Err(Error::Type { op: "nan_to_num".into(), what, dtype: self.dtype() });
             }

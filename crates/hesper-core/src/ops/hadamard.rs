@@ -109,7 +109,7 @@ impl Array {
             return Err(Error::shape("hadamard_transform", what));
         };
         let dtype = match self.dtype() {
-            Dtype::Complex64 | Dtype::Float64 => {
+            Dtype::Complex64 | Dtype::Complex128 | Dtype::Float64 => {
                 let what = "not defined for an array".into();
                 return Err(Error::Type { op: "hadamard_transform".into(), what, dtype: self.dtype() });
             }

@@ -54,7 +54,7 @@ impl Op for Matmul {
                     let (a, cotangent) = (rows(a)?, rows(&cotangent)?);
                     // The cotangent of a transposed matrix is computed transposed: it is then row-major.
                     let transposed = b.call().is_some_and(|call| call.op.name() == "transpose");
-                    let product = match transposed && a.dtype() != Dtype::Complex64 {
+                    let product = match transposed && !a.dtype().is(Category::Complex) {
                         true => adjoint(&adjoint(&cotangent)?.matmul(&a)?)?,
                         false => adjoint(&a)?.matmul(&cotangent)?,
                     };
@@ -76,7 +76,7 @@ impl Op for Matmul {
 /// The transposed matrices, conjugated if they are complex.
 fn adjoint(x: &Array) -> Result<Array> {
     let transposed = x.swapaxes(-1, -2)?;
-    if x.dtype() == Dtype::Complex64 { transposed.conjugate() } else { Ok(transposed) }
+    if x.dtype().is(Category::Complex) { transposed.conjugate() } else { Ok(transposed) }
 }
 
 fn not_inexact(op: &str, dtype: Dtype) -> Error {

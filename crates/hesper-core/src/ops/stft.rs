@@ -7,7 +7,7 @@ use super::pad::Pad;
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::shape::signed;
-use crate::{Dtype, Operand, select};
+use crate::{Category, Dtype, Operand, select};
 
 /// How a signal is cut into frames.
 #[derive(Debug, Clone)]
@@ -105,15 +105,15 @@ fn hop(op: &str, hop: Option<usize>, n_fft: usize) -> Result<usize> {
 
 /// Rows times a window; complex rows as pairs of numbers.
 fn windowed(rows: &Array, window: &Array) -> Result<Array> {
-    if rows.dtype() != Dtype::Complex64 {
+    if !rows.dtype().is(Category::Complex) {
         return rows.multiply(window);
     }
     let mut pairs = signed(rows.shape());
     pairs.push(2);
     let shape = signed(rows.shape());
-    let parts = rows.contiguous()?.reshape(&[-1])?.view(Dtype::Float32)?.reshape(&pairs)?;
+    let parts = rows.contiguous()?.reshape(&[-1])?.view(rows.dtype().real())?.reshape(&pairs)?;
     let product = parts.multiply(window.reshape(&[-1, 1])?)?;
-    product.reshape(&[-1])?.view(Dtype::Complex64)?.reshape(&shape)
+    product.reshape(&[-1])?.view(rows.dtype())?.reshape(&shape)
 }
 
 /// The transforms of overlapping frames of the last axis: frequencies, then frames.
@@ -144,7 +144,7 @@ pub fn stft(x: &Array, options: &Stft) -> Result<Array> {
     let mut strides: SmallVec<[isize; 6]> = crate::shape::row_major(x.shape());
     strides.insert(x.ndim() - 1, hop as isize);
     let rows = windowed(&x.as_strided(&shape, &strides, 0)?, &window)?;
-    let onesided = options.onesided.unwrap_or(x.dtype() != Dtype::Complex64);
+    let onesided = options.onesided.unwrap_or(!x.dtype().is(Category::Complex));
     let transform = if onesided { rfft } else { fft };
     transform(&rows, None, -1, options.norm)?.swapaxes(-1, -2)
 }
@@ -204,6 +204,6 @@ fn overlap(frames: &Array, length: usize, hop: usize) -> Result<Array> {
 fn real(x: &Array) -> Result<Array> {
     let mut pairs = signed(x.shape());
     pairs.push(2);
-    let parts = x.contiguous()?.reshape(&[-1])?.view(Dtype::Float32)?.reshape(&pairs)?;
+    let parts = x.contiguous()?.reshape(&[-1])?.view(x.dtype().real())?.reshape(&pairs)?;
     parts.slice_axis(x.ndim(), 0, 1, 1)?.reshape(&signed(x.shape()))
 }

@@ -80,6 +80,9 @@ fn values(array: &Array) -> Result<Vec<f64>, String> {
                 let parts = array.reshape(&[-1, 1])?.contiguous()?.view(Dtype::Float32)?;
                 parts.to_vec::<f32>()?.into_iter().map(f64::from).collect()
             }
+            Dtype::Complex128 => {
+                array.reshape(&[-1, 1])?.contiguous()?.view(Dtype::Float64)?.to_vec::<f64>()?
+            }
             Dtype::Uint64 => array.to_vec::<u64>()?.into_iter().map(|x| x as f64).collect(),
             Dtype::Int64 => array.to_vec::<i64>()?.into_iter().map(|x| x as f64).collect(),
             _ => array.astype(Dtype::Float64)?.to_vec::<f64>()?,

@@ -36,6 +36,7 @@ fn format(dtype: Dtype) -> &'static CStr {
         Dtype::Float32 => c"f",
         Dtype::Float64 => c"d",
         Dtype::Complex64 => c"Zf",
+        Dtype::Complex128 => c"Zd",
         // Not a code of struct's syntax: a consumer that does not know the type refuses it.
         Dtype::Bfloat16 => c"bfloat16",
     }

@@ -10,7 +10,7 @@ use pyo3::types::{PyFloat, PyInt, PyList, PyString, PyTuple};
 use pyo3::{ffi, intern};
 
 use super::PyArray;
-use crate::args::Value;
+use crate::args::{Value, needs_type};
 use crate::error::raise;
 
 /// The largest number of axes of nested lists; deeper lists usually contain themselves.
@@ -40,8 +40,7 @@ pub fn array(object: &Bound<'_, PyAny>, dtype: Option<Dtype>) -> PyResult<Array>
     }
     let array = foreign(object)?;
     // Double precision only on request.
-    let double = array.dtype() == Dtype::Float64;
-    array.astype(dtype.unwrap_or(if double { Dtype::Float32 } else { array.dtype() })).map_err(raise)
+    array.astype(dtype.unwrap_or(super::dlpack::narrow(array.dtype()))).map_err(raise)
 }
 
 fn scalar(number: Value, dtype: Option<Dtype>) -> PyResult<Array> {
@@ -54,16 +53,16 @@ fn scalar(number: Value, dtype: Option<Dtype>) -> PyResult<Array> {
 /// Elements of a list in the narrowest kind that holds them all.
 enum Numbers {
     Bools(Vec<bool>),
-    Ints(Vec<i64>),
+    Ints(Vec<i128>),
     Floats(Vec<f64>),
-    Complexes(Vec<[f32; 2]>),
+    Complexes(Vec<[f64; 2]>),
 }
 
 impl Numbers {
     /// An empty list of the kind of a number.
     fn of(number: &Value) -> Numbers {
         match number {
-            Value::Int(_) => Numbers::Ints(Vec::new()),
+            Value::Int(_) | Value::Big(_) => Numbers::Ints(Vec::new()),
             Value::Float(_) => Numbers::Floats(Vec::new()),
             Value::Complex(_) => Numbers::Complexes(Vec::new()),
             Value::Bool(_) | Value::Array(_) | Value::Foreign(_) => Numbers::Bools(Vec::new()),
@@ -82,11 +81,9 @@ impl Numbers {
     /// The same elements in the next wider kind.
     fn widen(self) -> Numbers {
         match self {
-            Numbers::Bools(list) => Numbers::Ints(list.into_iter().map(i64::from).collect()),
+            Numbers::Bools(list) => Numbers::Ints(list.into_iter().map(i128::from).collect()),
             Numbers::Ints(list) => Numbers::Floats(list.into_iter().map(|value| value as f64).collect()),
-            Numbers::Floats(list) => {
-                Numbers::Complexes(list.into_iter().map(|value| [value as f32, 0.0]).collect())
-            }
+            Numbers::Floats(list) => Numbers::Complexes(list.into_iter().map(|value| [value, 0.0]).collect()),
             complexes => complexes,
         }
     }
@@ -98,16 +95,22 @@ impl Numbers {
         }
         match (self, number) {
             (Numbers::Bools(list), Value::Bool(value)) => list.push(*value),
-            (Numbers::Ints(list), Value::Bool(value)) => list.push(i64::from(*value)),
-            (Numbers::Ints(list), Value::Int(value)) => list.push(*value),
+            (Numbers::Ints(list), Value::Bool(value)) => list.push(i128::from(*value)),
+            (Numbers::Ints(list), Value::Int(value)) => list.push(i128::from(*value)),
+            (Numbers::Ints(list), Value::Big(value)) => list.push(i128::from(*value)),
             (Numbers::Floats(list), number) => list.push(real(number)),
             (Numbers::Complexes(list), Value::Complex(value)) => list.push(*value),
-            (Numbers::Complexes(list), number) => list.push([real(number) as f32, 0.0]),
+            (Numbers::Complexes(list), number) => list.push([real(number), 0.0]),
             _ => {}
         }
     }
 
     fn into_array(self, dtype: Option<Dtype>, shape: &[usize]) -> PyResult<Array> {
+        if let (Numbers::Ints(list), None) = (&self, dtype)
+            && let Some(value) = list.iter().find(|value| i64::try_from(**value).is_err())
+        {
+            return Err(needs_type(value));
+        }
         let dtype = dtype.unwrap_or_else(|| match &self {
             Numbers::Bools(_) => Dtype::Bool,
             Numbers::Ints(list) if list.iter().all(|value| i32::try_from(*value).is_ok()) => Dtype::Int32,
@@ -120,17 +123,20 @@ impl Numbers {
             Numbers::Bools(list) => store(
                 &mut bytes,
                 dtype,
-                list.iter().map(|value| (f64::from(u8::from(*value)), i64::from(*value))),
+                list.iter().map(|value| (f64::from(u8::from(*value)), i128::from(*value))),
             ),
             Numbers::Ints(list) => store(&mut bytes, dtype, list.iter().map(|value| (*value as f64, *value))),
             Numbers::Floats(list) => {
-                store(&mut bytes, dtype, list.iter().map(|value| (*value, *value as i64)))
+                store(&mut bytes, dtype, list.iter().map(|value| (*value, *value as i128)))
             }
             Numbers::Complexes(list) if dtype == Dtype::Complex64 => {
+                bytes.extend(list.iter().flatten().flat_map(|part| (*part as f32).to_ne_bytes()));
+            }
+            Numbers::Complexes(list) if dtype == Dtype::Complex128 => {
                 bytes.extend(list.iter().flatten().flat_map(|part| part.to_ne_bytes()));
             }
             Numbers::Complexes(list) => {
-                store(&mut bytes, dtype, list.iter().map(|value| (f64::from(value[0]), value[0] as i64)));
+                store(&mut bytes, dtype, list.iter().map(|value| (value[0], value[0] as i128)));
             }
         }
         Array::from_bytes(&bytes, dtype, shape).map_err(raise)
@@ -142,13 +148,14 @@ fn real(number: &Value) -> f64 {
         Value::Bool(value) => f64::from(u8::from(*value)),
         Value::Int(value) => *value as f64,
         Value::Float(value) => *value,
-        Value::Complex(value) => f64::from(value[0]),
+        Value::Big(value) => *value as f64,
+        Value::Complex(value) => value[0],
         Value::Array(_) | Value::Foreign(_) => 0.0,
     }
 }
 
 /// Stores numbers, given both as a float and as an integer, as elements of a type.
-fn store(bytes: &mut Vec<u8>, dtype: Dtype, numbers: impl Iterator<Item = (f64, i64)>) {
+fn store(bytes: &mut Vec<u8>, dtype: Dtype, numbers: impl Iterator<Item = (f64, i128)>) {
     macro_rules! each {
         (|$float:pat_param, $int:pat_param| $value:expr) => {
             numbers.for_each(|($float, $int)| bytes.extend_from_slice(&$value.to_ne_bytes()))
@@ -159,7 +166,7 @@ fn store(bytes: &mut Vec<u8>, dtype: Dtype, numbers: impl Iterator<Item = (f64, 
         Dtype::Uint8 | Dtype::Int8 => each!(|_, int| (int as u8)),
         Dtype::Uint16 | Dtype::Int16 => each!(|_, int| (int as u16)),
         Dtype::Uint32 | Dtype::Int32 => each!(|_, int| (int as u32)),
-        Dtype::Uint64 | Dtype::Int64 => each!(|_, int| int),
+        Dtype::Uint64 | Dtype::Int64 => each!(|_, int| (int as u64)),
         Dtype::Float16 => each!(|float, _| f16::from_f64(float)),
         Dtype::Bfloat16 => each!(|float, _| bf16::from_f32(float as f32)),
         Dtype::Float32 => each!(|float, _| (float as f32)),
@@ -167,6 +174,10 @@ fn store(bytes: &mut Vec<u8>, dtype: Dtype, numbers: impl Iterator<Item = (f64, 
         Dtype::Complex64 => numbers.for_each(|(float, _)| {
             bytes.extend_from_slice(&(float as f32).to_ne_bytes());
             bytes.extend_from_slice(&0f32.to_ne_bytes());
+        }),
+        Dtype::Complex128 => numbers.for_each(|(float, _)| {
+            bytes.extend_from_slice(&float.to_ne_bytes());
+            bytes.extend_from_slice(&0f64.to_ne_bytes());
         }),
     }
 }
@@ -273,7 +284,7 @@ fn leaves(object: &Bound<'_, PyAny>, numbers: &mut Numbers) -> PyResult<()> {
             }
             Numbers::Ints(list) if item.is_exact_instance_of::<PyInt>() => {
                 if let Ok(value) = item.extract::<i64>() {
-                    list.push(value);
+                    list.push(i128::from(value));
                     continue;
                 }
             }
@@ -420,42 +431,24 @@ fn from_buffer(object: &Bound<'_, PyAny>) -> PyResult<Array> {
     if copied != 0 {
         return Err(PyErr::fetch(py));
     }
-    match element {
-        Foreign::Own(dtype) => Array::from_bytes(&bytes, dtype, &shape),
-        Foreign::Complex128 => {
-            let parts: Vec<u8> = bytes
-                .chunks_exact(8)
-                .flat_map(|part| {
-                    (f64::from_ne_bytes(part.try_into().unwrap_or_default()) as f32).to_ne_bytes()
-                })
-                .collect();
-            Array::from_bytes(&parts, Dtype::Complex64, &shape)
-        }
-    }
-    .map_err(raise)
+    Array::from_bytes(&bytes, element, &shape).map_err(raise)
 }
 
-/// Element types of foreign buffers.
-enum Foreign {
-    Own(Dtype),
-    Complex128,
-}
-
-fn element_type(format: &CStr, size: usize) -> Option<Foreign> {
+fn element_type(format: &CStr, size: usize) -> Option<Dtype> {
     let text = format.to_str().ok()?;
     let text =
         text.strip_prefix(['@', '=', if cfg!(target_endian = "little") { '<' } else { '>' }]).unwrap_or(text);
     let kind = match text {
-        "?" => return Some(Foreign::Own(Dtype::Bool)),
-        "e" => return Some(Foreign::Own(Dtype::Float16)),
-        "bfloat16" => return Some(Foreign::Own(Dtype::Bfloat16)),
-        "f" => return Some(Foreign::Own(Dtype::Float32)),
-        "d" => return Some(Foreign::Own(Dtype::Float64)),
-        "Zf" => return Some(Foreign::Own(Dtype::Complex64)),
-        "Zd" => return Some(Foreign::Complex128),
+        "?" => return Some(Dtype::Bool),
+        "e" => return Some(Dtype::Float16),
+        "bfloat16" => return Some(Dtype::Bfloat16),
+        "f" => return Some(Dtype::Float32),
+        "d" => return Some(Dtype::Float64),
+        "Zf" => return Some(Dtype::Complex64),
+        "Zd" => return Some(Dtype::Complex128),
         "b" | "h" | "i" | "l" | "q" | "n" => Category::Signed,
         "B" | "H" | "I" | "L" | "Q" | "N" | "c" => Category::Unsigned,
         _ => return None,
     };
-    Dtype::ALL.into_iter().find(|dtype| dtype.is(kind) && dtype.size() == size).map(Foreign::Own)
+    Dtype::ALL.into_iter().find(|dtype| dtype.is(kind) && dtype.size() == size)
 }

@@ -77,7 +77,7 @@ fn code(dtype: Dtype) -> ElementType {
         Dtype::Uint8 | Dtype::Uint16 | Dtype::Uint32 | Dtype::Uint64 => 1,
         Dtype::Float16 | Dtype::Float32 | Dtype::Float64 => 2,
         Dtype::Bfloat16 => 4,
-        Dtype::Complex64 => 5,
+        Dtype::Complex64 | Dtype::Complex128 => 5,
         Dtype::Bool => 6,
     };
     ElementType { code, bits: (dtype.size() * 8) as u8, lanes: 1 }
@@ -428,8 +428,7 @@ fn build(taken: &Taken, copy: Option<bool>) -> PyResult<Built> {
     }
     let rank = usize::try_from(tensor.ndim).ok().filter(|rank| *rank <= MOST_AXES);
     let rank = rank.ok_or_else(|| invalid(format!("{} axes", tensor.ndim)))?;
-    let complex128 = (tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes) == (5, 128, 1);
-    let dtype = if complex128 { Dtype::Complex64 } else { dtype_of(tensor.dtype)? };
+    let dtype = dtype_of(tensor.dtype)?;
     let lengths: &[i64] = match rank {
         0 => &[],
         _ if tensor.shape.is_null() => return Err(invalid("no shape".into())),
@@ -462,17 +461,14 @@ fn build(taken: &Taken, copy: Option<bool>) -> PyResult<Built> {
     let start = unsafe { tensor.data.cast::<u8>().byte_add(tensor.byte_offset as usize) };
     let in_rows = size == 1 || shape.iter().zip(&strides).zip(&rows).all(|((n, a), b)| *n == 1 || a == b);
     let aligned = (start as usize).is_multiple_of(dtype.size());
-    let unchanged = in_rows && aligned && !complex128 && dtype != Dtype::Float64;
+    let unchanged = in_rows && aligned;
     // Memory that the producer copied for this purpose has no other owner.
     if unchanged && (copy == Some(false) || (copy.is_none() && taken.is_copied())) {
         return Ok(Built::Adopts { dtype, shape, address: start, len: size * width });
     }
     if copy == Some(false) {
-        let why = match (in_rows, aligned) {
-            (false, _) => "it is not row-contiguous",
-            (true, false) => "its address is not aligned to its elements",
-            (true, true) => "its elements have to be converted",
-        };
+        let why =
+            if in_rows { "its address is not aligned to its elements" } else { "it is not row-contiguous" };
         return Err(PyBufferError::new_err(format!(
             "[from_dlpack] cannot share the memory of a tensor: {why}; use copy=None or copy=True"
         )));
@@ -502,11 +498,6 @@ fn build(taken: &Taken, copy: Option<bool>) -> PyResult<Built> {
             }
         }
     }
-    if complex128 {
-        let narrow =
-            |part: &[u8]| (f64::from_ne_bytes(part.try_into().unwrap_or_default()) as f32).to_ne_bytes();
-        bytes = bytes.chunks_exact(8).flat_map(narrow).collect();
-    }
     Array::from_bytes(&bytes, dtype, &shape).map(Built::Copied).map_err(raise)
 }
 
@@ -518,7 +509,7 @@ fn build(taken: &Taken, copy: Option<bool>) -> PyResult<Built> {
 /// copy : bool, optional
 ///     By default memory is copied, unless its producer has copied it for this purpose. With ``False`` it is shared
 ///     and must not be written; ``BufferError`` is raised where that is not possible. With ``True`` it is copied.
-///     ``float64`` is converted to ``float32``, which copies.
+///     Double precision is converted to single precision, which copies.
 ///
 /// Returns
 /// -------
@@ -533,11 +524,34 @@ fn build(taken: &Taken, copy: Option<bool>) -> PyResult<Built> {
 fn from_dlpack(x: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<PyArray> {
     crate::eval::usable()?;
     let array = import(x, copy)?;
-    let array =
-        if array.dtype() == Dtype::Float64 { array.astype(Dtype::Float32).map_err(raise)? } else { array };
-    Ok(PyArray::new(array))
+    let narrow = narrow(array.dtype());
+    if narrow != array.dtype() && copy == Some(false) {
+        return Err(PyBufferError::new_err(
+            "[from_dlpack] cannot share the memory of a tensor: its elements have to be converted; use copy=None or \
+             copy=True",
+        ));
+    }
+    array.astype(narrow).map(PyArray::new).map_err(raise)
+}
+
+/// The type of single precision for one of double precision, which programs get only on request.
+pub fn narrow(dtype: Dtype) -> Dtype {
+    match dtype {
+        Dtype::Float64 => Dtype::Float32,
+        Dtype::Complex128 => Dtype::Complex64,
+        other => other,
+    }
+}
+
+/// The same with elements of any precision as they are.
+#[pyfunction]
+#[pyo3(signature = (x, copy))]
+fn _import_dlpack(x: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<PyArray> {
+    crate::eval::usable()?;
+    import(x, copy).map(PyArray::new)
 }
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(_import_dlpack, m)?)?;
     m.add_function(wrap_pyfunction!(from_dlpack, m)?)
 }

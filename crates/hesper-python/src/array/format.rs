@@ -63,10 +63,9 @@ fn element(dtype: Dtype, bytes: &[u8]) -> String {
         Dtype::Bfloat16 => float(read!(bf16).to_f64()),
         Dtype::Float32 => float(f64::from(read!(f32))),
         Dtype::Float64 => float(read!(f64)),
-        Dtype::Complex64 => {
-            let (re, im) = bytes.split_at_checked(4).unwrap_or_default();
-            let part = |half: &[u8]| f64::from(f32::from_ne_bytes(half.try_into().unwrap_or_default()));
-            let (re, im) = (part(re), float(part(im)));
+        Dtype::Complex64 | Dtype::Complex128 => {
+            let [re, im] = super::host::complex(bytes);
+            let im = float(im);
             let sign = if im.starts_with('-') { "" } else { "+" };
             format!("{}{sign}{im}j", float(re))
         }

@@ -42,12 +42,20 @@ pub fn number(py: Python<'_>, dtype: Dtype, bytes: &[u8]) -> PyResult<Py<PyAny>>
         Dtype::Bfloat16 => read!(bf16).to_f64().into_py_any(py),
         Dtype::Float32 => read!(f32).into_py_any(py),
         Dtype::Float64 => read!(f64).into_py_any(py),
-        Dtype::Complex64 => {
-            let parts = bytes.split_at_checked(4).unwrap_or_default();
-            let part = |half: &[u8]| f64::from(f32::from_ne_bytes(half.try_into().unwrap_or_default()));
-            PyComplex::from_doubles(py, part(parts.0), part(parts.1)).into_py_any(py)
+        Dtype::Complex64 | Dtype::Complex128 => {
+            let [re, im] = complex(bytes);
+            PyComplex::from_doubles(py, re, im).into_py_any(py)
         }
     }
+}
+
+/// The parts of a complex number, given as its bytes.
+pub fn complex(bytes: &[u8]) -> [f64; 2] {
+    let (re, im) = bytes.split_at(bytes.len() / 2);
+    [re, im].map(|part| match part.try_into() {
+        Ok(single) => f64::from(f32::from_ne_bytes(single)),
+        Err(_) => f64::from_ne_bytes(part.try_into().unwrap_or_default()),
+    })
 }
 
 /// The elements as nested lists; a number if the array has no axes.

@@ -83,6 +83,7 @@ fn numbers(x: &Array) -> Result<Vec<[f64; 2]>, Error> {
         Dtype::Complex64 => {
             x.to_vec::<[f32; 2]>()?.into_iter().map(|[re, im]| [re.into(), im.into()]).collect()
         }
+        Dtype::Complex128 => x.to_vec::<[f64; 2]>()?,
     })
 }
 

@@ -143,6 +143,36 @@ impl Sortable for [f32; 2] {
     }
 }
 
+/// Complex numbers of double precision, whose keys are wider than a word: rows are sorted by comparing both parts.
+impl Sortable for [f64; 2] {
+    const BYTES: usize = 8;
+    fn key(self) -> u64 {
+        if self[1].is_nan() { u64::MAX } else { Sortable::key(self[0]) }
+    }
+    fn from_key(k: u64) -> Self {
+        [Sortable::from_key(k), 0.0]
+    }
+    fn run(_: &dyn Par, x: &[Self], n: usize, mut to: To<'_, Self>) {
+        let key = |x: &Self| {
+            let [re, im] = [x[0] + 0.0, x[1] + 0.0];
+            let first = [re, im].key();
+            // All NaN are equal.
+            (first, if first == u64::MAX { 0 } else { Sortable::key(im) })
+        };
+        for (row, x) in x.chunks_exact(n.max(1)).enumerate() {
+            let mut places: Vec<u32> = (0..n as u32).collect();
+            places.sort_by_key(|place| key(&x[*place as usize]));
+            let at = row * n;
+            match &mut to {
+                To::Values(out) | To::Split(out, _) => {
+                    out[at..at + n].iter_mut().zip(&places).for_each(|(to, place)| *to = x[*place as usize]);
+                }
+                To::Places(out) | To::SplitPlaces(out, _) => out[at..at + n].copy_from_slice(&places),
+            }
+        }
+    }
+}
+
 /// Sorts every row of `n` elements, NaN last.
 pub fn sort<T: Sortable>(par: &dyn Par, x: &[T], n: usize, out: &mut [T]) -> Result<(), Mismatch> {
     check(x.len(), n, out.len())?;

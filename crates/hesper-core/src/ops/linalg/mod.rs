@@ -5,6 +5,7 @@ mod rules;
 
 use smallvec::smallvec;
 
+use crate::Dtype;
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::export::Replay;
@@ -12,29 +13,13 @@ use crate::ops::concat::concatenate;
 use crate::ops::logic::select;
 use crate::ops::readers::reader;
 use crate::shape::{Shape, axis, broadcast};
-use crate::{Category, Dtype};
 use factor::{Work, factor};
 
-/// Which types an op takes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Takes {
-    Real,
-    Complex,
-}
-
 /// Rows and columns of the matrices of an array.
-fn matrices(op: &str, a: &Array, takes: Takes) -> Result<(usize, usize)> {
-    let fits = match a.dtype() {
-        Dtype::Float32 | Dtype::Float64 => true,
-        Dtype::Complex64 => takes == Takes::Complex,
-        _ => false,
-    };
-    if !fits {
-        let what = match takes {
-            Takes::Real => "takes float32 and float64, and was given an array",
-            Takes::Complex => "takes float32, float64 and complex64, and was given an array",
-        };
-        return Err(Error::Type { op: op.into(), what: what.into(), dtype: a.dtype() });
+fn matrices(op: &str, a: &Array) -> Result<(usize, usize)> {
+    if !matches!(a.dtype().real(), Dtype::Float32 | Dtype::Float64) {
+        let what = "takes float32, float64, complex64 and complex128, and was given an array".into();
+        return Err(Error::Type { op: op.into(), what, dtype: a.dtype() });
     }
     let [.., rows, columns] = *a.shape() else {
         let what = format!("an array of shape {:?} has no matrices: two axes are needed", a.shape());
@@ -44,8 +29,8 @@ fn matrices(op: &str, a: &Array, takes: Takes) -> Result<(usize, usize)> {
 }
 
 /// Rows of the square matrices of an array.
-fn square(op: &str, a: &Array, takes: Takes) -> Result<usize> {
-    let (rows, columns) = matrices(op, a, takes)?;
+fn square(op: &str, a: &Array) -> Result<usize> {
+    let (rows, columns) = matrices(op, a)?;
     if rows != columns {
         let what = format!("matrices must be square, and the array's shape is {:?}", a.shape());
         return Err(Error::shape(op, what));
@@ -73,9 +58,9 @@ fn triple(results: Vec<Array>) -> Result<(Array, Array, Array)> {
     }
 }
 
-/// The type of singular values, and of eigenvalues of matrices that are their own adjoints.
-fn real_of(dtype: Dtype) -> Dtype {
-    if dtype == Dtype::Complex64 { Dtype::Float32 } else { dtype }
+/// The adjoint matrices: transposed, and conjugated if they are complex.
+fn adjoint(a: &Array) -> Result<Array> {
+    a.swapaxes(-1, -2)?.conjugate()
 }
 
 /// The inverses of square matrices. Evaluation fails where there is none.
@@ -88,20 +73,20 @@ fn real_of(dtype: Dtype) -> Dtype {
 /// # Ok::<(), hesper::Error>(())
 /// ```
 pub fn inv(a: &Array) -> Result<Array> {
-    let n = square("inv", a, Takes::Real)?;
+    let n = square("inv", a)?;
     single(Work::Inverse, &[a], smallvec![n, n], a.dtype())
 }
 
 /// The inverses of lower or `upper` triangular matrices; the other triangle is not looked at.
 pub fn tri_inv(a: &Array, upper: bool) -> Result<Array> {
-    let n = square("tri_inv", a, Takes::Real)?;
+    let n = square("tri_inv", a)?;
     single(Work::TriangularInverse { upper }, &[a], smallvec![n, n], a.dtype())
 }
 
 /// The pseudo-inverses of Moore and Penrose, singular values below ten times the larger side times the
 /// precision times the largest taken as zero.
 pub fn pinv(a: &Array) -> Result<Array> {
-    let (m, n) = matrices("pinv", a, Takes::Real)?;
+    let (m, n) = matrices("pinv", a)?;
     if m == 0 || n == 0 {
         let shape: Shape = a.shape()[..a.ndim() - 2].iter().copied().chain([n, m]).collect();
         return Array::zeros(&shape, a.dtype());
@@ -109,18 +94,18 @@ pub fn pinv(a: &Array) -> Result<Array> {
     let (u, s, vt) = svd(a)?;
     let (k, rank) = (m.min(n) as isize, a.ndim());
     let u = u.slice_axis(rank - 1, 0, k, 1)?;
-    let v = vt.slice_axis(rank - 2, 0, k, 1)?.swapaxes(-1, -2)?;
-    let precision = if a.dtype() == Dtype::Float64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
+    let v = adjoint(&vt.slice_axis(rank - 2, 0, k, 1)?)?;
+    let precision = if a.dtype().real() == Dtype::Float64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
     let limit = s.max(Some(&[-1]), true)?.multiply(10.0 * m.max(n) as f64 * precision)?;
     let zero = s.zeros_like()?;
     let counts = s.greater(&limit)?;
     let inverse = select(&counts, &select(&counts, &s, &s.ones_like()?)?.reciprocal()?, &zero)?;
-    v.multiply(&inverse.expand_dims(&[-2])?)?.matmul(&u.swapaxes(-1, -2)?)
+    v.multiply(&inverse.expand_dims(&[-2])?)?.matmul(&adjoint(&u)?)
 }
 
 /// Matrices of orthonormal columns and upper triangular ones, whose products are the given ones.
 pub fn qr(a: &Array) -> Result<(Array, Array)> {
-    let (m, n) = matrices("qr", a, Takes::Real)?;
+    let (m, n) = matrices("qr", a)?;
     let k = m.min(n);
     let outputs = [(smallvec![m, k], a.dtype()), (smallvec![k, n], a.dtype())];
     pair(factor(Work::Qr, smallvec![a.clone()], &outputs)?)
@@ -128,51 +113,48 @@ pub fn qr(a: &Array) -> Result<(Array, Array)> {
 
 /// Left singular vectors as columns, singular values from the largest on, right singular vectors as rows.
 pub fn svd(a: &Array) -> Result<(Array, Array, Array)> {
-    let (m, n) = matrices("svd", a, Takes::Complex)?;
-    let outputs = [
-        (smallvec![m, m], a.dtype()),
-        (smallvec![m.min(n)], real_of(a.dtype())),
-        (smallvec![n, n], a.dtype()),
-    ];
+    let (m, n) = matrices("svd", a)?;
+    let outputs =
+        [(smallvec![m, m], a.dtype()), (smallvec![m.min(n)], a.dtype().real()), (smallvec![n, n], a.dtype())];
     triple(factor(Work::Svd, smallvec![a.clone()], &outputs)?)
 }
 
 /// Singular values alone.
 pub fn singular_values(a: &Array) -> Result<Array> {
-    let (m, n) = matrices("svd", a, Takes::Complex)?;
-    single(Work::SingularValues, &[a], smallvec![m.min(n)], real_of(a.dtype()))
+    let (m, n) = matrices("svd", a)?;
+    single(Work::SingularValues, &[a], smallvec![m.min(n)], a.dtype().real())
 }
 
 /// Eigenvalues, from the smallest on, and eigenvectors as columns, of matrices that are their own adjoints.
 /// Only the lower or `upper` triangle is looked at.
 pub fn eigh(a: &Array, upper: bool) -> Result<(Array, Array)> {
-    let n = square("eigh", a, Takes::Complex)?;
-    let outputs = [(smallvec![n], real_of(a.dtype())), (smallvec![n, n], a.dtype())];
+    let n = square("eigh", a)?;
+    let outputs = [(smallvec![n], a.dtype().real()), (smallvec![n, n], a.dtype())];
     pair(factor(Work::Eigh { upper, vectors: true }, smallvec![a.clone()], &outputs)?)
 }
 
 /// The eigenvalues of [`eigh`] alone.
 pub fn eigvalsh(a: &Array, upper: bool) -> Result<Array> {
-    let n = square("eigvalsh", a, Takes::Complex)?;
-    single(Work::Eigh { upper, vectors: false }, &[a], smallvec![n], real_of(a.dtype()))
+    let n = square("eigvalsh", a)?;
+    single(Work::Eigh { upper, vectors: false }, &[a], smallvec![n], a.dtype().real())
 }
 
-/// Eigenvalues and eigenvectors (as columns) of any square matrices, complex64.
+/// Eigenvalues and eigenvectors (as columns) of any square matrices, complex numbers.
 pub fn eig(a: &Array) -> Result<(Array, Array)> {
-    let n = square("eig", a, Takes::Complex)?;
-    let outputs = [(smallvec![n], Dtype::Complex64), (smallvec![n, n], Dtype::Complex64)];
+    let n = square("eig", a)?;
+    let outputs = [(smallvec![n], a.dtype().complex()), (smallvec![n, n], a.dtype().complex())];
     pair(factor(Work::Eig { vectors: true }, smallvec![a.clone()], &outputs)?)
 }
 
 /// The eigenvalues of [`eig`] alone.
 pub fn eigvals(a: &Array) -> Result<Array> {
-    let n = square("eigvals", a, Takes::Complex)?;
-    single(Work::Eig { vectors: false }, &[a], smallvec![n], Dtype::Complex64)
+    let n = square("eigvals", a)?;
+    single(Work::Eig { vectors: false }, &[a], smallvec![n], a.dtype().complex())
 }
 
 /// Lower and upper factors in one matrix, row exchanges, and where each row has gone.
 fn lu_parts(op: &str, a: &Array) -> Result<(Array, Array, Array)> {
-    let (m, n) = matrices(op, a, Takes::Real)?;
+    let (m, n) = matrices(op, a)?;
     let outputs =
         [(smallvec![m, n], a.dtype()), (smallvec![m.min(n)], Dtype::Uint32), (smallvec![m], Dtype::Uint32)];
     triple(factor(Work::Lu, smallvec![a.clone()], &outputs)?)
@@ -189,7 +171,7 @@ pub fn lu_factor(a: &Array) -> Result<(Array, Array)> {
 /// product of the factors.
 pub fn lu(a: &Array) -> Result<(Array, Array, Array)> {
     let (factors, _, places) = lu_parts("lu", a)?;
-    let (m, n) = matrices("lu", a, Takes::Real)?;
+    let (m, n) = matrices("lu", a)?;
     let (k, rank) = (m.min(n), a.ndim());
     let lower = factors.slice_axis(rank - 1, 0, k as isize, 1)?.tril(-1)?;
     let lower = lower.add(&Array::eye(m, k, 0, a.dtype())?)?;
@@ -200,15 +182,15 @@ pub fn lu(a: &Array) -> Result<(Array, Array, Array)> {
 /// The triangular matrices that are, times their transposes, the given symmetric ones: lower, or `upper`.
 /// Evaluation fails where a matrix is not positive definite.
 pub fn cholesky(a: &Array, upper: bool) -> Result<Array> {
-    let n = square("cholesky", a, Takes::Real)?;
+    let n = square("cholesky", a)?;
     single(Work::Cholesky { upper }, &[a], smallvec![n, n], a.dtype())
 }
 
 /// The inverses of matrices that are given by their factors of [`cholesky`].
 pub fn cholesky_inv(factors: &Array, upper: bool) -> Result<Array> {
-    square("cholesky_inv", factors, Takes::Real)?;
+    square("cholesky_inv", factors)?;
     let inverse = tri_inv(factors, upper)?;
-    let turned = inverse.swapaxes(-1, -2)?;
+    let turned = adjoint(&inverse)?;
     if upper { inverse.matmul(&turned) } else { turned.matmul(&inverse) }
 }
 
@@ -223,10 +205,10 @@ pub fn solve_triangular(a: &Array, b: &Array, upper: bool) -> Result<Array> {
 }
 
 fn equations(op: &str, a: &Array, b: &Array, work: Work) -> Result<Array> {
-    square(op, a, Takes::Real)?;
+    square(op, a)?;
     let dtype = a.dtype().promote(b.dtype());
     let (a, b) = (a.astype(dtype)?, b.astype(dtype)?);
-    let n = square(op, &a, Takes::Real)?;
+    let n = square(op, &a)?;
     let vector = b.ndim() == 1;
     let sides = if vector { b.expand_dims(&[-1])? } else { b.clone() };
     let [.., rows, count] = *sides.shape() else {
@@ -248,12 +230,9 @@ fn equations(op: &str, a: &Array, b: &Array, work: Work) -> Result<Array> {
 
 /// The diagonal of the upper factors, and whether rows were exchanged an odd number of times.
 fn pivots(op: &str, a: &Array) -> Result<(Array, Array)> {
-    if a.dtype().is(Category::Complex) {
-        let what = "takes real numbers, and was given an array".into();
-        return Err(Error::Type { op: op.into(), what, dtype: a.dtype() });
-    }
-    let a = if a.dtype() == Dtype::Float64 { a.clone() } else { a.astype(Dtype::Float32)? };
-    let n = square(op, &a, Takes::Real)?;
+    let fits = matches!(a.dtype(), Dtype::Float64 | Dtype::Complex64 | Dtype::Complex128);
+    let a = if fits { a.clone() } else { a.astype(Dtype::Float32)? };
+    let n = square(op, &a)?;
     let (factors, swaps) = lu_factor(&a)?;
     let places = Array::arange(0..n as i64, Some(Dtype::Uint32))?;
     let exchanged = swaps.not_equal(&places)?.astype(Dtype::Int32)?.sum(Some(&[-1]), false)?;
@@ -287,7 +266,7 @@ pub fn slogdet(a: &Array) -> Result<(Array, Array)> {
     let sign = diagonal.sign()?.prod(Some(&[-1]), false)?;
     let sign = select(&odd, &sign.negative()?, &sign)?;
     let size = diagonal.abs()?.log()?.sum(Some(&[-1]), false)?;
-    Ok((sign.astype(dtype)?, size.astype(dtype)?))
+    Ok((sign.astype(dtype)?, size.astype(dtype.real())?))
 }
 
 /// The cross products of vectors of two or three elements along an axis; a third that is missing is zero.

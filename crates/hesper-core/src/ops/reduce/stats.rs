@@ -23,7 +23,7 @@ pub fn variance(x: &Array, over: Option<&[isize]>, keepdims: bool, ddof: isize, 
     let over = axes_or_all(op, over, x.ndim())?;
     let count = over.iter().map(|at| x.shape()[*at]).product::<usize>() as f64;
     let input = x.astype(x.dtype().to_inexact())?;
-    if matches!(input.dtype(), Dtype::Float64 | Dtype::Complex64) {
+    if input.dtype().size() > 4 {
         // No wider type to sum in: distances to the mean, in a second pass.
         let mean = input.reduce_axes(ReduceKind::Sum(BitEq(1.0 / count)), over.clone(), true)?;
         let distance = input.subtract(&mean)?.abs()?.square()?;
