@@ -109,6 +109,17 @@ impl PyDevice {
         }
     }
 
+    /// The device of a stream; the host where that is none of the devices of this process.
+    pub fn of_stream(stream: &Stream) -> PyDevice {
+        place::device_of(stream).map_or(PyDevice::CPU, PyDevice::of)
+    }
+
+    /// The default stream of the device, for `call`.
+    pub fn on(self, call: &str) -> PyResult<crate::args::On> {
+        self.check(call, &format!("use {}", self.__repr__()))?;
+        Place::Device(self).stream().map(|stream| crate::args::On(stream.stream))
+    }
+
     fn check(self, call: &str, what: &str) -> PyResult<()> {
         if self.exists() {
             return Ok(());

@@ -394,6 +394,10 @@ class array:
     def cumsum(self, axis: int | Sequence[int] | None = None, *, reverse: bool = False, inclusive: bool = True, stream: StreamOrDevice = None) -> array:
         """See the function ``cumsum``."""
         ...
+    @property
+    def device(self) -> Device:
+        """The device that the array is computed on."""
+        ...
     def diag(self, k: int = 0, *, stream: StreamOrDevice = None) -> array:
         """See the function ``diag``."""
         ...
@@ -513,6 +517,16 @@ class array:
         ...
     def swapaxes(self, axis1: Any, axis2: Any, *, stream: StreamOrDevice = None) -> array:
         """See the function ``swapaxes``."""
+        ...
+    def to_device(self, device: Any, /, *, stream: StreamOrDevice = None) -> array:
+        """The array on another device.
+
+        Parameters
+        ----------
+        device : Device
+        stream : Stream, optional
+            A stream of the device; its default stream if there is none.
+        """
         ...
     def tolist(self) -> Any:
         """The elements as nested lists; a number if the array has no axes."""

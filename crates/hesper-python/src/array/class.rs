@@ -8,6 +8,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use super::{PyArray, convert, evaluated, format, host, index, to_list};
 use crate::args::{On, array_on};
+use crate::device::PyDevice;
 use crate::dtype::{self, PyDtype};
 use crate::error::raise;
 use crate::waiting;
@@ -71,6 +72,29 @@ impl PyArray {
     #[getter(mT)]
     fn transposed_matrices(&self) -> PyResult<PyArray> {
         crate::functions::shape::transposed_matrices(&self.value(), None)
+    }
+
+    /// The device that the array is computed on.
+    #[getter]
+    fn device(&self) -> PyDevice {
+        PyDevice::of_stream(self.value().stream())
+    }
+
+    /// The array on another device.
+    ///
+    /// Parameters
+    /// ----------
+    /// device : Device
+    /// stream : Stream, optional
+    ///     A stream of the device; its default stream if there is none.
+    #[pyo3(signature = (device, /, *, stream = None))]
+    fn to_device(&self, device: PyDevice, stream: Option<On>) -> PyResult<PyArray> {
+        let own = self.value();
+        if stream.is_none() && PyDevice::of_stream(own.stream()) == device {
+            return Ok(PyArray::new(own));
+        }
+        let stream = stream.map_or_else(|| device.on("to_device"), Ok)?;
+        array_on(Some(stream), || own.contiguous())
     }
 
     /// The real parts.
@@ -224,18 +248,21 @@ impl PyArray {
         Ok((slf.get_type().into_any(), (false,), state))
     }
 
+    /// The namespace of the array API standard: ``hesper.array_api``.
     #[pyo3(signature = (*, api_version = None))]
     fn __array_namespace__<'py>(
         &self,
         py: Python<'py>,
         api_version: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        if api_version.is_some() {
-            return Err(PyValueError::new_err(
-                "cannot select a version of the array API; leave api_version out",
-            ));
+        const VERSIONS: [&str; 4] = ["2021.12", "2022.12", "2023.12", "2024.12"];
+        if let Some(version) = api_version.filter(|version| !VERSIONS.contains(version)) {
+            return Err(PyValueError::new_err(format!(
+                "cannot follow version {version} of the array API standard; choose one of {}",
+                VERSIONS.join(", ")
+            )));
         }
-        py.import("hesper.core")?.into_bound_py_any(py)
+        py.import("hesper.array_api")?.into_bound_py_any(py)
     }
 }
 

@@ -69,7 +69,7 @@ fn list(array: &Array) -> Index {
 }
 
 fn parts(array: &Array, index: &Bound<'_, PyAny>) -> PyResult<Parts> {
-    let parts: Parts = match index.cast::<PyTuple>() {
+    let mut parts: Parts = match index.cast::<PyTuple>() {
         Ok(tuple) => tuple.iter().map(|item| part(&item)).collect::<PyResult<_>>()?,
         Err(_) => std::iter::once(part(index)?).collect(),
     };
@@ -86,17 +86,31 @@ fn parts(array: &Array, index: &Bound<'_, PyAny>) -> PyResult<Parts> {
         })
         .sum();
     if named > rank {
-        return Err(PyValueError::new_err(format!(
-            "cannot index an array of {rank} axes with {named} indices"
-        )));
+        let what = format!("cannot index an array of {rank} axes with {named} indices");
+        let masked = parts.iter().any(|part| matches!(part, Index::Mask(_)));
+        return Err(if masked { PyIndexError::new_err(what) } else { PyValueError::new_err(what) });
     }
     // An integer that is out of range ends a loop over the array, as Python expects.
     let mut axis = 0;
-    for part in &parts {
+    for part in &mut parts {
         match part {
             Index::NewAxis => {}
             Index::Ellipsis => axis += rank - named,
-            Index::Mask(mask) => axis += mask.ndim(),
+            Index::Mask(mask) => {
+                let covered = &array.shape()[axis..axis + mask.ndim()];
+                // A mask without elements selects none.
+                let fits = |(own, length): (&usize, &usize)| own == length || *own == 0;
+                if !mask.shape().iter().zip(covered).all(fits) {
+                    return Err(PyIndexError::new_err(format!(
+                        "cannot index axes of shape {covered:?} with a mask of shape {:?}; the shapes must be the same",
+                        mask.shape()
+                    )));
+                }
+                axis += mask.ndim();
+                if mask.shape() != covered {
+                    *mask = Array::zeros(covered, Dtype::Bool).map_err(raise)?;
+                }
+            }
             Index::Int(at) => {
                 let length = array.shape()[axis] as isize;
                 if *at >= length || *at < -length {
@@ -116,9 +130,20 @@ fn waits(parts: &Parts) -> bool {
     parts.iter().any(|part| matches!(part, Index::Mask(_)))
 }
 
+/// An array with a new first axis and that axis's mask, for a mask without axes as the only index.
+fn scalar_mask(array: &Array, parts: &Parts) -> PyResult<Option<(Array, Parts)>> {
+    let [Index::Mask(mask)] = parts.as_slice() else { return Ok(None) };
+    if mask.ndim() > 0 {
+        return Ok(None);
+    }
+    let (array, mask) = (array.expand_dims(&[0]).map_err(raise)?, mask.reshape(&[1]).map_err(raise)?);
+    Ok(Some((array, std::iter::once(Index::Mask(mask)).collect())))
+}
+
 /// The part of an array that an index names.
 pub fn get(array: &Array, index: &Bound<'_, PyAny>) -> PyResult<Array> {
     let parts = parts(array, index)?;
+    let (array, parts) = scalar_mask(array, &parts)?.unwrap_or((array.clone(), parts));
     let build = || on(None, || array.index(&parts));
     if waits(&parts) { waiting::detached(index.py(), build) } else { build() }
 }
@@ -132,7 +157,13 @@ fn update(array: &Array, index: &Bound<'_, PyAny>, value: Array, how: Update) ->
         }
         Err(_) => parts(array, index)?,
     };
-    let build = || on(None, || array.index_update(&parts, &value, how));
+    let (widened, parts) = scalar_mask(array, &parts)?.unwrap_or((array.clone(), parts));
+    let build = || {
+        on(None, || {
+            let updated = widened.index_update(&parts, &value, how)?;
+            if updated.ndim() > array.ndim() { updated.squeeze(Some(&[0])) } else { Ok(updated) }
+        })
+    };
     if waits(&parts) { waiting::detached(index.py(), build) } else { build() }
 }
 

@@ -81,11 +81,26 @@ fn matrix(other: &Bound<'_, PyAny>) -> PyResult<Array> {
     convert::array(other, None)
 }
 
+/// The matrix product. Integers, which no matrix kernel multiplies, are multiplied and summed up.
+fn product(a: &Array, b: &Array) -> hesper::Result<Array> {
+    let dtype = a.dtype().promote(b.dtype());
+    if !dtype.is(Category::Integer) {
+        return a.matmul(b);
+    }
+    // A product of floats that is not evaluated says which shapes fit, and the shape of the result.
+    let like = a.astype(Dtype::Float32)?.matmul(&b.astype(Dtype::Float32)?)?;
+    let shape: Vec<isize> = like.shape().iter().map(|length| *length as isize).collect();
+    let rows = if a.ndim() == 1 { a.expand_dims(&[0])? } else { a.clone() };
+    let columns = if b.ndim() == 1 { b.expand_dims(&[-1])? } else { b.clone() };
+    let products = rows.astype(dtype)?.expand_dims(&[-1])?.multiply(columns.expand_dims(&[-3])?)?;
+    products.sum(Some(&[-2]), false)?.astype(dtype)?.reshape(&shape)
+}
+
 /// The methods of the arithmetic operators, of their reflected forms and of their in-place forms.
 macro_rules! operators {
     (
         arithmetic { $($what:literal: $name:ident $swapped:ident $placed:ident = $f:expr;)* }
-        bitwise { $($bits:literal: $bname:ident $bplaced:ident = $bf:expr;)* }
+        bitwise { $($bits:literal: $bname:ident $bswapped:ident $bplaced:ident = $bf:expr;)* }
         compare { $($compared:literal: $op:ident = $cf:expr;)* }
     ) => {
         #[pymethods]
@@ -113,6 +128,11 @@ macro_rules! operators {
                     forward(self, other, $bits, $bf)
                 }
 
+                fn $bswapped(&self, other: &Bound<'_, PyAny>) -> PyResult<PyArray> {
+                    integral(self, other, $bits)?;
+                    reflected(self, other, $bits, $bf)
+                }
+
                 fn $bplaced(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
                     integral(self, other, $bits)?;
                     in_place(self, other, $bits, $bf)
@@ -136,12 +156,12 @@ macro_rules! operators {
 
             fn __matmul__(&self, other: &Bound<'_, PyAny>) -> PyResult<PyArray> {
                 let (own, other) = (self.value(), matrix(other)?);
-                array_on(None, || own.matmul(&other))
+                array_on(None, || product(&own, &other))
             }
 
             fn __rmatmul__(&self, other: &Bound<'_, PyAny>) -> PyResult<PyArray> {
                 let (own, other) = (self.value(), matrix(other)?);
-                array_on(None, || other.matmul(&own))
+                array_on(None, || product(&other, &own))
             }
 
             fn __imatmul__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -190,11 +210,11 @@ operators! {
         "modulus": __mod__ __rmod__ __imod__ = |a, b| a.remainder(b);
     }
     bitwise {
-        "bitwise and": __and__ __iand__ = |a, b| a.bitwise_and(b);
-        "bitwise or": __or__ __ior__ = |a, b| a.bitwise_or(b);
-        "bitwise xor": __xor__ __ixor__ = |a, b| a.bitwise_xor(b);
-        "left shift": __lshift__ __ilshift__ = |a, b| a.left_shift(b);
-        "right shift": __rshift__ __irshift__ = |a, b| a.right_shift(b);
+        "bitwise and": __and__ __rand__ __iand__ = |a, b| a.bitwise_and(b);
+        "bitwise or": __or__ __ror__ __ior__ = |a, b| a.bitwise_or(b);
+        "bitwise xor": __xor__ __rxor__ __ixor__ = |a, b| a.bitwise_xor(b);
+        "left shift": __lshift__ __rlshift__ __ilshift__ = |a, b| a.left_shift(b);
+        "right shift": __rshift__ __rrshift__ __irshift__ = |a, b| a.right_shift(b);
     }
     compare {
         "equal": Eq = |a, b| a.equal(b);

@@ -1,0 +1,99 @@
+"""Shapes and the order of elements."""
+
+from operator import index
+
+import hesper.core as mx
+
+
+def broadcast_arrays(*arrays):
+    """Arrays of one shape, repeated along axes of length one."""
+    return list(mx.broadcast_arrays(*arrays))
+
+
+def broadcast_to(x, /, shape):
+    """The array in a larger shape, repeated along axes of length one."""
+    return mx.broadcast_to(x, shape)
+
+
+def concat(arrays, /, *, axis=0):
+    """Arrays joined along an axis, or flattened and joined."""
+    if axis is None:
+        return mx.concatenate([mx.reshape(x, (-1,)) for x in arrays])
+    return mx.concatenate(list(arrays), axis)
+
+
+def expand_dims(x, /, *, axis=0):
+    """The array with one more axis, of length one."""
+    if not -x.ndim - 1 <= index(axis) <= x.ndim:
+        raise IndexError(f"cannot insert axis {axis} into an array of {x.ndim} axes; use -{x.ndim + 1} to {x.ndim}")
+    return mx.expand_dims(x, axis)
+
+
+def flip(x, /, *, axis=None):
+    """The elements in reverse order along axes, or along all."""
+    return mx.flip(x, axis)
+
+
+def moveaxis(x, source, destination, /):
+    """Axes moved to other places, the others in their order."""
+    source, destination = ((axes,) if isinstance(axes, int) else tuple(axes) for axes in (source, destination))
+    if len(source) != len(destination):
+        raise ValueError(f"cannot move axes {source} to {destination}; give as many places as axes")
+    source, destination = ([range(x.ndim)[axis] for axis in axes] for axes in (source, destination))
+    order = [axis for axis in range(x.ndim) if axis not in source]
+    for place, axis in sorted(zip(destination, source)):
+        order.insert(place, axis)
+    return mx.transpose(x, order)
+
+
+def permute_dims(x, /, axes):
+    """The axes in another order."""
+    return mx.transpose(x, axes) if x.ndim else mx.array(x)
+
+
+def repeat(x, repeats, /, *, axis=None):
+    """Each element several times, along an axis or of the flattened array."""
+    if axis is None:
+        x, axis = mx.reshape(x, (-1,)), 0
+    if isinstance(repeats, mx.array) and repeats.size == 1:
+        repeats = repeats.item()
+    if not isinstance(repeats, mx.array):
+        return mx.repeat(x, repeats, axis)
+    counts = repeats.tolist()
+    places = [at for at, count in enumerate(counts) for _ in range(count)]
+    return mx.take(x, mx.array(places, mx.int32), axis)
+
+
+def reshape(x, /, shape, *, copy=None):
+    """The elements in another shape."""
+    return mx.reshape(x, shape)
+
+
+def roll(x, /, shift, *, axis=None):
+    """The elements moved along axes, or in the flattened array; what leaves at one end enters at the other."""
+    return mx.roll(x, shift, axis)
+
+
+def squeeze(x, /, axis):
+    """The array without axes of length one."""
+    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    for axis in axes:
+        if not -x.ndim <= axis < x.ndim or x.shape[axis] != 1:
+            raise ValueError(f"cannot squeeze axis {axis} of an array of shape {x.shape}; its length must be 1")
+    return mx.squeeze(x, axes) if axes else mx.array(x)
+
+
+def stack(arrays, /, *, axis=0):
+    """Arrays of one shape, joined along a new axis."""
+    dtype = mx.result_type(*arrays)
+    return mx.stack([x.astype(dtype) for x in arrays], axis)
+
+
+def tile(x, repetitions, /):
+    """The whole array several times along each axis."""
+    return mx.tile(x, list(repetitions)) if repetitions else mx.array(x)
+
+
+def unstack(x, /, *, axis=0):
+    """The parts of an array along an axis."""
+    return tuple(mx.unstack(x, axis=axis))
