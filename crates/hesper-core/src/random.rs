@@ -227,7 +227,7 @@ pub fn randint(
         // Bounds that the type does not hold bound nothing.
         let values = 1i128 << (8 * dtype.size());
         let least = if dtype.is(Category::Signed) { -values / 2 } else { 0 };
-        let holds = |bound: i64| (least..least + values).contains(&bound.into());
+        let holds = |bound: i64| (least..least + values).contains(&i128::from(bound));
         let last = high.saturating_sub(1);
         let drawn = if holds(last) { drawn.minimum(last)? } else { drawn };
         return if holds(low) { drawn.maximum(low) } else { Ok(drawn) };

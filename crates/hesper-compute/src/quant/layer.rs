@@ -177,7 +177,7 @@ impl Kernel for Gate {
             let n = (self.count - i).min(PIECE);
             // Copies, which do not overlap: the loop over them is vectorized.
             let (mut g, mut u) = ([0.0f32; PIECE], [0.0f32; PIECE]);
-            // SAFETY: whoever made this promises `count` numbers.
+            // SAFETY: the gate has `count` elements at each pointer.
             unsafe {
                 std::ptr::copy_nonoverlapping(self.gate.add(i), g.as_mut_ptr(), n);
                 std::ptr::copy_nonoverlapping(self.up.add(i), u.as_mut_ptr(), n);

@@ -5,7 +5,7 @@
 //! patterns by facts and edges alone. It is part of planning: facts are in the key of the graph, so a structure that was met
 //! before is not searched again.
 //!
-//! A composite op swallows a node only if nothing else needs it: no node outside reads it, and nobody holds it. A node
+//! A composite op swallows a node only if nothing else needs it: no node outside reads it, and no user has a handle. A node
 //! whose value is needed elsewhere can be one of several results. Views are swallowed too, or stay as they are.
 //!
 //! | composite | nodes |
