@@ -120,6 +120,7 @@ impl Shared {
     /// sixteenth of the limit.
     fn make_room(&self, class: usize) {
         const MIN_POOL: usize = 64 << 20;
+        self.relieve_pressure();
         let garbage = {
             let mut ledger = self.ledger.lock();
             let allocated = self.allocated.load(Ordering::Relaxed);
@@ -135,6 +136,14 @@ impl Shared {
             ledger.trim(by_limit.min(by_use))
         };
         drop(garbage);
+    }
+
+    /// Frees what the pool keeps for reuse if the system ran short of memory.
+    pub(crate) fn relieve_pressure(&self) {
+        if self.device.take_memory_pressure() {
+            let garbage = self.ledger.lock().trim(0);
+            drop(garbage);
+        }
     }
 
     fn new_block(&self, memory: RawMemory) -> Arc<Block> {

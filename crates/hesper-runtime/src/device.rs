@@ -201,6 +201,11 @@ pub unsafe trait Device: Send + Sync + 'static {
     /// Finishes completed work without waiting. A device with threads of its own need not implement it.
     fn poll(&self) {}
 
+    /// Whether the system ran short of memory since the last call. The runtime then frees what it keeps for reuse.
+    fn take_memory_pressure(&self) -> bool {
+        false
+    }
+
     /// A device-specific object (libraries, contexts) for crates that know the device.
     fn extension(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         None

@@ -157,6 +157,7 @@ impl Shared {
             drop(removed);
         }
         drop(finished.removed);
+        self.relieve_pressure();
     }
 
     /// Handles the drop of a stream's last handle.

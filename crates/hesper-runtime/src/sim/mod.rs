@@ -26,6 +26,7 @@ pub use rng::Rng;
 use crate::device::{
     CompiledPipeline, Device, DeviceError, DeviceInfo, Progress, RawMemory, RawPipeline, RawStream,
 };
+use crate::error::Fault;
 use crate::native::View;
 use crate::pipeline::PipelineSource;
 use crate::sync::{Lock, Rank};
@@ -65,6 +66,29 @@ pub enum Failure {
     Any(u64),
     /// The n-th call of any kind, which loses the device.
     Lose(u64),
+}
+
+/// A simulated device, as the scheduler of client tasks and the workloads see it. Device crates implement it for their
+/// own simulations and run the same workloads.
+pub trait Simulated: Send + Sync {
+    /// Runs one step, chosen by the seed. False if there is nothing to do.
+    fn step(&self) -> bool;
+
+    /// The violations that the device detected.
+    fn violations(&self) -> Vec<Violation>;
+
+    /// Whether no memory, pipeline, stream or work is left.
+    fn is_empty(&self) -> bool;
+
+    /// A hash of every choice of the device: equal for equal runs.
+    fn fingerprint(&self) -> u64;
+
+    /// Whether a fault is the refusal of a submission, at random.
+    fn is_refusal(&self, fault: &Fault) -> bool;
+
+    /// The source of a kernel of [`workload`] in the device's language; see [`workload::execute`] for the texts. A kernel
+    /// of [`workload::FAILING_TEXT`] fails its command, and no other.
+    fn source(&self, label: &str, text: &str) -> PipelineSource;
 }
 
 /// The simulated device. Clones are handles to the same one, so that a test can inspect it.
@@ -208,6 +232,32 @@ impl Sim {
                 self.engine.lock().finished(stream, index);
             }
         }
+    }
+}
+
+impl Simulated for Sim {
+    fn step(&self) -> bool {
+        Sim::step(self)
+    }
+
+    fn violations(&self) -> Vec<Violation> {
+        Sim::violations(self)
+    }
+
+    fn is_empty(&self) -> bool {
+        Sim::is_empty(self)
+    }
+
+    fn fingerprint(&self) -> u64 {
+        Sim::fingerprint(self)
+    }
+
+    fn is_refusal(&self, fault: &Fault) -> bool {
+        fault.message() == engine::REFUSAL
+    }
+
+    fn source(&self, label: &str, text: &str) -> PipelineSource {
+        PipelineSource::new(label, "mix", text)
     }
 }
 

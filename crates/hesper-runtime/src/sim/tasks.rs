@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Condvar, Mutex};
 
-use super::{Rng, Sim};
+use super::{Rng, Simulated};
 use crate::panics;
 use crate::sync::coop::{Cooperative, install, suspended};
 
@@ -33,7 +33,7 @@ struct State {
 }
 
 struct Scheduler {
-    sim: Sim,
+    sim: Arc<dyn Simulated>,
     /// At a scheduling point that may step the device, it steps once in this many times. With large odds, work stays in
     /// flight until a task waits for it.
     step_odds: usize,
@@ -120,7 +120,7 @@ impl Cooperative for Scheduler {
 }
 
 /// Runs tasks against `sim`, scheduled by the seed, to the end or to a hang.
-pub fn run(sim: &Sim, seed: u64, tasks: Vec<Task>) -> Outcome {
+pub fn run(sim: &Arc<dyn Simulated>, seed: u64, tasks: Vec<Task>) -> Outcome {
     let count = tasks.len();
     if count == 0 {
         return Outcome::default();

@@ -8,7 +8,8 @@
 use std::sync::{Arc, Mutex};
 
 use super::tasks::{self, Outcome, Task};
-use super::{Ablation, Rng, Sim};
+use super::{Ablation, Rng, Sim, Simulated};
+use crate::device::Device;
 use crate::native::View;
 use crate::pipeline::{CacheLimits, PipelineSource};
 use crate::validate::Violation;
@@ -17,12 +18,14 @@ use crate::{Buffer, Result, Runtime, Stream};
 
 /// Elements of a buffer.
 const LEN: usize = 24;
+/// The constants of every kernel. Devices bind them behind the buffers.
+const COUNT: [u8; 4] = (LEN as u32).to_le_bytes();
 /// Weight matrices in the one stacked buffer.
 const LAYERS: usize = 3;
 /// The device refuses one submission in this many; the affected task then starts again.
-const REFUSE_ONE_IN: usize = 12;
+pub const REFUSE_ONE_IN: usize = 12;
 /// The text of a kernel that fails.
-const FAILING_TEXT: &str = "fails on purpose";
+pub const FAILING_TEXT: &str = "fails on purpose";
 /// Kernels that share the label `layer`.
 const VARIANTS: u32 = 4;
 
@@ -110,6 +113,7 @@ struct Checked {
 /// The state shared by all tasks of a run.
 struct World {
     runtime: Runtime,
+    sim: Arc<dyn Simulated>,
     weights: Checked,
     published: Mutex<Vec<Checked>>,
     wrong: Mutex<Vec<String>>,
@@ -117,7 +121,7 @@ struct World {
 }
 
 impl Decode {
-    /// Runs the workload.
+    /// Runs the workload on a [`Sim`].
     pub fn run(&self) -> Verdict {
         // Every other run is on a discrete card.
         let sim = Sim::builder(self.seed)
@@ -125,7 +129,12 @@ impl Decode {
             .refuse(REFUSE_ONE_IN)
             .unified_memory(self.seed.is_multiple_of(2))
             .build();
-        let runtime = Runtime::builder(sim.clone())
+        self.run_on(sim.clone(), Arc::new(sim))
+    }
+
+    /// Runs the workload on a device that `sim` simulates.
+    pub fn run_on(&self, device: impl Device, sim: Arc<dyn Simulated>) -> Verdict {
+        let runtime = Runtime::builder(device)
             .ablate(self.ablation)
             .validate(self.validate)
             .pipelines(CacheLimits { count: 2, bytes: usize::MAX })
@@ -140,6 +149,7 @@ impl Decode {
             Ok(buffer) => {
                 let world = Arc::new(World {
                     runtime: runtime.clone(),
+                    sim: sim.clone(),
                     weights: Checked { buffer, elements },
                     published: Mutex::default(),
                     wrong: Mutex::default(),
@@ -177,19 +187,19 @@ fn decode(world: &World, task: usize, steps: usize, seed: u64) -> Result<()> {
     for step in 0..steps {
         let outcome = one_step(world, &stream, &mut rng, &mut x, (task, step));
         match outcome {
-            Err(error) if is_refusal(&error) => x = upload(world, &mut rng)?,
+            Err(error) if is_refusal(world, &error) => x = upload(world, &mut rng)?,
             outcome => outcome?,
         }
     }
     match check(world, &x, (task, steps)) {
-        Err(error) if is_refusal(&error) => Ok(()),
+        Err(error) if is_refusal(world, &error) => Ok(()),
         outcome => outcome,
     }
 }
 
 /// Whether an error comes from a submission that the device refused.
-fn is_refusal(error: &crate::Error) -> bool {
-    error.fault().is_some_and(|fault| fault.message() == super::engine::REFUSAL)
+fn is_refusal(world: &World, error: &crate::Error) -> bool {
+    error.fault().is_some_and(|fault| world.sim.is_refusal(fault))
 }
 
 fn upload(world: &World, rng: &mut Rng) -> Result<Checked> {
@@ -230,7 +240,7 @@ fn one_step(
 
 fn kernel(world: &World, rng: &mut Rng) -> Result<(u32, Arc<crate::Pipeline>)> {
     let k = rng.below(VARIANTS as usize) as u32;
-    let source = PipelineSource::new("layer", "mix", format!("mix {k}").as_str());
+    let source = world.sim.source("layer", &format!("mix {k}"));
     Ok((k, world.runtime.pipeline(&source)?))
 }
 
@@ -247,11 +257,12 @@ fn layer(world: &World, stream: &Stream, rng: &mut Rng, x: &Checked) -> Result<C
         .read(&x.buffer)
         .read_range(&world.weights.buffer, range)
         .write(&temporary)
+        .constants(&COUNT)
         .dispatch(&pipeline, [LEN as u64, 1, 1], [LEN as u64, 1, 1])?;
     let between: Vec<u32> = x.elements.iter().zip(weights).map(|(x, w)| mix(k, [*x, *w])).collect();
     let (k, pipeline) = kernel(world, rng)?;
     let out = stream.alloc_labelled(LEN * 4, "activation")?;
-    stream.encode("activate").read(&temporary).read(&x.buffer).write(&out).dispatch(
+    stream.encode("activate").read(&temporary).read(&x.buffer).write(&out).constants(&COUNT).dispatch(
         &pipeline,
         [LEN as u64, 1, 1],
         [LEN as u64, 1, 1],
@@ -265,11 +276,22 @@ fn hidden_input(world: &World, stream: &Stream, rng: &mut Rng, x: &Checked) -> R
     let (k, pipeline) = kernel(world, rng)?;
     let hidden = stream.alloc_labelled(LEN * 4, "hidden")?;
     let size = [LEN as u64, 1, 1];
-    stream.encode("prepare").read(&x.buffer).write(&hidden).dispatch(&pipeline, size, size)?;
+    stream
+        .encode("prepare")
+        .read(&x.buffer)
+        .write(&hidden)
+        .constants(&COUNT)
+        .dispatch(&pipeline, size, size)?;
     let between: Vec<u32> = x.elements.iter().map(|x| mix(k, [*x])).collect();
     let (k, pipeline) = kernel(world, rng)?;
     let out = stream.alloc_labelled(LEN * 4, "activation")?;
-    stream.encode("apply").read(&hidden).read(&x.buffer).write(&out).dispatch(&pipeline, size, size)?;
+    stream
+        .encode("apply")
+        .read(&hidden)
+        .read(&x.buffer)
+        .write(&out)
+        .constants(&COUNT)
+        .dispatch(&pipeline, size, size)?;
     let elements = between.iter().zip(&x.elements).map(|(h, x)| mix(k, [*h, *x])).collect();
     Ok(Checked { buffer: out, elements })
 }
@@ -308,7 +330,13 @@ fn join(world: &World, stream: &Stream, rng: &mut Rng, other: &Checked, x: &Chec
     let (k, pipeline) = kernel(world, rng)?;
     let out = stream.alloc_labelled(LEN * 4, "exchanged")?;
     let size = [LEN as u64, 1, 1];
-    stream.encode("join").read(&other.buffer).read(&x.buffer).write(&out).dispatch(&pipeline, size, size)?;
+    stream
+        .encode("join")
+        .read(&other.buffer)
+        .read(&x.buffer)
+        .write(&out)
+        .constants(&COUNT)
+        .dispatch(&pipeline, size, size)?;
     let elements = other.elements.iter().zip(&x.elements).map(|(o, x)| mix(k, [*o, *x])).collect();
     Ok(Checked { buffer: out, elements })
 }
@@ -317,7 +345,7 @@ fn join(world: &World, stream: &Stream, rng: &mut Rng, other: &Checked, x: &Chec
 fn update(world: &World, stream: &Stream, rng: &mut Rng, x: &mut Checked) -> Result<()> {
     let (k, pipeline) = kernel(world, rng)?;
     let size = [LEN as u64, 1, 1];
-    stream.encode("update").read_write(&x.buffer).dispatch(&pipeline, size, size)?;
+    stream.encode("update").read_write(&x.buffer).constants(&COUNT).dispatch(&pipeline, size, size)?;
     x.elements.iter_mut().for_each(|x| *x = mix(k, [*x]));
     Ok(())
 }
@@ -354,8 +382,8 @@ fn after_a_failed_update(world: &World, stream: &Stream, x: &Checked) -> Result<
 }
 
 fn run(world: &World, command: crate::Encoder<'_>, text: &str) -> Result<()> {
-    let pipeline = world.runtime.pipeline(&PipelineSource::new("layer", "mix", text))?;
-    command.dispatch(&pipeline, [LEN as u64, 1, 1], [LEN as u64, 1, 1])
+    let pipeline = world.runtime.pipeline(&world.sim.source("layer", text))?;
+    command.constants(&COUNT).dispatch(&pipeline, [LEN as u64, 1, 1], [LEN as u64, 1, 1])
 }
 
 /// Compares a result with sequential execution.

@@ -458,6 +458,10 @@ unsafe impl Device for Validator {
         self.inner.poll();
     }
 
+    fn take_memory_pressure(&self) -> bool {
+        self.inner.take_memory_pressure()
+    }
+
     fn extension(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         self.inner.extension()
     }
