@@ -1,0 +1,245 @@
+//! Compilation: Metal text to pipelines, through the archives on disk.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, RwLock};
+
+use hesper_runtime::{DeviceError, PipelineSource};
+
+use crate::archive_cache::ArchiveCache;
+use crate::device::lock;
+use crate::edge::{Metal, Pipeline, PipelineLimits, PipelineRequest};
+use crate::specialisation::Specialisation;
+
+/// The text of copies and clears.
+pub(crate) const BUILTINS: &str = include_str!("builtins.metal");
+
+/// The language of this device's kernels.
+pub const LANGUAGE: &str = "metal";
+
+/// A kernel as Metal text; see [`specialisation`](crate::specialisation).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MetalText {
+    /// The whole text.
+    pub text: String,
+    /// Its specialisation.
+    pub specialisation: String,
+}
+
+/// Prints a source of another language (an IR in its payload) as Metal text. `None` if it does not know the language.
+pub type Printer = Arc<dyn Fn(&PipelineSource) -> Option<Result<MetalText, String>> + Send + Sync>;
+
+/// A pipeline's properties that its dispatches need.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PipelineInfo {
+    pub(crate) max_threads: usize,
+    /// The length of the threadgroup argument; 0 for none.
+    pub(crate) threadgroup: usize,
+}
+
+/// Compiles kernels and knows the live ones.
+pub(crate) struct Compiler {
+    edge: Arc<dyn Metal>,
+    archives: Option<ArchiveCache>,
+    printer: Option<Printer>,
+    pipelines: RwLock<HashMap<u64, PipelineInfo>>,
+    /// The pipelines of copies and clears, by width and kind.
+    builtins: [OnceLock<Pipeline>; 6],
+    making_builtin: std::sync::Mutex<()>,
+    pub(crate) compiled: AtomicU64,
+    pub(crate) from_archive: AtomicU64,
+}
+
+/// A copy or a clear of elements of one width.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Builtin {
+    Copy,
+    Clear,
+}
+
+impl Compiler {
+    pub(crate) fn new(
+        edge: Arc<dyn Metal>,
+        archives: Option<ArchiveCache>,
+        printer: Option<Printer>,
+    ) -> Self {
+        Compiler {
+            edge,
+            archives,
+            printer,
+            pipelines: RwLock::default(),
+            builtins: Default::default(),
+            making_builtin: std::sync::Mutex::default(),
+            compiled: AtomicU64::new(0),
+            from_archive: AtomicU64::new(0),
+        }
+    }
+
+    /// Compiles a source of the language [`LANGUAGE`], or of one that the printer knows.
+    pub(crate) fn compile(&self, source: &PipelineSource) -> Result<Pipeline, DeviceError> {
+        if source.language == LANGUAGE {
+            return self.compile_text(&source.label, source.text.as_str(), source.specialisation.as_str());
+        }
+        match self.printer.as_ref().and_then(|printer| printer(source)) {
+            Some(Ok(printed)) => self.compile_text(&source.label, &printed.text, &printed.specialisation),
+            Some(Err(message)) => Err(DeviceError::Compile(message)),
+            None => Err(DeviceError::Compile(format!(
+                "cannot compile a text of the language {} for Metal: give it as `{LANGUAGE}` text, or open the device with \
+                 a printer for it",
+                source.language
+            ))),
+        }
+    }
+
+    fn compile_text(&self, label: &str, text: &str, specialisation: &str) -> Result<Pipeline, DeviceError> {
+        let parsed = Specialisation::parse(specialisation)?;
+        let library = self
+            .edge
+            .library_from_source(text, &parsed.options)
+            .map_err(|message| DeviceError::Compile(message.replace("program_source", label)))?;
+        let request = PipelineRequest {
+            label,
+            library,
+            entry: &parsed.entry,
+            constants: &parsed.constants,
+            max_threads: parsed.max_threads,
+        };
+        let made = self.make(&request, &self.key(text, specialisation));
+        let names = match &made {
+            // SAFETY: the library is alive.
+            Err(_) => unsafe { self.edge.function_names(library) },
+            Ok(_) => Vec::new(),
+        };
+        // SAFETY: the library was made above and nothing names it any more.
+        unsafe { self.edge.release(library.into()) };
+        let (pipeline, limits) = made.map_err(|message| {
+            let message = message.replace("program_source", label);
+            if names.contains(&parsed.entry) {
+                return DeviceError::Compile(message);
+            }
+            DeviceError::Compile(format!(
+                "the text of {label} has no kernel `{}`; it has: {}",
+                parsed.entry,
+                names.join(", ")
+            ))
+        })?;
+        self.check(limits, &parsed).map_err(|message| {
+            // SAFETY: the pipeline was made above and nothing names it.
+            unsafe { self.edge.release(pipeline.into()) };
+            DeviceError::Compile(message)
+        })?;
+        let max_threads = parsed.max_threads.map_or(limits.max_threads, |max| max.min(limits.max_threads));
+        let info = PipelineInfo { max_threads, threadgroup: parsed.threadgroup };
+        self.pipelines.write().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(pipeline.0, info);
+        Ok(pipeline)
+    }
+
+    fn check(&self, limits: PipelineLimits, parsed: &Specialisation) -> Result<(), String> {
+        let properties = self.edge.properties();
+        let threadgroup = limits.threadgroup_memory.saturating_add(parsed.threadgroup);
+        if threadgroup > properties.threadgroup_memory {
+            return Err(format!(
+                "the kernel needs {threadgroup} bytes of threadgroup memory, {} has {}",
+                properties.name, properties.threadgroup_memory
+            ));
+        }
+        Ok(())
+    }
+
+    /// Takes the pipeline from its archive, or compiles it and stores an archive.
+    fn make(&self, request: &PipelineRequest<'_>, key: &[u8]) -> Result<(Pipeline, PipelineLimits), String> {
+        let path = self.archives.as_ref().and_then(|archives| archives.find(key));
+        if let Some(path) = &path {
+            if let Some(made) = self.from_archive(request, path) {
+                self.from_archive.fetch_add(1, Ordering::Relaxed);
+                return Ok(made);
+            }
+            // Damaged, or of another version of the system.
+            ArchiveCache::remove(path);
+        }
+        // SAFETY: the library of the request is alive.
+        let made = unsafe { self.edge.pipeline(request, None) }?;
+        self.compiled.fetch_add(1, Ordering::Relaxed);
+        if let Some(archives) = &self.archives {
+            self.store(archives, request, key);
+        }
+        Ok(made)
+    }
+
+    fn from_archive(
+        &self,
+        request: &PipelineRequest<'_>,
+        path: &std::path::Path,
+    ) -> Option<(Pipeline, PipelineLimits)> {
+        let archive = self.edge.archive(Some(path)).ok()?;
+        // SAFETY: the library and the archive are alive, and nothing names the archive afterwards.
+        unsafe {
+            let made = self.edge.pipeline(request, Some(archive)).ok();
+            self.edge.release(archive.into());
+            made
+        }
+    }
+
+    /// Stores an archive; a failure costs a later start one compilation.
+    fn store(&self, archives: &ArchiveCache, request: &PipelineRequest<'_>, key: &[u8]) {
+        let Ok(archive) = self.edge.archive(None) else { return };
+        // SAFETY: the library and the archive are alive, and nothing names the archive afterwards.
+        unsafe {
+            if self.edge.archive_add(archive, request).is_ok() {
+                archives.store(key, |path| self.edge.archive_save(archive, path).is_ok());
+            }
+            self.edge.release(archive.into());
+        }
+    }
+
+    fn key(&self, text: &str, specialisation: &str) -> Vec<u8> {
+        let properties = self.edge.properties();
+        let mut key = String::new();
+        for part in [&properties.name, &properties.system, specialisation, text] {
+            let _ = writeln!(key, "{}\n{part}", part.len());
+        }
+        key.into_bytes()
+    }
+
+    /// The pipeline of a copy or a clear of elements of `width` bytes (1, 4 or 16), compiled on first use.
+    pub(crate) fn builtin(&self, builtin: Builtin, width: usize) -> Result<Pipeline, DeviceError> {
+        let (first, name) = match builtin {
+            Builtin::Copy => (0, "copy"),
+            Builtin::Clear => (3, "clear"),
+        };
+        let slot = &self.builtins[first + [1, 4, 16].iter().position(|known| *known == width).unwrap_or(0)];
+        if let Some(made) = slot.get() {
+            return Ok(*made);
+        }
+        let _making = lock(&self.making_builtin);
+        if let Some(made) = slot.get() {
+            return Ok(*made);
+        }
+        let label = format!("hesper_{name}_{width}");
+        let made = self.compile_text(&label, BUILTINS, &format!("entry {label}"))?;
+        Ok(*slot.get_or_init(|| made))
+    }
+
+    /// The properties of a live pipeline.
+    pub(crate) fn info(&self, pipeline: Pipeline) -> Option<PipelineInfo> {
+        self.pipelines.read().unwrap_or_else(|poisoned| poisoned.into_inner()).get(&pipeline.0).copied()
+    }
+
+    /// # Safety
+    /// Nothing names the pipeline any more.
+    pub(crate) unsafe fn release(&self, pipeline: Pipeline) {
+        self.pipelines.write().unwrap_or_else(|poisoned| poisoned.into_inner()).remove(&pipeline.0);
+        // SAFETY: upheld by the caller.
+        unsafe { self.edge.release(pipeline.into()) };
+    }
+}
+
+impl Drop for Compiler {
+    fn drop(&mut self) {
+        for pipeline in self.builtins.iter().filter_map(OnceLock::get) {
+            // SAFETY: the device is dropped, so no work names its pipelines.
+            unsafe { self.edge.release((*pipeline).into()) };
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! Streams, and the way of a submission: encoded, committed, completed, finished.
+//!
+//! A submission without native commands is one command buffer, encoded and committed inside of `submit`. The GPU orders
+//! it: a fence behind what its stream committed before, events behind what it waits for on other streams.
+//!
+//! A submission with native commands runs step by step once everything before it is finished: a command buffer for
+//! each run of kernels, and the host for each run of native commands. Submissions behind it are parked, and encoded
+//! when it is finished.
+//!
+//! Metal calls completion handlers on its own threads and in any order. Here submissions are finished in stream order
+//! and after those that they waited for. [`pump`](MetalShared::pump) does whatever has become possible; any thread may
+//! call it, except from inside of `submit`.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+use hesper_runtime::{DeviceError, FaultKind, OpRef, RawStream, Scope, Work};
+
+use crate::device::{MetalShared, lock};
+use crate::edge::{CommandBuffer, CommandError, Fence, Queue};
+use crate::encode::Part;
+use crate::error::{MetalError, Result, command_error};
+use crate::event_pool::Signal;
+
+/// The command buffers of one queue that have not completed. Metal blocks the thread that asks for one more.
+pub(crate) const MAX_COMMAND_BUFFERS: usize = 64;
+
+/// Where a submission is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Not encoded, or waiting for its next step.
+    Parked,
+    /// A thread encodes it or runs its native commands.
+    Busy,
+    /// The GPU has it.
+    Committed,
+    /// All of its commands have ended.
+    Completed,
+    /// A thread finishes it.
+    Finishing,
+}
+
+/// A submission in flight.
+struct Flight {
+    index: u64,
+    /// `None` while a thread has it.
+    work: Option<Work>,
+    /// What other streams wait for.
+    signal: Signal,
+    /// The submissions it waits for: stream and index.
+    waits: Vec<(u64, u64)>,
+    /// Whether it has native commands.
+    native: bool,
+    stage: Stage,
+    /// The commands that have ended.
+    position: usize,
+    error: Option<DeviceError>,
+}
+
+struct StreamState {
+    queue: Queue,
+    fence: Fence,
+    flights: VecDeque<Flight>,
+}
+
+impl StreamState {
+    fn flight(&mut self, index: u64) -> Option<&mut Flight> {
+        self.flights.iter_mut().find(|flight| flight.index == index)
+    }
+
+    /// Whether a submission at `position` of the queue, which has no native commands, can be committed now.
+    fn can_commit(&self, position: usize) -> bool {
+        let committed = self.flights.iter().filter(|flight| flight.stage == Stage::Committed).count();
+        let mut ahead = self.flights.iter().take(position);
+        committed < MAX_COMMAND_BUFFERS
+            && ahead.all(|flight| !flight.native && !matches!(flight.stage, Stage::Parked | Stage::Busy))
+    }
+}
+
+/// The streams of a device.
+#[derive(Default)]
+pub(crate) struct Streams {
+    streams: BTreeMap<u64, StreamState>,
+    next: u64,
+}
+
+impl Streams {
+    pub(crate) fn queues(&self) -> Vec<Queue> {
+        self.streams.values().map(|stream| stream.queue).collect()
+    }
+
+    pub(crate) fn is_finished(&self, stream: u64, index: u64) -> bool {
+        let stream = self.streams.get(&stream);
+        stream.is_none_or(|stream| stream.flights.iter().all(|flight| flight.index != index))
+    }
+
+    /// What the unfinished submissions signal that a submission at `position` of a stream waits for: its own `waits`, and
+    /// those of the submissions before it. The runtime counts on the latter by stream order, but a command buffer that
+    /// cannot be encoded or does not run waits for nothing.
+    fn signals(&self, stream: u64, position: usize, waits: &[(u64, u64)]) -> Vec<Signal> {
+        let signal = |(stream, index): &(u64, u64)| {
+            let mut flights = self.streams.get(stream)?.flights.iter();
+            flights.find(|flight| flight.index == *index).map(|flight| flight.signal)
+        };
+        let before =
+            self.streams.get(&stream).into_iter().flat_map(|stream| stream.flights.iter().take(position));
+        let all = before.flat_map(|flight| &flight.waits).chain(waits);
+        let mut signals: Vec<Signal> = Vec::new();
+        for signal in all.filter_map(signal) {
+            if !signals.contains(&signal) {
+                signals.push(signal);
+            }
+        }
+        signals
+    }
+
+    /// Takes the next thing to do.
+    fn next_action(&mut self) -> Option<Action> {
+        let (id, position) = self.streams.iter().find_map(|(id, stream)| {
+            let at = stream
+                .flights
+                .iter()
+                .position(|flight| !matches!(flight.stage, Stage::Committed | Stage::Finishing))?;
+            let flight = &stream.flights[at];
+            let released = || flight.waits.iter().all(|(stream, index)| self.is_finished(*stream, *index));
+            let possible = match flight.stage {
+                Stage::Completed => at == 0 && released(),
+                Stage::Parked if flight.native => at == 0 && released(),
+                Stage::Parked => stream.can_commit(at),
+                _ => false,
+            };
+            // Behind a completed submission that cannot be finished yet, a parked one may still be committed.
+            let parked = || {
+                let parked = stream.flights.iter().position(|flight| flight.stage == Stage::Parked)?;
+                (!stream.flights[parked].native && stream.can_commit(parked)).then_some(parked)
+            };
+            let at = if possible { Some(at) } else { parked() };
+            at.map(|at| (*id, at))
+        })?;
+        let waits = self.streams.get(&id).map(|stream| stream.flights[position].waits.clone());
+        let signals = self.signals(id, position, &waits.unwrap_or_default());
+        let stream = self.streams.get_mut(&id)?;
+        let (queue, fence) = (stream.queue, stream.fence);
+        let flight = &mut stream.flights[position];
+        let finishes = flight.stage == Stage::Completed;
+        flight.stage = if finishes { Stage::Finishing } else { Stage::Busy };
+        let work = flight.work.take()?;
+        let (stream, index, signal, native) = (id, flight.index, flight.signal, flight.native);
+        Some(match finishes {
+            true => Action::Finish { stream, index, work, signal, error: flight.error.take() },
+            false => {
+                let step = Step { stream, index, queue, fence, position: flight.position };
+                Action::Advance { step, work, waits: signals, signal: (!native).then_some(signal) }
+            }
+        })
+    }
+}
+
+/// The next commands of a submission.
+#[derive(Clone, Copy)]
+struct Step {
+    stream: u64,
+    index: u64,
+    queue: Queue,
+    fence: Fence,
+    position: usize,
+}
+
+enum Action {
+    Finish { stream: u64, index: u64, work: Work, signal: Signal, error: Option<DeviceError> },
+    Advance { step: Step, work: Work, waits: Vec<Signal>, signal: Option<Signal> },
+}
+
+fn is_native(work: &Work, index: usize) -> bool {
+    matches!(work.command(index).op, OpRef::Native)
+}
+
+impl MetalShared {
+    pub(crate) fn create_stream(&self) -> Result<RawStream> {
+        let queue = self.edge.new_queue(MAX_COMMAND_BUFFERS).ok_or(MetalError::Refused("a command queue"))?;
+        let Some(fence) = self.edge.new_fence() else {
+            // SAFETY: made above, and named by nothing.
+            unsafe { self.edge.release(queue.into()) };
+            return Err(MetalError::Refused("a fence"));
+        };
+        let mut streams = lock(&self.streams);
+        streams.next += 1;
+        let id = streams.next;
+        streams.streams.insert(id, StreamState { queue, fence, flights: VecDeque::new() });
+        drop(streams);
+        self.memory.add_queue(queue);
+        Ok(RawStream(id))
+    }
+
+    /// # Safety
+    /// All work of the stream is finished.
+    pub(crate) unsafe fn destroy_stream(&self, stream: RawStream) {
+        let removed = lock(&self.streams).streams.remove(&stream.0);
+        if let Some(StreamState { queue, fence, .. }) = removed {
+            // SAFETY: no command buffer of the stream is left.
+            unsafe {
+                self.edge.release(fence.into());
+                self.edge.release(queue.into());
+            }
+        }
+    }
+
+    /// Takes work: commits it, or parks it.
+    ///
+    /// # Safety
+    /// As for [`Device::submit`](hesper_runtime::Device::submit).
+    pub(crate) unsafe fn take(
+        self: &Arc<Self>,
+        stream: RawStream,
+        mut work: Work,
+    ) -> Result<(), (Work, DeviceError)> {
+        if let Err(error) = self.check_lost() {
+            return Err((work, error));
+        }
+        let signal = match self.events.take() {
+            Ok(signal) => signal,
+            Err(error) => return Err((work, error.into())),
+        };
+        let waits: Vec<(u64, u64)> = work.waits().iter().map(|wait| (wait.raw.0, wait.index)).collect();
+        let native = (0..work.len()).any(|index| is_native(&work, index));
+        let index = work.index();
+        let (place, wait_signals) = {
+            let streams = lock(&self.streams);
+            let place = streams.streams.get(&stream.0).map(|stream| {
+                let now = !native && stream.can_commit(stream.flights.len());
+                (stream.queue, stream.fence, now)
+            });
+            (place, streams.signals(stream.0, usize::MAX, &waits))
+        };
+        let Some((queue, fence, now)) = place else {
+            self.events.give_back_unused(signal);
+            return Err((work, DeviceError::Failed("no such stream".into())));
+        };
+        let mut flight = Flight {
+            index,
+            work: None,
+            signal,
+            waits,
+            native,
+            stage: Stage::Parked,
+            position: 0,
+            error: None,
+        };
+        if !now {
+            flight.work = Some(work);
+            self.add_flight(stream.0, flight);
+            let shared = self.clone();
+            self.edge.run_async(Box::new(move || shared.pump()));
+            return Ok(());
+        }
+        let range = 0..work.len();
+        let part = Part { queue, fence, range: range.clone(), waits: &wait_signals, signal: Some(signal) };
+        // SAFETY: the work owns what its commands name until it is finished, which is after the completion.
+        match unsafe { self.encode(&mut work, part) } {
+            Err(error) => {
+                self.events.give_back_unused(signal);
+                Err((work, error))
+            }
+            Ok(commands) => {
+                flight.work = Some(work);
+                flight.stage = Stage::Committed;
+                self.add_flight(stream.0, flight);
+                // SAFETY: as above. The runtime submits one submission at a time, so nothing was committed in between.
+                unsafe { self.commit(commands, stream.0, index, range) };
+                Ok(())
+            }
+        }
+    }
+
+    fn add_flight(&self, stream: u64, flight: Flight) {
+        if let Some(stream) = lock(&self.streams).streams.get_mut(&stream) {
+            stream.flights.push_back(flight);
+        }
+    }
+
+    /// Commits a command buffer with the commands `range` of a submission in flight.
+    ///
+    /// # Safety
+    /// The submission owns what the command buffer names, and is in the stage `Committed`.
+    unsafe fn commit(
+        self: &Arc<Self>,
+        commands: CommandBuffer,
+        stream: u64,
+        index: u64,
+        range: Range<usize>,
+    ) {
+        let shared = self.clone();
+        let handler = Box::new(move |outcome| shared.completed(stream, index, range, outcome));
+        // SAFETY: upheld by the caller. Metal holds a committed command buffer until it has completed.
+        unsafe {
+            self.edge.on_completed(commands, handler);
+            self.edge.commit(commands);
+            self.edge.release(commands.into());
+        }
+        self.count_command_buffer();
+    }
+
+    /// Handles the completion of a command buffer.
+    fn completed(
+        self: &Arc<Self>,
+        stream: u64,
+        index: u64,
+        range: Range<usize>,
+        outcome: std::result::Result<(), CommandError>,
+    ) {
+        let error = outcome.err().map(command_error);
+        if let Some(DeviceError::Lost(cause)) = &error {
+            self.lose(cause);
+        }
+        {
+            let mut streams = lock(&self.streams);
+            let Some(flight) = streams.streams.get_mut(&stream).and_then(|stream| stream.flight(index))
+            else {
+                return;
+            };
+            flight.end_part(range, error);
+        }
+        self.pump();
+    }
+
+    /// Does what has become possible: commits parked submissions, runs native commands, finishes submissions.
+    pub(crate) fn pump(self: &Arc<Self>) {
+        loop {
+            let action = lock(&self.streams).next_action();
+            match action {
+                None => return,
+                Some(Action::Finish { stream, index, work, signal, error }) => {
+                    // Not earlier: who waits for this submission relies on those before it, too.
+                    self.events.release_waiters(signal);
+                    match error {
+                        None => work.finish(),
+                        Some(error) => work.fail(&error),
+                    }
+                    // The last reference to the stream may be gone, and the stream with it.
+                    if let Some(stream) = lock(&self.streams).streams.get_mut(&stream) {
+                        stream.flights.retain(|flight| flight.index != index);
+                    }
+                    self.events.give_back(signal);
+                }
+                Some(Action::Advance { step, work, waits, signal }) => {
+                    self.advance(step, work, &waits, signal);
+                }
+            }
+        }
+    }
+
+    /// Starts the next commands of a submission.
+    fn advance(self: &Arc<Self>, step: Step, mut work: Work, waits: &[Signal], signal: Option<Signal>) {
+        let start = step.position;
+        if start < work.len() && is_native(&work, start) {
+            let shared = self.clone();
+            // A native command may take long, and this may be a thread of Metal.
+            self.edge.run_async(Box::new(move || shared.run_native(step, work)));
+            return;
+        }
+        let end = (start..work.len()).find(|index| is_native(&work, *index)).unwrap_or(work.len());
+        let part = Part { queue: step.queue, fence: step.fence, range: start..end, waits, signal };
+        let encoded = match self.check_lost() {
+            // SAFETY: the work owns what its commands name until it is finished, which is after the completion.
+            Ok(()) => unsafe { self.encode(&mut work, part) },
+            Err(error) => Err(error),
+        };
+        let mut streams = lock(&self.streams);
+        let flight = streams.streams.get_mut(&step.stream).and_then(|stream| stream.flight(step.index));
+        // A stream outlives its flights.
+        let Some(flight) = flight else { return };
+        flight.work = Some(work);
+        match encoded {
+            Ok(commands) => {
+                flight.stage = Stage::Committed;
+                drop(streams);
+                // SAFETY: as above.
+                unsafe { self.commit(commands, step.stream, step.index, start..end) };
+            }
+            Err(error) => {
+                flight.end_part(start..end, Some(error));
+            }
+        }
+    }
+
+    /// Runs the native commands of a submission from its position on.
+    fn run_native(self: &Arc<Self>, step: Step, mut work: Work) {
+        let start = step.position;
+        let end = (start..work.len()).find(|index| !is_native(&work, *index)).unwrap_or(work.len());
+        for index in start..end {
+            // SAFETY: everything before the submission is finished, its commands run in order, and memory is unified.
+            unsafe { work.run_on_host(index, &|_, _| Err("not a native command".into())) };
+        }
+        {
+            let mut streams = lock(&self.streams);
+            let stream = streams.streams.get_mut(&step.stream);
+            let Some(flight) = stream.and_then(|stream| stream.flight(step.index)) else { return };
+            flight.work = Some(work);
+            flight.end_part(start..end, None);
+        }
+        self.pump();
+    }
+}
+
+impl Flight {
+    /// Notes that the commands of `range` have ended, with an error or without.
+    fn end_part(&mut self, range: Range<usize>, error: Option<DeviceError>) {
+        let Some(work) = &mut self.work else { return };
+        self.position = range.end;
+        self.stage = if self.position == work.len() { Stage::Completed } else { Stage::Parked };
+        match error {
+            None => {}
+            // A command buffer fails as a whole; parts of the submission before and after it do not.
+            Some(error) if self.native && !matches!(error, DeviceError::Lost(_)) => {
+                let label = match range.len() {
+                    1 => work.command(range.start).label.to_string(),
+                    count => format!("a command buffer of {count} commands"),
+                };
+                let fault = work.fault_at(&label, FaultKind::Failed, Scope::Submission, error.to_string());
+                range.for_each(|index| work.fail_command(index, fault.clone()));
+            }
+            Some(error) => {
+                self.error.get_or_insert(error);
+            }
+        }
+    }
+}

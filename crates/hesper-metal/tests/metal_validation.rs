@@ -1,0 +1,168 @@
+//! The simulated Metal rejects what Metal's validation layer rejects, and names it.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use hesper_metal::edge::{
+    Buffer, CommandBuffer, Encoder, LibraryOptions, Metal, Pipeline, PipelineRequest, Queue,
+};
+use hesper_metal::sim::SimMetal;
+use hesper_runtime::Rule;
+use hesper_runtime::sim::Simulated;
+
+/// An encoder with everything that a dispatch needs.
+struct Bench {
+    metal: SimMetal,
+    queue: Queue,
+    commands: CommandBuffer,
+    encoder: Encoder,
+    pipeline: Pipeline,
+    buffer: Buffer,
+}
+
+fn bench() -> Bench {
+    let metal = SimMetal::builder(1).build();
+    let queue = metal.new_queue(4).unwrap();
+    let library = metal.library_from_source("mix 1", &LibraryOptions::default()).unwrap();
+    let request =
+        PipelineRequest { label: "mix", library, entry: "mix", constants: &[], max_threads: Some(64) };
+    let (buffer, _) = metal.new_buffer(64).unwrap();
+    // SAFETY: every object was made above and is alive.
+    unsafe {
+        let (pipeline, _) = metal.pipeline(&request, None).unwrap();
+        let commands = metal.command_buffer(queue, "test").unwrap();
+        let encoder = metal.compute_encoder(commands).unwrap();
+        Bench { metal, queue, commands, encoder, pipeline, buffer }
+    }
+}
+
+fn assert_misuse(bench: &Bench, part: &str) {
+    let found = bench.metal.misuse();
+    assert!(found.iter().any(|what| what.contains(part)), "{part:?} is not among {found:?}");
+}
+
+/// Calls the simulated Metal on purpose in ways that Metal does not allow.
+macro_rules! misuse {
+    ($name:ident, $part:expr, |$b:ident| $calls:block) => {
+        #[test]
+        fn $name() {
+            let $b = bench();
+            // SAFETY: violated on purpose where the test says so; the simulation reports it.
+            unsafe { $calls }
+            assert_misuse(&$b, $part);
+        }
+    };
+}
+
+misuse!(encoding_after_the_end_of_an_encoder, "after endEncoding", |b| {
+    b.metal.end_encoding(b.encoder);
+    b.metal.set_pipeline(b.encoder, b.pipeline);
+});
+
+misuse!(dispatching_after_the_end_of_an_encoder, "after endEncoding", |b| {
+    b.metal.set_pipeline(b.encoder, b.pipeline);
+    b.metal.end_encoding(b.encoder);
+    b.metal.dispatch(b.encoder, [1; 3], [1; 3]);
+});
+
+misuse!(committing_twice, "committed twice", |b| {
+    b.metal.end_encoding(b.encoder);
+    b.metal.commit(b.commands);
+    b.metal.commit(b.commands);
+});
+
+misuse!(committing_with_an_open_encoder, "committed before endEncoding", |b| {
+    b.metal.commit(b.commands);
+});
+
+misuse!(releasing_an_open_encoder, "released before endEncoding", |b| {
+    b.metal.release(b.encoder.into());
+});
+
+misuse!(a_second_encoder, "open encoder", |b| {
+    assert!(b.metal.compute_encoder(b.commands).is_none());
+});
+
+misuse!(a_dispatch_without_a_pipeline, "without a pipeline", |b| {
+    b.metal.dispatch(b.encoder, [1; 3], [1; 3]);
+});
+
+misuse!(a_threadgroup_that_is_too_large, "of 64 at most", |b| {
+    b.metal.set_pipeline(b.encoder, b.pipeline);
+    b.metal.dispatch(b.encoder, [65, 1, 1], [65, 1, 1]);
+});
+
+misuse!(an_unbound_buffer_index, "is not bound", |b| {
+    b.metal.set_pipeline(b.encoder, b.pipeline);
+    b.metal.set_buffer(b.encoder, Some(b.buffer), 0, 1);
+    b.metal.dispatch(b.encoder, [1; 3], [1; 3]);
+});
+
+misuse!(an_offset_outside_of_the_buffer, "is not inside", |b| {
+    b.metal.set_buffer(b.encoder, Some(b.buffer), 64, 0);
+});
+
+misuse!(too_many_bytes, "setBytes", |b| {
+    b.metal.set_bytes(b.encoder, &[0; 4097], 0);
+});
+
+misuse!(an_event_that_goes_backwards, "goes from 5 to 4", |b| {
+    let event = b.metal.new_event().unwrap();
+    b.metal.set_event_value(event, 5);
+    b.metal.set_event_value(event, 4);
+});
+
+misuse!(a_handler_after_the_commit, "addCompletedHandler after commit", |b| {
+    b.metal.end_encoding(b.encoder);
+    b.metal.commit(b.commands);
+    b.metal.on_completed(b.commands, Box::new(|_| {}));
+});
+
+misuse!(a_signal_inside_of_an_encoder, "while an encoder is open", |b| {
+    let event = b.metal.new_event().unwrap();
+    b.metal.encode_signal(b.commands, event, 1);
+});
+
+misuse!(releasing_twice, "released twice", |b| {
+    b.metal.release(b.buffer.into());
+    b.metal.release(b.buffer.into());
+});
+
+misuse!(host_memory_that_is_no_pages, "no whole pages", |b| {
+    let bytes = [0u8; 16];
+    assert!(b.metal.new_buffer_no_copy(std::ptr::NonNull::from(&bytes).cast(), 16).is_none());
+});
+
+#[test]
+fn an_object_that_is_destroyed_while_a_command_buffer_needs_it_is_named() {
+    for (committed, pipeline) in [(false, false), (true, false), (true, true)] {
+        let b = bench();
+        // SAFETY: violated on purpose: the object is released too early.
+        unsafe {
+            b.metal.set_pipeline(b.encoder, b.pipeline);
+            b.metal.set_buffer(b.encoder, Some(b.buffer), 0, 0);
+            b.metal.dispatch(b.encoder, [4, 1, 1], [4, 1, 1]);
+            b.metal.end_encoding(b.encoder);
+            let (sender, receiver) = std::sync::mpsc::channel();
+            b.metal.on_completed(b.commands, Box::new(move |outcome| sender.send(outcome).unwrap()));
+            if committed {
+                b.metal.commit(b.commands);
+            }
+            if pipeline {
+                b.metal.release(b.pipeline.into());
+            } else {
+                b.metal.release(b.buffer.into());
+            }
+            let rule = if pipeline { Rule::Identity } else { Rule::Retention };
+            let found = b.metal.violations();
+            assert!(
+                found.iter().any(|found| found.rule == rule && found.what.contains("needs it")),
+                "{found:?}"
+            );
+            b.metal.drain();
+            if committed {
+                let error = receiver.try_recv().unwrap().unwrap_err();
+                assert_eq!(error.code, hesper_metal::edge::ErrorCode::InvalidResource);
+            }
+            assert!(b.metal.alive().iter().any(|name| *name == format!("command queue {}", b.queue.0)));
+        }
+    }
+}
