@@ -71,6 +71,9 @@ pub enum Error {
         /// What is wrong.
         what: String,
     },
+    /// An array of a trace that has ended was evaluated.
+    #[error("{0}")]
+    Stale(String),
     /// A custom kernel's text, arguments or launch.
     #[error("{0}")]
     Kernel(String),

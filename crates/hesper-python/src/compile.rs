@@ -1,7 +1,7 @@
 //! `compile`: Python functions that are called once for each signature.
 //!
-//! A signature is the shape of the arguments' tree, the numbers and strings in it, and the shapes and types
-//! of all arrays, those of the captured state included. While a function is traced, the objects of its
+//! A signature is the shape of the arguments' tree, the numbers and strings in it, and the shapes (or, for a function
+//! without shapes, the numbers of axes) and types of all arrays, those of the captured state included. While a function is traced, the objects of its
 //! state hold arrays without values; their previous arrays are restored afterwards. A run stores the new state in the
 //! containers of the state, as new objects.
 
@@ -16,7 +16,7 @@ use pyo3::{PyTraverseError, PyVisit};
 
 use crate::array::PyArray;
 use crate::functions::random::{self, RandomState};
-use crate::transform::{Raised, callable};
+use crate::transform::{Raised, callable, documented};
 use crate::tree::{DEEPEST, Leaves, Part, Tree};
 
 /// The result of a trace besides the program: the tree of the result and how many of the outputs belong to it.
@@ -140,7 +140,10 @@ fn describe(py: Python<'_>, tree: &Tree, key: &mut Vec<u8>) -> PyResult<()> {
         match part {
             Part::Array => key.push(b'a'),
             Part::List(count) => container(b'[', *count, key),
-            Part::Tuple(count) => container(b'(', *count, key),
+            Part::Tuple(count, kind) => {
+                container(b'(', *count, key);
+                key.extend(kind.iter().flat_map(|kind| (kind.as_ptr() as usize).to_le_bytes()));
+            }
             Part::Dict(names) => {
                 container(b'{', names.len(), key);
                 for name in names {
@@ -187,6 +190,7 @@ impl Compiled {
         }
         let mut arrays = Vec::new();
         let positional = Tree::of(args.as_any(), Leaves::Any, &mut arrays)?;
+        let kwargs = kwargs.filter(|kwargs| !kwargs.is_empty());
         let named = kwargs.map(|kwargs| Tree::of(kwargs.as_any(), Leaves::Any, &mut arrays)).transpose()?;
         let given = arrays.len();
         let mut key = Vec::with_capacity(16);
@@ -261,11 +265,6 @@ impl Compiled {
         self.parts(py)?.fun.bind(py).getattr("__name__")
     }
 
-    #[getter]
-    fn __doc__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.parts(py)?.fun.bind(py).getattr("__doc__")
-    }
-
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         let Ok(parts) = self.parts.try_read() else { return Ok(()) };
         let Some(parts) = &*parts else { return Ok(()) };
@@ -307,7 +306,8 @@ impl Compiled {
 /// outputs : tree of array, optional
 ///     State that the function changes.
 /// shapeless : bool
-///     Whether the function does not depend on shapes. It is traced for each shape all the same.
+///     Whether the function is traced once for all shapes with the same number of axes. Numbers
+///     that it takes from a shape keep their first value.
 ///
 /// Returns
 /// -------
@@ -320,17 +320,16 @@ impl Compiled {
 /// array([2], dtype=float32)
 #[pyfunction]
 #[pyo3(signature = (fun, inputs = None, outputs = None, shapeless = false))]
-fn compile(
-    fun: &Bound<'_, PyAny>,
+fn compile<'py>(
+    fun: &Bound<'py, PyAny>,
     inputs: Option<Py<PyAny>>,
     outputs: Option<Py<PyAny>>,
     shapeless: bool,
-) -> PyResult<Compiled> {
+) -> PyResult<Bound<'py, Compiled>> {
     callable(fun, "compile")?;
-    // A trace for each shape has the results of one trace for all shapes.
-    let _ = shapeless;
     let parts = Parts { fun: fun.clone().unbind(), inputs, outputs };
-    Ok(Compiled { parts: RwLock::new(Some(parts)), cache: Cache::default() })
+    let cache = if shapeless { Cache::shapeless() } else { Cache::default() };
+    documented(Bound::new(fun.py(), Compiled { parts: RwLock::new(Some(parts)), cache })?, fun)
 }
 
 /// Lets compiled functions run as they are written, in the whole process.

@@ -12,13 +12,17 @@ use pyo3::{PyTraverseError, PyVisit};
 use crate::array::PyArray;
 use crate::error::raise;
 use crate::transform::callable;
-use crate::tree::{Leaves, Tree};
+use crate::tree::{Leaves, Part, Tree};
 
 /// One call of a Python function: the trees of its arguments and of its result.
 struct Call {
     fun: Py<PyAny>,
     arguments: Tree,
+    /// How many of the arrays are in positional arguments.
+    positional: usize,
     result: Mutex<Option<Arc<Tree>>>,
+    /// The object that the function returned last.
+    returned: Mutex<Option<Py<PyAny>>>,
 }
 
 impl Call {
@@ -33,7 +37,10 @@ impl Call {
         let all = PyTuple::new(py, [args.as_any(), kwargs.as_any()])?;
         let mut arrays = Vec::new();
         let arguments = Tree::of(all.as_any(), Leaves::Any, &mut arrays)?;
-        Ok((Arc::new(Call { fun: fun.clone().unbind(), arguments, result: Mutex::new(None) }), arrays))
+        let positional = arrays_of(args.as_any())?.len();
+        let (result, returned) = (Mutex::new(None), Mutex::new(None));
+        let call = Call { fun: fun.clone().unbind(), arguments, positional, result, returned };
+        Ok((Arc::new(call), arrays))
     }
 
     /// The arguments with the given arrays.
@@ -57,16 +64,54 @@ impl Call {
         Ok((alone(&args)?, kwargs))
     }
 
-    /// Calls the function.
+    /// Calls the function with these arrays in a copy of the arguments.
     fn run(&self, arrays: &[Array]) -> hesper::Result<Vec<Array>> {
         attached(|py| {
             let (args, kwargs) = self.arguments(py, arrays)?;
-            let returned = self.fun.bind(py).call(args, Some(&kwargs))?;
-            let mut outputs = Vec::new();
-            let tree = Tree::of(&returned, Leaves::Any, &mut outputs)?;
-            *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(tree));
-            Ok(outputs)
+            self.run_with(&args, Some(&kwargs))
         })
+    }
+
+    /// Calls the function with these arguments.
+    fn run_with(
+        &self,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Vec<Array>> {
+        let returned = self.fun.bind(args.py()).call(args, kwargs)?;
+        let mut outputs = Vec::new();
+        let tree = Tree::of(&returned, Leaves::Any, &mut outputs)?;
+        *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(tree));
+        *self.returned.lock().unwrap_or_else(PoisonError::into_inner) = Some(returned.unbind());
+        Ok(outputs)
+    }
+
+    /// The cotangents of all arrays among the arguments from what a rule returned: a tree of arrays with None where
+    /// there is no cotangent, for all arguments or for the positional ones.
+    fn cotangents(&self, returned: &Bound<'_, PyAny>, primals: &[Array]) -> PyResult<Vec<Array>> {
+        let mut arrays = Vec::new();
+        let tree = Tree::of(returned, Leaves::Any, &mut arrays)?;
+        let given = arrays.len();
+        let mut found: Vec<Option<Array>> = arrays.iter().cloned().map(Some).collect();
+        if ![primals.len(), self.positional].contains(&given) {
+            let mut arrays = arrays.into_iter();
+            let py = returned.py();
+            let leaf = |part: &Part| match part {
+                Part::Array => Some(arrays.next()),
+                Part::Other(object) if object.is_none(py) => Some(None),
+                _ => None,
+            };
+            found = tree.parts().iter().filter_map(leaf).collect();
+        }
+        if ![primals.len(), self.positional].contains(&found.len()) {
+            return Err(PyValueError::new_err(format!(
+                "[custom vjp] the rule returned {given} cotangents for {} primals; return one, or None, for each",
+                primals.len(),
+            )));
+        }
+        found.resize(primals.len(), None);
+        let zeros = |primal: &Array| Array::zeros(primal.shape(), primal.dtype()).map_err(raise);
+        found.into_iter().zip(primals).map(|(one, primal)| one.map_or_else(|| zeros(primal), Ok)).collect()
     }
 
     fn result(&self) -> PyResult<Arc<Tree>> {
@@ -111,7 +156,7 @@ fn arrays_of(object: &Bound<'_, PyAny>) -> PyResult<Vec<Array>> {
 /// ... def f(x):
 /// ...     return mx.sin(x)
 /// >>> @f.vjp
-/// ... def f_vjp(x, cotangent, output):
+/// ... def f(x, cotangent, output):
 /// ...     return cotangent * 7
 /// >>> mx.grad(f)(mx.array(0.0))
 /// array(7, dtype=float32)
@@ -127,13 +172,13 @@ const JVP: usize = 1;
 const VMAP: usize = 2;
 
 impl PyCustomFunction {
-    fn set(slf: &Bound<'_, Self>, at: usize, f: Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    fn set<'py>(slf: &Bound<'py, Self>, at: usize, f: Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
         callable(&f, ["vjp", "jvp", "vmap"][at])?;
         let mut rules = slf.get().rules.write().unwrap_or_else(PoisonError::into_inner);
-        let old = rules[at].replace(f.clone().unbind());
+        let old = rules[at].replace(f.unbind());
         drop(rules);
         drop(old);
-        Ok(f.unbind())
+        Ok(slf.clone())
     }
 
     fn rule(&self, py: Python<'_>, at: usize) -> Option<Py<PyAny>> {
@@ -151,18 +196,18 @@ impl PyCustomFunction {
     }
 
     /// Sets the VJP rule: a function of the arguments, the cotangents of the outputs, and the outputs, which returns
-    /// the cotangents of the arguments.
-    fn vjp(slf: &Bound<'_, Self>, f: Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    /// the cotangents of the arguments. Returns the custom function.
+    fn vjp<'py>(slf: &Bound<'py, Self>, f: Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
         Self::set(slf, VJP, f)
     }
 
-    /// Sets the JVP rule: a function of the arguments and their tangents.
-    fn jvp(slf: &Bound<'_, Self>, f: Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    /// Sets the JVP rule: a function of the arguments and their tangents. Returns the custom function.
+    fn jvp<'py>(slf: &Bound<'py, Self>, f: Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
         Self::set(slf, JVP, f)
     }
 
-    /// Sets the vmap rule: a function of the arguments and their axes, which returns the outputs and their axes.
-    fn vmap(slf: &Bound<'_, Self>, f: Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    /// Sets the vmap rule: a function of the arguments and their axes, which returns the outputs and their axes. Returns the custom function.
+    fn vmap<'py>(slf: &Bound<'py, Self>, f: Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
         Self::set(slf, VMAP, f)
     }
 
@@ -174,24 +219,19 @@ impl PyCustomFunction {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = args.py();
         let (call, arrays) = Call::new(self.f.bind(py), args, kwargs)?;
-        let function = call.clone();
-        let mut custom = CustomFunction::new(move |inputs| function.run(inputs));
+        // The function gets the objects of the caller, and may change them.
+        let (function, args, kwargs) =
+            (call.clone(), args.clone().unbind(), kwargs.map(|one| one.clone().unbind()));
+        let mut custom = CustomFunction::new(move |_| {
+            attached(|py| function.run_with(args.bind(py), kwargs.as_ref().map(|kwargs| kwargs.bind(py))))
+        });
         if let Some(rule) = self.rule(py, VJP) {
             let call = call.clone();
             custom = custom.with_vjp(move |primals, cotangents, outputs| {
                 attached(|py| {
                     let (args, kwargs) = call.primals(py, primals)?;
                     let rest = (args, call.filled(py, cotangents)?, call.filled(py, outputs)?);
-                    let found = arrays_of(&rule.bind(py).call(rest, Some(&kwargs))?)?;
-                    if found.len() != primals.len() {
-                        let what = format!(
-                            "[custom vjp] the rule returned {} cotangents for {} primals; return one for each",
-                            found.len(),
-                            primals.len()
-                        );
-                        return Err(PyValueError::new_err(what));
-                    }
-                    Ok(found)
+                    call.cotangents(&rule.bind(py).call(rest, Some(&kwargs))?, primals)
                 })
             });
         }
@@ -242,7 +282,11 @@ impl PyCustomFunction {
             });
         }
         let outputs = custom.call(&arrays).map_err(raise)?;
-        call.filled(py, &outputs)
+        let returned = call.returned.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match returned {
+            Some(returned) if !transform::is_varied(&arrays) => Ok(returned.into_bound(py)),
+            _ => call.filled(py, &outputs),
+        }
     }
 
     #[getter]

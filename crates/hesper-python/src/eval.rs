@@ -90,6 +90,10 @@ fn async_eval(args: &Bound<'_, PyTuple>) -> PyResult<()> {
     usable()?;
     let mut arrays = Vec::with_capacity(args.len());
     args.iter().try_for_each(|item| collect(item, &mut arrays))?;
+    if hesper::transform::is_varied(&arrays) {
+        let what = "[async_eval] cannot evaluate an array while a transformation is tracing; call it outside, or use mx.eval";
+        return Err(PyValueError::new_err(what));
+    }
     match waiting::detached(py, || hesper::async_eval(&arrays)) {
         Ok(submissions) => remember(submissions.into_iter().map(Started::Running)),
         // Reported later, as other failures of what is computed.

@@ -15,6 +15,7 @@ use crate::array::PyArray;
 use crate::dtype::PyDtype;
 use crate::error::raise;
 use crate::functions::io::path_of;
+use crate::primitives::{self, Argument, Id, Operand, Primitives};
 use crate::transform::{Raised, callable};
 use crate::tree::{Leaves, Tree};
 use crate::waiting::detached;
@@ -189,29 +190,19 @@ fn letters(mut number: usize) -> String {
     text.iter().rev().map(|letter| char::from(*letter)).collect()
 }
 
-/// Passes a graph to a callback, one dict at a time.
+/// Passes a graph to a callback: its inputs, its outputs, its constants, then each of its primitives.
 fn tell<'py>(callback: &Bound<'py, PyAny>, graph: &Graph) -> PyResult<()> {
     let py = callback.py();
-    let mut names: HashMap<Place, String> = HashMap::new();
-    let mut name = |place: Place| {
+    let primitives = Primitives::of(graph).map_err(raise)?;
+    let mut names: HashMap<Id, String> = HashMap::new();
+    let mut name = |id: Id| {
         let next = names.len();
-        names.entry(place).or_insert_with(|| letters(next)).clone()
+        names.entry(id).or_insert_with(|| letters(next)).clone()
     };
-    // Values are found by their numbers: once for all of them.
-    let values: Vec<(&[usize], Dtype)> = graph
-        .steps()
-        .iter()
-        .flat_map(|step| &step.outputs)
-        .map(|(shape, dtype)| (&shape[..], *dtype))
-        .collect();
-    let meta = |place: Place| match place {
-        Place::Value(at) => values.get(at).copied(),
-        place => graph.meta(place),
-    };
-    let entry = |place: Place, name: String| -> PyResult<Bound<'py, PyAny>> {
-        let (shape, dtype) = meta(place).unwrap_or((&[], Dtype::Float32));
+    let entry = |(shape, dtype): (&[usize], Dtype), name: String| -> PyResult<Bound<'py, PyAny>> {
         (name, PyTuple::new(py, shape)?, PyDtype(dtype)).into_bound_py_any(py)
     };
+    let meta = |place: Place| graph.meta(place).unwrap_or((&[], Dtype::Float32));
     let send = |kind: &str, items: &[(&str, Bound<'py, PyAny>)]| -> PyResult<()> {
         let dict = PyDict::new(py);
         dict.set_item("type", kind)?;
@@ -221,46 +212,50 @@ fn tell<'py>(callback: &Bound<'py, PyAny>, graph: &Graph) -> PyResult<()> {
     let signature = graph.signature();
     let list = |items: Vec<Bound<'py, PyAny>>| PyList::new(py, items).map(Bound::into_any);
     let inputs = (0..signature.arguments.len())
-        .map(|at| entry(Place::Argument(at), name(Place::Argument(at))))
+        .map(Place::Argument)
+        .map(|place| entry(meta(place), name(Id::Place(place))))
         .collect::<PyResult<Vec<_>>>()?;
     send("inputs", &[("inputs", list(inputs)?)])?;
     let keywords = signature
         .keywords
         .iter()
         .enumerate()
-        .map(|(at, key)| (key, name(Place::Argument(signature.positional + at))).into_bound_py_any(py))
+        .map(|(at, key)| {
+            let place = Place::Argument(signature.positional + at);
+            (key, name(Id::Place(place))).into_bound_py_any(py)
+        })
         .collect::<PyResult<Vec<_>>>()?;
     send("keyword_inputs", &[("keywords", list(keywords)?)])?;
-    let outputs =
-        graph.outputs().iter().map(|place| entry(*place, name(*place))).collect::<PyResult<Vec<_>>>()?;
-    send("outputs", &[("outputs", list(outputs)?)])?;
-    let constants = graph
-        .constants()
+    let outputs = graph
+        .outputs()
         .iter()
-        .enumerate()
-        .map(|(at, array)| (name(Place::Constant(at)), PyArray::new(array.clone())).into_bound_py_any(py))
+        .map(|place| entry(meta(*place), name(Id::Place(*place))))
+        .collect::<PyResult<Vec<_>>>()?;
+    send("outputs", &[("outputs", list(outputs)?)])?;
+    let own = graph.constants().iter().enumerate().map(|(at, array)| (Id::Place(Place::Constant(at)), array));
+    let constants = own
+        .chain(primitives.constants.iter().map(|(id, array)| (*id, array)))
+        .map(|(id, array)| (name(id), PyArray::new(array.clone())).into_bound_py_any(py))
         .collect::<PyResult<Vec<_>>>()?;
     send("constants", &[("constants", list(constants)?)])?;
-    let mut number = 0;
-    for step in graph.steps() {
-        let inputs =
-            step.inputs.iter().map(|place| entry(*place, name(*place))).collect::<PyResult<Vec<_>>>()?;
-        let outputs = (number..number + step.outputs.len())
-            .map(|at| entry(Place::Value(at), name(Place::Value(at))))
-            .collect::<PyResult<Vec<_>>>()?;
-        number += step.outputs.len();
-        let arguments = step.attributes.iter().map(|(_, value)| match value {
-            Value::Bool(value) => value.into_bound_py_any(py),
-            Value::Int(value) => value.into_bound_py_any(py),
-            Value::Float(value) => value.into_bound_py_any(py),
-            Value::Text(value) => value.into_bound_py_any(py),
-            Value::Ints(list) => list.into_bound_py_any(py),
-            Value::Texts(list) => list.into_bound_py_any(py),
+    for primitive in &primitives.list {
+        let mut operands = |list: &[Operand]| {
+            list.iter().map(|one| entry((&one.shape, one.dtype), name(one.id))).collect::<PyResult<Vec<_>>>()
+        };
+        let (inputs, outputs) = (operands(&primitive.inputs)?, operands(&primitive.outputs)?);
+        let arguments = primitive.arguments.iter().map(|argument| match argument {
+            Argument::Dtype(dtype) => PyDtype(*dtype).into_bound_py_any(py),
+            Argument::Shape(lengths) => PyTuple::new(py, lengths).map(Bound::into_any),
+            Argument::Value(Value::Bool(value)) => value.into_bound_py_any(py),
+            Argument::Value(Value::Int(value)) => value.into_bound_py_any(py),
+            Argument::Value(Value::Float(value)) => value.into_bound_py_any(py),
+            Argument::Value(Value::Text(value)) => value.into_bound_py_any(py),
+            Argument::Value(Value::Ints(list)) => list.into_bound_py_any(py),
+            Argument::Value(Value::Texts(list)) => list.into_bound_py_any(py),
         });
         let arguments = arguments.collect::<PyResult<Vec<_>>>()?;
-        let op = step.op.as_ref().into_bound_py_any(py)?;
         let items = [
-            ("name", op),
+            ("name", primitive.name.as_str().into_bound_py_any(py)?),
             ("inputs", list(inputs)?),
             ("outputs", list(outputs)?),
             ("arguments", list(arguments)?),
@@ -505,7 +500,7 @@ fn export_to_dot(
     }
     let find =
         |array: &Array| names.iter().find(|(_, named)| named.same(array)).map(|(name, _)| name.clone());
-    let text = transform::named_dot(&arrays, find);
+    let text = transform::named_dot(&arrays, find, primitives::name);
     if let Some(path) = path_of(file)? {
         return Ok(std::fs::write(path, text)?);
     }

@@ -21,6 +21,7 @@ mod kernel;
 mod lm;
 mod memory;
 mod options;
+mod primitives;
 mod transform;
 mod tree;
 mod waiting;

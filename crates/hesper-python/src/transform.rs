@@ -2,18 +2,22 @@
 //!
 //! A Python function is called with fresh array objects that hold the traced arrays. If the function keeps such an
 //! object (as a module does with its parameters), the object holds the original array again when the function has
-//! returned.
+//! returned. Derivatives put these objects into the lists and dicts of the arguments themselves, so the function sees its
+//! own objects and the caller sees what the function stores in them.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
 
 use hesper::{Array, transform};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyDict, PyInt, PyList, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 
 use crate::args::{On, array_on};
 use crate::array::PyArray;
 use crate::error::raise;
-use crate::tree::{Leaves, Tree};
+use crate::tree::{InPlace, Leaves, Tree};
 
 /// An exception on its way through the array library.
 pub struct Raised(pub PyErr);
@@ -78,14 +82,24 @@ impl Transformed {
         self.fun.bind(py).getattr("__name__")
     }
 
-    #[getter]
-    fn __doc__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.fun.bind(py).getattr("__doc__")
-    }
-
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.fun)
     }
+}
+
+impl Transformed {
+    fn new<'py>(fun: &Bound<'py, PyAny>, kind: Kind) -> PyResult<Bound<'py, Self>> {
+        documented(Bound::new(fun.py(), Transformed { fun: fun.clone().unbind(), kind })?, fun)
+    }
+}
+
+/// An object that stands for a function, with the function's module and documentation. Its class has its own, so
+/// `__getattr__` is not asked for these.
+pub fn documented<'py, T>(object: Bound<'py, T>, fun: &Bound<'py, PyAny>) -> PyResult<Bound<'py, T>> {
+    for name in ["__module__", "__doc__"] {
+        object.as_any().setattr(name, fun.getattr_opt(name)?)?;
+    }
+    Ok(object)
 }
 
 pub fn callable(fun: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
@@ -113,6 +127,23 @@ impl<'a, 'py> Lent<'a, 'py> {
     fn leaves(&self) -> impl Iterator<Item = Bound<'py, PyAny>> + '_ {
         self.objects.iter().map(|object| object.clone().into_any())
     }
+
+    /// Whether an object, or every item of a tuple, holds the traced array that it was made with.
+    fn is_unchanged(&self, object: &Bound<'py, PyAny>) -> bool {
+        if let Ok(tuple) = object.cast::<PyTuple>() {
+            return tuple.iter().all(|item| !item.is_instance_of::<PyArray>() || self.is_unchanged(&item));
+        }
+        let mut pairs = self.objects.iter().zip(self.varied);
+        pairs.any(|(one, varied)| one.is(object) && one.get().value().same(varied))
+    }
+}
+
+/// An argument that is not differentiated: in-place changes of its arrays, also of those in tuples, stay in the call.
+fn untouched<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    if object.is_instance_of::<PyArray>() || object.is_instance_of::<PyTuple>() {
+        return Tree::copied(object);
+    }
+    Ok(object.clone())
 }
 
 impl Drop for Lent<'_, '_> {
@@ -125,22 +156,45 @@ impl Drop for Lent<'_, '_> {
     }
 }
 
+/// An argument with a default value, for which None does not stand.
+enum Given<'py> {
+    Default,
+    Object(Bound<'py, PyAny>),
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Given<'py> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if object.is_none() {
+            return Err(PyTypeError::new_err(
+                "expected a value, not None; leave the argument out for its default",
+            ));
+        }
+        Ok(Given::Object(object.to_owned()))
+    }
+}
+
 fn parse(
     name: &str,
     fun: &Bound<'_, PyAny>,
     argnums: Option<&Bound<'_, PyAny>>,
-    argnames: Option<&Bound<'_, PyAny>>,
+    argnames: Given<'_>,
 ) -> PyResult<(Vec<usize>, Vec<String>)> {
     callable(fun, name)?;
     let names: Vec<String> = match argnames {
-        None => Vec::new(),
-        Some(one) if one.is_instance_of::<PyString>() => vec![one.extract()?],
-        Some(list) => list.extract()?,
+        Given::Default => Vec::new(),
+        Given::Object(one) if one.is_instance_of::<PyString>() => vec![one.extract()?],
+        Given::Object(list) => list.extract()?,
+    };
+    let names: Vec<String> = {
+        let mut seen = HashSet::new();
+        names.into_iter().filter(|name| seen.insert(name.clone())).collect()
     };
     let listed: Vec<isize> = match argnums {
         None if names.is_empty() => vec![0],
         None => Vec::new(),
-        Some(one) if one.is_instance_of::<PyInt>() && !one.is_instance_of::<PyBool>() => vec![one.extract()?],
+        Some(one) if one.is_instance_of::<PyInt>() => vec![one.extract()?],
         Some(list) => list.extract()?,
     };
     let mut numbers = Vec::new();
@@ -159,13 +213,7 @@ fn parse(
         };
         return Err(PyValueError::new_err(what));
     }
-    for (at, other) in names.iter().enumerate() {
-        if names[..at].contains(other) {
-            return Err(PyValueError::new_err(format!(
-                "[{name}] cannot differentiate by argument '{other}' twice"
-            )));
-        }
-    }
+    numbers.sort_unstable();
     if numbers.is_empty() && names.is_empty() {
         return Err(PyValueError::new_err(format!(
             "[{name}] cannot differentiate by no argument; give argnums or argnames"
@@ -185,7 +233,7 @@ fn gradient<'py>(
     let py = args.py();
     let call = if value { "value_and_grad" } else { "grad" };
     let mut arrays = Vec::new();
-    let mut trees = Vec::new();
+    let mut trees: Vec<InPlace<'py>> = Vec::new();
     let mut ends = Vec::new();
     for number in numbers {
         if *number >= args.len() {
@@ -194,7 +242,7 @@ fn gradient<'py>(
                 args.len()
             )));
         }
-        trees.push(Tree::of(&args.get_item(*number)?, Leaves::Arrays, &mut arrays)?);
+        trees.push(InPlace::new(&args.get_item(*number)?, &mut arrays)?);
         ends.push(arrays.len());
     }
     for name in names {
@@ -208,7 +256,7 @@ fn gradient<'py>(
                 given.join(", ")
             )));
         };
-        trees.push(Tree::of(&argument, Leaves::Arrays, &mut arrays)?);
+        trees.push(InPlace::new(&argument, &mut arrays)?);
         ends.push(arrays.len());
     }
     if arrays.is_empty() {
@@ -219,18 +267,25 @@ fn gradient<'py>(
     let mut result = None;
     let run = |varied: &[Array]| -> Result<Vec<Array>, Raised> {
         let lent = Lent::new(py, varied, &arrays)?;
-        let mut leaves = lent.leaves();
-        let mut arguments: Vec<Bound<'py, PyAny>> = args.iter().collect();
-        let named = kwargs.map(|kwargs| kwargs.copy()).transpose()?;
-        for (at, tree) in trees.iter().enumerate() {
-            let tree = tree.filled(py, &mut leaves)?;
-            match (numbers.get(at), &named) {
-                (Some(number), _) => arguments[*number] = tree,
-                (None, Some(named)) => named.set_item(&names[at - numbers.len()], tree)?,
-                (None, None) => {}
+        let mut leaves = lent.objects.iter().cloned();
+        let mut call = || -> PyResult<Bound<'py, PyAny>> {
+            let mut arguments = args.iter().map(|one| untouched(&one)).collect::<PyResult<Vec<_>>>()?;
+            let named = PyDict::new(py);
+            for (name, one) in kwargs.iter().flat_map(|kwargs| kwargs.iter()) {
+                named.set_item(name, untouched(&one)?)?;
             }
-        }
-        let returned = fun.call(PyTuple::new(py, arguments)?, named.as_ref())?;
+            for (at, tree) in trees.iter_mut().enumerate() {
+                let tree = tree.fill(&mut leaves)?;
+                match numbers.get(at) {
+                    Some(number) => arguments[*number] = tree,
+                    None => named.set_item(&names[at - numbers.len()], tree)?,
+                }
+            }
+            fun.call(PyTuple::new(py, arguments)?, Some(&named))
+        };
+        let returned = call();
+        trees.iter().try_for_each(|tree| tree.restore(|object| lent.is_unchanged(object)))?;
+        let returned = returned?;
         let first = loss(&returned, value)?;
         result = Some(returned);
         Ok(vec![first])
@@ -253,7 +308,7 @@ fn gradient<'py>(
     let mut parts = Vec::new();
     let mut start = 0;
     for (tree, end) in trees.iter().zip(&ends) {
-        parts.push(tree.with_arrays(py, &found[start..*end])?);
+        parts.push(tree.tree().with_arrays(py, &found[start..*end])?);
         start = *end;
     }
     let by_name = parts.split_off(numbers.len());
@@ -377,15 +432,24 @@ fn vjp(
 ) -> PyResult<(Vec<PyArray>, Vec<PyArray>)> {
     callable(fun, "vjp")?;
     let seeds = |outputs: &[Array]| -> Result<Vec<Option<Array>>, Raised> {
-        if outputs.len() != cotangents.0.len() {
+        // An output of `stop_gradient` has no cotangent.
+        let varied: Vec<bool> = match outputs.len() == cotangents.0.len() {
+            true => vec![true; outputs.len()],
+            false => outputs.iter().map(|output| !transform::is_stopped(output)).collect(),
+        };
+        let count = varied.iter().filter(|varied| **varied).count();
+        if count != cotangents.0.len() {
             let what = format!(
-                "[vjp] the function has {} outputs, but there are {} cotangents; give one for each",
-                outputs.len(),
+                "[vjp] the function has {count} outputs, but there are {} cotangents; give one for each",
                 cotangents.0.len()
             );
             return Err(PyValueError::new_err(what).into());
         }
-        for (output, cotangent) in outputs.iter().zip(&cotangents.0) {
+        let mut given = cotangents.0.iter();
+        let seeds: Vec<Option<Array>> =
+            varied.iter().map(|varied| varied.then(|| given.next().cloned()).flatten()).collect();
+        for (output, cotangent) in outputs.iter().zip(&seeds) {
+            let Some(cotangent) = cotangent else { continue };
             if output.shape() != cotangent.shape() {
                 let what = format!(
                     "[vjp] an output has shape {}, but its cotangent {}; they must be equal",
@@ -395,7 +459,7 @@ fn vjp(
                 return Err(PyValueError::new_err(what).into());
             }
         }
-        Ok(cotangents.0.iter().cloned().map(Some).collect())
+        Ok(seeds)
     };
     let run = |varied: &[Array]| call_with(fun, varied, &primals.0);
     let (outputs, found) = transform::vjp_with(run, &primals.0, seeds).map_err(|Raised(error)| error)?;
@@ -457,14 +521,14 @@ fn jvp(
 /// >>> mx.grad(lambda x: x * x)(mx.array(3.0))
 /// array(6, dtype=float32)
 #[pyfunction]
-#[pyo3(signature = (fun, argnums = None, argnames = None), text_signature = "(fun, argnums=None, argnames=[])")]
-fn grad(
-    fun: &Bound<'_, PyAny>,
-    argnums: Option<&Bound<'_, PyAny>>,
-    argnames: Option<&Bound<'_, PyAny>>,
-) -> PyResult<Transformed> {
+#[pyo3(signature = (fun, argnums = None, argnames = Given::Default), text_signature = "(fun, argnums=None, argnames=[])")]
+fn grad<'py>(
+    fun: &Bound<'py, PyAny>,
+    argnums: Option<&Bound<'py, PyAny>>,
+    argnames: Given<'py>,
+) -> PyResult<Bound<'py, Transformed>> {
     let (numbers, names) = parse("grad", fun, argnums, argnames)?;
-    Ok(Transformed { fun: fun.clone().unbind(), kind: Kind::Gradient { numbers, names, value: false } })
+    Transformed::new(fun, Kind::Gradient { numbers, names, value: false })
 }
 
 /// The value and the gradient of a function, as a function.
@@ -489,14 +553,14 @@ fn grad(
 /// >>> mx.value_and_grad(lambda x: x * x)(mx.array(3.0))
 /// (array(9, dtype=float32), array(6, dtype=float32))
 #[pyfunction]
-#[pyo3(signature = (fun, argnums = None, argnames = None), text_signature = "(fun, argnums=None, argnames=[])")]
-fn value_and_grad(
-    fun: &Bound<'_, PyAny>,
-    argnums: Option<&Bound<'_, PyAny>>,
-    argnames: Option<&Bound<'_, PyAny>>,
-) -> PyResult<Transformed> {
+#[pyo3(signature = (fun, argnums = None, argnames = Given::Default), text_signature = "(fun, argnums=None, argnames=[])")]
+fn value_and_grad<'py>(
+    fun: &Bound<'py, PyAny>,
+    argnums: Option<&Bound<'py, PyAny>>,
+    argnames: Given<'py>,
+) -> PyResult<Bound<'py, Transformed>> {
     let (numbers, names) = parse("value_and_grad", fun, argnums, argnames)?;
-    Ok(Transformed { fun: fun.clone().unbind(), kind: Kind::Gradient { numbers, names, value: true } })
+    Transformed::new(fun, Kind::Gradient { numbers, names, value: true })
 }
 
 /// The function, vectorized: applied to every slice of its arguments along an axis.
@@ -519,19 +583,21 @@ fn value_and_grad(
 /// >>> mx.vmap(mx.sum)(mx.array([[1, 2], [3, 4]]))
 /// array([3, 7], dtype=int32)
 #[pyfunction]
-#[pyo3(signature = (fun, in_axes = None, out_axes = None), text_signature = "(fun, in_axes=0, out_axes=0)")]
-fn vmap(
-    py: Python<'_>,
-    fun: &Bound<'_, PyAny>,
-    in_axes: Option<&Bound<'_, PyAny>>,
-    out_axes: Option<&Bound<'_, PyAny>>,
-) -> PyResult<Transformed> {
+#[pyo3(
+    signature = (fun, in_axes = Given::Default, out_axes = Given::Default),
+    text_signature = "(fun, in_axes=0, out_axes=0)"
+)]
+fn vmap<'py>(
+    fun: &Bound<'py, PyAny>,
+    in_axes: Given<'py>,
+    out_axes: Given<'py>,
+) -> PyResult<Bound<'py, Transformed>> {
     callable(fun, "vmap")?;
-    let axes = |given: Option<&Bound<'_, PyAny>>| -> Py<PyAny> {
-        given.map_or_else(|| PyInt::new(py, 0).into_any().unbind(), |axes| axes.clone().unbind())
+    let axes = |given| match given {
+        Given::Default => PyInt::new(fun.py(), 0).into_any().unbind(),
+        Given::Object(axes) => axes.unbind(),
     };
-    let kind = Kind::Over { inputs: axes(in_axes), outputs: axes(out_axes) };
-    Ok(Transformed { fun: fun.clone().unbind(), kind })
+    Transformed::new(fun, Kind::Over { inputs: axes(in_axes), outputs: axes(out_axes) })
 }
 
 fn over<'py>(
@@ -546,32 +612,41 @@ fn over<'py>(
         return Err(PyTypeError::new_err("[vmap] cannot pass keyword arguments; pass them by position"));
     }
     let mut arrays = Vec::new();
-    let tree = Tree::of(args.as_any(), Leaves::Arrays, &mut arrays)?;
+    // The axes of an only argument are not in a tuple.
+    let only = args.len() == 1;
+    let whole = if only { args.get_item(0)? } else { args.clone().into_any() };
+    let tree = Tree::of(&whole, Leaves::Arrays, &mut arrays)?;
     let mut axes = Vec::new();
     tree.axes(inputs.bind(py), &mut axes)?;
-    let (mut shape, mut places) = (None, Vec::new());
+    let (mut shape, places) = (None, RefCell::new(Vec::new()));
     let run = |varied: &[Array]| -> Result<Vec<Array>, Raised> {
         let lent = Lent::new(py, varied, &arrays)?;
         let arguments = tree.filled(py, &mut lent.leaves())?;
-        let arguments = arguments.cast_into::<PyTuple>().map_err(PyErr::from)?;
+        let arguments =
+            if only { PyTuple::new(py, [arguments])? } else { arguments.cast_into().map_err(PyErr::from)? };
         let returned = fun.call1(arguments)?;
         let mut found = Vec::new();
         let result = Tree::of(&returned, Leaves::Arrays, &mut found)?;
-        result.axes(outputs.bind(py), &mut places)?;
+        result.axes(outputs.bind(py), &mut places.borrow_mut())?;
         shape = Some(result);
         Ok(found)
     };
-    let made = transform::over(run, &arrays, &axes, |count| Ok(vec![Some(0); count]))
+    let mut made = transform::over(run, &arrays, &axes, |_| Ok(places.borrow().clone()))
         .map_err(|Raised(error)| error)?;
-    let mut moved = Vec::with_capacity(made.len());
-    for (array, place) in made.into_iter().zip(places) {
-        moved.push(match place {
-            Some(0) | None => array,
-            Some(place) => array.moveaxis(0, place).map_err(raise)?,
-        });
+    // Without a place for the axis, a result that is the same for all slices has it last.
+    let size = arrays.iter().zip(&axes).find_map(|(array, axis)| {
+        let axis = usize::try_from((*axis)?.rem_euclid(array.ndim() as isize)).ok()?;
+        Some(array.shape()[axis])
+    });
+    for (array, place) in made.iter_mut().zip(places.into_inner()) {
+        if place.is_none() {
+            let last = [array.ndim() as isize];
+            let shape: Vec<usize> = array.shape().iter().copied().chain(size).collect();
+            *array = array.expand_dims(&last).and_then(|one| one.broadcast_to(&shape)).map_err(raise)?;
+        }
     }
     match shape {
-        Some(tree) => tree.with_arrays(py, &moved),
+        Some(tree) => tree.with_arrays(py, &made),
         None => Err(PyValueError::new_err("[vmap] cannot return from a function that was not called")),
     }
 }
@@ -592,9 +667,9 @@ fn over<'py>(
 /// >>> mx.grad(mx.checkpoint(lambda x: mx.exp(mx.sin(x))))(mx.array(0.0))
 /// array(1, dtype=float32)
 #[pyfunction]
-fn checkpoint(fun: &Bound<'_, PyAny>) -> PyResult<Transformed> {
+fn checkpoint<'py>(fun: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Transformed>> {
     callable(fun, "checkpoint")?;
-    Ok(Transformed { fun: fun.clone().unbind(), kind: Kind::Checkpoint })
+    Transformed::new(fun, Kind::Checkpoint)
 }
 
 /// The array, as a constant to derivatives.

@@ -179,6 +179,51 @@ fn what_a_function_captures_from_a_derivative_under_way_has_its_part_in_it() {
 }
 
 #[test]
+fn a_function_without_shapes_is_called_once_for_each_number_of_axes() {
+    let cache = transform::Cache::<()>::shapeless();
+    let calls = AtomicUsize::new(0);
+    let call = |x: Array, f: fn(&Array) -> Result<Array>| -> Result<Array> {
+        let traced = |arguments: &[Array]| {
+            calls.fetch_add(1, Ordering::Relaxed);
+            Ok::<_, hesper::Error>((vec![f(&arguments[0])?], ()))
+        };
+        Ok(cache.call(&[], &[x], traced)?.0.remove(0))
+    };
+    let centered: fn(&Array) -> Result<Array> =
+        |x| x.subtract(x.mean(None, false)?)?.reshape_literal(&[-1, 2]);
+    for rows in [1, 3, 2, 3] {
+        let x = numbers(rows, &[rows, 4]);
+        let wanted = x.subtract(x.mean(None, false).unwrap()).unwrap();
+        let found = call(x, centered).unwrap();
+        assert_eq!(found.shape(), [rows * 2, 2]);
+        same(&[found.reshape(&[-1]).unwrap()], &[wanted.reshape(&[-1]).unwrap()], "other shapes");
+    }
+    call(numbers(1, &[4]), centered).unwrap();
+    assert_eq!(calls.load(Ordering::Relaxed), 2);
+
+    // Lengths that were numbers of the caller's stay as they are.
+    let cache = transform::Cache::<()>::shapeless();
+    let call =
+        |x: Array| cache.call(&[], &[x], |x| Ok::<_, hesper::Error>((vec![x[0].reshape_literal(&[4])?], ())));
+    assert_eq!(call(numbers(1, &[2, 2])).unwrap().0[0].shape(), [4]);
+    assert_eq!(call(numbers(1, &[4, 1])).unwrap().0[0].shape(), [4]);
+    let error = call(numbers(1, &[3, 2])).unwrap_err().to_string();
+    assert!(error.contains("reshape") && error.contains("[[3, 2]]"), "{error}");
+}
+
+#[test]
+fn an_array_of_a_trace_that_has_ended_has_no_value() {
+    let kept = std::sync::Mutex::new(None);
+    let f = compile(|x| {
+        *kept.lock().unwrap() = Some(x[0].add(1)?);
+        Ok(x.to_vec())
+    });
+    f(&[numbers(1, &[2])]).unwrap();
+    let kept = kept.lock().unwrap().take().unwrap();
+    assert!(matches!(kept.eval(), Err(hesper::Error::Stale(_))));
+}
+
+#[test]
 fn an_evaluation_while_a_function_is_compiled_is_an_error() {
     let f = compile(|x| {
         x[0].eval()?;

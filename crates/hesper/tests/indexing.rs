@@ -6,7 +6,7 @@
 mod common;
 
 use common::{cases, numbers};
-use hesper::{Array, Dtype, Index, Update};
+use hesper::{Array, Dtype, Index, Update, transform};
 
 fn index(spec: &str, lists: &[Array]) -> Vec<Index> {
     let part = |part: &str| match part.split_at(1) {
@@ -153,4 +153,19 @@ fn scatters_take_slices_at_several_index_arrays() {
     let small =
         x.scatter_min(&[Array::from_slice(&[1])], &Array::try_from_slice(&[6; 4], &[1, 1, 4]).unwrap(), &[0]);
     assert_eq!(small.unwrap().to_vec::<i32>().unwrap()[4..8], [4, 5, 6, 6]);
+}
+
+#[test]
+fn indices_have_no_derivative() {
+    let x = Array::from_slice(&[3.0f32, 1.0, 2.0]);
+    let chosen = |x: &Array, stop: bool| -> hesper::Result<Array> {
+        let at = x.argmax(Some(0), true)?;
+        x.take_along_axis(&if stop { transform::stop_gradient(&at)? } else { at }, Some(0))?.sum(None, false)
+    };
+    let one = std::slice::from_ref(&x);
+    let error = transform::grad(|x| chosen(&x[0], false), &[0])(one).unwrap_err().to_string();
+    assert!(error.contains("take_along_axis") && error.contains("stop_gradient"), "{error}");
+    assert!(transform::jvp(|x| Ok(vec![chosen(&x[0], false)?]), one, one).is_err());
+    let found = transform::grad(|x| chosen(&x[0], true), &[0])(one).unwrap();
+    assert_eq!(found[0].to_vec::<f32>().unwrap(), [1.0, 0.0, 0.0]);
 }

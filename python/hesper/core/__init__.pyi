@@ -556,7 +556,7 @@ class custom_function:
     ... def f(x):
     ...     return mx.sin(x)
     >>> @f.vjp
-    ... def f_vjp(x, cotangent, output):
+    ... def f(x, cotangent, output):
     ...     return cotangent * 7
     >>> mx.grad(f)(mx.array(0.0))
     array(7, dtype=float32)
@@ -566,15 +566,15 @@ class custom_function:
     __name__: Any
     __wrapped__: Any
     def jvp(self, f: Any) -> tuple[list[array], list[array]]:
-        """Sets the JVP rule: a function of the arguments and their tangents."""
+        """Sets the JVP rule: a function of the arguments and their tangents. Returns the custom function."""
         ...
     def vjp(self, f: Any) -> tuple[list[array], list[array]]:
         """Sets the VJP rule: a function of the arguments, the cotangents of the outputs, and the outputs, which returns
-        the cotangents of the arguments.
+        the cotangents of the arguments. Returns the custom function.
         """
         ...
     def vmap(self, f: Any) -> Callable[..., Any]:
-        """Sets the vmap rule: a function of the arguments and their axes, which returns the outputs and their axes."""
+        """Sets the vmap rule: a function of the arguments and their axes, which returns the outputs and their axes. Returns the custom function."""
         ...
 
 @final
@@ -1526,7 +1526,8 @@ def compile(fun: Callable[..., Any], inputs: Any = None, outputs: Any = None, sh
     outputs : tree of array, optional
         State that the function changes.
     shapeless : bool
-        Whether the function does not depend on shapes. It is traced for each shape all the same.
+        Whether the function is traced once for all shapes with the same number of axes. Numbers
+        that it takes from a shape keep their first value.
 
     Returns
     -------

@@ -114,6 +114,17 @@ impl Graph {
         Ok(Builder::new(signature, &arguments).build(&outputs, &arguments)?)
     }
 
+    /// The graph from arguments of a trace to its outputs, for other shapes too.
+    pub(crate) fn recorded(arguments: &[Array], outputs: &[Array]) -> Result<Graph> {
+        let signature = Signature {
+            positional: arguments.len(),
+            keywords: Vec::new(),
+            arguments: arguments.iter().map(|one| (one.0.shape.clone(), one.dtype())).collect(),
+            shapeless: true,
+        };
+        Builder::new(signature, arguments).build(outputs, arguments)
+    }
+
     /// What it was traced with.
     pub fn signature(&self) -> &Signature {
         &self.signature

@@ -153,11 +153,11 @@ impl<'a> Replay<'a> {
         let now: Vec<&[usize]> = self.inputs.iter().map(Array::shape).collect();
         let traced: Vec<&[usize]> = self.traced.iter().map(|shape| &shape[..]).collect();
         let what = format!(
-            "the result of `{}` on shapes {now:?} does not follow from what it was on {traced:?}: export the \
-             function for these shapes too",
+            "the result of `{}` on shapes {now:?} does not follow from what it was on {traced:?}; trace the function \
+             for these shapes too, without shapeless=True",
             self.op
         );
-        Error::Shape { op: "import_function".into(), what }
+        Error::Shape { op: "shapeless".into(), what }
     }
 
     /// Whether inputs have other shapes than when the function was traced.
@@ -203,10 +203,14 @@ impl<'a> Replay<'a> {
         self.require(name, self.maybe_float(name))
     }
 
+    /// A bool, if there is one of this name.
+    pub fn maybe_flag(&self, name: &str) -> Option<bool> {
+        if let Some(Value::Bool(value)) = self.get(name) { Some(*value) } else { None }
+    }
+
     /// A bool.
     pub fn flag(&self, name: &str) -> Result<bool> {
-        let found = if let Some(Value::Bool(value)) = self.get(name) { Some(*value) } else { None };
-        self.require(name, found)
+        self.require(name, self.maybe_flag(name))
     }
 
     /// A text.

@@ -30,6 +30,17 @@ pub(crate) fn reshaped(replay: &Replay<'_>, open: Option<usize>) -> Result<Shape
     }
 }
 
+/// The shape that a reshape to given lengths gives, with the rest of the elements along an axis that was left open.
+pub(crate) fn literal(replay: &Replay<'_>, open: Option<usize>) -> Result<Shape> {
+    let Some(input) = replay.inputs.first() else { return Err(replay.wrong("no input")) };
+    let shape = match open {
+        Some(open) if replay.moved() => rest(replay.shape(), open, input.size()),
+        _ => Some(replay.shape().into()),
+    };
+    let shape = shape.ok_or_else(|| replay.not_free())?;
+    if size_of(&shape)? == input.size() { Ok(shape) } else { Err(replay.not_free()) }
+}
+
 /// The lengths with that of an open axis such that there are `size` elements.
 fn rest(lengths: &[usize], open: usize, size: usize) -> Option<Shape> {
     let mut shape: Shape = lengths.into();

@@ -1,5 +1,7 @@
 //! Elements along one axis, found by an array of indices that has the same axes.
 
+use std::ops::Range;
+
 use smallvec::{SmallVec, smallvec};
 
 use super::gather::check_indices;
@@ -28,6 +30,10 @@ impl Op for TakeAlong {
         Record::new("take_along_axis").with("axis", self.0).into()
     }
 
+    fn indices(&self) -> Range<usize> {
+        1..2
+    }
+
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         let zeros = zeros_like(&rule.inputs[0])?;
         rule.only(zeros.scatter_add_axis(&rule.inputs[1], &rule.cotangent()?, self.0 as isize))
@@ -49,6 +55,10 @@ impl Op for PutAlong {
 
     fn export(&self) -> Export {
         Record::new("put_along_axis").with("axis", self.0).with("mode", self.1.name()).into()
+    }
+
+    fn indices(&self) -> Range<usize> {
+        1..2
     }
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {

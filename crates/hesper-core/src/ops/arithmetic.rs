@@ -12,6 +12,7 @@ use crate::Category;
 use crate::array::Array;
 use crate::error::Result;
 use crate::scalar::Operand;
+use crate::transform::stop_gradient;
 
 /// What a value's type means for arithmetic.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -277,12 +278,12 @@ macro_rules! arithmetic_ops {
 arithmetic_ops!(define_ops);
 
 impl Array {
-    /// The quotient rounded down, and what is left.
+    /// The quotient rounded down, and what is left; both are constants to derivatives.
     pub fn divmod(&self, other: impl Into<Operand>) -> Result<(Array, Array)> {
         let other = other.into().beside(self)?;
         // Asked first: it refuses complex numbers.
         let rest = self.remainder(&other)?;
-        Ok((self.floor_divide(&other)?, rest))
+        Ok((stop_gradient(&self.floor_divide(&other)?)?, stop_gradient(&rest)?))
     }
 
     /// The elements moved between bounds, where there are any. An upper bound below the lower one wins.

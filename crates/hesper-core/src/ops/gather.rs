@@ -1,5 +1,7 @@
 //! Gathers: elements and slices found by index arrays.
 
+use std::ops::Range;
+
 use smallvec::{SmallVec, smallvec};
 
 use super::{Op, OpRef};
@@ -51,6 +53,10 @@ impl Op for Gather {
     fn export(&self) -> Export {
         let record = Record::new("gather").with("axes", &self.axes[..]).with("sizes", &self.sizes[..]);
         record.with("before", self.before).into()
+    }
+
+    fn indices(&self) -> Range<usize> {
+        1..usize::MAX
     }
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {

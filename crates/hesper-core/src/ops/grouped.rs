@@ -1,5 +1,7 @@
 //! Matrix products of gathered matrices, of segments, and of masked blocks.
 
+use std::ops::Range;
+
 use smallvec::{SmallVec, smallvec};
 
 use super::gather::{broadcast_indices, check_indices};
@@ -28,6 +30,10 @@ impl Op for GatherMm {
 
     fn export(&self) -> Export {
         Record::new("gather_mm").into()
+    }
+
+    fn indices(&self) -> Range<usize> {
+        2..4
     }
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
@@ -108,6 +114,10 @@ impl Op for SegmentedMm {
 
     fn export(&self) -> Export {
         Record::new("segmented_mm").into()
+    }
+
+    fn indices(&self) -> Range<usize> {
+        2..3
     }
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {

@@ -56,6 +56,7 @@ pub mod view;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::Dtype;
@@ -126,6 +127,11 @@ pub trait Op: Identity + Send + Sync + fmt::Debug {
         false
     }
 
+    /// The inputs that nothing can be differentiated by: indices, and codes of quantized numbers.
+    fn indices(&self) -> Range<usize> {
+        0..0
+    }
+
     /// Cotangents of the inputs, from those of the output. Where integers come out of an op without a rule, they do
     /// not vary.
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
@@ -187,6 +193,12 @@ impl OpRef {
 
     pub fn name(&self) -> &'static str {
         self.get().name()
+    }
+
+    /// Whether it compares elements.
+    pub fn is_comparison(&self) -> bool {
+        let name = self.get().name();
+        matches!(name, "equal" | "not_equal" | "less" | "less_equal" | "greater" | "greater_equal")
     }
 
     /// Whether the planner may fuse it.

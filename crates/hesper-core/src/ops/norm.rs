@@ -1,6 +1,8 @@
 //! RowOp as a whole: softmax, norms, sums of exponentials, cross entropy. Each reads its row once from
 //! memory and writes its result once.
 
+use std::ops::Range;
+
 use smallvec::{SmallVec, smallvec};
 
 use super::reduce::axes_or_all;
@@ -268,6 +270,10 @@ impl Op for CrossEntropy {
 
     fn export(&self) -> Export {
         Record::new("cross_entropy").into()
+    }
+
+    fn indices(&self) -> Range<usize> {
+        1..2
     }
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {

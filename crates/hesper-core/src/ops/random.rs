@@ -12,6 +12,7 @@ use crate::export::{Export, Record, Replay};
 use crate::ops::readers::reader;
 use crate::shape::{Shape, row_major, signed};
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
+use crate::transform::stop_gradient;
 
 /// Random words of 32 bits from a key.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -48,7 +49,7 @@ impl Op for PermuteRows {
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         let order = rule.inputs[1].argsort(Some(0))?;
         let rows = rule.cotangent()?.expand_dims(&[1])?;
-        rule.only(zeros_like(&rule.inputs[0])?.scatter_add(&[order], &rows, &[0]))
+        rule.only(zeros_like(&rule.inputs[0])?.scatter_add(&[stop_gradient(&order)?], &rows, &[0]))
     }
 }
 

@@ -83,13 +83,23 @@ impl Op for Rope {
     }
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
-        let mut inputs: SmallVec<[Array; 3]> = rule.inputs.into();
-        inputs[0] = rule.cotangent()?;
-        let op = OpRef::new(Rope { back: !self.back, ..*self });
-        rule.only(Array::lazy(rule.output.0.shape.clone(), rule.output.dtype(), op, inputs))
+        let periods = rule.inputs.len() - 1;
+        rule.each(|at| match at {
+            0 => {
+                let mut inputs: SmallVec<[Array; 3]> = rule.inputs.into();
+                inputs[0] = rule.cotangent()?;
+                let op = OpRef::new(Rope { back: !self.back, ..*self });
+                Array::lazy(rule.output.0.shape.clone(), rule.output.dtype(), op, inputs).map(Some)
+            }
+            at if at == periods && self.base.is_none() => self.of_periods(rule).map(Some),
+            _ => Ok(None),
+        })
     }
 
     fn jvp(&self, rule: &Forward<'_>) -> Result<Tangents> {
+        if self.base.is_none() && rule.tangents.last().is_some_and(Option::is_some) {
+            return rule.transposed_twice();
+        }
         let Some(tangent) = &rule.tangents[0] else { return Ok(smallvec![None]) };
         let mut inputs = rule.call.inputs.clone();
         inputs[0] = tangent.clone();
@@ -108,6 +118,39 @@ impl Op for Rope {
         let mut inputs: SmallVec<[Array; 3]> = rule.inputs.into();
         inputs[0] = rule.front(0)?;
         rule.apply(rule.op.clone(), inputs)
+    }
+}
+
+impl Rope {
+    /// The cotangent of the periods. An angle turns a pair of results (a, b) by (-b, a).
+    fn of_periods(&self, rule: &Backward<'_>) -> Result<Array> {
+        let (rank, half) = (rule.output.ndim(), self.dims as isize / 2);
+        let pair = |of: &Array| -> Result<(Array, Array)> {
+            let of = of.astype(Dtype::Float32)?;
+            let part = |start, stop, step| of.slice_axis(rank - 1, start, stop, step);
+            match self.traditional {
+                true => Ok((part(0, 2 * half, 2)?, part(1, 2 * half, 2)?)),
+                false => Ok((part(0, half, 1)?, part(half, 2 * half, 1)?)),
+            }
+        };
+        let ((a, b), (cotangent_a, cotangent_b)) = (pair(rule.output)?, pair(&rule.cotangent()?)?);
+        let turn = cotangent_b.multiply(&a)?.subtract(cotangent_a.multiply(&b)?)?;
+        let length = rule.output.shape()[rank - 2];
+        let rows = Array::from_slice(&(0..length as i64).collect::<Vec<i64>>()).expand_dims(&[-1])?;
+        let positions = match self.offset {
+            Some(offset) => rows.add(offset)?,
+            None => {
+                // One offset for each sequence, along the first axis.
+                let mut shape: SmallVec<[isize; 6]> = smallvec![1; rank];
+                shape[0] = rule.inputs[1].size() as isize;
+                rows.add(rule.inputs[1].reshape(&shape)?)?
+            }
+        };
+        let periods = &rule.inputs[rule.inputs.len() - 1];
+        let scale = if self.back { self.scale.0 } else { -self.scale.0 };
+        let angles = positions.astype(Dtype::Float32)?.multiply(f64::from(scale))?;
+        let over: SmallVec<[isize; 6]> = (0..rank as isize - 1).collect();
+        turn.multiply(angles)?.sum(Some(&over), false)?.divide(periods.square()?)
     }
 }
 

@@ -22,6 +22,7 @@ use crate::export::{Export, Record, Replay};
 use crate::ops::readers::reader;
 use crate::shape::axis;
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
+use crate::transform::stop_gradient;
 
 /// What a scan combines elements by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -129,7 +130,7 @@ impl Scan {
                 let none = Array::integer(none, Dtype::Int64)?;
                 let along = Some(self.along as isize);
                 let met = select(&x.equal(out)?, &places, &none)?.scan(kind, along, self.reverse, true)?;
-                zeros_like(x)?.scatter_add_axis(&met, cotangent, self.along as isize)
+                zeros_like(x)?.scatter_add_axis(&stop_gradient(&met)?, cotangent, self.along as isize)
             }
         }
     }

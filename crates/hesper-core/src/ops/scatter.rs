@@ -3,6 +3,8 @@
 //! Updates of the same element are applied in the order of the index arrays' elements, whatever the number of threads.
 //! Indices are treated as by gathers.
 
+use std::ops::Range;
+
 use smallvec::{SmallVec, smallvec};
 
 use super::gather::broadcast_indices;
@@ -33,6 +35,10 @@ impl Op for Scatter {
 
     fn export(&self) -> Export {
         Record::new("scatter").with("axes", &self.axes[..]).with("mode", self.mode.name()).into()
+    }
+
+    fn indices(&self) -> Range<usize> {
+        2..usize::MAX
     }
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {

@@ -2,6 +2,8 @@
 //!
 //! Starts that are arrays count from the back if negative, and are clamped so that the slice is inside of the array.
 
+use std::ops::Range;
+
 use smallvec::{SmallVec, smallvec};
 
 use super::gather::{check_indices, smallvec_of};
@@ -53,6 +55,10 @@ impl Op for SliceUpdate {
             }
             Starts::Given(_) => Export::Never,
         }
+    }
+
+    fn indices(&self) -> Range<usize> {
+        2..usize::MAX
     }
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
@@ -113,6 +119,10 @@ impl Op for DynamicSlice {
 
     fn export(&self) -> Export {
         Record::new("dynamic_slice").with("axes", &self.0[..]).into()
+    }
+
+    fn indices(&self) -> Range<usize> {
+        1..2
     }
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {

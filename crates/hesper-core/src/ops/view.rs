@@ -11,24 +11,33 @@ use crate::export::{Export, Record, Replay, shapes};
 use crate::ops::readers::reader;
 use crate::shape::{Shape, Strides, axis, is_row_major, row_major, signed, size_of};
 use crate::transform::rule::{Backward, Batch, Cotangents, unbroadcast, zeros_like};
+use crate::transform::scope::is_free;
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Reshape {
     /// The axis whose length was left open: other shapes change that one.
     pub open: Option<usize>,
+    /// Whether the other lengths are numbers of the caller's, which do not follow the input's.
+    pub literal: bool,
+}
+
+impl Reshape {
+    const fn open(open: Option<usize>) -> Self {
+        Reshape { open, literal: false }
+    }
 }
 
 /// A reshape without an open axis, then one for each of the first that may be open.
 static RESHAPES: [Reshape; 9] = [
-    Reshape { open: None },
-    Reshape { open: Some(0) },
-    Reshape { open: Some(1) },
-    Reshape { open: Some(2) },
-    Reshape { open: Some(3) },
-    Reshape { open: Some(4) },
-    Reshape { open: Some(5) },
-    Reshape { open: Some(6) },
-    Reshape { open: Some(7) },
+    Reshape::open(None),
+    Reshape::open(Some(0)),
+    Reshape::open(Some(1)),
+    Reshape::open(Some(2)),
+    Reshape::open(Some(3)),
+    Reshape::open(Some(4)),
+    Reshape::open(Some(5)),
+    Reshape::open(Some(6)),
+    Reshape::open(Some(7)),
 ];
 
 impl Op for Reshape {
@@ -37,7 +46,8 @@ impl Op for Reshape {
     }
 
     fn export(&self) -> Export {
-        Record::new("reshape").maybe("open", self.open).into()
+        let literal = self.literal.then_some(true);
+        Record::new("reshape").maybe("open", self.open).maybe("literal", literal).into()
     }
 
     fn kind(&self) -> Kind<'_> {
@@ -292,6 +302,16 @@ pub fn slice_of(array: &Array, starts: &[isize], steps: &[isize], shape: &[usize
 impl Array {
     /// The same elements, row by row, in another shape; one axis may be -1, and is what is left over.
     pub fn reshape(&self, shape: &[isize]) -> Result<Array> {
+        self.reshaped(shape, false)
+    }
+
+    /// The same for lengths that stay as they are in a function that is traced once for all shapes. Those of
+    /// [`reshape`](Array::reshape) follow the lengths of the input where these say how.
+    pub fn reshape_literal(&self, shape: &[isize]) -> Result<Array> {
+        self.reshaped(shape, is_free(self))
+    }
+
+    fn reshaped(&self, shape: &[isize], literal: bool) -> Result<Array> {
         let fail = || {
             let what = format!("an array of shape {:?} has no shape {shape:?}", self.shape());
             Err(Error::shape("reshape", what))
@@ -316,11 +336,15 @@ impl Array {
         if size_of(&target)? != self.size() {
             return fail();
         }
-        if target == self.0.shape {
+        // An open axis may have another length next time.
+        if target == self.0.shape && !(literal && open.is_some()) {
             return Ok(self.clone());
         }
-        let op = RESHAPES.get(open.map_or(0, |at| at + 1)).unwrap_or(&RESHAPES[0]);
-        Array::lazy(target, self.dtype(), OpRef::Static(op), smallvec![self.clone()])
+        let op = match RESHAPES.get(open.map_or(0, |at| at + 1)) {
+            _ if literal => OpRef::new(Reshape { open, literal }),
+            op => OpRef::Static(op.unwrap_or(&RESHAPES[0])),
+        };
+        Array::lazy(target, self.dtype(), op, smallvec![self.clone()])
     }
 
     /// All axes in reverse order.
@@ -387,12 +411,14 @@ reader!("reshape", One(read_reshape));
 fn read_reshape(replay: &Replay<'_>) -> Result<Array> {
     let [x] = replay.inputs()?;
     let open = replay.maybe_int("open").and_then(|open| usize::try_from(open).ok());
-    let mut shape = signed(&shapes::reshaped(replay, open)?);
+    let literal = replay.maybe_flag("literal").unwrap_or(false);
+    let mut shape =
+        signed(&if literal { shapes::literal(replay, open)? } else { shapes::reshaped(replay, open)? });
     let left = size_of(replay.shape())? > 0 || replay.free;
     if let Some(length) = open.filter(|_| left).and_then(|open| shape.get_mut(open)) {
         *length = -1;
     }
-    x.reshape(&shape)
+    x.reshaped(&shape, literal)
 }
 
 reader!("transpose", One(read_transpose));

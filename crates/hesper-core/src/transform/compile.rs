@@ -3,10 +3,13 @@
 //! A signature is the arguments' shapes and types, the stream, and whatever else the caller declares that the function
 //! depends on. The function is called with arguments that have no values; what it gives is made into a
 //! [`CompiledFunction`]. Inside of another transformation a compiled function is its graph.
+//!
+//! A function without shapes is traced once for all shapes with the same numbers of axes. Its trace is recorded, as that
+//! of an exported function is, and replayed for other shapes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use smallvec::SmallVec;
 
@@ -16,6 +19,7 @@ use super::scope::{Opened, outermost};
 use super::source::placeholder;
 use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::export::Graph;
 use crate::shape::Shape;
 use crate::{Dtype, place};
 
@@ -52,18 +56,28 @@ struct Signature {
 /// A compiled function, and what else its trace gave.
 type Traced<T> = (Arc<CompiledFunction>, Arc<T>);
 
+/// A trace for all shapes: its graph, or why there is none.
+type Recorded<T> = (Result<Graph>, Arc<T>);
+
 /// The traces of one function. `T` is what else a trace gives: each call returns it.
 pub struct Cache<T> {
     traced: Mutex<HashMap<Signature, Traced<T>>>,
+    /// For a function without shapes, its traces by signatures with numbers of axes in the place of shapes.
+    recorded: Option<Mutex<HashMap<Signature, Arc<Recorded<T>>>>>,
 }
 
 impl<T> Default for Cache<T> {
     fn default() -> Self {
-        Cache { traced: Mutex::default() }
+        Cache { traced: Mutex::default(), recorded: None }
     }
 }
 
 impl<T> Cache<T> {
+    /// The traces of a function that is traced once for all shapes with the same numbers of axes.
+    pub fn shapeless() -> Self {
+        Cache { traced: Mutex::default(), recorded: Some(Mutex::default()) }
+    }
+
     /// Calls a function on arrays. It is traced only if it was not traced for the arrays' shapes and types
     /// and for `rest`: everything else that the function depends on.
     pub fn call<E: From<Error>>(
@@ -72,27 +86,46 @@ impl<T> Cache<T> {
         inputs: &[Array],
         f: impl FnOnce(&[Array]) -> Result<(Vec<Array>, T), E>,
     ) -> Result<(Vec<Array>, Arc<T>), E> {
-        let signature = Signature {
-            arrays: inputs.iter().map(|input| (input.0.shape.clone(), input.dtype())).collect(),
-            stream: place::current_stream()?.id(),
+        let stream = place::current_stream()?.id();
+        let signature = |shape: fn(&Shape) -> Shape| Signature {
+            arrays: inputs.iter().map(|input| (shape(&input.0.shape), input.dtype())).collect(),
+            stream,
             rest: rest.into(),
         };
-        let lock = || self.traced.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let found = lock().get(&signature).cloned();
+        let whole = signature(Shape::clone);
+        let found = locked(&self.traced).get(&whole).cloned();
         let (function, more) = match found {
             Some(found) => found,
             None => {
-                let (function, more) = trace(inputs, f)?;
-                let traced = (Arc::new(function), Arc::new(more));
+                let (function, more) = match &self.recorded {
+                    None => {
+                        let (function, more, _) = trace(inputs, false, f)?;
+                        (function, Arc::new(more))
+                    }
+                    Some(recorded) => {
+                        let ranks = signature(|shape| Shape::from_slice(&[shape.len()]));
+                        let found = locked(recorded).get(&ranks).cloned();
+                        match found {
+                            Some(found) => (replayed(&found.0, inputs)?, found.1.clone()),
+                            None => {
+                                let (function, more, graph) = trace(inputs, true, f)?;
+                                let more = Arc::new(more);
+                                if let Some(graph) = graph
+                                    && outermost(function.constants()).is_none()
+                                {
+                                    insert(recorded, ranks, Arc::new((graph, more.clone())));
+                                }
+                                (function, more)
+                            }
+                        }
+                    }
+                };
+                let traced = (Arc::new(function), more);
                 // A trace that captures arrays of an open transformation must not outlive it.
                 if outermost(traced.0.constants()).is_some() {
                     return Ok((traced.0.inline(inputs), traced.1));
                 }
-                let mut all = lock();
-                if all.len() >= MAX_SIGNATURES {
-                    all.clear();
-                }
-                all.insert(signature, traced.clone());
+                insert(&self.traced, whole, traced.clone());
                 traced
             }
         };
@@ -103,7 +136,7 @@ impl<T> Cache<T> {
 
     /// How many traces there are.
     pub fn len(&self) -> usize {
-        self.traced.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).len()
+        locked(&self.traced).len()
     }
 
     /// Whether there are none.
@@ -112,18 +145,43 @@ impl<T> Cache<T> {
     }
 }
 
-/// Runs a function on arguments without values; gives the program that it is.
+fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn insert<T>(into: &Mutex<HashMap<Signature, T>>, signature: Signature, one: T) {
+    let mut all = locked(into);
+    if all.len() >= MAX_SIGNATURES {
+        all.clear();
+    }
+    all.insert(signature, one);
+}
+
+/// Arguments without values.
+fn placeholders(opened: &Opened, inputs: &[Array]) -> Result<Vec<Array>> {
+    let one = |input: &Array| placeholder(opened.scope(), "compile", input.0.shape.clone(), input.dtype());
+    inputs.iter().map(one).collect()
+}
+
+/// Runs a function on arguments without values; gives the program that it is, and the graph of one without shapes.
 fn trace<T, E: From<Error>>(
     inputs: &[Array],
+    shapeless: bool,
     f: impl FnOnce(&[Array]) -> Result<(Vec<Array>, T), E>,
-) -> Result<(CompiledFunction, T), E> {
-    let opened = Opened::new();
-    let arguments = inputs
-        .iter()
-        .map(|input| placeholder(opened.scope(), "compile", input.0.shape.clone(), input.dtype()))
-        .collect::<Result<Vec<Array>>>()?;
+) -> Result<(CompiledFunction, T, Option<Result<Graph>>), E> {
+    let opened = Opened::with(shapeless);
+    let arguments = placeholders(&opened, inputs)?;
     let (outputs, more) = guarded("the function to compile", || f(&arguments))?;
-    Ok((CompiledFunction::new(&outputs, &arguments)?, more))
+    let graph = shapeless.then(|| Graph::recorded(&arguments, &outputs));
+    Ok((CompiledFunction::new(&outputs, &arguments)?, more, graph))
+}
+
+/// The program of a recorded trace for other shapes.
+fn replayed(graph: &Result<Graph>, inputs: &[Array]) -> Result<CompiledFunction> {
+    let opened = Opened::new();
+    let arguments = placeholders(&opened, inputs)?;
+    let outputs = graph.as_ref().map_err(Error::clone)?.replay(&arguments)?;
+    CompiledFunction::new(&outputs, &arguments)
 }
 
 /// The function, compiled: called once for each set of shapes and types, run as a whole after that.

@@ -16,11 +16,15 @@ use crate::ids::IdMap;
 /// # Ok::<(), hesper::Error>(())
 /// ```
 pub fn to_dot(arrays: &[Array]) -> String {
-    named_dot(arrays, |_| None)
+    named_dot(arrays, |_| None, str::to_string)
 }
 
-/// The same with names for some arrays.
-pub fn named_dot(arrays: &[Array], name: impl Fn(&Array) -> Option<String>) -> String {
+/// The same with names for some arrays, and with other names for ops.
+pub fn named_dot(
+    arrays: &[Array],
+    name: impl Fn(&Array) -> Option<String>,
+    op: impl Fn(&str) -> String,
+) -> String {
     let mut text = String::from("digraph {\n  node [shape=box];\n");
     let mut places: IdMap<usize> = IdMap::default();
     let mut stack: Vec<(Array, Option<Call>)> = arrays.iter().rev().map(|one| (one.clone(), None)).collect();
@@ -37,7 +41,7 @@ pub fn named_dot(arrays: &[Array], name: impl Fn(&Array) -> Option<String>) -> S
                 stack.extend(inputs.into_iter().rev().map(|input| (input, None)));
             }
             (Some(call), _) => {
-                let own = label(&name, &array).unwrap_or_else(|| call.op.name().to_string());
+                let own = label(&name, &array).unwrap_or_else(|| op(call.op.name()));
                 let place = places.len();
                 let _ = writeln!(text, "  n{place} [label=\"{own}\"];");
                 for input in &call.inputs {

@@ -24,6 +24,7 @@ pub(crate) fn forward(tape: &Tape, outputs: &[Array], seeds: &[Array]) -> Result
             known[place] = Tangents::from_iter([tangent]);
             continue;
         }
+        tape.check(entry)?;
         let tangents: SmallVec<[Option<Array>; 4]> =
             inputs.iter().map(|input| first(&known, input)).collect();
         let real = op.outputs().is_some() || entry.array.dtype().is(Category::Number);

@@ -40,7 +40,8 @@ pub use compile::{Cache, compile, compile_enabled, set_compile};
 pub use custom::{CustomFunction, checkpoint};
 pub use depends::depends;
 pub use dot::{named_dot, to_dot};
-pub use source::stop_gradient;
+pub use scope::is_varied;
+pub use source::{is_stopped, stop_gradient};
 pub use tree::Tree;
 
 /// Runs a function on arrays that are varied, and hands what it gave to `then`.
@@ -160,8 +161,15 @@ pub fn jvp_with<E: From<Error>>(
             .map(|(tangent, primal)| tangent.astype(primal.dtype()))
             .collect::<Result<Vec<Array>>>()?;
         let found = forward::forward(tape, outputs, &seeds)?.into_iter().zip(outputs);
+        // The tangents of a comparison have the type of its inputs'.
+        let zeros = |output: &Array| match (output.call(), tangents.first()) {
+            (Some(call), Some(tangent)) if call.op.is_comparison() && tape.place(output).is_some() => {
+                Array::zeros(output.shape(), tangent.dtype())
+            }
+            _ => zeros_like(output),
+        };
         Ok(found
-            .map(|(tangent, output)| tangent.map_or_else(|| zeros_like(output), Ok))
+            .map(|(tangent, output)| tangent.map_or_else(|| zeros(output), Ok))
             .collect::<Result<Vec<Array>>>()?)
     })
 }

@@ -47,6 +47,7 @@ pub(crate) fn backward(
             }
             continue;
         }
+        tape.check(entry)?;
         if let Some(outputs) = op.outputs() {
             own.resize(outputs.len(), None);
         }

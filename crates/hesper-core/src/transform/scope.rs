@@ -54,6 +54,11 @@ pub(crate) fn is_free(array: &Array) -> bool {
     array.0.scope.as_ref().is_some_and(|scope| scope.free && scope.is_open())
 }
 
+/// Whether a transformation that is still running varies one of the arrays.
+pub fn is_varied(arrays: &[Array]) -> bool {
+    outermost(arrays).is_some()
+}
+
 /// The outermost open scope among arrays: an array that depends on several lives as long as that one.
 pub(crate) fn outermost(arrays: &[Array]) -> Option<Arc<Scope>> {
     let open = arrays.iter().filter_map(|array| array.0.scope.as_ref()).filter(|scope| scope.is_open());

@@ -58,7 +58,11 @@ pub(crate) fn watched(scope: &Arc<Scope>, value: &Array) -> Result<Array> {
 
 /// An array without a value.
 #[derive(Debug)]
-struct Placeholder(&'static str);
+struct Placeholder {
+    /// What is tracing.
+    what: &'static str,
+    scope: Arc<Scope>,
+}
 
 equal_to_itself!(Placeholder);
 
@@ -68,7 +72,13 @@ impl Op for Placeholder {
     }
 
     fn lower(&self, _: &mut Lowering<'_>) -> Result<Data> {
-        let tracing = self.0;
+        let tracing = self.what;
+        if !self.scope.is_open() {
+            return Err(Error::Stale(format!(
+                "eval: cannot evaluate an array that was stored while {tracing} was tracing; return it from the function, \
+                 or capture its container as an output"
+            )));
+        }
         let what = format!(
             "cannot evaluate an array while {tracing} is tracing; return it instead, or move the call outside"
         );
@@ -87,7 +97,8 @@ pub(crate) fn placeholder(
     shape: Shape,
     dtype: Dtype,
 ) -> Result<Array> {
-    Array::varied(scope, shape, dtype, OpRef::new(Placeholder(what)), SmallVec::new())
+    let op = Placeholder { what, scope: scope.clone() };
+    Array::varied(scope, shape, dtype, OpRef::new(op), SmallVec::new())
 }
 
 /// The input itself; where derivatives end.
@@ -130,6 +141,11 @@ impl Op for StopGradient {
 /// ```
 pub fn stop_gradient(x: &Array) -> Result<Array> {
     Array::lazy(x.0.shape.clone(), x.dtype(), OpRef::Static(&StopGradient), smallvec![x.clone()])
+}
+
+/// Whether an array is the result of [`stop_gradient`].
+pub fn is_stopped(array: &Array) -> bool {
+    array.call().is_some_and(|call| call.op.name() == "stop_gradient")
 }
 
 reader!("stop_gradient", One(read_stop_gradient));

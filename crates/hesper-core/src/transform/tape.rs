@@ -1,6 +1,10 @@
 //! The tape: the nodes between what a transformation varies and what a function gave, inputs first.
 
+use std::cell::OnceCell;
+
+use super::source::is_stopped;
 use crate::array::{Array, Call};
+use crate::error::{Error, Result};
 use crate::ids::{IdMap, IdSet};
 
 /// A node and the call that makes it.
@@ -14,6 +18,8 @@ pub(crate) struct Tape {
     sources: usize,
     pub(crate) entries: Vec<Entry>,
     places: IdMap<usize>,
+    /// For each place whether derivatives reach it: they end at `stop_gradient`.
+    varied: OnceCell<Vec<bool>>,
 }
 
 impl Tape {
@@ -51,12 +57,43 @@ impl Tape {
                 }
             }
         }
-        Tape { sources: sources.len(), entries, places }
+        Tape { sources: sources.len(), entries, places, varied: OnceCell::new() }
     }
 
     /// The place of an array, if it is a source or depends on one.
     pub(crate) fn place(&self, array: &Array) -> Option<usize> {
         self.places.get(&array.0.id).copied()
+    }
+
+    /// Whether derivatives reach an array.
+    fn is_varied(&self, array: &Array) -> bool {
+        let Some(place) = self.place(array) else { return false };
+        self.varied.get_or_init(|| {
+            let mut varied = vec![true; self.sources];
+            for entry in &self.entries {
+                let mut inputs = entry.call.inputs.iter().filter_map(|input| self.place(input));
+                let stopped = is_stopped(&entry.array);
+                varied.push(!stopped && inputs.any(|place| varied[place]));
+            }
+            varied
+        })[place]
+    }
+
+    /// An error if an input that cannot be differentiated by depends on a source.
+    pub(crate) fn check(&self, entry: &Entry) -> Result<()> {
+        let op = entry.call.op.get();
+        let indices = op.indices();
+        let inputs = entry.call.inputs.iter().enumerate().filter(|(at, _)| indices.contains(at));
+        match inputs.into_iter().find(|(_, input)| self.is_varied(input)) {
+            None => Ok(()),
+            Some((at, input)) => {
+                let what = format!(
+                    "cannot differentiate by input {at} of type {}: it holds indices or codes; use stop_gradient on it",
+                    input.dtype()
+                );
+                Err(Error::value(op.name(), what))
+            }
+        }
     }
 
     /// How many places there are.

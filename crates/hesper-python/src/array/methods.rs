@@ -15,7 +15,7 @@ impl PyArray {
     #[pyo3(signature = (*shape, stream = None))]
     fn reshape(&self, shape: &Bound<'_, PyTuple>, stream: Option<On>) -> PyResult<PyArray> {
         let (own, shape) = (self.value(), spread(shape)?);
-        array_on(stream, || own.reshape(&shape))
+        array_on(stream, || own.reshape_literal(&shape))
     }
 
     /// The axes in another order, given as a tuple or as separate arguments; by default reversed.

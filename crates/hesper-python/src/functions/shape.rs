@@ -22,7 +22,7 @@ use crate::dtype::PyDtype;
 #[pyo3(signature = (a, /, shape, *, stream = None))]
 fn reshape(a: PyArray, shape: Ints, stream: Option<On>) -> PyResult<PyArray> {
     let a = a.value();
-    array_on(stream, || a.reshape(&shape.0))
+    array_on(stream, || a.reshape_literal(&shape.0))
 }
 
 /// The axes in another order; by default reversed.

@@ -4,7 +4,7 @@ use hesper::fast::AttentionMask;
 use hesper::transform::{self, CustomFunction};
 use hesper::{Array, CustomKernel, Dtype, PackedArray, PackedFormat, QuantMode, Result, fast, random};
 
-use super::{Case, bools, case, ints, many, numbers, single, single_many, x};
+use super::{Case, bools, case, ints, many, numbers, positive, single, single_many, x};
 
 fn attention(inputs: &[Array], mask: AttentionMask<'_>, sinks: Option<&Array>) -> Result<Array> {
     fast::scaled_dot_product_attention(&inputs[0], &inputs[1], &inputs[2], 0.4, mask, sinks)
@@ -36,6 +36,12 @@ fn attending() -> Vec<Case> {
         single("rope", &[x(10, &[2, 2, 3, 8])], |x| fast::rope(&x[0], 8, false, Some(1e4), 1.0, 3, None)),
         single("rope of part, by pairs", &[x(11, &[2, 2, 3, 8])], |x| {
             fast::rope(&x[0], 4, true, Some(1e4), 0.5, 1, None)
+        }),
+        single("rope by periods", &[x(34, &[2, 2, 3, 8]), positive(35, &[4])], |x| {
+            fast::rope(&x[0], 8, false, None, 0.5, 1, Some(&x[1]))
+        }),
+        single("rope by periods, by pairs", &[x(36, &[2, 2, 3, 8]), positive(37, &[2])], |x| {
+            fast::rope(&x[0], 4, true, None, 0.5, &Array::from_slice(&[3, 1]), Some(&x[1]))
         }),
         case(
             "rope by frequencies",

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::ops::concat::concatenate;
 use crate::ops::logic::select;
 use crate::transform::rule::{Backward, Cotangents, zeros_like};
+use crate::transform::stop_gradient;
 
 fn turned(x: &Array) -> Result<Array> {
     x.swapaxes(-1, -2)
@@ -154,7 +155,7 @@ pub fn cotangents(work: Work, rule: &Backward<'_>, results: &[Array]) -> Result<
                 rows = concatenate(&[rows, outer], axis)?;
             }
             let which = places.expand_dims(&[-1])?.broadcast_to(a.shape())?;
-            rule.only(rows.take_along_axis(&which, Some(-2)))
+            rule.only(rows.take_along_axis(&stop_gradient(&which)?, Some(-2)))
         }
         Work::Qr => {
             let (q, r) = (&results[0], &results[1]);

@@ -1,5 +1,7 @@
 //! Products with gathered quantized matrices: the layers of a mixture of experts.
 
+use std::ops::Range;
+
 use smallvec::SmallVec;
 
 use super::convert::of_groups;
@@ -31,6 +33,10 @@ impl Op for GatherQmm {
 
     fn export(&self) -> Export {
         Record::new("gather_qmm").format(self.format).with("transpose", self.transpose).into()
+    }
+
+    fn indices(&self) -> Range<usize> {
+        1..if QuantMode::of(self.format) == QuantMode::Affine { 4 } else { 5 }
     }
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {

@@ -1,5 +1,7 @@
 //! Products with quantized matrices.
 
+use std::ops::Range;
+
 use smallvec::SmallVec;
 
 use super::convert::of_groups;
@@ -33,6 +35,10 @@ impl Op for QuantizedMatmul {
     fn export(&self) -> Export {
         let record = Record::new("quantized_matmul").format(self.format).with("transpose", self.transpose);
         record.with("rounded", self.activations == Activations::Int8).into()
+    }
+
+    fn indices(&self) -> Range<usize> {
+        1..if QuantMode::of(self.format) == QuantMode::Affine { 2 } else { 3 }
     }
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {

@@ -133,7 +133,7 @@ impl Op for Reduce {
             }
             ReduceKind::Product => {
                 let others = others_product(x, &self.over)?;
-                let complex = x.dtype().is(Category::Complex);
+                let complex = others.dtype().is(Category::Complex);
                 cotangent.multiply(if complex { others.conjugate()? } else { others })?
             }
             ReduceKind::Max | ReduceKind::Min => {

@@ -12,6 +12,7 @@ use crate::export::{Export, Record, Replay};
 use crate::ops::readers::reader;
 use crate::shape::axis;
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
+use crate::transform::stop_gradient;
 
 pub use search::Different;
 
@@ -74,7 +75,7 @@ impl Op for Sort {
                 Array::lazy(x.0.shape.clone(), Dtype::Uint32, op, smallvec![x.clone()])?
             }
         };
-        rule.only(zeros_like(x)?.scatter_add_axis(&places, &cotangent, -1))
+        rule.only(zeros_like(x)?.scatter_add_axis(&stop_gradient(&places)?, &cotangent, -1))
     }
 
     fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {

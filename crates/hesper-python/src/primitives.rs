@@ -1,0 +1,574 @@
+//! Graphs in MLX's primitives: what `export_function` passes to a callback.
+//!
+//! Converters of exported functions know MLX's primitives by their names and the order of their arguments. A step becomes
+//! one primitive or several: the inputs of an element-wise primitive are broadcast before, and a reduction keeps its axes
+//! and is squeezed after. A step that MLX has no primitive for keeps its name, in MLX's spelling, and its attributes.
+
+use std::collections::HashMap;
+
+use hesper::export::{Graph, Place, Step, Value};
+use hesper::{Array, Dtype};
+
+/// An array of the graph: one that the graph has a place for, or one between the primitives of a step.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Id {
+    /// In the graph.
+    Place(Place),
+    /// Between primitives.
+    Between(usize),
+}
+
+/// An array with its shape and type.
+#[derive(Clone)]
+pub struct Operand {
+    pub id: Id,
+    pub shape: Vec<usize>,
+    pub dtype: Dtype,
+}
+
+/// An argument of a primitive.
+pub enum Argument {
+    /// A value or a list.
+    Value(Value),
+    /// A tuple.
+    Shape(Vec<i64>),
+    /// An element type.
+    Dtype(Dtype),
+}
+
+/// A primitive and what it is applied to.
+pub struct Primitive {
+    pub name: String,
+    pub arguments: Vec<Argument>,
+    pub inputs: Vec<Operand>,
+    pub outputs: Vec<Operand>,
+}
+
+/// The primitives of a graph, and the numbers that they need besides its constants.
+#[derive(Default)]
+pub struct Primitives {
+    pub list: Vec<Primitive>,
+    pub constants: Vec<(Id, Array)>,
+    between: usize,
+}
+
+/// Element-wise ops and the arguments of their primitives.
+const ELEMENTWISE: &[(&str, &str, &[Fixed])] = &[
+    ("abs", "Abs", &[]),
+    ("negative", "Negative", &[]),
+    ("sign", "Sign", &[]),
+    ("square", "Square", &[]),
+    ("sqrt", "Sqrt", &[Fixed::Bool(false)]),
+    ("rsqrt", "Sqrt", &[Fixed::Bool(true)]),
+    ("exp", "Exp", &[]),
+    ("expm1", "Expm1", &[]),
+    ("log", "Log", &[Fixed::Int(2)]),
+    ("log2", "Log", &[Fixed::Int(0)]),
+    ("log10", "Log", &[Fixed::Int(1)]),
+    ("log1p", "Log1p", &[]),
+    ("sin", "Sin", &[]),
+    ("cos", "Cos", &[]),
+    ("tan", "Tan", &[]),
+    ("sinh", "Sinh", &[]),
+    ("cosh", "Cosh", &[]),
+    ("tanh", "Tanh", &[]),
+    ("arcsin", "ArcSin", &[]),
+    ("arccos", "ArcCos", &[]),
+    ("arctan", "ArcTan", &[]),
+    ("arcsinh", "ArcSinh", &[]),
+    ("arccosh", "ArcCosh", &[]),
+    ("arctanh", "ArcTanh", &[]),
+    ("arctan2", "ArcTan2", &[]),
+    ("erf", "Erf", &[]),
+    ("erfinv", "ErfInv", &[]),
+    ("sigmoid", "Sigmoid", &[]),
+    ("floor", "Floor", &[]),
+    ("ceil", "Ceil", &[]),
+    ("rint", "Round", &[]),
+    ("conjugate", "Conjugate", &[]),
+    ("real", "Real", &[]),
+    ("imag", "Imag", &[]),
+    ("add", "Add", &[]),
+    ("subtract", "Subtract", &[]),
+    ("multiply", "Multiply", &[]),
+    ("divide", "Divide", &[]),
+    ("floor_divide", "FloorDivide", &[]),
+    ("remainder", "Remainder", &[]),
+    ("maximum", "Maximum", &[]),
+    ("minimum", "Minimum", &[]),
+    ("power", "Power", &[]),
+    ("logaddexp", "LogAddExp", &[]),
+    ("equal", "Equal", &[Fixed::Bool(false)]),
+    ("not_equal", "NotEqual", &[]),
+    ("less", "Less", &[]),
+    ("less_equal", "LessEqual", &[]),
+    ("greater", "Greater", &[]),
+    ("greater_equal", "GreaterEqual", &[]),
+    ("logical_and", "LogicalAnd", &[]),
+    ("logical_or", "LogicalOr", &[]),
+    ("logical_not", "LogicalNot", &[]),
+    ("bitwise_and", "BitwiseBinary", &[Fixed::Int(0)]),
+    ("bitwise_or", "BitwiseBinary", &[Fixed::Int(1)]),
+    ("bitwise_xor", "BitwiseBinary", &[Fixed::Int(2)]),
+    ("left_shift", "BitwiseBinary", &[Fixed::Int(3)]),
+    ("right_shift", "BitwiseBinary", &[Fixed::Int(4)]),
+    ("bitwise_invert", "BitwiseInvert", &[]),
+    ("where", "Select", &[]),
+];
+
+#[derive(Clone, Copy)]
+enum Fixed {
+    Bool(bool),
+    Int(i64),
+}
+
+impl From<Fixed> for Argument {
+    fn from(fixed: Fixed) -> Self {
+        match fixed {
+            Fixed::Bool(value) => Argument::Value(Value::Bool(value)),
+            Fixed::Int(value) => int(value),
+        }
+    }
+}
+
+fn int(value: i64) -> Argument {
+    Argument::Value(Value::Int(value))
+}
+
+fn ints(list: &[i64]) -> Argument {
+    Argument::Value(Value::Ints(list.to_vec()))
+}
+
+fn shape(lengths: &[usize]) -> Argument {
+    Argument::Shape(lengths.iter().map(|length| *length as i64).collect())
+}
+
+/// The number of a way to combine elements.
+fn combine(mode: &str) -> i64 {
+    match mode {
+        "max" => 0,
+        "min" => 1,
+        "add" => 2,
+        "multiply" => 3,
+        _ => 4,
+    }
+}
+
+/// The attributes of a step.
+struct Attributes<'a>(&'a Step);
+
+impl Attributes<'_> {
+    fn get(&self, name: &str) -> Option<&Value> {
+        self.0.attributes.iter().find(|(other, _)| other == name).map(|(_, value)| value)
+    }
+
+    fn int(&self, name: &str) -> i64 {
+        if let Some(Value::Int(value)) = self.get(name) { *value } else { 0 }
+    }
+
+    fn float(&self, name: &str) -> f64 {
+        if let Some(Value::Float(value)) = self.get(name) { *value } else { 0.0 }
+    }
+
+    fn flag(&self, name: &str) -> bool {
+        matches!(self.get(name), Some(Value::Bool(true)))
+    }
+
+    fn text(&self, name: &str) -> &str {
+        if let Some(Value::Text(value)) = self.get(name) { value } else { "" }
+    }
+
+    fn ints(&self, name: &str) -> &[i64] {
+        if let Some(Value::Ints(list)) = self.get(name) { list } else { &[] }
+    }
+
+    fn value(&self, name: &str) -> Argument {
+        Argument::Value(self.get(name).cloned().unwrap_or(Value::Int(0)))
+    }
+}
+
+impl Primitives {
+    /// The primitives of all steps.
+    pub fn of(graph: &Graph) -> hesper::Result<Primitives> {
+        let values: Vec<(&[usize], Dtype)> = graph
+            .steps()
+            .iter()
+            .flat_map(|step| &step.outputs)
+            .map(|(shape, dtype)| (&shape[..], *dtype))
+            .collect();
+        let operand = |place: Place| {
+            let found = match place {
+                Place::Value(at) => values.get(at).copied(),
+                place => graph.meta(place),
+            };
+            let (shape, dtype) = found.unwrap_or((&[], Dtype::Float32));
+            Operand { id: Id::Place(place), shape: shape.to_vec(), dtype }
+        };
+        let mut primitives = Primitives::default();
+        let mut same: HashMap<Place, Place> = HashMap::new();
+        let mut number = 0;
+        for step in graph.steps() {
+            let places: Vec<Place> =
+                step.inputs.iter().map(|place| same.get(place).copied().unwrap_or(*place)).collect();
+            let inputs: Vec<Operand> = places.iter().map(|place| operand(*place)).collect();
+            // A step that changes nothing is no primitive.
+            let own = Place::Value(number);
+            let still = step.op == "stop_gradient"
+                || step.op == "broadcast_to" && inputs[0].shape[..] == step.outputs[0].0[..];
+            if still && !graph.outputs().contains(&own) {
+                same.insert(own, places[0]);
+                number += 1;
+                continue;
+            }
+            let outputs: Vec<Operand> =
+                (number..number + step.outputs.len()).map(|at| operand(Place::Value(at))).collect();
+            number += step.outputs.len();
+            primitives.step(step, inputs, outputs)?;
+        }
+        Ok(primitives)
+    }
+
+    fn push(&mut self, name: &str, arguments: Vec<Argument>, inputs: Vec<Operand>, outputs: Vec<Operand>) {
+        self.list.push(Primitive { name: name.into(), arguments, inputs, outputs });
+    }
+
+    /// A new array of a shape.
+    fn between(&mut self, shape: &[usize], dtype: Dtype) -> Operand {
+        self.between += 1;
+        Operand { id: Id::Between(self.between), shape: shape.to_vec(), dtype }
+    }
+
+    /// A number.
+    fn number(&mut self, value: f64, dtype: Dtype) -> hesper::Result<Operand> {
+        let operand = self.between(&[], dtype);
+        self.constants.push((operand.id, Array::scalar(value, dtype)?));
+        Ok(operand)
+    }
+
+    /// The array with a shape that it broadcasts to.
+    fn broadcast(&mut self, from: Operand, to: &[usize]) -> Operand {
+        if from.shape == to {
+            return from;
+        }
+        let stretched = self.between(to, from.dtype);
+        self.push("Broadcast", vec![shape(to)], vec![from], vec![stretched.clone()]);
+        stretched
+    }
+
+    /// An element-wise primitive.
+    fn elementwise(&mut self, name: &str, arguments: Vec<Argument>, inputs: Vec<Operand>, output: &Operand) {
+        let inputs = inputs.into_iter().map(|input| self.broadcast(input, &output.shape)).collect();
+        self.push(name, arguments, inputs, vec![output.clone()]);
+    }
+
+    /// An element-wise primitive with a new result.
+    fn apply(&mut self, name: &str, inputs: Vec<Operand>) -> Operand {
+        let like = &inputs[0];
+        let (to, dtype) = (like.shape.clone(), like.dtype);
+        let output = self.between(&to, dtype);
+        self.elementwise(name, Vec::new(), inputs, &output);
+        output
+    }
+
+    /// A primitive that reduces axes to length one, and the squeeze that removes them.
+    fn reduced(
+        &mut self,
+        name: &str,
+        arguments: Vec<Argument>,
+        axes: &[i64],
+        input: Operand,
+        output: &Operand,
+    ) {
+        let mut kept = input.shape.clone();
+        axes.iter().for_each(|axis| kept[*axis as usize] = 1);
+        let whole = if kept == output.shape { output.clone() } else { self.between(&kept, output.dtype) };
+        self.push(name, arguments, vec![input], vec![whole.clone()]);
+        if whole.id != output.id {
+            self.push("Squeeze", vec![ints(axes)], vec![whole], vec![output.clone()]);
+        }
+    }
+
+    fn reduce(&mut self, attributes: &Attributes<'_>, input: Operand, output: Operand) -> hesper::Result<()> {
+        let axes = attributes.ints("axes");
+        let code = |kind: &str| match kind {
+            "all" => 0,
+            "any" => 1,
+            "prod" => 3,
+            "min" => 4,
+            "max" => 5,
+            _ => 2,
+        };
+        let sum = || vec![int(2), ints(axes)];
+        match attributes.text("kind") {
+            "sum" if attributes.float("scale") != 1.0 => {
+                let sums = self.between(&output.shape, output.dtype);
+                self.reduced("Reduce", sum(), axes, input, &sums);
+                let scale = self.number(attributes.float("scale"), output.dtype)?;
+                self.elementwise("Multiply", Vec::new(), vec![sums, scale], &output);
+            }
+            kind @ ("var" | "std") => {
+                let count: f64 = axes.iter().map(|axis| input.shape[*axis as usize] as f64).product();
+                let mut kept = input.shape.clone();
+                axes.iter().for_each(|axis| kept[*axis as usize] = 1);
+                let sums = self.between(&kept, input.dtype);
+                self.reduced("Reduce", sum(), axes, input.clone(), &sums);
+                let share = self.number(1.0 / count, input.dtype)?;
+                let mean = self.apply("Multiply", vec![sums, share]);
+                let distance = self.apply("Subtract", vec![input, mean]);
+                let square = self.apply("Square", vec![distance]);
+                let squares = self.between(&output.shape, output.dtype);
+                self.reduced("Reduce", sum(), axes, square, &squares);
+                let share = self.number(1.0 / (count - attributes.float("ddof")).max(0.0), output.dtype)?;
+                if kind == "var" {
+                    self.elementwise("Multiply", Vec::new(), vec![squares, share], &output);
+                } else {
+                    let variance = self.apply("Multiply", vec![squares, share]);
+                    self.push("Sqrt", vec![Fixed::Bool(false).into()], vec![variance], vec![output]);
+                }
+            }
+            kind @ ("argmax" | "argmin") => {
+                // Over all axes, or over one.
+                let (input, axis) = match axes {
+                    [axis] => (input, *axis),
+                    _ => {
+                        let flat = self.between(&[input.shape.iter().product()], input.dtype);
+                        let last = input.shape.len().saturating_sub(1) as i64;
+                        self.push("Flatten", vec![int(0), int(last)], vec![input], vec![flat.clone()]);
+                        (flat, 0)
+                    }
+                };
+                let arguments = vec![int(i64::from(kind == "argmax")), int(axis)];
+                self.reduced("ArgReduce", arguments, &[axis], input, &output);
+            }
+            kind => self.reduced("Reduce", vec![int(code(kind)), ints(axes)], axes, input, &output),
+        }
+        Ok(())
+    }
+
+    /// A reshape: the primitive for what it does to axes, where there is one.
+    fn reshape(&mut self, attributes: &Attributes<'_>, input: Operand, output: Operand) {
+        let (before, after) = (&input.shape[..], &output.shape[..]);
+        let open = attributes.get("open").is_some().then(|| attributes.int("open") as usize);
+        let (name, arguments) = if let Some(axes) = added(before, after) {
+            ("ExpandDims", vec![ints(&axes)])
+        } else if let Some(axes) = added(after, before) {
+            ("Squeeze", vec![ints(&axes)])
+        } else if let Some((start, end)) = run(before, after) {
+            ("Flatten", vec![int(start as i64), int(end as i64 - 1)])
+        } else if let Some((start, end)) = run(after, before) {
+            ("Unflatten", vec![int(start as i64), shape(&after[start..end])])
+        } else {
+            let mut lengths: Vec<i64> = after.iter().map(|length| *length as i64).collect();
+            open.and_then(|open| lengths.get_mut(open)).into_iter().for_each(|length| *length = -1);
+            ("Reshape", vec![Argument::Shape(lengths)])
+        };
+        self.push(name, arguments, vec![input], vec![output]);
+    }
+
+    /// A gather, which has the axes of the indices first in MLX.
+    fn gather(&mut self, attributes: &Attributes<'_>, inputs: Vec<Operand>, output: Operand) {
+        let (sizes, before) = (attributes.ints("sizes"), attributes.int("before") as usize);
+        let arguments = vec![attributes.value("axes"), Argument::Shape(sizes.to_vec())];
+        let points = output.shape.len().saturating_sub(sizes.len());
+        let axes: Vec<usize> =
+            (points..points + before).chain(0..points).chain(points + before..output.shape.len()).collect();
+        if before == 0 || points == 0 {
+            return self.push("Gather", arguments, inputs, vec![output]);
+        }
+        let mut first = vec![0; axes.len()];
+        axes.iter().zip(&output.shape).for_each(|(axis, length)| first[*axis] = *length);
+        let first = self.between(&first, output.dtype);
+        self.push("Gather", arguments, inputs, vec![first.clone()]);
+        let axes: Vec<i64> = axes.iter().map(|axis| *axis as i64).collect();
+        self.push("Transpose", vec![ints(&axes)], vec![first], vec![output]);
+    }
+
+    fn step(&mut self, step: &Step, mut inputs: Vec<Operand>, outputs: Vec<Operand>) -> hesper::Result<()> {
+        let attributes = Attributes(step);
+        let op = step.op.as_ref();
+        let output = outputs[0].clone();
+        if let Some((_, name, fixed)) = ELEMENTWISE.iter().find(|(own, ..)| *own == op) {
+            let arguments = fixed.iter().map(|one| (*one).into()).collect();
+            self.elementwise(name, arguments, inputs, &output);
+            return Ok(());
+        }
+        let last = output.shape.len().saturating_sub(1) as i64;
+        let (name, arguments) = match op {
+            "reduce" => return self.reduce(&attributes, inputs.remove(0), output),
+            "reshape" => {
+                self.reshape(&attributes, inputs.remove(0), output);
+                return Ok(());
+            }
+            "isnan" => {
+                inputs.push(inputs[0].clone());
+                ("NotEqual", Vec::new())
+            }
+            "reciprocal" => {
+                let one = self.number(1.0, output.dtype)?;
+                inputs.insert(0, one);
+                self.elementwise("Divide", Vec::new(), inputs, &output);
+                return Ok(());
+            }
+            "logsumexp" => {
+                let axis = inputs[0].shape.len() as i64 - 1;
+                self.reduced("LogSumExp", Vec::new(), &[axis], inputs.remove(0), &output);
+                return Ok(());
+            }
+            "astype" => ("AsType", vec![Argument::Dtype(output.dtype)]),
+            "view" => ("View", vec![Argument::Dtype(output.dtype)]),
+            "transpose" => ("Transpose", vec![attributes.value("axes")]),
+            "broadcast_to" => ("Broadcast", vec![shape(&output.shape)]),
+            "full" => {
+                inputs[0] = self.broadcast(inputs[0].clone(), &output.shape);
+                ("Full", Vec::new())
+            }
+            "slice" => {
+                let (starts, steps) = (attributes.ints("starts"), attributes.ints("steps"));
+                let stops = stops(starts, steps, &output.shape, &inputs[0].shape);
+                let (starts, steps) = (starts.to_vec(), steps.to_vec());
+                ("Slice", vec![Argument::Shape(starts), Argument::Shape(stops), Argument::Shape(steps)])
+            }
+            "slice_update" => {
+                let (starts, steps) = (attributes.ints("starts"), attributes.ints("steps"));
+                let stops = stops(starts, steps, &inputs[1].shape, &inputs[0].shape);
+                let (starts, steps) = (starts.to_vec(), steps.to_vec());
+                let mode = int(combine(attributes.text("mode")));
+                let bounds = [starts, stops, steps].map(Argument::Shape);
+                ("SliceUpdate", std::iter::once(mode).chain(bounds).collect())
+            }
+            "dynamic_slice" => ("DynamicSlice", vec![attributes.value("axes"), shape(&output.shape)]),
+            "dynamic_slice_update" => ("DynamicSliceUpdate", vec![attributes.value("axes")]),
+            "gather" => {
+                self.gather(&attributes, inputs, output);
+                return Ok(());
+            }
+            "scatter" => {
+                // MLX has the updates last.
+                let updates = inputs.remove(1);
+                inputs.push(updates);
+                ("Scatter", vec![int(combine(attributes.text("mode"))), attributes.value("axes")])
+            }
+            "take_along_axis" => ("GatherAxis", vec![attributes.value("axis")]),
+            "put_along_axis" => {
+                let mode = i64::from(attributes.text("mode") == "set");
+                ("ScatterAxis", vec![int(mode), attributes.value("axis")])
+            }
+            "concatenate" => ("Concatenate", vec![attributes.value("axis")]),
+            "sort" => match (attributes.text("order"), attributes.flag("places")) {
+                ("sorted", false) => ("Sort", vec![int(last)]),
+                ("sorted", true) => ("ArgSort", vec![int(last)]),
+                ("around", false) => ("Partition", vec![attributes.value("kth"), int(last)]),
+                ("around", true) => ("ArgPartition", vec![attributes.value("kth"), int(last)]),
+                _ => ("Median", vec![int(last)]),
+            },
+            "scan" => {
+                let code = match attributes.text("kind") {
+                    "cummax" => 0,
+                    "cummin" => 1,
+                    "cumsum" => 2,
+                    "cumprod" => 3,
+                    _ => 4,
+                };
+                let rest = ["axis", "reverse", "inclusive"].map(|name| attributes.value(name));
+                ("Scan", std::iter::once(int(code)).chain(rest).collect())
+            }
+            "matmul" => ("Matmul", Vec::new()),
+            "addmm" => {
+                ("AddMM", step.attributes.iter().map(|(_, value)| Argument::Value(value.clone())).collect())
+            }
+            "softmax" => ("Softmax", vec![Fixed::Bool(false).into()]),
+            "conv" => {
+                let lists = ["stride", "low", "high", "kernel_dilation", "input_dilation", "groups"];
+                let lists = lists.map(|name| attributes.value(name));
+                ("Convolution", lists.into_iter().chain([Fixed::Bool(false).into()]).collect())
+            }
+            "random_bits" => {
+                let width = output.dtype.size() as i64;
+                ("RandomBits", vec![shape(&output.shape), int(width)])
+            }
+            "as_strided" => {
+                let strides = Argument::Shape(attributes.ints("strides").to_vec());
+                ("AsStrided", vec![shape(&output.shape), strides, attributes.value("offset")])
+            }
+            "hadamard_transform" => ("Hadamard", vec![attributes.value("scale")]),
+            "gather_mm" => ("GatherMM", vec![Fixed::Bool(false).into(), Fixed::Bool(false).into()]),
+            "stop_gradient" => ("StopGradient", Vec::new()),
+            "contiguous" => ("Contiguous", Vec::new()),
+            own => {
+                let arguments = step.attributes.iter().map(|(_, value)| Argument::Value(value.clone()));
+                self.push(&self::name(own), arguments.collect(), inputs, outputs);
+                return Ok(());
+            }
+        };
+        self.push(name, arguments, inputs, outputs);
+        Ok(())
+    }
+}
+
+/// The name of the primitive for an op, or the op's name in MLX's spelling.
+pub fn name(op: &str) -> String {
+    if let Some((_, name, _)) = ELEMENTWISE.iter().find(|(own, ..)| *own == op) {
+        return (*name).into();
+    }
+    match op {
+        "astype" => "AsType".into(),
+        "broadcast_to" => "Broadcast".into(),
+        "sum" | "prod" | "max" | "min" | "all" | "any" => "Reduce".into(),
+        "argmax" | "argmin" => "ArgReduce".into(),
+        "cumsum" | "cumprod" | "cummax" | "cummin" | "logcumsumexp" => "Scan".into(),
+        "addmm" => "AddMM".into(),
+        "rms_norm" => "RMSNorm".into(),
+        "rope" => "RoPE".into(),
+        "attention" => "ScaledDotProductAttention".into(),
+        "gather_qmm" => "GatherQMM".into(),
+        "segmented_mm" => "SegmentedMM".into(),
+        name => name
+            .split('_')
+            .flat_map(|word| {
+                let mut letters = word.chars();
+                letters.next().into_iter().flat_map(char::to_uppercase).chain(letters.collect::<Vec<char>>())
+            })
+            .collect(),
+    }
+}
+
+/// The axes of length one that are in `after` and not in `before`, if that is all that differs.
+fn added(before: &[usize], after: &[usize]) -> Option<Vec<i64>> {
+    let (mut axes, mut from) = (Vec::new(), 0);
+    for (at, length) in after.iter().enumerate() {
+        let missing = after.len() - at > before.len() - from;
+        if *length == 1 && missing && before.get(from) != Some(&1) || missing && before.get(from).is_none() {
+            if *length != 1 {
+                return None;
+            }
+            axes.push(at as i64);
+        } else if before.get(from) == Some(length) {
+            from += 1;
+        } else {
+            return None;
+        }
+    }
+    (from == before.len() && !axes.is_empty()).then_some(axes)
+}
+
+/// The axes of `many` that are one axis of `few`, if the others are the same.
+fn run(many: &[usize], few: &[usize]) -> Option<(usize, usize)> {
+    let count = many.len().checked_sub(few.len())? + 1;
+    (0..few.len()).find_map(|start| {
+        let end = start + count;
+        let same = many[..start] == few[..start] && many[end..] == few[start + 1..];
+        (count > 1 && same && many[start..end].iter().product::<usize>() == few[start])
+            .then_some((start, end))
+    })
+}
+
+/// Where slices stop.
+fn stops(starts: &[i64], steps: &[i64], lengths: &[usize], of: &[usize]) -> Vec<i64> {
+    let each = starts.iter().zip(steps).zip(lengths.iter().zip(of));
+    each.map(|((start, step), (length, of))| {
+        let (length, of) = (*length as i64, *of as i64);
+        let stop = start.saturating_add(step.saturating_mul(length));
+        if stop < 0 { -of - 1 } else { stop.min(of) }
+    })
+    .collect()
+}
