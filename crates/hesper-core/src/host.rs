@@ -1,4 +1,4 @@
-//! An evaluated array as the host sees it: its memory, held still, and where its elements lie.
+//! Host access to the elements of an evaluated array, in place.
 
 use hesper_runtime::HostRead;
 
@@ -7,10 +7,10 @@ use crate::error::Result;
 use crate::shape::{Shape, Strides};
 use crate::{Dtype, eval};
 
-/// Read access to an array's elements where they are. Nobody writes them while it lives.
+/// Read access to the elements of an array in place. They are not overwritten while it lives.
 pub struct HostArray {
     guard: HostRead,
-    /// Of the first element, in bytes.
+    /// The offset of the first element in bytes.
     start: usize,
     shape: Shape,
     strides: Strides,
@@ -18,7 +18,7 @@ pub struct HostArray {
 }
 
 impl Array {
-    /// Computes the array and gives its elements in place, without a copy.
+    /// Evaluates the array and gives access to its elements without a copy.
     ///
     /// ```
     /// use hesper::Array;
@@ -41,8 +41,8 @@ impl Array {
         })
     }
 
-    /// As [`host`](Array::host), but nobody can take the elements away: those of a mapped file are copied, and
-    /// found to be whole.
+    /// As [`host`](Array::host), but elements of a mapped file are copied and checked: a change of the file cannot
+    /// affect them any more.
     pub fn host_kept(&self) -> Result<HostArray> {
         let host = self.host()?;
         if !host.guard.is_watched() {
@@ -58,7 +58,7 @@ impl HostArray {
         &self.shape
     }
 
-    /// By how many elements a step along each axis moves; may be zero or negative.
+    /// The strides in elements; they may be zero or negative.
     pub fn strides(&self) -> &[isize] {
         &self.strides
     }
@@ -68,7 +68,7 @@ impl HostArray {
         self.dtype
     }
 
-    /// Where its first element is. Valid for as long as this value lives, and never null.
+    /// A pointer to the first element. Valid for as long as this value lives, never null.
     pub fn as_ptr(&self) -> *const u8 {
         match self.guard.bytes().get(self.start..) {
             Some(bytes) => bytes.as_ptr(),
@@ -76,17 +76,16 @@ impl HostArray {
         }
     }
 
-    /// Whether the elements were what they should be, for whoever has used them: those of a mapped file may
-    /// have gone meanwhile.
+    /// Fails if the elements come from a mapped file that was truncated meanwhile. Call it after the elements were
+    /// used.
     pub fn check(&self) -> Result<()> {
         Ok(self.guard.check()?)
     }
 
-    /// The bytes of the element that is `moved` elements away from the first, as the strides say.
-    /// Empty if there is none.
-    pub fn element(&self, moved: isize) -> &[u8] {
+    /// The bytes of the element at `offset` elements from the first. Empty if there is none.
+    pub fn element(&self, offset: isize) -> &[u8] {
         let size = self.dtype.size();
-        let Some(start) = self.start.checked_add_signed(moved.saturating_mul(size as isize)) else {
+        let Some(start) = self.start.checked_add_signed(offset.saturating_mul(size as isize)) else {
             return &[];
         };
         self.guard.bytes().get(start..start.saturating_add(size)).unwrap_or_default()

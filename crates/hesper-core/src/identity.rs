@@ -1,8 +1,8 @@
-//! When two ops are the same: equality and hashes of their parameters.
+//! The identity of ops: equality and hashes of their parameters.
 //!
 //! An op is a plain value, so `#[derive(PartialEq, Eq, Hash)]` is its identity: two ops of one type with equal
 //! parameters, applied to the same inputs, give the same array. [`BitEq`] holds a float parameter, [`Address`] a shared
-//! value that has no content to compare. An op with state of its own is equal to itself alone
+//! value that has no content to compare. An op with state of its own is equal only to itself
 //! ([`equal_to_itself!`]).
 
 use std::any::{Any, TypeId};
@@ -99,7 +99,7 @@ impl Hash for BitEq<Arc<[f32]>> {
     }
 }
 
-/// A shared value, equal to itself alone.
+/// A shared value, compared by address.
 pub struct Address<T: ?Sized>(pub Arc<T>);
 
 impl<T: ?Sized> Deref for Address<T> {
@@ -136,7 +136,7 @@ impl<T: ?Sized> Hash for Address<T> {
     }
 }
 
-/// Makes a type of ops with state of their own: each is equal to itself alone.
+/// Implements equality by address for a type of ops with state of their own.
 macro_rules! equal_to_itself {
     ($type:ty) => {
         impl PartialEq for $type {

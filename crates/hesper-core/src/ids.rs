@@ -1,20 +1,20 @@
-//! Fast hashers for keys that the process itself makes: consecutive node ids, which one multiplication spreads, and
-//! keys of a few words. Neither resists keys that are chosen to collide.
+//! Fast hashers for keys that the process itself makes: consecutive node ids, and keys of a few words. Neither
+//! resists keys that are chosen to collide.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// A map by node id.
-pub type IdMap<V> = HashMap<u64, V, BuildHasherDefault<Spread>>;
+pub type IdMap<V> = HashMap<u64, V, BuildHasherDefault<IdHasher>>;
 
 /// A set of node ids.
-pub type IdSet = HashSet<u64, BuildHasherDefault<Spread>>;
+pub type IdSet = HashSet<u64, BuildHasherDefault<IdHasher>>;
 
-/// The hash of one id.
+/// Hashes one id. A multiplication is enough to spread consecutive ids.
 #[derive(Debug, Default)]
-pub struct Spread(u64);
+pub struct IdHasher(u64);
 
-impl Hasher for Spread {
+impl Hasher for IdHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -30,7 +30,7 @@ impl Hasher for Spread {
     }
 }
 
-/// The hash of some words.
+/// Hashes keys word by word.
 #[derive(Debug, Default)]
 pub struct WordHash(u64);
 

@@ -1,23 +1,23 @@
-//! Arrays from the host's own collections: nested vectors, slices, iterators, bools.
+//! Arrays from Rust collections: nested vectors, slices, iterators, bools.
 
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::shape::Shape;
 use crate::{Dtype, Element};
 
-/// Numbers, or lists of lists of numbers of one type.
+/// A number or a bool, or nested lists of them. All elements have one type.
 pub trait Nested {
-    /// The type of the numbers.
+    /// The type of the elements.
     const DTYPE: Dtype;
 
-    /// Adds the lengths of its lists, the outermost first; those of first elements stand for all.
+    /// Appends the lengths of its lists to `shape`, outermost first. Only the first element of each list is considered.
     fn lengths(&self, shape: &mut Shape);
 
-    /// Adds the bytes of its numbers; fails where a list is not of the length that `shape` says.
+    /// Appends the bytes of its elements. Fails if a list does not have the length that `shape` says.
     fn write(&self, shape: &[usize], bytes: &mut Vec<u8>) -> Result<()>;
 }
 
-macro_rules! numbers {
+macro_rules! nested_numbers {
     ($($t:ty),*) => {
         $(impl Nested for $t {
             const DTYPE: Dtype = <$t as Element>::DTYPE;
@@ -32,7 +32,7 @@ macro_rules! numbers {
     };
 }
 
-numbers!(u8, u16, u32, u64, i8, i16, i32, i64, f32, f64, half::f16, half::bf16);
+nested_numbers!(u8, u16, u32, u64, i8, i16, i32, i64, f32, f64, half::f16, half::bf16);
 
 impl Nested for bool {
     const DTYPE: Dtype = Dtype::Bool;
@@ -57,8 +57,8 @@ impl<T: Nested> Nested for [T] {
 
     fn write(&self, shape: &[usize], bytes: &mut Vec<u8>) -> Result<()> {
         let Some((_, rest)) = shape.split_first().filter(|(length, _)| **length == self.len()) else {
-            let what =
-                format!("a list of {} elements where the first one has {:?}", self.len(), shape.first());
+            let first = shape.first().unwrap_or(&0);
+            let what = format!("lists of one level must have one length, not {first} and {}", self.len());
             return Err(Error::shape("array", what));
         };
         self.iter().try_for_each(|element| element.write(rest, bytes))
@@ -102,7 +102,7 @@ impl<T: Nested + ?Sized> Nested for &T {
 }
 
 impl Array {
-    /// An array of a number, or of lists of lists of numbers; all lists of a level have one length.
+    /// An array from a number or from nested lists of numbers. All lists of one level must have one length.
     ///
     /// ```
     /// use hesper::Array;
@@ -119,17 +119,17 @@ impl Array {
         Array::from_bytes(&bytes, T::DTYPE, &shape)
     }
 
-    /// The elements of an array of bools, row by row.
+    /// The elements of an array of bools in row-major order.
     pub fn to_bools(&self) -> Result<Vec<bool>> {
         if self.dtype() != Dtype::Bool {
-            let what = "elements of bool asked of an array".into();
+            let what = "cannot read bools from an array".into();
             return Err(Error::Type { op: "read".into(), what, dtype: self.dtype() });
         }
         self.read_bytes(|bytes| bytes.iter().map(|byte| *byte != 0).collect())
     }
 }
 
-/// A one-dimensional array. Panics where the host has no memory for it, as a vector does.
+/// A one-dimensional array. Panics if the host is out of memory, as a vector does.
 impl<T: Element> FromIterator<T> for Array {
     fn from_iter<I: IntoIterator<Item = T>>(elements: I) -> Self {
         let elements: Vec<T> = elements.into_iter().collect();

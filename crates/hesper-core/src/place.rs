@@ -1,12 +1,11 @@
 //! Where ops run: devices, their default streams, and the stream of the current scope.
 //!
-//! The host is always there. GPUs are those of the backends that are linked ([`crate::backend`]); they are looked for when
-//! a program first asks for one, and on a machine without one nothing starts.
+//! The host is always available. GPUs are those of the linked backends ([`crate::backend`]). They are searched for
+//! when a program first needs one, and opened when it first uses one.
 //!
-//! An array is computed on the device of the stream that its op was built for. Inputs that lie elsewhere
-//! are moved: the copy is made once and kept beside the memory it was made of (see
-//! [`Buffer::on`](hesper_runtime::Buffer::on)). An op that a GPU has no kernels for is computed on
-//! the host; its result stays there until something on the GPU needs it.
+//! An array is computed on the device of the stream that was current when its op was built. Inputs on another device
+//! are copied; a buffer keeps its copies ([`Buffer::on`](hesper_runtime::Buffer::on)). An op that the backend of a
+//! GPU does not implement runs on the host. Its result stays there until an op on the GPU reads it.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -35,12 +34,12 @@ use crate::error::{Error, Result};
 pub enum Device {
     /// The host.
     Cpu,
-    /// A GPU, by its number.
+    /// A GPU, by its index.
     Gpu(usize),
 }
 
 impl Device {
-    /// The device's memory, streams and kernels. An error says what is missing.
+    /// The runtime of the device. Fails if the device is not available.
     pub fn runtime(self) -> Result<Runtime> {
         match self {
             Device::Cpu => Ok(cpu().clone()),
@@ -48,12 +47,12 @@ impl Device {
         }
     }
 
-    /// Whether it can be used.
+    /// Whether the device can be opened.
     pub fn is_available(self) -> bool {
         self.runtime().is_ok()
     }
 
-    /// A stream of its own on the device.
+    /// A new stream on the device.
     pub fn stream(self) -> Result<Stream> {
         Ok(self.runtime()?.stream()?)
     }
@@ -79,11 +78,11 @@ impl FromStr for Device {
         };
         number
             .map(Device::Gpu)
-            .ok_or_else(|| Error::value("device", format!("{text:?} is neither cpu, gpu nor gpu:N")))
+            .ok_or_else(|| Error::value("device", format!("device must be cpu, gpu or gpu:N, not {text:?}")))
     }
 }
 
-/// The host's runtime, opened once for the process.
+/// The runtime of the host, opened once for the process.
 ///
 /// # Panics
 /// If no backend for the host is linked. The crate `hesper` links one.
@@ -95,12 +94,12 @@ pub fn cpu() -> &'static Runtime {
     })
 }
 
-/// How many GPUs there are; none where no driver is found.
+/// The number of GPUs; 0 if there is no driver.
 pub fn gpu_count() -> usize {
     slots().len()
 }
 
-/// A GPU: which backend has it under which number, and what was opened of it.
+/// A GPU: its backend, its index there, and its runtime and default stream once they are opened.
 struct Slot {
     backend: &'static dyn Backend,
     number: usize,
@@ -124,27 +123,27 @@ fn slots() -> &'static [Slot] {
 fn slot(number: usize) -> Result<&'static Slot> {
     slots().get(number).ok_or_else(|| {
         let what = match slots().len() {
-            0 => "there is no GPU".to_string(),
-            count => format!("there is no GPU {number}: {count} were found"),
+            0 => format!("cannot open GPU {number}: there is no GPU"),
+            count => format!("cannot open GPU {number}: there are {count} GPUs"),
         };
         Error::value("device", what)
     })
 }
 
-/// A GPU's runtime, opened once for the process.
+/// The runtime of a GPU, opened once for the process.
 pub fn gpu(number: usize) -> Result<Runtime> {
     let slot = slot(number)?;
     slot.runtime.get_or_init(|| slot.backend.open(slot.number)).clone()
 }
 
-/// The runtimes that were opened so far, the host's first.
+/// The opened runtimes, that of the host first.
 pub fn opened() -> Vec<Runtime> {
     let gpus = SLOTS.get().map(Vec::as_slice).unwrap_or_default();
     let gpus = gpus.iter().filter_map(|slot| slot.runtime.get()?.as_ref().ok().cloned());
     std::iter::once(cpu().clone()).chain(gpus).collect()
 }
 
-/// The device of a stream; `None` if it belongs to a runtime that was opened elsewhere.
+/// The device of a stream; `None` if its runtime was not opened by this module.
 pub fn device_of(stream: &Stream) -> Option<Device> {
     let runtime = stream.runtime();
     if runtime.same(cpu()) {
@@ -154,31 +153,30 @@ pub fn device_of(stream: &Stream) -> Option<Device> {
     slots().iter().position(same).map(Device::Gpu)
 }
 
-/// The default device: 0 for the host, one more than a GPU's number, or not decided yet.
+/// The default device: 0 for the host, else the index of a GPU plus one, or [`UNDECIDED`].
 static DEFAULT: AtomicUsize = AtomicUsize::new(UNDECIDED);
 const UNDECIDED: usize = usize::MAX;
 
-/// Whether a GPU is the default where nothing else was said.
+/// Whether a GPU is the default device unless another is chosen.
 static GPU_PREFERRED: AtomicBool = AtomicBool::new(false);
 
-/// Makes the first GPU the default device where it can be opened and neither `HESPER_DEVICE` nor
-/// [`set_default_device`] says otherwise. Nothing is opened before the default is first asked for; after that
-/// the call has no effect.
+/// Makes the first GPU the default device if it can be opened and neither `HESPER_DEVICE` nor [`set_default_device`]
+/// chooses another. It is opened when the default device is first used; after that the call has no effect.
 pub fn prefer_gpu() {
     GPU_PREFERRED.store(true, Ordering::Relaxed);
 }
 
-/// The device on which ops run unless a scope says otherwise: as `HESPER_DEVICE` says (`cpu`, `gpu`,
-/// `gpu:N`) if there is such a device, else the host, or a GPU after [`prefer_gpu`]; or what
-/// [`set_default_device`] has set.
+/// The device on which ops run outside of a scope. It is the device of [`set_default_device`], else that of
+/// `HESPER_DEVICE` (`cpu`, `gpu`, `gpu:N`), else the first GPU after [`prefer_gpu`]. If that is not available, it is
+/// the host.
 pub fn default_device() -> Device {
     match DEFAULT.load(Ordering::Relaxed) {
         0 => Device::Cpu,
         UNDECIDED => {
             let preferred = GPU_PREFERRED.load(Ordering::Relaxed).then_some(Device::Gpu(0));
             let named = std::env::var("HESPER_DEVICE").ok().and_then(|name| name.parse::<Device>().ok());
-            let wished = named.or(preferred);
-            let device = wished.filter(|device| device.is_available()).unwrap_or(Device::Cpu);
+            let requested = named.or(preferred);
+            let device = requested.filter(|device| device.is_available()).unwrap_or(Device::Cpu);
             remember(device);
             device
         }
@@ -186,7 +184,7 @@ pub fn default_device() -> Device {
     }
 }
 
-/// Sets the device on which ops of all threads run unless a scope says otherwise.
+/// Sets the device on which ops of all threads run outside of a scope.
 pub fn set_default_device(device: Device) -> Result<()> {
     default_stream(device)?;
     remember(device);
@@ -201,18 +199,18 @@ fn remember(device: Device) {
     DEFAULT.store(number, Ordering::Relaxed);
 }
 
-/// The host's default stream.
+/// The default stream of the host.
 fn host_stream() -> Result<&'static Stream> {
     static HOST: OnceLock<Result<Stream>> = OnceLock::new();
     HOST.get_or_init(|| Ok(cpu().stream()?)).as_ref().map_err(Clone::clone)
 }
 
-/// Whether a stream is the host's default one, which lives as long as the process.
+/// Whether a stream is the default one of the host, which lives as long as the process.
 pub(crate) fn is_host_default(stream: &Stream) -> bool {
     host_stream().is_ok_and(|host| host.id() == stream.id())
 }
 
-/// The stream of a device that all threads share.
+/// The default stream of a device, which all threads share.
 pub fn default_stream(device: Device) -> Result<Stream> {
     match device {
         Device::Cpu => host_stream().cloned(),
@@ -224,7 +222,8 @@ pub fn default_stream(device: Device) -> Result<Stream> {
 }
 
 thread_local! {
-    /// The streams of the scopes that the thread is in. Without a destructor: arrays are built while a thread ends, too.
+    /// The streams of the nested scopes of the thread. It has no destructor, because arrays are also built while a
+    /// thread ends.
     static SCOPE: ManuallyDrop<RefCell<SmallVec<[Stream; 4]>>> =
         ManuallyDrop::new(RefCell::new(SmallVec::new()));
 }
@@ -234,8 +233,8 @@ fn scope() -> Option<Stream> {
     SCOPE.with(|scope| scope.borrow().last().cloned())
 }
 
-/// The stream on which the current thread's ops run: that of the innermost [`with_stream`] or
-/// [`with_device`], else the default stream of the default device, which all threads share.
+/// The stream on which ops of the current thread run: that of the innermost [`with_stream`] or [`with_device`], else
+/// the default stream of the default device.
 pub fn current_stream() -> Result<Stream> {
     hesper_runtime::fork::check()?;
     match scope() {
@@ -244,7 +243,7 @@ pub fn current_stream() -> Result<Stream> {
     }
 }
 
-/// Calls `f` with the stream on which the current thread's ops run.
+/// Calls `f` with the current stream.
 pub(crate) fn with_current<R>(f: impl FnOnce(&Stream) -> R) -> Result<R> {
     hesper_runtime::fork::check()?;
     if let Some(stream) = scope() {
@@ -256,8 +255,8 @@ pub(crate) fn with_current<R>(f: impl FnOnce(&Stream) -> R) -> Result<R> {
     }
 }
 
-/// The device on which the current thread's ops run; that of a runtime that was opened elsewhere counts as a GPU if its
-/// backend is not the host's.
+/// The device on which ops of the current thread run. A device that was not opened by this module counts as a GPU if
+/// its backend is not that of the host.
 pub fn current_device() -> Device {
     let Some(stream) = scope() else { return default_device() };
     let host = backend::of_stream(&stream).is_ok_and(|backend| backend.kind() == BackendKind::Host);
@@ -269,7 +268,7 @@ pub fn with_stream<R>(stream: &Stream, f: impl FnOnce() -> R) -> R {
     struct Leave;
     impl Drop for Leave {
         fn drop(&mut self) {
-            // Without a destructor the list must not keep memory of its own when it is empty.
+            // There is no destructor, so an empty list must not hold memory.
             let left = SCOPE.with(|scope| {
                 let mut scope = scope.borrow_mut();
                 let left = scope.pop();

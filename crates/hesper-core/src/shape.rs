@@ -7,12 +7,12 @@ use crate::error::{Error, Result};
 /// The lengths of an array's axes.
 pub type Shape = SmallVec<[usize; 6]>;
 
-/// For each axis, by how many elements one step moves; may be zero or negative.
+/// The stride of each axis in elements; it may be zero or negative.
 pub type Strides = SmallVec<[isize; 6]>;
 
-/// How many elements a shape has; an error if the number does not fit.
+/// The number of elements of a shape. Fails if it does not fit.
 pub fn size_of(shape: &[usize]) -> Result<usize> {
-    // An empty axis makes an array of no elements, but products of other axes (rows, strides) have to fit, too.
+    // The product without empty axes has to fit as well: it bounds strides and numbers of rows.
     let filled = shape.iter().try_fold(1usize, |product, axis| product.checked_mul((*axis).max(1)));
     match filled.filter(|size| *size <= isize::MAX as usize / 16) {
         Some(size) => Ok(if shape.contains(&0) { 0 } else { size }),
@@ -20,12 +20,12 @@ pub fn size_of(shape: &[usize]) -> Result<usize> {
     }
 }
 
-/// Lengths as the signed numbers that reshapes and slices take.
+/// Lengths as signed integers, for reshapes and slices.
 pub fn signed(shape: &[usize]) -> SmallVec<[isize; 6]> {
     shape.iter().map(|length| *length as isize).collect()
 }
 
-/// The strides of an array that lies row by row.
+/// The strides of a row-major array.
 pub fn row_major(shape: &[usize]) -> Strides {
     let mut strides = Strides::from_elem(0, shape.len());
     let mut step = 1isize;
@@ -36,7 +36,7 @@ pub fn row_major(shape: &[usize]) -> Strides {
     strides
 }
 
-/// Whether elements lie row by row without gaps. Axes of length one may have any stride.
+/// Whether an array is row-major without gaps. Axes of length one may have any stride.
 pub fn is_row_major(shape: &[usize], strides: &[isize]) -> bool {
     if shape.contains(&0) {
         return true;
@@ -51,7 +51,7 @@ pub fn is_row_major(shape: &[usize], strides: &[isize]) -> bool {
     true
 }
 
-/// The shape that both broadcast to.
+/// The common shape of two shapes under broadcasting.
 pub fn broadcast(op: &str, a: &[usize], b: &[usize]) -> Result<Shape> {
     let rank = a.len().max(b.len());
     let at =
@@ -66,7 +66,7 @@ pub fn broadcast(op: &str, a: &[usize], b: &[usize]) -> Result<Shape> {
         .collect()
 }
 
-/// An axis counted from the front, from one that may be counted from the back.
+/// Normalizes an axis: a negative one counts from the end.
 pub fn axis(op: &str, axis: isize, rank: usize) -> Result<usize> {
     let from_front = if axis < 0 { axis.checked_add(rank as isize) } else { Some(axis) };
     match from_front {
@@ -75,7 +75,7 @@ pub fn axis(op: &str, axis: isize, rank: usize) -> Result<usize> {
     }
 }
 
-/// Axes counted from the front, in order, each at most once.
+/// Normalizes axes, in the given order. Fails if one is repeated.
 pub fn axes(op: &str, list: &[isize], rank: usize) -> Result<SmallVec<[usize; 6]>> {
     let mut found: SmallVec<[usize; 6]> =
         list.iter().map(|one| axis(op, *one, rank)).collect::<Result<_>>()?;

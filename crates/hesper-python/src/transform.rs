@@ -631,7 +631,7 @@ fn over<'py>(
         shape = Some(result);
         Ok(found)
     };
-    let mut made = transform::over(run, &arrays, &axes, |_| Ok(places.borrow().clone()))
+    let mut made = transform::vmap_with(run, &arrays, &axes, |_| Ok(places.borrow().clone()))
         .map_err(|Raised(error)| error)?;
     // Without a place for the axis, a result that is the same for all slices has it last.
     let size = arrays.iter().zip(&axes).find_map(|(array, axis)| {

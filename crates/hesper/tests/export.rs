@@ -1,4 +1,4 @@
-//! Functions in files: every op comes back with the same bits, shapes may be free, and no file can do harm.
+//! Exported functions: every op round-trips with the same bits, shapes may be free, and no file causes a panic.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use hesper::{
     Update, concatenate, einsum, fast, fft, linalg, random, select, stack,
 };
 
-/// A file that is gone when the test is over.
+/// A folder that is removed when it is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -45,7 +45,7 @@ fn many(name: &'static str, inputs: &[Array], f: impl Fn(&[Array]) -> Result<Vec
     Case { name, function: Box::new(f), inputs: inputs.to_vec() }
 }
 
-/// Numbers between -1 and 1 that look random and are always the same.
+/// Pseudorandom elements between -1 and 1.
 fn x(seed: usize, shape: &[usize]) -> Array {
     let count: usize = shape.iter().product();
     let list: Vec<f32> = (0..count)
@@ -349,7 +349,7 @@ fn all() -> Vec<Case> {
 }
 
 #[test]
-fn every_op_comes_back_with_the_same_bits() {
+fn every_op_round_trips_with_the_same_bits() {
     for Case { name, function, inputs } in all() {
         let imported = round_trip(&function, &inputs).unwrap_or_else(|error| panic!("{name}: {error}"));
         let found = imported.call(&inputs, &[]).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -358,7 +358,7 @@ fn every_op_comes_back_with_the_same_bits() {
 }
 
 #[test]
-fn derivatives_come_back_with_the_same_bits() {
+fn derivatives_round_trip_with_the_same_bits() {
     let mut tried = 0;
     for Case { name, function, inputs } in all() {
         let slope = |x: &[Array]| {
@@ -379,19 +379,19 @@ fn derivatives_come_back_with_the_same_bits() {
 }
 
 #[test]
-fn functions_over_one_axis_more_come_back() {
+fn vmapped_functions_are_exported_and_imported() {
     for Case { name, function, inputs } in all() {
         let batched: Vec<Array> =
             inputs.iter().map(|one| stack(&[one.clone(), one.clone()], 0).unwrap()).collect();
-        let over = |x: &[Array]| {
+        let vmapped = |x: &[Array]| {
             let axes = vec![Some(0); x.len()];
-            transform::over(&function, x, &axes, |count| Ok(vec![Some(0); count]))
+            transform::vmap_with(&function, x, &axes, |count| Ok(vec![Some(0); count]))
         };
-        let Ok(expected) = over(&batched) else { continue };
+        let Ok(expected) = vmapped(&batched) else { continue };
         if hesper::eval(&expected).is_err() {
             continue;
         }
-        let imported = round_trip(over, &batched).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let imported = round_trip(vmapped, &batched).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(bits(&imported.call(&batched, &[]).unwrap()), bits(&expected), "{name}");
     }
 }
@@ -409,7 +409,7 @@ fn an_imported_function_is_differentiated_vectorised_and_compiled() {
     assert_eq!(bits(&compiled), bits(&f(&[given]).unwrap()));
 }
 
-/// What a function gives for other shapes than those it was exported with.
+/// The outputs for other shapes than those that the function was exported with.
 fn free(f: impl Fn(&[Array]) -> Result<Vec<Array>>, traced: &[Array], given: &[Array]) -> Result<Vec<Array>> {
     let file = Folder::new();
     export_function(&file.0, &f, traced, true)?;
@@ -507,7 +507,7 @@ fn shapes_may_be_free() {
 }
 
 #[test]
-fn a_shape_that_does_not_follow_is_an_error_that_names_the_op() {
+fn a_shape_that_cannot_be_inferred_is_an_error_that_names_the_op() {
     let slice = |x: &[Array]| Ok(vec![x[0].slice(&[0], &[-1], &[1])?]);
     let error = free(slice, &[x(1, &[4])], &[x(1, &[6])]).unwrap_err().to_string();
     assert!(error.contains("`slice`") && error.contains("[6]") && error.contains("[4]"), "{error}");
@@ -542,7 +542,7 @@ fn one_file_holds_several_traces_and_each_constant_once() {
 }
 
 #[test]
-fn constants_are_stored_as_they_lie() {
+fn constants_are_stored_in_their_layout() {
     let weight = x(1, &[32, 16]);
     let f = |x: &[Array]| {
         let turned = weight.t()?;
@@ -564,11 +564,11 @@ fn constants_are_stored_as_they_lie() {
 }
 
 #[test]
-fn arguments_have_places_and_names() {
+fn arguments_are_positional_or_named() {
     let file = Folder::new();
     let mut exporter = Exporter::new(&file.0);
     let named = [("z".to_string(), x(2, &[2])), ("b".to_string(), x(3, &[3]))];
-    // By name they come in the order of their names.
+    // Named arguments are sorted by name.
     exporter
         .trace(&[x(1, &[1])], &named, |x| {
             assert_eq!((x[1].shape(), x[2].shape()), (&[3][..], &[2][..]));
@@ -594,7 +594,7 @@ fn arguments_have_places_and_names() {
 }
 
 #[test]
-fn what_cannot_be_written_is_named() {
+fn an_op_that_cannot_be_exported_is_named() {
     let leaked = transform::grad(
         |outer: &[Array]| {
             round_trip(|x| Ok(vec![x[0].add(&outer[0])?]), &[x(1, &[2])])?;
@@ -609,7 +609,7 @@ fn what_cannot_be_written_is_named() {
 }
 
 #[test]
-fn a_graph_tells_its_steps() {
+fn a_graph_lists_its_steps() {
     let bias = x(1, &[2]);
     let graph = Graph::trace(&[x(2, &[3, 2])], &[], false, |x| {
         Ok::<_, Error>(vec![x[0].t()?.t()?.add(&bias)?.sum(Some(&[0]), false)?])
@@ -622,7 +622,7 @@ fn a_graph_tells_its_steps() {
     assert_eq!(graph.meta(graph.outputs()[0]), Some((&[2][..], Dtype::Float32)));
 }
 
-/// The checksum of the format, as its description says.
+/// The checksum, as the format is documented.
 fn checksum(bytes: &[u8]) -> u64 {
     let mut padded = bytes.to_vec();
     padded.resize(bytes.len() / 8 * 8 + 8, 0);
@@ -675,7 +675,7 @@ fn parts(file: &[u8]) -> (Vec<u8>, Vec<u8>) {
 }
 
 #[test]
-fn damaged_files_are_errors_that_say_what_is_wrong() {
+fn damaged_files_are_errors_that_name_the_damage() {
     let file = sample(false);
     assert!(Imported::from_bytes(file.clone()).is_ok());
     let text = |bytes: Vec<u8>| Imported::from_bytes(bytes).unwrap_err().to_string();
@@ -705,7 +705,7 @@ fn damaged_files_are_errors_that_say_what_is_wrong() {
 }
 
 #[test]
-fn no_file_makes_a_panic() {
+fn no_file_causes_a_panic() {
     let mut seed = 0x1234_5678_9abc_def0u64;
     let mut next = move |limit: usize| {
         seed ^= seed << 13;

@@ -1,9 +1,9 @@
 //! A pool of graph nodes, so that building a graph does not allocate.
 //!
-//! A graph is thousands of small nodes, and allocating them costs as much as planning them. An evaluation
-//! recycles the nodes that it lets go of; a thread that builds arrays takes them from its own list, which it refills
-//! from a shared one. Both are bounded. Only nodes of the host's default stream are kept: a node holds its stream, and
-//! other streams have to end with the last array that names them.
+//! A graph has thousands of small nodes, and allocating them costs as much as planning them. An evaluation recycles
+//! the nodes that it drops. A thread that builds arrays takes nodes from its own list and refills that from a shared
+//! one. Both lists are bounded. Only nodes of the host's default stream are pooled: a node holds its stream, and a
+//! pooled node would keep any other stream alive.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::{Array, KnownBytes, Node, State};
 use crate::place;
 
-/// Most nodes in the shared list, and in the list of a thread.
+/// The largest number of nodes in the shared list, and in the list of a thread.
 const MAX_SHARED: usize = 1 << 14;
 const PER_THREAD: usize = 64;
 
 static SHARED: Mutex<Vec<Arc<Node>>> = Mutex::new(Vec::new());
-/// The length of the shared list: a thread does not lock it to find it empty.
+/// The length of the shared list, read without its lock.
 static SHARED_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -28,7 +28,8 @@ fn shared() -> MutexGuard<'static, Vec<Arc<Node>>> {
     SHARED.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// The node of an array that nobody else holds, emptied.
+/// Clears the node of an array for reuse. `None` if there is another handle on it, or if it is not of the host's
+/// default stream.
 pub(crate) fn recycle(mut array: Array) -> Option<Arc<Node>> {
     let node = Arc::get_mut(&mut array.0)?;
     if !place::is_host_default(&node.stream) {
@@ -43,9 +44,9 @@ pub(crate) fn recycle(mut array: Array) -> Option<Arc<Node>> {
     Some(array.0)
 }
 
-/// Gives recycled nodes to the pool, and leaves none.
+/// Moves recycled nodes to the pool. Nodes beyond its limits are dropped.
 pub(crate) fn give(nodes: &mut Vec<Arc<Node>>) {
-    // The list of a thread that ends is gone already.
+    // While a thread ends, its list may have been destroyed.
     let _ = LOCAL.try_with(|local| {
         let mut local = local.borrow_mut();
         let room = PER_THREAD.saturating_sub(local.len()).min(nodes.len());
@@ -81,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_that_were_let_go_of_hold_nothing_and_are_used_again() {
+    fn recycled_nodes_hold_no_inputs_and_are_reused() {
         let x = Array::from_slice(&[1.0f32, 2.0]);
         let y = x.add(1.0).unwrap();
         let node = Arc::as_ptr(&y.0);
@@ -89,14 +90,14 @@ mod tests {
         give(&mut Vec::from_iter(recycle(y)));
         assert_eq!(Arc::strong_count(&x.0), held - 1);
         let z = x.multiply(3.0).unwrap();
-        // The number beside it is a node, too.
+        // The scalar operand is a node, too.
         let used = z.call().is_some_and(|call| Arc::as_ptr(&call.inputs[1].0) == node);
         assert!(used || Arc::as_ptr(&z.0) == node);
         assert_eq!(z.to_vec::<f32>().unwrap(), [3.0, 6.0]);
     }
 
     #[test]
-    fn nodes_that_somebody_holds_and_nodes_of_other_streams_are_not_taken() {
+    fn nodes_with_other_handles_and_nodes_of_other_streams_are_not_recycled() {
         let x = Array::from_slice(&[1.0f32]);
         let (y, other) = (x.add(1.0).unwrap(), place::cpu().stream().unwrap());
         assert!(recycle(y.clone()).is_none());

@@ -1,13 +1,13 @@
-//! Whether an evaluation will be quick.
+//! Predicts whether an evaluation is quick.
 
 use super::{Array, State};
 
-/// Most nodes, and most bytes of all of them, that count as quick.
+/// The largest number of nodes, and of bytes in all of them, that counts as quick.
 const MAX_NODES: usize = 64;
 const MAX_BYTES: usize = 1 << 20;
 
-/// Whether computing arrays and waiting for them is sure to be quick: a few small ops are left, and nothing is in flight
-/// on their streams. Callers that can wait on another thread do so if it is not.
+/// Whether evaluating arrays and waiting for them is certain to be quick: a few small ops remain, and nothing is in
+/// flight on their streams. Callers use it to decide whether to wait on another thread.
 ///
 /// ```
 /// use hesper::{Array, Dtype, is_quick};

@@ -1,8 +1,8 @@
 //! A bounded cache of two generations.
 //!
-//! New entries, and entries that are found, are in the recent generation. When that is full it becomes the older one, and
-//! the entries that were not found since the last change are dropped. So whatever is used stays, a lookup costs no
-//! bookkeeping, and the weight of all entries never passes the limit.
+//! An entry moves to the recent generation when it is inserted or found. When the recent generation is full it
+//! replaces the older one, whose entries are dropped. So entries in use stay, a hit updates no order, and the total
+//! weight never exceeds the limit.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ type Generation<K, V> = HashMap<K, (V, usize), BuildHasherDefault<WordHash>>;
 pub(crate) struct Cache<K, V> {
     recent: Generation<K, V>,
     older: Generation<K, V>,
-    /// The weight of the recent generation, and the most that it may be: half of the cache's.
+    /// The weight of the recent generation, and its limit: half of the cache's.
     weight: usize,
     limit: usize,
 }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_cache_drops_what_was_not_found_again() {
+    fn a_full_cache_drops_entries_that_were_not_found_again() {
         let mut cache: Cache<u64, u64> = Cache::new(8);
         (0..4).for_each(|key| cache.insert(key, key * 10, 1));
         // The next generation begins, and one of the older entries is found.

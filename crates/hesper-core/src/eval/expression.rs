@@ -1,8 +1,8 @@
-//! Expressions of fused ops, and the one cache of their kernels.
+//! Expressions of fused ops, and the cache of their kernels.
 //!
-//! An expression says what a group computes: ops, types, which value each reads, what is stored. Where inputs lie is its
-//! [`Form`]. Both together are the [`KernelKey`]: all that the content of a kernel depends on, compared as values. Kernels
-//! for devices and for rows on the host are found by it in one cache.
+//! An expression is what a group computes: ops, types, the operands of each op, the stored values. Its [`Form`] is
+//! the layout of inputs and the iteration. Together they are the [`KernelKey`]: everything that the content of a
+//! kernel depends on, compared by value. One cache holds the kernels for devices and those for rows on the host.
 
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -17,16 +17,16 @@ use crate::Dtype;
 use crate::error::Result;
 use crate::ids::WordHash;
 
-/// What a member of an expression reads.
+/// An operand of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Source {
     Input(u32),
     Member(u32),
 }
 
-/// An input of an expression: its type, and whether it is a number passed by value.
+/// An input of an expression: its type, and whether it is a scalar passed by value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Given {
+pub(super) struct ExpressionInput {
     pub(super) dtype: Dtype,
     pub(super) known: bool,
 }
@@ -36,16 +36,16 @@ pub(super) struct Given {
 pub(super) struct Member {
     pub(super) op: Emit,
     pub(super) dtype: Dtype,
-    /// The first of its sources.
+    /// The index of its first operand in `sources`.
     first: u32,
 }
 
-/// A group of element-wise ops over inputs that may lie anywhere.
+/// A group of element-wise ops, independent of the layout of its inputs.
 #[derive(Default, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Expression {
-    pub(super) inputs: Vec<Given>,
+    pub(super) inputs: Vec<ExpressionInput>,
     pub(super) members: Vec<Member>,
-    /// What members read, those of a member together.
+    /// The operands of all members; those of one member are consecutive.
     pub(super) sources: Vec<Source>,
     /// Members that are stored.
     pub(super) outputs: Vec<u32>,
@@ -59,12 +59,12 @@ impl Expression {
         self.outputs.clear();
     }
 
-    /// One more input.
+    /// Adds an input.
     pub(super) fn input(&mut self, dtype: Dtype, known: bool) {
-        self.inputs.push(Given { dtype, known });
+        self.inputs.push(ExpressionInput { dtype, known });
     }
 
-    /// One more op. It reads the sources from `first` on.
+    /// Adds an op whose operands are the sources from `first` on.
     pub(super) fn member(&mut self, op: Emit, first: usize, dtype: Dtype, stored: bool) {
         if stored {
             self.outputs.push(self.members.len() as u32);
@@ -72,7 +72,7 @@ impl Expression {
         self.members.push(Member { op, dtype, first: first as u32 });
     }
 
-    /// The ops, and what each reads.
+    /// The ops with their operands.
     pub(super) fn members(&self) -> impl Iterator<Item = (&Member, &[Source])> {
         self.members.iter().enumerate().map(|(at, member)| {
             let end = self.members.get(at + 1).map_or(self.sources.len(), |next| next.first as usize);
@@ -80,17 +80,17 @@ impl Expression {
         })
     }
 
-    /// The types of what is stored.
+    /// The types of the stored values.
     pub(super) fn output_dtypes(&self) -> impl Iterator<Item = Dtype> {
         self.outputs.iter().map(|at| self.members[*at as usize].dtype)
     }
 
-    /// Whether an op asks where its element is.
+    /// Whether an op uses the index of its element.
     pub(super) fn is_indexed(&self) -> bool {
         self.members.iter().any(|member| member.op.indexed)
     }
 
-    /// For people: the op, or how many of them.
+    /// A label for traces: the op, or the number of ops.
     pub(super) fn label(&self) -> Label {
         match &self.members[..] {
             [only] => only.op.name.into(),
@@ -102,11 +102,11 @@ impl Expression {
 /// How a kernel finds an input's element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Layout {
-    /// A number passed by value.
+    /// A scalar passed by value.
     Known,
-    /// At the index of the output.
+    /// Row-major: the same index as the output.
     Plain,
-    /// The same, and the output of this number is stored in its place.
+    /// Row-major, and overwritten by the output of this index.
     InPlace(u8),
     /// By an offset and strides; the stride of the innermost axis is 0, 1 or an argument.
     Strided(Inner),
@@ -124,19 +124,19 @@ pub(super) enum Inner {
 pub(super) enum Target {
     /// A device, by the number of its runtime.
     Device(u64),
-    /// Calls on the host, piece by piece.
+    /// Calls on the host, for some rows at a time.
     Rows,
 }
 
-/// How an expression goes over its elements.
+/// How a kernel iterates over the elements of an expression.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Form {
     pub(super) target: Target,
-    /// How many axes are left when those that lie side by side are joined.
+    /// The number of axes after contiguous ones are merged.
     pub(super) rank: usize,
-    /// Elements to a thread.
+    /// Elements per thread.
     pub(super) lanes: usize,
-    /// Whether the grid may have more groups along an outer axis than some devices take.
+    /// Whether the grid may exceed the largest number of groups that some devices allow along an outer axis.
     pub(super) tall: bool,
     pub(super) layouts: SmallVec<[Layout; 8]>,
 }
@@ -147,20 +147,20 @@ pub(super) type Built = (Arc<Pipeline>, Label);
 /// A kernel in the cache.
 #[derive(Clone)]
 enum Kernel {
-    /// For as long as the runtime keeps the pipeline, or work in flight does: the limits of the runtime's cache bound
-    /// all pipelines.
+    /// Weak, so that only the runtime's cache and work in flight keep a pipeline: the limits of that cache bound all
+    /// pipelines.
     Device(Weak<Pipeline>, Label),
     Rows(Arc<exec::Program>),
 }
 
-/// All that the content of a kernel depends on.
+/// Everything that the content of a kernel depends on.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct KernelKey {
     expression: Arc<Fused>,
     form: Form,
 }
 
-/// Most kernels that are remembered.
+/// The largest number of cached kernels.
 const MAX_KERNELS: usize = 4096;
 
 fn kernels() -> MutexGuard<'static, Cache<KernelKey, Kernel>> {
@@ -168,7 +168,7 @@ fn kernels() -> MutexGuard<'static, Cache<KernelKey, Kernel>> {
     KERNELS.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// An expression of a program, its hash, and the kernel that it used last.
+/// An expression of a program with its hash and the kernel of its last launch.
 pub(super) struct Fused {
     pub(super) expression: Expression,
     hash: u64,
@@ -199,7 +199,7 @@ impl Fused {
         self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The kernel of a form for a device, if it was built before.
+    /// The cached kernel of a form for a device.
     pub(super) fn find(self: &Arc<Self>, form: &Form) -> Option<Built> {
         if let Some((last, pipeline, label)) = &*self.last()
             && last == form
@@ -214,7 +214,7 @@ impl Fused {
         Some(found)
     }
 
-    /// Keeps the kernel of a form for a device.
+    /// Caches the kernel of a form for a device.
     pub(super) fn keep(self: &Arc<Self>, form: Form, (pipeline, label): &Built) {
         let kernel = Kernel::Device(Arc::downgrade(pipeline), label.clone());
         kernels().insert(KernelKey { expression: self.clone(), form: form.clone() }, kernel, 1);

@@ -1,8 +1,8 @@
 //! Element-wise kernels over simple layouts.
 //!
-//! Where all inputs have the layout of the output (row by row, or one element for all), there are no axes to collapse: the
-//! layouts follow from the inputs one by one, and the inputs are the arguments. Everything else, and a kernel that is not
-//! built yet, takes [the general path](super::fuse).
+//! If every input is row-major or a single element, there are no axes to collapse: each layout follows from its input
+//! alone, and the inputs are the arguments. Other layouts, and kernels that are not cached, take [the general
+//! path](super::fuse).
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::error::Result;
 use crate::ops::command::Commands;
 use crate::shape::is_row_major;
 
-/// What the last kernel of a run used: the next one is often of its kind.
+/// What the last kernel of a run used: the next one often has the same form.
 #[derive(Default)]
 pub(super) struct Memo {
     runtime: Option<(u64, Runtime, Fusion)>,
@@ -31,15 +31,15 @@ pub(super) struct Memo {
 /// An input of a kernel over simple layouts.
 enum FastInput {
     Known(KnownBytes),
-    /// Row by row, from the first byte on.
+    /// Row-major from the first byte on.
     Whole(Buffer),
-    /// The same, and the output of this number is stored in its place.
+    /// The same, and overwritten by the output of this index.
     InPlace(Operand, u8),
-    /// One element for all, at an offset.
+    /// One element, at an offset, broadcast to all.
     Element(Buffer, isize),
 }
 
-/// Whether elements of a shape lie row by row from the first byte on, as an output of `size` elements will.
+/// Whether an array is row-major from the first byte on and has `size` elements, as the output does.
 fn is_whole(data: &Data, shape: &[usize], output: &[usize], size: usize) -> bool {
     data.offset == 0 && (size == 1 || shape == output && is_row_major(shape, &data.strides))
 }
@@ -74,7 +74,7 @@ impl FastInput {
 
 type FastInputs = SmallVec<[FastInput; 4]>;
 
-/// Lowers the step of a group; gives the memory of each output, or `None` if that takes the general path.
+/// Lowers the step of a group. Returns the memory of each output, or `None` if the step takes the general path.
 pub(super) fn lower(
     store: &mut impl Store,
     fused: &Arc<Fused>,
@@ -88,10 +88,10 @@ pub(super) fn lower(
         Ok(None) => None,
         Err(error) => Some(error),
     };
-    // Nothing ran, or not all of it: what was not overwritten goes back.
+    // Return the operands that were not overwritten: the general path or a retry needs them.
     let mut spent = false;
-    for (input, place) in step.inputs.iter().zip(inputs) {
-        if let FastInput::InPlace(operand, _) = place {
+    for (input, bound) in step.inputs.iter().zip(inputs) {
+        if let FastInput::InPlace(operand, _) = bound {
             spent |= operand.is_spent();
             store.settle(input.slot, operand, true);
         }
@@ -102,7 +102,7 @@ pub(super) fn lower(
     lowered
 }
 
-/// The operand in a slot that is read last, if it is owned. One that is not stays in the slot.
+/// Takes the operand of a slot at its last use, if it is owned.
 fn own(store: &mut impl Store, slot: Slot) -> Result<Option<Operand>> {
     let operand = store.operand(slot, true)?;
     if operand.is_owned() {
@@ -134,16 +134,16 @@ fn encode(
     if size == 0 || fusion.vector_threads.is_some() && size >= vectorize::MIN_ELEMENTS {
         return Ok(None);
     }
-    // A bit for each output that is stored in the place of an input: there are at most as many as members of a group.
+    // A bit for each output that overwrites an input. The members of a group bound their number.
     let mut in_place = 0u64;
     const { assert!(MAX_GROUP <= 64) };
     let expression = &fused.expression;
     let mut layouts: SmallVec<[Layout; 8]> = SmallVec::new();
     for (input, given) in step.inputs.iter().zip(&expression.inputs) {
-        let place = if given.known {
+        let bound = if given.known {
             store.known(input.slot).map(FastInput::Known)
         } else {
-            // Ownership is asked for only where an output can be stored in the input's place.
+            // Check ownership only if an output can overwrite the input.
             let fits = fusion.in_place && input.last && {
                 let (shape, output) = (store.meta(input.slot)?.0, store.node(end)?.shape);
                 let fits = |data: &Data| {
@@ -164,13 +164,13 @@ fn encode(
             let borrowed = |data: &Data| FastInput::of(data, shape, output, size);
             owned.or_else(|| store.with_data(input.slot, borrowed).flatten())
         };
-        let Some(place) = place else { return Ok(None) };
-        if let FastInput::InPlace(_, number) = place {
+        let Some(bound) = bound else { return Ok(None) };
+        if let FastInput::InPlace(_, number) = bound {
             in_place |= 1 << number;
         }
-        layouts.push(place.layout());
-        let here = place.buffer().is_none_or(|buffer| buffer.belongs_to(runtime));
-        inputs.push(place);
+        layouts.push(bound.layout());
+        let here = bound.buffer().is_none_or(|buffer| buffer.belongs_to(runtime));
+        inputs.push(bound);
         if !here {
             return Ok(None);
         }
@@ -191,8 +191,8 @@ fn encode(
         results[number] = Some(node.stream.alloc(size * dtype.size())?);
     }
     let mut command = node.stream.command(label.clone());
-    for place in &*inputs {
-        match place {
+    for bound in &*inputs {
+        match bound {
             FastInput::Known(number) => command.add_constants(&number.0),
             FastInput::Whole(buffer) => command.add(buffer, .., Access::Read),
             FastInput::InPlace(operand, _) => command.add(&operand.data().buffer, .., Access::ReadWrite),
@@ -208,10 +208,10 @@ fn encode(
     let threads = size as u64;
     let grid = [threads, 1, 1];
     let threadgroup = vectorize::threadgroup(fusion, grid);
-    // From here on the operands are spent.
+    // The owned operands are spent from here on.
     let owned: SmallVec<[(Owned, u8); 1]> = inputs
         .iter()
-        .filter_map(|place| match place {
+        .filter_map(|bound| match bound {
             FastInput::InPlace(operand, number) => Some((operand.take()?, *number)),
             _ => None,
         })

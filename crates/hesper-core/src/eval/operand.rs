@@ -1,10 +1,10 @@
-//! Operands: an input as a lowering gets it, owned or borrowed.
+//! Operands: the inputs of a lowering, owned or borrowed.
 //!
-//! Ownership is proven, never assumed. The array must be the only handle on its node and its memory the only handle on its
-//! buffer; both are checked by conversions that only the sole holder can make ([`Array::take_owned`],
-//! [`Buffer::into_unique`](hesper_runtime::Buffer::into_unique)). The memory leaves the graph with the conversion, so no
-//! other reader can reach it. An op that overwrites an input needs an [`Owned`], and there is one for each owned operand. Once
-//! it is handed out the operand is spent: if the op then fails, its array cannot be computed any more.
+//! Ownership is proven, never assumed. The array must be the only handle on its node and its memory the only handle
+//! on its buffer; both are checked by conversions that only the sole holder can make ([`Array::take_owned`],
+//! [`Buffer::into_unique`](hesper_runtime::Buffer::into_unique)). The memory leaves the graph with the conversion, so
+//! no other reader can reach it. An op that overwrites an input needs an [`Owned`], of which each owned operand gives
+//! one. Then the operand is spent: if the op fails, the array of the operand cannot be computed again.
 
 use std::cell::Cell;
 
@@ -12,12 +12,12 @@ use std::cell::Cell;
 use crate::array::Array;
 use crate::array::Data;
 
-/// Memory without any other handle: it may be overwritten.
+/// Memory without another handle. It may be overwritten.
 #[derive(Debug)]
 pub struct Owned(Data);
 
 impl Owned {
-    /// The memory as the caller's own; the same data as an error if there is another handle on it, or if it is read-only.
+    /// Takes ownership of memory. Returns the data as an error if there is another handle on it, or if it is read-only.
     pub fn of(data: Data) -> Result<Owned, Data> {
         let Data { buffer, offset, strides } = data;
         match buffer.into_unique() {
@@ -31,7 +31,7 @@ impl Owned {
         &self.0
     }
 
-    /// The memory, given up.
+    /// Consumes it and returns the memory.
     pub fn into_data(self) -> Data {
         self.0
     }
@@ -46,11 +46,11 @@ pub struct Operand {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hold {
-    /// There may be other readers.
+    /// It may have other readers.
     Borrowed,
-    /// There is no other handle.
+    /// It has no other handle.
     Owned,
-    /// It was owned, and was handed to a command that overwrites it.
+    /// It was owned, and a command overwrites it.
     Spent,
 }
 
@@ -75,22 +75,22 @@ impl Operand {
         &self.data
     }
 
-    /// The memory, given up.
+    /// Consumes it and returns the memory.
     pub fn into_data(self) -> Data {
         self.data
     }
 
-    /// Whether [`take`](Operand::take) gives it.
+    /// Whether [`take`](Operand::take) returns it.
     pub fn is_owned(&self) -> bool {
         self.hold.get() == Hold::Owned
     }
 
-    /// Whether it was given out to be overwritten.
+    /// Whether it was taken to be overwritten.
     pub fn is_spent(&self) -> bool {
         self.hold.get() == Hold::Spent
     }
 
-    /// The memory, to be overwritten; the operand is spent then. `None` if it is not owned, or spent already.
+    /// Takes the memory to overwrite it; the operand is spent then. `None` if it is not owned, or already spent.
     pub fn take(&self) -> Option<Owned> {
         if !self.is_owned() {
             return None;
@@ -99,7 +99,7 @@ impl Operand {
         Some(Owned(self.data.clone()))
     }
 
-    /// The operand for a step inside of the op that has it. It is owned there if it is owned here and no other step has a
+    /// Lends the operand to a step inside of its op. The step owns it if it is owned here and no other step has a
     /// view of it; then it counts as spent until it is [settled](Operand::settle).
     pub fn lend(&mut self) -> Operand {
         let owned = self.is_owned() && self.data.buffer.is_sole();
@@ -110,14 +110,14 @@ impl Operand {
         Operand { data: self.data.clone(), hold: Cell::new(hold) }
     }
 
-    /// Takes back what was lent: still owned if the step did not overwrite it.
+    /// Takes back a lent operand. It is owned again if the step did not overwrite it.
     pub fn settle(&mut self, lent: &Operand) {
         if self.is_spent() && !lent.is_spent() {
             self.hold.set(Hold::Owned);
         }
     }
 
-    /// The elements are in other memory now, which others may read.
+    /// Replaces the memory by a copy, which may have other readers.
     pub fn replace(&mut self, data: Data) {
         self.data = data;
         if self.is_owned() {

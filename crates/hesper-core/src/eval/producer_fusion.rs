@@ -1,5 +1,6 @@
-//! Producer fusion: a group of element-wise ops whose consumer reads its value row by row. The consumer's kernel asks for
-//! pieces that fit the cache, and the group's kernel computes them there; they never go to memory.
+//! Producer fusion: a group of element-wise ops is computed inside of the op that reads its value row by row. The
+//! consumer requests pieces that fit the CPU's cache, and the kernel of the group computes them there. The value is
+//! never written to memory.
 
 use std::sync::Arc;
 
@@ -17,13 +18,13 @@ use crate::backend::Fusion;
 use crate::error::{Error, Result};
 use crate::shape::Strides;
 
-/// The value of an expression, computed piece by piece: from what memory, and how.
+/// The rows of an expression that are computed as they are read: the memory of its inputs, and the kernel.
 pub struct FusedRows {
     memory: Vec<Data>,
     kernel: Arc<RowKernel>,
 }
 
-/// How the value of an expression is computed.
+/// Computes rows of an expression.
 pub struct RowKernel {
     program: Arc<Program>,
     inputs: SmallVec<[Input; 8]>,
@@ -32,26 +33,26 @@ pub struct RowKernel {
     size: usize,
 }
 
-/// The numbers by which a kernel finds an input's elements.
+/// Offset and strides of an input, as arguments of the kernel.
 type Steps = SmallVec<[[u8; 8]; 3]>;
 
 /// An input of the expression.
 enum Input {
-    /// A number, in so many bytes.
+    /// A scalar, and the number of its bytes.
     Known([u8; 8], usize),
     /// The offset of an array, its layout, its strides over the lengths, and the size of an element.
     Memory(isize, Layout, Strides, usize),
 }
 
-/// The first input of an op that reads it row by row.
+/// The first input of an op that reads rows.
 pub(super) struct RowInput {
-    /// Where it is: no memory if it is computed as it is read.
+    /// Its memory; none if it is computed as it is read.
     pub(super) data: Data,
     pub(super) fused: Option<FusedRows>,
 }
 
 impl RowInput {
-    /// The one value of an expression of a shape: computed as it is read if that can be, or now.
+    /// The only output of an expression: computed as it is read if possible, else now.
     pub(super) fn of(
         fused: &Arc<Fused>,
         stream: &Stream,
@@ -68,7 +69,7 @@ impl RowInput {
     }
 }
 
-/// Rows are computed by the host's executor, which vectorizes by itself.
+/// One element per thread: the executor of the host vectorizes by itself.
 const SCALAR: Fusion = Fusion { vector_threads: None, in_place: false, row_sources: false };
 
 impl FusedRows {
@@ -77,7 +78,7 @@ impl FusedRows {
         &self.memory
     }
 
-    /// What computes the rows.
+    /// The kernel.
     pub fn kernel(&self) -> &Arc<RowKernel> {
         &self.kernel
     }
@@ -107,17 +108,17 @@ impl FusedRows {
 }
 
 impl RowKernel {
-    /// How many elements there are.
+    /// The number of elements.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// How many arrays it reads.
+    /// The number of arrays that it reads.
     pub fn reads(&self) -> usize {
         self.inputs.iter().filter(|input| matches!(input, Input::Memory(..))).count()
     }
 
-    /// Computes the elements from `at` on, from the memory that the rows name.
+    /// Computes the elements from `at` on, from the bytes of the inputs.
     pub fn compute<T: Pod>(
         &self,
         at: usize,
@@ -130,7 +131,7 @@ impl RowKernel {
         let (mut done, end) = (0, out.len());
         while done < end {
             let (row, column) = ((at + done) / inner, (at + done) % inner);
-            // Whole rows as far as the outer axis goes, or what there is of one.
+            // As many whole rows as the outer axis has left, or the rest of one row.
             let (width, rows) = if column == 0 && end - done >= inner {
                 (inner, ((end - done) / inner).min(outer - row % outer))
             } else {
@@ -172,7 +173,7 @@ impl RowKernel {
         self.program.run(&bindings, &launch, &Cancel::new()).map_err(|error| error.to_string())
     }
 
-    /// Where a strided input begins for the element at `at`, and its steps, innermost first.
+    /// The offset of a strided input for the element at `at`, and its strides, innermost first.
     fn strides(&self, input: &Input, at: usize) -> Steps {
         let Input::Memory(offset, Layout::Strided(inner), strides, _) = input else { return Steps::new() };
         let (mut rest, mut offset) = (at, *offset as i64);
@@ -180,7 +181,7 @@ impl RowKernel {
             offset += (rest % length) as i64 * *stride as i64;
             rest /= length;
         }
-        // The kernel knows the innermost step, unless it may be any.
+        // The innermost stride is an argument only if it is not part of the form.
         let known = usize::from(*inner != Inner::Any);
         let steps = strides.iter().rev().take(2).skip(known).map(|stride| *stride as i64);
         std::iter::once(offset).chain(steps).map(i64::to_ne_bytes).collect()

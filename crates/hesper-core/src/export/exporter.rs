@@ -12,10 +12,10 @@ use crate::error::{Error, Result};
 use crate::ids::IdMap;
 use crate::shape::Shape;
 
-/// Constants of up to so many bytes are one if their bytes are.
+/// Constants of at most this many bytes are stored once if their bytes are equal.
 const SMALL: usize = 64;
 
-/// A file of a function under construction: traces are added, then it is written.
+/// Collects the traces of a function, then writes them to a file.
 ///
 /// ```
 /// use hesper::{Array, Dtype, export};
@@ -48,7 +48,7 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// A file to be, without traces. It is written by [`finish`](Exporter::finish).
+    /// An exporter without traces. [`finish`](Exporter::finish) writes the file.
     pub fn new(path: impl AsRef<Path>) -> Self {
         Exporter {
             path: path.as_ref().to_path_buf(),
@@ -61,20 +61,19 @@ impl Exporter {
         }
     }
 
-    /// Whether the function takes other shapes, with as many axes, than those that it is traced with.
+    /// Whether the function also takes other shapes of the same rank than those that it is traced with.
     pub fn shapeless(mut self, shapeless: bool) -> Self {
         self.shapeless = shapeless;
         self
     }
 
-    /// A text that the file holds besides the function.
+    /// Sets a string that is stored with the function.
     pub fn metadata(mut self, text: impl Into<String>) -> Self {
         self.metadata = text.into();
         self
     }
 
-    /// Traces the function for arguments by place and by name. It gets both, those by name last and in the order
-    /// of their names.
+    /// Traces the function with positional and named arguments. It gets the named ones last, sorted by name.
     pub fn trace<E: From<Error>>(
         &mut self,
         positional: &[Array],
@@ -85,10 +84,10 @@ impl Exporter {
         Ok(self.add(graph)?)
     }
 
-    /// Adds a trace. There can be only one for the same arguments.
+    /// Adds a trace. Fails if there is one for the same shapes and types.
     pub fn add(&mut self, mut graph: Graph) -> Result<()> {
         if self.traces.iter().any(|trace| trace.signature.same(&graph.signature)) {
-            let what = "a function can be exported only once for arguments of the same shapes and types";
+            let what = "cannot export the function: it can be traced only once for the same shapes and types";
             return Err(Error::Export(what.into()));
         }
         crate::eval(&graph.constants)?;
@@ -108,7 +107,7 @@ impl Exporter {
         Ok(())
     }
 
-    /// The number of a constant in the file.
+    /// The index of a constant in the file; adds it if it is new.
     fn constant(&mut self, array: Array) -> Result<usize> {
         let fresh = self.constants.len();
         let mut at = *self.by_id.entry(array.0.id).or_insert(fresh);
@@ -123,7 +122,7 @@ impl Exporter {
         Ok(at)
     }
 
-    /// The bytes of the file up to its constants, and where each of these lies.
+    /// The bytes of the file before its constants, and the offset of each constant.
     fn layout(&self) -> Result<(Vec<u8>, Vec<u64>)> {
         let mut offset = 0u64;
         let mut constants = Vec::with_capacity(self.constants.len());
@@ -145,7 +144,7 @@ impl Exporter {
         Ok((bytes, offsets.iter().map(|offset| data + offset).collect()))
     }
 
-    /// Writes the file: a temporary one that takes the place of an old one when all went well.
+    /// Writes the file. An existing file is replaced only after all bytes are written.
     pub fn finish(self) -> Result<()> {
         let (head, offsets) = self.layout()?;
         hesper_files::write::replace(&self.path, |out| {
@@ -170,8 +169,8 @@ impl Exporter {
     }
 }
 
-/// Writes a function to a file: traced once, for arguments like `arguments`, or with `shapeless` for other shapes
-/// with as many axes, too.
+/// Exports a function to a file: traced once, for the shapes and types of `arguments`. With `shapeless` it also takes
+/// other shapes of the same rank.
 ///
 /// ```
 /// use hesper::{Array, Dtype, export};

@@ -1,7 +1,7 @@
-//! The bytes of an exported function; `docs/exported-functions.md` has them one by one.
+//! The file format of an exported function, as `docs/exported-functions.md` specifies it.
 //!
-//! Reading trusts nothing: every count, length and reference is checked before it is used, and nothing is
-//! allocated that the bytes at hand do not justify.
+//! The reader trusts nothing: it checks every count, length and reference before use, and allocates no more than the
+//! bytes of the file justify.
 
 use std::borrow::Cow;
 
@@ -19,20 +19,20 @@ pub(super) const VERSION: u32 = 1;
 pub(super) const HEADER: usize = 64;
 /// Constants begin at multiples of this.
 pub(super) const ALIGNMENT: u64 = 64;
-/// Most axes of an array in a file.
-const MOST_AXES: usize = 64;
+/// The largest rank of an array in a file.
+const MAX_AXES: usize = 64;
 
-/// A constant: what it is, and where it lies behind the body.
+/// A constant: its shape and type, and where its bytes are.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Constant {
     pub(super) shape: Shape,
     pub(super) dtype: Dtype,
-    /// From the first byte behind the body that is a multiple of [`ALIGNMENT`].
+    /// In bytes from the end of the body, rounded up to a multiple of [`ALIGNMENT`].
     pub(super) offset: u64,
     pub(super) checksum: u64,
 }
 
-/// A traced function, its constants those of the file.
+/// A traced function. Its constants are those of the file.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Trace {
     pub(super) signature: Signature,
@@ -40,7 +40,7 @@ pub(super) struct Trace {
     pub(super) outputs: Vec<Place>,
 }
 
-/// What a file holds besides the bytes of its constants.
+/// The content of a file without the bytes of its constants.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Body {
     pub(super) metadata: String,
@@ -48,8 +48,8 @@ pub(super) struct Body {
     pub(super) traces: Vec<Trace>,
 }
 
-/// The checksum of bytes: for each eight of them, as a little-endian word, the sum is xored with the word,
-/// multiplied and rotated; what is left over is filled up with zeros. The sum starts as the number of bytes.
+/// The checksum of bytes. It starts as the number of bytes. Each little-endian word of eight bytes is xored into it,
+/// then it is multiplied and rotated. The last word is padded with zeros.
 pub(super) fn checksum(bytes: &[u8]) -> u64 {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     let step =
@@ -66,7 +66,12 @@ pub(super) fn checksum(bytes: &[u8]) -> u64 {
     step(sum, rest)
 }
 
-/// The header of a file whose body and length are known.
+/// An error of a file that cannot be imported.
+pub(super) fn invalid(what: impl std::fmt::Display) -> Error {
+    Error::Export(format!("cannot import the function: {what}"))
+}
+
+/// The header for a body in a file of `file` bytes.
 pub fn header(body: &[u8], file: u64) -> [u8; HEADER] {
     let mut header = [0; HEADER];
     header[..8].copy_from_slice(&MAGIC);
@@ -79,36 +84,33 @@ pub fn header(body: &[u8], file: u64) -> [u8; HEADER] {
     header
 }
 
-/// The length and the checksum of a body, from a header; the file has `len` bytes.
+/// Reads the length and the checksum of the body from the header of a file of `len` bytes.
 pub(super) fn read_header(header: &[u8], len: u64) -> Result<(u64, u64)> {
-    let wrong = |what: String| Err(Error::Export(what));
     let word = |at: usize| {
         let mut word = [0; 8];
         word.copy_from_slice(&header[at..at + 8]);
         u64::from_le_bytes(word)
     };
     if header.len() < HEADER || header[..8] != MAGIC {
-        return wrong("no exported function: the file does not begin as one".into());
+        return Err(invalid("the file does not begin with HESPERFN"));
     }
     let version = word(8) as u32;
     if version != VERSION {
-        return wrong(format!(
-            "an exported function of version {version}: this build reads version {VERSION}"
-        ));
+        return Err(invalid(format!("the file has version {version}: this build reads version {VERSION}")));
     }
     if checksum(&header[..40]) != word(40) {
-        return wrong("an exported function whose header is damaged".into());
+        return Err(invalid("its header is damaged"));
     }
     if word(32) != len {
-        return wrong(format!("an exported function of {} bytes in a file of {len}", word(32)));
+        return Err(invalid(format!("{} bytes were written, and are in a file of {len}", word(32))));
     }
     if word(16) > len - HEADER as u64 {
-        return wrong(format!("a body of {} bytes in a file of {len}", word(16)));
+        return Err(invalid(format!("its body has {} bytes, in a file of {len}", word(16))));
     }
     Ok((word(16), word(24)))
 }
 
-/// Bytes that are put together.
+/// Writes values as bytes.
 #[derive(Default)]
 struct Writer(Vec<u8>);
 
@@ -118,8 +120,9 @@ impl Writer {
     }
 
     fn count(&mut self, value: usize) -> Result<()> {
-        let value = u32::try_from(value)
-            .map_err(|_| Error::value("export_function", format!("{value} of one kind are too many")))?;
+        let value = u32::try_from(value).map_err(|_| {
+            Error::value("export_function", format!("a count of {value} does not fit the file format"))
+        })?;
         self.0.extend(value.to_le_bytes());
         Ok(())
     }
@@ -237,13 +240,13 @@ impl Body {
             traces.push(from.trace(constants.len())?);
         }
         if from.at != bytes.len() {
-            return Err(from.wrong("bytes behind its end"));
+            return Err(from.wrong("bytes after the last trace"));
         }
         Ok(Body { metadata, constants, traces })
     }
 }
 
-/// A place among bytes.
+/// Reads values from bytes.
 struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -251,7 +254,7 @@ struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     fn wrong(&self, what: impl std::fmt::Display) -> Error {
-        Error::Export(format!("an exported function with {what}, at byte {}", HEADER + self.at))
+        invalid(format!("{what} at byte {}", HEADER + self.at))
     }
 
     fn take(&mut self, count: usize) -> Result<&'a [u8]> {
@@ -269,7 +272,7 @@ impl<'a> Cursor<'a> {
         match self.byte()? {
             0 => Ok(false),
             1 => Ok(true),
-            other => Err(self.wrong(format!("{other} in place of yes or no"))),
+            other => Err(self.wrong(format!("{other} instead of 0 or 1"))),
         }
     }
 
@@ -279,11 +282,11 @@ impl<'a> Cursor<'a> {
         Ok(u32::from_le_bytes(four) as usize)
     }
 
-    /// How many things follow, of at least `each` bytes.
+    /// Reads a count of values of at least `each` bytes. Fails if the remaining bytes cannot hold them.
     fn count(&mut self, what: &str, each: usize) -> Result<usize> {
         let count = self.number()?;
         if count > (self.bytes.len() - self.at) / each {
-            return Err(self.wrong(format!("{count} {what}, which its bytes do not hold")));
+            return Err(self.wrong(format!("{count} {what} for which there are not enough bytes")));
         }
         Ok(count)
     }
@@ -297,7 +300,7 @@ impl<'a> Cursor<'a> {
     fn text(&mut self) -> Result<&'a str> {
         let length = self.number()?;
         let bytes = self.take(length)?;
-        std::str::from_utf8(bytes).map_err(|_| self.wrong("text that is no UTF-8"))
+        std::str::from_utf8(bytes).map_err(|_| self.wrong("a string that is not UTF-8"))
     }
 
     fn meta(&mut self) -> Result<(Shape, Dtype)> {
@@ -305,26 +308,28 @@ impl<'a> Cursor<'a> {
         let dtype = Dtype::ALL.get(usize::from(code)).copied();
         let dtype = dtype.ok_or_else(|| self.wrong(format!("an unknown type {code}")))?;
         let rank = self.count("axes", 8)?;
-        if rank > MOST_AXES {
-            return Err(self.wrong(format!("an array of {rank} axes")));
+        if rank > MAX_AXES {
+            return Err(self.wrong(format!("an array of {rank} axes, more than {MAX_AXES},")));
         }
         let mut shape = Shape::new();
         for _ in 0..rank {
             let length = self.word()?;
-            shape.push(usize::try_from(length).map_err(|_| self.wrong(format!("an axis of {length}")))?);
+            shape.push(
+                usize::try_from(length).map_err(|_| self.wrong(format!("an axis of length {length}")))?,
+            );
         }
         size_of(&shape)?;
         Ok((shape, dtype))
     }
 
-    /// A reference to something that is there.
+    /// Reads a reference to an argument, a constant or a value that exists.
     fn place(&mut self, arguments: usize, constants: usize, values: usize) -> Result<Place> {
         let (kind, at) = (self.byte()?, self.number()?);
         match kind {
             0 if at < arguments => Ok(Place::Argument(at)),
             1 if at < constants => Ok(Place::Constant(at)),
             2 if at < values => Ok(Place::Value(at)),
-            _ => Err(self.wrong(format!("a reference ({kind}, {at}) to nothing"))),
+            _ => Err(self.wrong(format!("a reference to a value that does not exist ({kind}, {at})"))),
         }
     }
 
@@ -335,11 +340,11 @@ impl<'a> Cursor<'a> {
             2 => Value::Float(f64::from_bits(self.word()?)),
             3 => Value::Text(self.text()?.to_string()),
             4 => {
-                let count = self.count("numbers", 8)?;
+                let count = self.count("integers", 8)?;
                 Value::Ints((0..count).map(|_| Ok(self.word()? as i64)).collect::<Result<_>>()?)
             }
             5 => {
-                let count = self.count("texts", 4)?;
+                let count = self.count("strings", 4)?;
                 Value::Texts((0..count).map(|_| Ok(self.text()?.to_string())).collect::<Result<_>>()?)
             }
             other => return Err(self.wrong(format!("an attribute of unknown kind {other}"))),

@@ -1,25 +1,25 @@
-//! Functions from files.
+//! Imported functions.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use hesper_files::{SharedSource, Source};
 
-use super::format::{ALIGNMENT, Body, Constant, HEADER, checksum, read_header};
+use super::format::{ALIGNMENT, Body, Constant, HEADER, checksum, invalid, read_header};
 use super::graph::{Graph, Signature};
 use crate::Dtype;
 use crate::array::Array;
 use crate::error::{Error, Result};
 
-/// A function from a file.
+/// An imported function.
 #[derive(Debug)]
 pub struct Imported {
     metadata: String,
     graphs: Vec<Graph>,
 }
 
-/// Opens a file that [`export_function`](super::export_function) or an [`Exporter`](super::Exporter) has written.
-/// All of it is checked now; constants stay where they lie in the mapped file.
+/// Imports a function from a file that [`export_function`](super::export_function) or an
+/// [`Exporter`](super::Exporter) wrote. The whole file is checked now; constants stay in the mapped file.
 pub fn import_function(path: impl AsRef<Path>) -> Result<Imported> {
     Imported::read(Source::open(path)?)
 }
@@ -33,14 +33,13 @@ impl Imported {
     fn read(source: Source) -> Result<Self> {
         let len = source.len();
         if len < HEADER as u64 {
-            let what = format!("no exported function: a file of {len} bytes");
-            return Err(Error::Export(what));
+            return Err(invalid(format!("a file of {len} bytes is smaller than a header")));
         }
         let (length, sum) = source.scan(0..HEADER as u64, |header| read_header(header, len))??;
         let end = HEADER as u64 + length;
         let body = source.scan(HEADER as u64..end, |body| {
             if checksum(body) != sum {
-                return Err(Error::Export("an exported function whose body is damaged".into()));
+                return Err(invalid("its body is damaged"));
             }
             Body::read(body)
         })??;
@@ -67,12 +66,12 @@ impl Imported {
         Ok(Imported { metadata: body.metadata, graphs })
     }
 
-    /// The text that the file holds besides the function.
+    /// The string that is stored with the function.
     pub fn metadata(&self) -> &str {
         &self.metadata
     }
 
-    /// What the function can be called with.
+    /// The signatures that the function was traced for.
     pub fn signatures(&self) -> impl Iterator<Item = &Signature> {
         self.graphs.iter().map(Graph::signature)
     }
@@ -82,8 +81,8 @@ impl Imported {
         &self.graphs
     }
 
-    /// Calls the function with arguments by place and by name. Arguments by name that no trace has a name for
-    /// stand behind those by place.
+    /// Calls the function with positional and named arguments. Named arguments whose name a trace does not have
+    /// follow the positional ones.
     pub fn call(&self, positional: &[Array], named: &[(&str, &Array)]) -> Result<Vec<Array>> {
         let mut named = named.to_vec();
         named.sort_by_key(|(name, _)| *name);
@@ -95,47 +94,39 @@ impl Imported {
         Err(Error::value("import_function", self.mismatch(positional, &named)))
     }
 
-    /// What was given, and what would have been taken.
+    /// The message of a call that fits no signature.
     fn mismatch(&self, positional: &[Array], named: &[(&str, &Array)]) -> String {
         let shape = |shape: &[usize]| -> String {
             let lengths: Vec<String> = shape.iter().map(usize::to_string).collect();
             format!("({})", lengths.join(","))
         };
-        let mut text = String::from(
-            "No imported function found which matches the given positional and keyword arguments. Possible \
-             functions include:\n",
-        );
-        for (number, signature) in self.signatures().enumerate() {
-            let free = if signature.shapeless { " of any lengths" } else { "" };
-            let _ = writeln!(
-                text,
-                " {}. Function with {} positional inputs and {} keyword inputs{free}:",
-                number + 1,
-                signature.positional,
-                signature.keywords.len()
-            );
-            for (at, (own, dtype)) in signature.arguments.iter().enumerate() {
-                let name = match at.checked_sub(signature.positional) {
-                    None => (at + 1).to_string(),
-                    Some(at) => format!("{:?}", signature.keywords.get(at).map_or("", |name| name)),
-                };
-                let _ = writeln!(text, "   {name}: {} {dtype}", shape(own));
-            }
-        }
-        let counts = (positional.len(), named.len());
-        let _ =
-            writeln!(text, "\nCalled with {} positional inputs and {} keyword inputs:", counts.0, counts.1);
+        let counts = |positional: usize, named: usize| {
+            format!("{positional} positional inputs and {named} keyword inputs")
+        };
+        let mut text = format!("cannot call the function with {}:\n", counts(positional.len(), named.len()));
         for (at, array) in positional.iter().enumerate() {
             let _ = writeln!(text, "  {}: {} {}", at + 1, shape(array.shape()), array.dtype());
         }
         for (name, array) in named {
             let _ = writeln!(text, "  {name:?}: {} {}", shape(array.shape()), array.dtype());
         }
+        for signature in self.signatures() {
+            let free = if signature.shapeless { " of any lengths" } else { "" };
+            let _ =
+                writeln!(text, "it takes {}{free}:", counts(signature.positional, signature.keywords.len()));
+            for (at, (own, dtype)) in signature.arguments.iter().enumerate() {
+                let name = match at.checked_sub(signature.positional) {
+                    None => (at + 1).to_string(),
+                    Some(at) => format!("{:?}", signature.keywords.get(at).map_or("", |name| name)),
+                };
+                let _ = writeln!(text, "  {name}: {} {dtype}", shape(own));
+            }
+        }
         text
     }
 }
 
-/// The arguments of a trace in its order, if it can be called with these.
+/// The arguments in the order of a signature, if they fit it.
 fn arguments(signature: &Signature, positional: &[Array], named: &[(&str, &Array)]) -> Option<Vec<Array>> {
     let own = |name: &str| signature.keywords.iter().any(|other| other == name);
     let mut all: Vec<Array> = positional.to_vec();
@@ -149,7 +140,7 @@ fn arguments(signature: &Signature, positional: &[Array], named: &[(&str, &Array
     fits.then_some(all)
 }
 
-/// A constant where it lies, and the first byte behind it. Constants lie one behind the other.
+/// A constant, and the offset of its end. Constants must not overlap.
 fn load(
     shared: &SharedSource,
     data: u64,
@@ -157,7 +148,7 @@ fn load(
     number: usize,
     constant: &Constant,
 ) -> Result<(Array, u64)> {
-    let wrong = |what: &str| Err(Error::Export(format!("constant {number} of an exported function {what}")));
+    let wrong = |what: &str| Err(invalid(format!("constant {number} {what}")));
     let bytes = constant
         .shape
         .iter()
@@ -165,14 +156,14 @@ fn load(
     let end = bytes.and_then(|bytes| bytes.checked_add(constant.offset)?.checked_add(data));
     let (Some(bytes), Some(end)) = (bytes, end) else { return wrong("has more bytes than can be addressed") };
     if !constant.offset.is_multiple_of(ALIGNMENT) || constant.offset < from {
-        return wrong("does not lie behind the one before it");
+        return wrong("is not aligned or overlaps the one before");
     }
     let range = data + constant.offset..end;
     if end > shared.source().len() {
-        return wrong("lies outside of the file");
+        return wrong("is not inside of the file");
     }
     let sound = shared.source().scan(range.clone(), |bytes| {
-        // Only zero and one make a bool.
+        // A bool must be 0 or 1.
         checksum(bytes) == constant.checksum
             && (constant.dtype != Dtype::Bool || bytes.iter().all(|byte| *byte <= 1))
     })?;

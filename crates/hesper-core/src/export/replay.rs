@@ -1,4 +1,4 @@
-//! Traced functions on arrays: each step through its op's own constructor, which checks it.
+//! Replays traced functions. Each step calls the constructor of its op, which checks the inputs.
 
 use super::graph::{Graph, Place, Step};
 use super::record::{Reader, Replay};
@@ -15,14 +15,14 @@ pub fn knows(name: &str) -> bool {
 }
 
 impl Graph {
-    /// The outputs for arguments that fit the signature.
+    /// The outputs for arguments that match the signature.
     pub fn replay(&self, arguments: &[Array]) -> Result<Vec<Array>> {
         self.run(arguments, self.signature.shapeless)
     }
 
-    /// The same, for other shapes than those that it was traced with only if they are `free`.
+    /// The same. Shapes other than the traced ones are allowed only if they are `free`.
     fn run(&self, arguments: &[Array], free: bool) -> Result<Vec<Array>> {
-        let mut made: Vec<Array> = Vec::new();
+        let mut values: Vec<Array> = Vec::new();
         let mut traced: Vec<&Shape> = Vec::new();
         for step in &self.steps {
             let mut inputs = Vec::with_capacity(step.inputs.len());
@@ -36,15 +36,18 @@ impl Graph {
                         let found = self.constants.get(at);
                         (found, found.map(|array| &array.0.shape))
                     }
-                    Place::Value(at) => (made.get(at), traced.get(at).copied()),
+                    Place::Value(at) => (values.get(at), traced.get(at).copied()),
                 };
                 let (Some(array), Some(shape)) = (array, shape) else {
-                    return Err(Error::Export(format!("a step `{}` reads what is not there", step.op)));
+                    return Err(Error::Export(format!(
+                        "step `{}` reads a value that does not exist",
+                        step.op
+                    )));
                 };
                 inputs.push(array.clone());
                 shapes.push(shape.clone());
             }
-            made.extend(self.step(step, &inputs, &shapes, free)?);
+            values.extend(self.step(step, &inputs, &shapes, free)?);
             traced.extend(step.outputs.iter().map(|(shape, _)| shape));
         }
         self.outputs
@@ -53,16 +56,21 @@ impl Graph {
                 let found = match *place {
                     Place::Argument(at) => arguments.get(at),
                     Place::Constant(at) => self.constants.get(at),
-                    Place::Value(at) => made.get(at),
+                    Place::Value(at) => values.get(at),
                 };
-                found.cloned().ok_or_else(|| Error::Export("an output is not there".into()))
+                found
+                    .cloned()
+                    .ok_or_else(|| Error::Export("an output refers to a value that does not exist".into()))
             })
             .collect()
     }
 
     fn step(&self, step: &Step, inputs: &[Array], traced: &[Shape], free: bool) -> Result<Vec<Array>> {
         let Some(reader) = readers::find(&step.op) else {
-            return Err(Error::Export(format!("there is no op `{}`", step.op)));
+            return Err(Error::Export(format!(
+                "cannot replay step `{}`: this build has no such op",
+                step.op
+            )));
         };
         let replay = Replay {
             op: &step.op,
@@ -72,26 +80,26 @@ impl Graph {
             outputs: &step.outputs,
             free,
         };
-        let made = match reader {
+        let values = match reader {
             Reader::One(read) => vec![read(&replay)?],
             Reader::Several(read) => read(&replay)?,
         };
-        if made.len() != step.outputs.len() {
-            return Err(replay.wrong(format!("{} outputs, and not {}", made.len(), step.outputs.len())));
+        if values.len() != step.outputs.len() {
+            return Err(replay.wrong(format!("{} outputs instead of {}", values.len(), step.outputs.len())));
         }
-        for (array, (shape, dtype)) in made.iter().zip(&step.outputs) {
+        for (array, (shape, dtype)) in values.iter().zip(&step.outputs) {
             let fits = if free { shape.len() == array.ndim() } else { shape[..] == *array.shape() };
             if !fits || array.dtype() != *dtype {
                 let (given, other) = (array.shape(), array.dtype());
                 let what =
-                    format!("an output of shape {given:?} and type {other}, and not {shape:?} and {dtype}");
+                    format!("an output of shape {given:?} and type {other} instead of {shape:?} and {dtype}");
                 return Err(replay.wrong(what));
             }
         }
-        Ok(made)
+        Ok(values)
     }
 
-    /// Checks a graph that came from a file: it can be replayed with the shapes that it was traced with.
+    /// Checks that a graph from a file can be replayed with the shapes that it was traced with.
     pub fn check(&self) -> Result<()> {
         let opened = Opened::new();
         let arguments = self

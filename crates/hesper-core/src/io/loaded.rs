@@ -1,4 +1,4 @@
-//! What a load gives: arrays by name, blocks, metadata.
+//! The content of loaded files: arrays by name, blocks, metadata.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::place;
 /// A tensor of an open file.
 pub(super) type Part = (Arc<OpenFile>, usize);
 
-/// The content of a file, or of several that are one checkpoint. Arrays are lazy.
+/// The content of a file, or of the files of one checkpoint. Arrays are lazy.
 pub struct Loaded {
     format: Format,
     metadata: Metadata,
@@ -49,7 +49,7 @@ impl Loaded {
         Ok(loaded)
     }
 
-    /// Adds a tensor, given as it lies in memory.
+    /// Adds a tensor, given in the layout of the file.
     fn add(&mut self, (file, at): &Part, array: Array) -> Result<()> {
         let tensor = &file.file.tensors()[*at];
         let FileDtype::Block(kind) = tensor.dtype else {
@@ -71,7 +71,7 @@ impl Loaded {
                 None if kind.is_decoded() => {
                     self.insert(tensor.name.clone(), blocks.dequantize(crate::Dtype::Float16)?)?;
                 }
-                // There is no array for them; whoever wants the blocks asks for them.
+                // No array; `blocks` returns it.
                 None => {}
             },
             Quantized::Float(dtype) => self.insert(tensor.name.clone(), blocks.dequantize(dtype)?)?,
@@ -83,18 +83,18 @@ impl Loaded {
 
     fn insert(&mut self, name: String, array: Array) -> Result<()> {
         if self.by_name.insert(name.clone(), self.arrays.len()).is_some() {
-            return Err(Error::value("load", format!("two arrays would have the name {name:?}")));
+            return Err(Error::value("load", format!("cannot load two arrays of the name {name:?}")));
         }
         self.arrays.push((name, array));
         Ok(())
     }
 
-    /// The format that was read.
+    /// The format of the file.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// What the file says about itself; of a sharded checkpoint, what its first file says.
+    /// The metadata of the file; for a sharded checkpoint, that of its first file.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
@@ -114,12 +114,12 @@ impl Loaded {
         self.by_name.get(name).map(|&at| &self.arrays[at].1)
     }
 
-    /// An array by name, or the error that says it is not there.
+    /// An array by name. Fails if there is none.
     pub fn require(&self, name: &str) -> Result<&Array> {
         self.get(name).ok_or_else(|| hesper_files::Error::NoTensor(name.to_owned()).into())
     }
 
-    /// The one array of an npy file.
+    /// The array of an npy file.
     pub fn single(&self) -> Option<&Array> {
         match &self.arrays[..] {
             [(_, array)] if self.format == Format::Npy => Some(array),
@@ -127,29 +127,29 @@ impl Loaded {
         }
     }
 
-    /// A quantised tensor by name, as its blocks lie in the file.
+    /// A quantized tensor by name, as the blocks of the file.
     pub fn blocks(&self, name: &str) -> Option<&Blocks> {
         self.blocks.iter().find(|(other, _)| other == name).map(|(_, blocks)| blocks)
     }
 
-    /// A quantised matrix by name, to be multiplied as it lies in the file. `None` if there is none of that
-    /// name, or if no product takes its type.
+    /// A quantized matrix by name, for products that read the blocks of the file. `None` if there is none of that
+    /// name, or if no product supports its type.
     pub fn packed(&self, name: &str) -> Result<Option<crate::PackedArray>> {
         self.blocks(name).map_or(Ok(None), Blocks::packed)
     }
 
-    /// All quantised tensors in the order of their data.
+    /// All quantized tensors in the order of their data.
     pub fn all_blocks(&self) -> &[(String, Blocks)] {
         &self.blocks
     }
 
-    /// Bytes of all tensors.
+    /// The number of bytes of all tensors.
     pub fn byte_len(&self) -> u64 {
         self.parts.iter().map(|(file, at)| file.file.tensors()[*at].byte_len).sum()
     }
 
-    /// Reads all tensors into memory of their own, with several readers, so that the file is not needed any
-    /// more. `progress` is called after each piece; `cancel` ends it from another thread.
+    /// Reads all tensors into new memory with several threads. The file is not needed any more then. `progress` is
+    /// called after each piece; `cancel` stops the reading from another thread.
     pub fn read(
         self,
         options: LoadOptions,

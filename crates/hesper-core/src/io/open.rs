@@ -1,4 +1,4 @@
-//! Opening: paths, folders, index files, bytes, readers.
+//! Opens tensor files: paths, folders, index files, bytes, readers.
 
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
@@ -10,12 +10,12 @@ use super::tensor::OpenFile;
 use crate::Dtype;
 use crate::error::Result;
 
-/// Where a file comes from.
+/// The source of a load.
 #[derive(Debug)]
 pub enum Input {
     /// A file, the index file of a sharded checkpoint, or a folder that holds one.
     Path(PathBuf),
-    /// Bytes, a reader, or a file that is open already.
+    /// Bytes, a reader, or an open file.
     Source(Source),
 }
 
@@ -37,30 +37,29 @@ impl From<Source> for Input {
     }
 }
 
-/// What becomes of quantised tensors among [`Loaded::arrays`]. Their blocks can be had in each case
-/// ([`Loaded::blocks`]).
+/// How quantized tensors appear in [`Loaded::arrays`]. [`Loaded::blocks`] returns their blocks in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Quantized {
-    /// `x.weight`, `x.scales` and `x.biases` in the affine layout for Q4_0, Q4_1 and Q8_0; float16 for all
+    /// As `x.weight`, `x.scales` and `x.biases` in the affine layout for Q4_0, Q4_1 and Q8_0; as float16 for all
     /// others that can be decoded.
     #[default]
     Affine,
-    /// Decoded to floating-point numbers.
+    /// Decoded to this float type.
     Float(Dtype),
-    /// They are not among the arrays.
+    /// Not at all.
     Blocks,
 }
 
 /// How to load.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The format; by default what the first bytes say.
+    /// The format; by default it is detected from the first bytes.
     pub format: Option<Format>,
-    /// What becomes of quantised tensors.
+    /// How quantized tensors appear.
     pub quantized: Quantized,
-    /// Whether files are mapped, so that arrays use their bytes in place. If not, they are read.
+    /// Whether files are mapped and arrays use their bytes in place. If not, they are read.
     pub mapped: bool,
-    /// Bounds on what a file may ask for.
+    /// Bounds on the sizes that a file may declare.
     pub limits: Limits,
 }
 
@@ -70,17 +69,17 @@ impl Default for Options {
     }
 }
 
-/// Loads a file, a sharded checkpoint by its index file, or a folder with either: reads headers only.
+/// Loads a file, a sharded checkpoint by its index file, or a folder with either. Reads only headers.
 pub fn load(path: impl AsRef<Path>) -> Result<Loaded> {
     load_with(path.as_ref(), &Options::default())
 }
 
-/// Loads from bytes, whose tensors are used in place.
+/// Loads from bytes. Arrays use them in place.
 pub fn load_bytes(bytes: impl Into<Vec<u8>>) -> Result<Loaded> {
     load_with(Source::from_bytes(bytes), &Options::default())
 }
 
-/// Loads from a reader. It is asked for a tensor's bytes when an array is evaluated.
+/// Loads from a reader, which is read when an array is evaluated.
 pub fn load_reader(reader: impl Read + Seek + Send + 'static) -> Result<Loaded> {
     load_with(Source::from_reader(reader)?, &Options::default())
 }
@@ -140,7 +139,7 @@ enum Found {
     Files(Vec<PathBuf>),
 }
 
-/// What a folder holds: the index of a checkpoint, or files that are one together.
+/// Finds the index of a checkpoint in a folder, or the files of one.
 fn in_folder(folder: &Path) -> Result<Found, FileError> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(|e| FileError::io("cannot list", Some(folder), e))? {
@@ -155,7 +154,7 @@ fn in_folder(folder: &Path) -> Result<Found, FileError> {
         [index] => return Ok(Found::Index(index.clone())),
         [] => {}
         [..] => {
-            let found = format!("{} holds {} index files; name one", folder.display(), index.len());
+            let found = format!("{} has {} index files; give the path of one", folder.display(), index.len());
             return Err(FileError::UnknownFormat(found));
         }
     }
@@ -165,5 +164,5 @@ fn in_folder(folder: &Path) -> Result<Found, FileError> {
             return Ok(Found::Files(files));
         }
     }
-    Err(FileError::UnknownFormat(format!("{} holds no such file", folder.display())))
+    Err(FileError::UnknownFormat(format!("{} holds no .safetensors, .gguf or .npz file", folder.display())))
 }

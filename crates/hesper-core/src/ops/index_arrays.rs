@@ -1,13 +1,13 @@
-//! Elements of index arrays: integers of any type become offsets of elements.
+//! Elements of index arrays: integers of any type become offsets.
 //!
-//! An index counts from the back if negative. One that is out of range is moved to the nearest slice that
-//! is inside: a command never reads or writes beyond an array.
+//! A negative index counts from the end. An index out of range is clamped, so a command never accesses memory outside
+//! of an array.
 
 use hesper_runtime::{NativeError, View};
 
 use crate::Dtype;
 
-/// Integers of any type, read as indices.
+/// An index array of any integer type.
 #[derive(Clone, Copy)]
 pub enum Indices<'a> {
     U8(&'a [u8]),
@@ -27,12 +27,12 @@ pub struct IndexedAxis {
     pub length: usize,
     /// Elements of a slice along the axis.
     pub size: usize,
-    /// From one element of the axis to the next.
+    /// The stride of the axis.
     pub stride: isize,
 }
 
 impl IndexedAxis {
-    /// The offset of a slice, counted from the first element of the axis.
+    /// The offset of the slice at an index, from the first element of the axis.
     #[inline(always)]
     fn offset(&self, index: i64) -> isize {
         let length = self.length as i64;
@@ -41,7 +41,7 @@ impl IndexedAxis {
     }
 }
 
-/// Runs `body` for the elements of each type, with `number` to convert one.
+/// Runs `body` for the elements of each type; `number` converts an element to `i64`.
 macro_rules! each_type {
     ($indices:expr, $all:ident, $x:ident => $number:ident, $body:expr) => {
         match $indices {
@@ -93,23 +93,23 @@ impl<'a> Indices<'a> {
             Dtype::Int16 => Indices::I16(view.as_slice()?),
             Dtype::Int32 => Indices::I32(view.as_slice()?),
             Dtype::Int64 => Indices::I64(view.as_slice()?),
-            dtype => return Err(format!("{dtype} is no type of indices").into()),
+            dtype => return Err(format!("indices must be integers, not {dtype}").into()),
         })
     }
 
-    /// The integer at an element.
+    /// The element at `at`.
     #[inline(always)]
     pub fn number(&self, at: isize) -> i64 {
         each_type!(self, all, x => number, number(all[at as usize]))
     }
 
-    /// An index, counted from the front, such that `size` elements from there are inside of `length`.
+    /// The index at `at`, counted from the front and clamped so that `size` elements from it are inside of `length`.
     #[inline(always)]
     pub fn get(&self, at: isize, length: usize, size: usize) -> isize {
         IndexedAxis { length, size, stride: 1 }.offset(self.number(at))
     }
 
-    /// Adds to each offset that of an index; indices begin at `start` and are `step` apart.
+    /// Adds the offset of an index to each of `to`. The indices begin at `start` and are `step` apart.
     pub fn add_to(&self, to: &mut [isize], start: isize, step: isize, axis: IndexedAxis) {
         each_type!(self, all, x => number, {
             if step == 1 {

@@ -1,4 +1,4 @@
-//! Axes and elements in other places: compositions of views, joins and gathers.
+//! Rearranging axes and elements: compositions of views and joins.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -10,17 +10,17 @@ use crate::shape::{axes, axis, broadcast, signed};
 
 type Signed = SmallVec<[isize; 6]>;
 
-/// Where [`Array::split`] cuts.
+/// How [`Array::split`] divides an axis.
 #[derive(Debug, Clone, Copy)]
 pub enum Split<'a> {
-    /// Into so many parts of one size.
+    /// Into this many equal parts.
     Sections(usize),
-    /// Before these elements.
+    /// Before the elements at these indices.
     Indices(&'a [isize]),
 }
 
 impl Array {
-    /// An axis moved to another place; the others keep their order.
+    /// Moves an axis; the others keep their order.
     pub fn moveaxis(&self, source: isize, destination: isize) -> Result<Array> {
         let from = axis("moveaxis", source, self.ndim())?;
         let to = axis("moveaxis", destination, self.ndim())?;
@@ -30,7 +30,7 @@ impl Array {
         self.transpose(&order)
     }
 
-    /// Two axes exchanged.
+    /// Swaps two axes.
     pub fn swapaxes(&self, a: isize, b: isize) -> Result<Array> {
         let (a, b) = (axis("swapaxes", a, self.ndim())?, axis("swapaxes", b, self.ndim())?);
         let mut order: Signed = (0..self.ndim() as isize).collect();
@@ -38,25 +38,25 @@ impl Array {
         self.transpose(&order)
     }
 
-    /// Without axes of length one: those named, or all.
+    /// Removes axes of length one: the given ones, or all.
     pub fn squeeze(&self, which: Option<&[isize]>) -> Result<Array> {
-        let gone = match which {
+        let removed = match which {
             Some(which) => axes("squeeze", which, self.ndim())?,
             None => (0..self.ndim()).filter(|at| self.shape()[*at] == 1).collect(),
         };
-        if let Some(at) = gone.iter().find(|at| self.shape()[**at] != 1) {
-            let what = format!("axis {at} of an array of shape {:?} is not of length one", self.shape());
+        if let Some(at) = removed.iter().find(|at| self.shape()[**at] != 1) {
+            let what = format!("cannot remove axis {at} of shape {:?}: its length is not one", self.shape());
             return Err(Error::shape("squeeze", what));
         }
         let shape: Signed =
-            (0..self.ndim()).filter(|at| !gone.contains(at)).map(|at| self.shape()[at] as isize).collect();
+            (0..self.ndim()).filter(|at| !removed.contains(at)).map(|at| self.shape()[at] as isize).collect();
         self.reshape(&shape)
     }
 
-    /// With axes of length one, at these places of the result.
-    pub fn expand_dims(&self, places: &[isize]) -> Result<Array> {
-        let rank = self.ndim() + places.len();
-        let new = axes("expand_dims", places, rank)?;
+    /// Inserts axes of length one at these axes of the result.
+    pub fn expand_dims(&self, new_axes: &[isize]) -> Result<Array> {
+        let rank = self.ndim() + new_axes.len();
+        let new = axes("expand_dims", new_axes, rank)?;
         let mut old = self.shape().iter();
         let shape: Signed = (0..rank)
             .map(|at| if new.contains(&at) { 1 } else { old.next().map_or(1, |length| *length as isize) })
@@ -64,7 +64,7 @@ impl Array {
         self.reshape(&shape)
     }
 
-    /// The axes from `start` to `end`, both included, as one. Axes beyond the ends are moved to them.
+    /// Joins the axes from `start` to `end` inclusive. Both are clamped to the axes of the array.
     pub fn flatten(&self, start: isize, end: isize) -> Result<Array> {
         if self.ndim() == 0 {
             return self.reshape(&[1]);
@@ -73,7 +73,8 @@ impl Array {
         let wrap = |axis: isize| if axis < 0 { axis.saturating_add(rank) } else { axis };
         let (from, to) = (wrap(start).max(0), wrap(end).min(rank - 1));
         if to < from {
-            let what = format!("axes {start} to {end} of an array of shape {:?}", self.shape());
+            let what =
+                format!("cannot join axes {start} to {end} of shape {:?}: start is after end", self.shape());
             return Err(Error::shape("flatten", what));
         }
         let (from, to) = (from as usize, to as usize);
@@ -83,12 +84,12 @@ impl Array {
         self.reshape(&shape)
     }
 
-    /// An axis as several; one of their lengths may be -1.
+    /// Splits an axis into several; one of their lengths may be -1.
     pub fn unflatten(&self, along: isize, lengths: &[isize]) -> Result<Array> {
         let at = axis("unflatten", along, self.ndim())?;
         let length = self.shape()[at];
         let fail = || {
-            let what = format!("axis {along} of length {length} has no shape {lengths:?}");
+            let what = format!("cannot split axis {along} of length {length} into {lengths:?}");
             Err(Error::shape("unflatten", what))
         };
         let known: usize = lengths.iter().filter(|x| **x >= 0).map(|x| *x as usize).product();
@@ -103,12 +104,12 @@ impl Array {
         self.reshape(&shape)
     }
 
-    /// With at least one axis.
+    /// An array of at least one axis.
     pub fn atleast_1d(&self) -> Result<Array> {
         if self.ndim() == 0 { self.reshape(&[1]) } else { Ok(self.clone()) }
     }
 
-    /// With at least two axes; a row is one row of a matrix.
+    /// An array of at least two axes; a vector becomes a matrix of one row.
     pub fn atleast_2d(&self) -> Result<Array> {
         match self.ndim() {
             0 | 1 => self.reshape(&[1, self.size() as isize]),
@@ -116,7 +117,7 @@ impl Array {
         }
     }
 
-    /// With at least three axes; a row is the middle axis, a matrix the first two.
+    /// An array of at least three axes; a vector becomes the middle axis, a matrix the first two.
     pub fn atleast_3d(&self) -> Result<Array> {
         match self.ndim() {
             0 | 1 => self.reshape(&[1, self.size() as isize, 1]),
@@ -132,7 +133,7 @@ impl Array {
         self.slice(&bounds[0], &bounds[1], &bounds[2])
     }
 
-    /// The elements in reverse order along axes, or along all. A view.
+    /// Reverses the elements along axes, or along all. A view.
     pub fn flip(&self, along: Option<&[isize]>) -> Result<Array> {
         let all: Signed = (0..self.ndim() as isize).collect();
         let mut flipped = self.clone();
@@ -148,7 +149,7 @@ impl Array {
         Ok(flipped)
     }
 
-    /// Parts along an axis. Views.
+    /// Splits an array along an axis. The parts are views.
     ///
     /// ```
     /// use hesper::{Array, Split};
@@ -164,7 +165,10 @@ impl Array {
         match cuts {
             Split::Sections(count) => {
                 if count == 0 || !length.is_multiple_of(count) {
-                    let what = format!("{count} equal parts of axis {at} of shape {:?}", self.shape());
+                    let what = format!(
+                        "cannot split axis {at} of shape {:?} into {count} equal parts",
+                        self.shape()
+                    );
                     return Err(Error::shape("split", what));
                 }
                 let part = (length / count) as isize;
@@ -179,7 +183,7 @@ impl Array {
         }
     }
 
-    /// The parts of length one along an axis, without it. Views.
+    /// The slices along an axis, without it. Views.
     pub fn unstack(&self, along: isize) -> Result<Vec<Array>> {
         let at = axis("unstack", along, self.ndim())?;
         (0..self.shape()[at] as isize)
@@ -187,48 +191,51 @@ impl Array {
             .collect()
     }
 
-    /// The array so many times along each axis; fewer numbers than axes are for the last ones.
+    /// Repeats the array along each axis. If `reps` has fewer elements than there are axes, they are for the last axes.
     pub fn tile(&self, reps: &[usize]) -> Result<Array> {
         let rank = self.ndim().max(reps.len());
         let missing = rank - self.ndim();
-        // Each axis becomes a new one for the repetitions, and itself.
-        let (mut split, mut wide, mut joined) =
+        // Each axis becomes an axis of repetitions and the axis itself.
+        let (mut split, mut repeated, mut joined) =
             (Signed::new(), SmallVec::<[usize; 12]>::new(), Signed::new());
         for at in 0..rank {
             let length = at.checked_sub(missing).map_or(1, |at| self.shape()[at]);
             let times = (at + reps.len()).checked_sub(rank).map_or(1, |at| reps[at]);
             split.extend([1, length as isize]);
-            wide.extend([times, length]);
+            repeated.extend([times, length]);
             let joint = times.checked_mul(length).and_then(|x| isize::try_from(x).ok());
             joined.push(joint.ok_or_else(|| crate::Error::TooLarge { shape: vec![times, length] })?);
         }
-        self.reshape(&split)?.broadcast_to(&wide)?.reshape(&joined)
+        self.reshape(&split)?.broadcast_to(&repeated)?.reshape(&joined)
     }
 
-    /// Each element so many times along an axis, or of the array as one row.
+    /// Repeats each element along an axis, or of the flattened array.
     pub fn repeat(&self, times: usize, along: Option<isize>) -> Result<Array> {
         let Some(along) = along else { return self.reshape(&[-1])?.repeat(times, Some(0)) };
         let at = axis("repeat", along, self.ndim())?;
-        let mut wide: SmallVec<[usize; 6]> = self.shape().into();
-        wide.insert(at + 1, times);
+        let mut repeated: SmallVec<[usize; 6]> = self.shape().into();
+        repeated.insert(at + 1, times);
         let mut joined = signed(self.shape());
         joined[at] = self.shape()[at]
             .checked_mul(times)
             .and_then(|x| isize::try_from(x).ok())
             .ok_or_else(|| Error::TooLarge { shape: vec![self.shape()[at], times] })?;
-        self.expand_dims(&[at as isize + 1])?.broadcast_to(&wide)?.reshape(&joined)
+        self.expand_dims(&[at as isize + 1])?.broadcast_to(&repeated)?.reshape(&joined)
     }
 
-    /// The elements moved along axes; what leaves at one end enters at the other. Each axis has its
-    /// shift, or all have the one given. Without axes, the array is one row for the moment, moved by
-    /// the sum of shifts.
+    /// Shifts the elements along axes; those that leave at one end enter at the other. There is a shift for each
+    /// axis, or one for all. Without axes, the flattened array is shifted by the sum of the shifts.
     pub fn roll(&self, shifts: &[isize], along: Option<&[isize]>) -> Result<Array> {
         let Some(along) = along else {
             let shift = shifts.iter().copied().fold(0isize, isize::wrapping_add);
             return self.reshape(&[-1])?.roll(&[shift], Some(&[0]))?.reshape(&signed(self.shape()));
         };
         if shifts.len() < along.len() && shifts.len() != 1 {
-            let what = format!("{} shifts for {} axes", shifts.len(), along.len());
+            let what = format!(
+                "{} shifts do not fit {} axes; give one, or one for each axis",
+                shifts.len(),
+                along.len()
+            );
             return Err(Error::shape("roll", what));
         }
         let mut rolled = self.clone();
@@ -246,7 +253,7 @@ impl Array {
         Ok(rolled)
     }
 
-    /// All arrays stretched to the shape that they broadcast to.
+    /// Broadcasts all arrays to their common shape.
     pub fn broadcast_arrays(arrays: &[Array]) -> Result<Vec<Array>> {
         let mut shape: crate::Shape = smallvec![];
         for array in arrays {

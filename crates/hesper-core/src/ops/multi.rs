@@ -1,4 +1,4 @@
-//! Ops with several outputs: one memory, and each output a view of its part.
+//! Ops with several outputs: one allocation, of which each output is a view.
 
 use hesper_runtime::Buffer;
 use smallvec::{SmallVec, smallvec};
@@ -17,14 +17,14 @@ use crate::transform::rule::{Backward, Batch, Cotangents};
 pub struct Parts {
     /// Shapes and types.
     pub outputs: Vec<(Shape, Dtype)>,
-    /// The first byte of each.
+    /// The offset of each in bytes.
     pub starts: Vec<usize>,
-    /// Bytes of all.
+    /// The size of the allocation.
     end: usize,
 }
 
 impl Parts {
-    /// Outputs one after the other, each well aligned.
+    /// Places the outputs one after the other, aligned to 64 bytes.
     pub fn new(outputs: Vec<(Shape, Dtype)>) -> Result<Self> {
         let (mut starts, mut end) = (Vec::new(), 0usize);
         for (shape, dtype) in &outputs {
@@ -36,14 +36,14 @@ impl Parts {
         Ok(Parts { outputs, starts, end })
     }
 
-    /// The bytes of an output.
+    /// The byte range of an output.
     pub fn range(&self, number: usize) -> std::ops::Range<usize> {
         let (shape, dtype) = &self.outputs[number];
         let start = self.starts[number];
         start..start + shape.iter().product::<usize>() * dtype.size()
     }
 
-    /// Memory for the outputs. The bytes between them are cleared: no output's kernel writes them.
+    /// Allocates the outputs. The padding between them is cleared, because no kernel writes it.
     pub fn memory(&self, l: &Lowering<'_>) -> Result<Buffer> {
         let memory = l.output()?;
         for (number, next) in self.starts.iter().enumerate().skip(1) {
@@ -55,7 +55,7 @@ impl Parts {
         Ok(memory)
     }
 
-    /// Fills the outputs in their memory with a number, converted to the type of each.
+    /// Fills the outputs with a value, converted to the type of each.
     pub fn fill(&self, l: &Lowering<'_>, memory: &Buffer, value: f64) -> Result<()> {
         for (number, (_, dtype)) in self.outputs.iter().enumerate() {
             let element = match &*Array::scalar(value, *dtype)?.state() {
@@ -80,7 +80,7 @@ impl Parts {
     }
 }
 
-/// One of several results that share memory: the part of it from a byte on.
+/// One of several outputs: a view of their allocation from byte `start` on.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Part {
     pub start: usize,
@@ -110,12 +110,12 @@ impl Op for Part {
         let outputs = rule.inputs[0].call().filter(|call| call.op.get().is_together());
         match outputs.and_then(|call| call.inputs.get(self.number).cloned()) {
             Some(output) => Ok((output, 0)),
-            None => Err(Error::value("vmap", "an output of a call that is not known")),
+            None => Err(Error::value("vmap", "cannot batch an output without the other outputs of its op")),
         }
     }
 }
 
-/// Stands under `vmap` for a call with several outputs: these are its inputs, each with the new axis in front.
+/// Replaces a call with several outputs under `vmap`. Its inputs are these outputs, each with the new axis in front.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Together(pub Vec<(Shape, Dtype)>);
 
@@ -145,7 +145,7 @@ impl Op for Together {
     }
 }
 
-/// What `vmap` makes of a call with several outputs: all of them, with the new axis in front.
+/// The result of `vmap` for a call with several outputs, each with the new axis in front.
 pub fn together(rule: &Batch<'_>, outputs: Vec<Array>) -> Result<(Array, usize)> {
     let op = Together(outputs.iter().map(|output| (output.0.shape.clone(), output.dtype())).collect());
     Ok((Array::lazy(smallvec![rule.size, 0], Dtype::Uint8, OpRef::new(op), outputs.into())?, 0))

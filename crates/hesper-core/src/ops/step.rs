@@ -1,7 +1,7 @@
 //! A decode step: one new token of each sequence is appended to the KV cache and attends to it.
 //!
-//! Queries, keys and values of a token are the columns of one product. They are rotated by their position in the same
-//! commands, so a layer takes two commands instead of five.
+//! One product computes queries, keys and values of a token side by side. The same commands rotate them by their
+//! position, so a layer takes two commands instead of five.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::identity::BitEq;
 
-/// How the heads of a token are rotated by its position, as [`rope`](crate::fast::rope) does it.
+/// How the heads of a token are rotated by its position, as in [`rope`](crate::fast::rope).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Turns {
     /// The angle of each pair, in radians per position.
     pub steps: BitEq<Arc<[f32]>>,
-    /// Whether the elements of a pair are neighbours, and not half of the rotated elements apart.
+    /// Whether the elements of a pair are neighbours. If not, they are half of the rotated elements apart.
     pub traditional: bool,
     /// The factor of positions.
     pub scale: BitEq<f32>,
@@ -59,7 +59,7 @@ pub struct StepHeads {
 }
 
 impl StepHeads {
-    /// Refuses tokens and blocks that do not fit.
+    /// Fails if tokens or block have other shapes or types than the heads need.
     fn check(self, op: &str, tokens: &Array, block: &Array, starts: &[usize]) -> Result<()> {
         let StepHeads { queries, keys, width } = self;
         let fits = keys > 0
@@ -71,7 +71,7 @@ impl StepHeads {
                     && starts.iter().all(|start| *start < room));
         if !fits {
             let what = format!(
-                "tokens of shape {:?} at {starts:?} for {self:?} and a block of shape {:?}",
+                "tokens of shape {:?} at {starts:?} do not fit {self:?} and a block of shape {:?}",
                 tokens.shape(),
                 block.shape()
             );
@@ -79,7 +79,10 @@ impl StepHeads {
         }
         let dtype = tokens.dtype();
         if !matches!(dtype, Dtype::Float32 | Dtype::Float16 | Dtype::Bfloat16) || block.dtype() != dtype {
-            let what = format!("is for floats of one type, not for blocks of {} and an array", block.dtype());
+            let what = format!(
+                "tokens and block must be floats of one type, not a block of {} and tokens",
+                block.dtype()
+            );
             return Err(Error::Type { op: op.into(), what, dtype });
         }
         Ok(())
@@ -202,8 +205,9 @@ pub fn keep_token(
     Array::lazy(block.shape().into(), block.dtype(), OpRef::new(op), inputs)
 }
 
-/// The attention of one token of each sequence to the last `window` rows of its block, its own included. Gives the heads
-/// of queries side by side, in the shape (sequences, elements). A sequence gives the same result alone and in a batch.
+/// The attention of one token of each sequence to the last `window` rows of its block, its own included. Gives the
+/// heads of queries side by side, in the shape (sequences, elements). A sequence gives the same result alone and in a
+/// batch.
 pub fn attend_token(
     tokens: &Array,
     block: &Array,

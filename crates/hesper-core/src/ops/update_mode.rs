@@ -1,11 +1,11 @@
-//! How updates are combined with elements: the modes of scatters and slice updates.
+//! The modes of scatters and slice updates.
 
 use crate::Dtype;
 
 /// How an update is combined with the element that it is applied to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum UpdateMode {
-    /// The update replaces the element; of several the last one.
+    /// The update replaces the element; the last of several wins.
     Set,
     /// The sum.
     Add,

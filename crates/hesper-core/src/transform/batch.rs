@@ -1,4 +1,4 @@
-//! Over one axis more: the graph of a function of slices becomes that of a function of whole arrays.
+//! `vmap`: adds a batch axis to the graph of a function.
 
 use super::rule::Batch;
 use super::tape::Tape;
@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::ops::OpRef;
 use smallvec::SmallVec;
 
-/// Goes along a tape from the sources' whole arrays and the places of their new axes; gives the outputs'.
+/// Replays a tape with batched sources. An array comes with the position of its batch axis, if it has one.
 pub(crate) fn batched(
     tape: &Tape,
     outputs: &[Array],
@@ -35,12 +35,12 @@ pub(crate) fn batched(
     Ok(outputs.iter().map(|output| find(&known, output)).collect())
 }
 
-/// An op once more, on other inputs of the same shapes.
+/// Applies an op again, to other inputs of the same shapes.
 pub(crate) fn again(output: &Array, op: &OpRef, inputs: SmallVec<[Array; 3]>) -> Result<Array> {
     Ok(Array::lazy_on(output.0.stream.clone(), output.0.shape.clone(), output.dtype(), op.clone(), inputs))
 }
 
-/// The length of the new axes, which all arrays that have one must share.
+/// The common length of the batch axes.
 pub(crate) fn common_size(arrays: &[Array], axes: &[Option<usize>]) -> Result<usize> {
     let mut found: Option<(usize, usize)> = None;
     for (number, (array, axis)) in arrays.iter().zip(axes).enumerate() {
@@ -51,13 +51,15 @@ pub(crate) fn common_size(arrays: &[Array], axes: &[Option<usize>]) -> Result<us
             None => found = Some((number, length)),
             Some((first, size)) => {
                 let what = format!(
-                    "argument {first} has {size} elements along its axis, and argument {number}, of shape \
-                     {:?}, has {length}",
+                    "arguments must have one length along their axes: argument {first} has {size}, and argument \
+                     {number}, of shape {:?}, has {length}",
                     array.shape()
                 );
                 return Err(Error::shape("vmap", what));
             }
         }
     }
-    found.map(|(_, size)| size).ok_or_else(|| Error::value("vmap", "no argument has an axis to go over"))
+    found
+        .map(|(_, size)| size)
+        .ok_or_else(|| Error::value("vmap", "cannot vectorize: no argument has an axis; give at least one"))
 }

@@ -1,8 +1,7 @@
-//! Functions with rules of their own, and functions that are computed again instead of remembered.
+//! Functions with custom derivative and `vmap` rules, and checkpointed functions.
 //!
-//! Inside of a transformation the outputs of such a function are parts of one node that stands for the
-//! call: it knows what the function was given, what it gave and its rules. Outside there is nothing to
-//! remember, and the call is the function.
+//! Inside of a transformation the outputs of such a function are parts of one node for the call. The node holds the
+//! inputs, the outputs and the rules. Outside of transformations a call is just the function.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,15 +26,15 @@ type VjpRule = dyn Fn(&[Array], &[Array], &[Array]) -> Result<Vec<Array>> + Send
 type JvpRule = dyn Fn(&[Array], &[Option<Array>]) -> Result<Vec<Array>> + Send + Sync;
 type VmapRule = dyn Fn(&[Array], &[Option<usize>]) -> Result<(Vec<Array>, Vec<Option<usize>>)> + Send + Sync;
 
-/// A function with rules of its own for some transformations; the others go through it.
+/// A function with custom rules for some transformations. The other transformations apply to its ops.
 ///
 /// ```
 /// use hesper::{Array, Dtype, transform, transform::CustomFunction};
-/// // A sine whose slope is said to be 7.
+/// // A sine whose derivative is set to 7.
 /// let f = CustomFunction::new(|x| Ok(vec![x[0].sin()?]))
 ///     .with_vjp(|_, cotangents, _| Ok(vec![cotangents[0].multiply(7)?]));
-/// let slope = transform::grad(move |x| Ok(f.call(x)?.remove(0)), &[0]);
-/// assert_eq!(slope(&[Array::scalar(0.5, Dtype::Float32)?])?[0].item::<f32>()?, 7.0);
+/// let gradient = transform::grad(move |x| Ok(f.call(x)?.remove(0)), &[0]);
+/// assert_eq!(gradient(&[Array::scalar(0.5, Dtype::Float32)?])?[0].item::<f32>()?, 7.0);
 /// # Ok::<(), hesper::Error>(())
 /// ```
 #[derive(Clone)]
@@ -52,12 +51,12 @@ struct Rules {
 }
 
 impl CustomFunction {
-    /// A function; its rules are still to be given.
+    /// A function without rules.
     pub fn new(function: impl Fn(&[Array]) -> Result<Vec<Array>> + Send + Sync + 'static) -> Self {
         CustomFunction { function: Arc::new(function), rules: Rules::default() }
     }
 
-    /// Gives cotangents of the inputs from the inputs, the outputs' cotangents and the outputs.
+    /// Sets the reverse-mode rule: from inputs, cotangents of the outputs and outputs to cotangents of the inputs.
     pub fn with_vjp(
         mut self,
         rule: impl Fn(&[Array], &[Array], &[Array]) -> Result<Vec<Array>> + Send + Sync + 'static,
@@ -66,7 +65,7 @@ impl CustomFunction {
         self
     }
 
-    /// Gives tangents of the outputs from the inputs and their tangents, where they have any.
+    /// Sets the forward-mode rule: from inputs and their tangents, if any, to tangents of the outputs.
     pub fn with_jvp(
         mut self,
         rule: impl Fn(&[Array], &[Option<Array>]) -> Result<Vec<Array>> + Send + Sync + 'static,
@@ -75,7 +74,7 @@ impl CustomFunction {
         self
     }
 
-    /// Gives the outputs and where their new axes are, from inputs and where theirs are.
+    /// Sets the `vmap` rule: from inputs and their batch axes to outputs and their batch axes.
     pub fn with_vmap(
         mut self,
         rule: impl Fn(&[Array], &[Option<usize>]) -> Result<(Vec<Array>, Vec<Option<usize>>)>
@@ -98,7 +97,7 @@ impl CustomFunction {
     }
 }
 
-/// A node that stands for a call.
+/// The node of a call.
 fn bundle(rules: Rules, inputs: Vec<Array>, outputs: Vec<Array>, shape: Shape) -> Result<Array> {
     let op = Bundle {
         rules,
@@ -110,19 +109,19 @@ fn bundle(rules: Rules, inputs: Vec<Array>, outputs: Vec<Array>, shape: Shape) -
 }
 
 /// The outputs of a call as parts of its node.
-fn parts(call: &Array) -> Result<Vec<Array>> {
-    let Some(made) = call.call() else { return Ok(Vec::new()) };
-    let outputs = made.op.get().outputs().unwrap_or_default();
-    let given = made.inputs.len() - outputs.len();
-    (0..outputs.len()).map(|number| part(call, &made.inputs[given + number], number)).collect()
+fn parts(node: &Array) -> Result<Vec<Array>> {
+    let Some(call) = node.call() else { return Ok(Vec::new()) };
+    let outputs = call.op.get().outputs().unwrap_or_default();
+    let inputs = call.inputs.len() - outputs.len();
+    (0..outputs.len()).map(|number| part(node, &call.inputs[inputs + number], number)).collect()
 }
 
-fn part(call: &Array, output: &Array, number: usize) -> Result<Array> {
-    let inputs = SmallVec::from_iter([call.clone(), output.clone()]);
+fn part(node: &Array, output: &Array, number: usize) -> Result<Array> {
+    let inputs = SmallVec::from_iter([node.clone(), output.clone()]);
     Array::lazy(output.0.shape.clone(), output.dtype(), OpRef::new(Part(number)), inputs)
 }
 
-/// A call: first what the function was given, then what it gave. Holds no elements.
+/// A call. Its inputs are those of the function, then its outputs. It has no elements.
 struct Bundle {
     rules: Rules,
     inputs: usize,
@@ -142,7 +141,7 @@ impl Bundle {
         if given == wanted {
             return Ok(());
         }
-        Err(Error::value("custom function", format!("its rule gave {given} {what} for {wanted} arrays")))
+        Err(Error::value("custom function", format!("its rule returned {given} {what} instead of {wanted}")))
     }
 }
 
@@ -201,19 +200,19 @@ impl Op for Bundle {
                 let (given, axes) = guarded("the vmap rule of a custom function", || own(inputs, axes))?;
                 self.check("outputs", given.len(), self.outputs.len())?;
                 self.check("axes", axes.len(), self.outputs.len())?;
-                // Through the rule of a batch they all get their new axis in front.
+                // Move all batch axes to the front.
                 let whole = Batch { inputs: &given, axes: &axes, ..*rule };
                 (0..given.len()).map(|at| whole.full(at)).collect::<Result<Vec<Array>>>()?
             }
         };
-        let rules = self.rules.over(&batched);
+        let rules = self.rules.vmapped(&batched);
         Ok((bundle(rules, inputs, outputs, Shape::from_slice(&[rule.size, 0]))?, 0))
     }
 }
 
 impl Rules {
-    /// The rules for calls that have one axis more: of the inputs that have it, and of all outputs, the first.
-    fn over(&self, batched: &[bool]) -> Rules {
+    /// The rules for calls with a batch axis: the first axis of the batched inputs and of all outputs.
+    fn vmapped(&self, batched: &[bool]) -> Rules {
         let axes: Vec<Option<isize>> = batched.iter().map(|has| has.then_some(0)).collect();
         let vjp = self.vjp.clone().map(|own| -> Arc<VjpRule> {
             let axes = axes.clone();
@@ -223,8 +222,8 @@ impl Rules {
                 let all_axes: Vec<Option<isize>> =
                     axes.iter().copied().chain(std::iter::repeat_n(Some(0), 2 * count)).collect();
                 let each = |x: &[Array]| own(&x[..given], &x[given..given + count], &x[given + count..]);
-                let found = super::over(each, &all, &all_axes, |count| Ok(vec![Some(0); count]))?;
-                // An input without the axis has part in every slice.
+                let found = super::vmap_with(each, &all, &all_axes, |count| Ok(vec![Some(0); count]))?;
+                // An unbatched input contributes to every slice: sum over them.
                 let whole = found.into_iter().zip(&axes);
                 whole
                     .map(|(one, axis)| if axis.is_some() { Ok(one) } else { one.sum(Some(&[0]), false) })
@@ -246,15 +245,15 @@ impl Rules {
                     let tangents: Vec<Option<Array>> = x[count..].iter().cloned().map(Some).collect();
                     own(&x[..count], &tangents)
                 };
-                super::over(each, &all, &all_axes, |count| Ok(vec![Some(0); count]))
+                super::vmap_with(each, &all, &all_axes, |count| Ok(vec![Some(0); count]))
             })
         });
-        // What the own rule gave is a graph: a second axis goes through that.
+        // The custom `vmap` rule has built a graph; a second `vmap` applies to its ops.
         Rules { vjp, jvp, vmap: None }
     }
 }
 
-/// One output of a call: the memory of what the function gave.
+/// One output of a call: a view of what the function returned.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Part(usize);
 
@@ -280,26 +279,25 @@ impl Op for Part {
     }
 
     fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
-        let call = &rule.inputs[0];
-        let made = call.call().filter(|_| rule.is_batched(0));
-        let output = match &made {
-            Some(made) => {
-                let outputs = made.op.get().outputs().map_or(0, |outputs| outputs.len());
-                made.inputs[made.inputs.len() - outputs + self.0].clone()
+        let node = &rule.inputs[0];
+        let output = match node.call().filter(|_| rule.is_batched(0)) {
+            Some(call) => {
+                let outputs = call.op.get().outputs().map_or(0, |outputs| outputs.len());
+                call.inputs[call.inputs.len() - outputs + self.0].clone()
             }
             None => rule.full(1)?,
         };
-        Ok((part(call, &output, self.0)?, 0))
+        Ok((part(node, &output, self.0)?, 0))
     }
 }
 
-/// The function with its intermediate arrays computed again for its derivative, not kept until then.
+/// A function whose intermediate arrays are recomputed for its derivative instead of kept in memory.
 ///
 /// ```
 /// use hesper::{Array, transform};
 /// let f = transform::checkpoint(|x| Ok(vec![x[0].sin()?.exp()?]));
-/// let slope = transform::grad(move |x| f(x)?[0].sum(None, false), &[0]);
-/// assert_eq!(slope(&[Array::from_slice(&[0.0f32])])?[0].to_vec::<f32>()?, [1.0]);
+/// let gradient = transform::grad(move |x| f(x)?[0].sum(None, false), &[0]);
+/// assert_eq!(gradient(&[Array::from_slice(&[0.0f32])])?[0].to_vec::<f32>()?, [1.0]);
 /// # Ok::<(), hesper::Error>(())
 /// ```
 pub fn checkpoint<F>(f: F) -> impl Fn(&[Array]) -> Result<Vec<Array>> + Send + Sync + 'static
@@ -309,7 +307,7 @@ where
     let f = Arc::new(f);
     let again = f.clone();
     let function = CustomFunction::new(move |inputs| f(inputs)).with_vjp(move |inputs, cotangents, _| {
-        // The second run begins when the cotangents are there.
+        // Recompute only after the cotangents are known.
         let inputs = depends(inputs, cotangents)?;
         Ok(super::vjp(|inputs| again(inputs), &inputs, cotangents)?.1)
     });

@@ -1,4 +1,4 @@
-//! Order without data: arrays that are not computed before others are.
+//! Dependencies without data: arrays that are computed after others.
 
 use smallvec::SmallVec;
 
@@ -9,7 +9,7 @@ use crate::export::Export;
 use crate::ops::{Kind, Op, OpRef};
 use crate::transform::rule::{Backward, Batch, Cotangents, Forward, Tangents};
 
-/// The first input, after the others.
+/// The first input, computed after the others.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Depends;
 
@@ -45,7 +45,7 @@ impl Op for Depends {
     }
 }
 
-/// Arrays with the same values that are computed after `others` are.
+/// The same arrays, computed after `others`.
 pub fn depends(arrays: &[Array], others: &[Array]) -> Result<Vec<Array>> {
     let after = |array: &Array| {
         let inputs = std::iter::once(array).chain(others).cloned().collect();

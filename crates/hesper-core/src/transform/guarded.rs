@@ -1,11 +1,11 @@
-//! Calls of users' functions: a panic in one is the error of the call that was made.
+//! Calls of user functions: a panic becomes an error.
 
 use hesper_runtime::panics;
 
 use crate::error::{Error, Result};
 
-/// Calls a function of the user's. A panic becomes an error that names `what` was called; scopes and streams that the
-/// function had entered are left on the way.
+/// Calls a user function. A panic becomes an error that names the function as `what`. Unwinding leaves the scopes and
+/// streams that the function had entered.
 pub(crate) fn guarded<R, E: From<Error>>(what: &str, f: impl FnOnce() -> Result<R, E>) -> Result<R, E> {
     panics::catch(f).unwrap_or_else(|message| Err(Error::Panicked { what: what.into(), message }.into()))
 }

@@ -259,7 +259,7 @@ pub fn vmap<F: Fn(&[Array]) -> Result<Vec<Array>>>(
     outputs: &[Option<isize>],
 ) -> impl Fn(&[Array]) -> Result<Vec<Array>> + use<F> {
     let (inputs, outputs) = (inputs.to_vec(), outputs.to_vec());
-    move |arrays| over(&f, arrays, &inputs, |given| spread(&outputs, given))
+    move |arrays| vmap_with(&f, arrays, &inputs, |given| spread(&outputs, given))
 }
 
 /// One place for each output: as given, or the one that is given for all.
@@ -273,7 +273,7 @@ fn spread(axes: &[Option<isize>], count: usize) -> Result<Vec<Option<isize>>> {
 
 /// Runs a function over one axis more; with errors of any type. `places` says, given their number, where
 /// the outputs' new axes go.
-pub fn over<E: From<Error>>(
+pub fn vmap_with<E: From<Error>>(
     f: impl FnOnce(&[Array]) -> Result<Vec<Array>, E>,
     arrays: &[Array],
     axes: &[Option<isize>],

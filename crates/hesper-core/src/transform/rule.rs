@@ -1,4 +1,4 @@
-//! What the rules of ops get and give: backward, forward and over one axis more.
+//! Arguments and results of the rules of ops: reverse mode, forward mode and `vmap`.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -14,26 +14,26 @@ use crate::ops::OpRef;
 use crate::ops::multi::{Parts, together};
 use crate::shape::Shape;
 
-/// For each input its cotangent, if it has one.
+/// The cotangent of each input, if it has one.
 pub type Cotangents = SmallVec<[Option<Array>; 3]>;
 
-/// For each output its tangent, if it has one.
+/// The tangent of each output, if it has one.
 pub type Tangents = SmallVec<[Option<Array>; 1]>;
 
-/// What a rule for cotangents gets.
+/// The arguments of a reverse-mode rule.
 pub struct Backward<'a> {
-    /// What the op was applied to.
+    /// The inputs of the op.
     pub inputs: &'a [Array],
-    /// What it gave.
+    /// The output of the op.
     pub output: &'a Array,
-    /// For each output its cotangent. An op with one output is asked only if there is one.
+    /// The cotangent of each output. The rule of an op with one output is called only if it has one.
     pub cotangents: &'a [Option<Array>],
-    /// Which inputs' cotangents are asked for.
+    /// Whether the cotangent of each input is needed.
     pub wanted: &'a [bool],
 }
 
 impl Backward<'_> {
-    /// Cotangents of the inputs that are wanted, by way of the same function made of other ops.
+    /// The needed cotangents, derived from the same function composed of other ops.
     pub fn through(&self, composed: impl Fn(&[Array]) -> Result<Array>) -> Result<Cotangents> {
         let varied: SmallVec<[usize; 5]> = (0..self.inputs.len()).filter(|at| self.wanted[*at]).collect();
         let primals: Vec<Array> = varied.iter().map(|at| self.inputs[*at].clone()).collect();
@@ -49,7 +49,7 @@ impl Backward<'_> {
         self.each(|_| Ok(found.next()))
     }
 
-    /// The cotangent of an only output.
+    /// The cotangent of the first output; zeros if it has none.
     pub fn cotangent(&self) -> Result<Array> {
         match &self.cotangents[0] {
             Some(cotangent) => Ok(cotangent.clone()),
@@ -57,29 +57,29 @@ impl Backward<'_> {
         }
     }
 
-    /// A rule for each input that is asked for.
+    /// Calls `rule` for each input whose cotangent is needed.
     pub fn each(&self, mut rule: impl FnMut(usize) -> Result<Option<Array>>) -> Result<Cotangents> {
         (0..self.inputs.len()).map(|at| if self.wanted[at] { rule(at) } else { Ok(None) }).collect()
     }
 
-    /// The cotangent of an only input.
+    /// The cotangent of the first input; the others have none.
     pub fn only(&self, cotangent: Result<Array>) -> Result<Cotangents> {
         Ok(std::iter::once(Some(cotangent?)).chain((1..self.inputs.len()).map(|_| None)).collect())
     }
 }
 
-/// What a rule for tangents gets.
+/// The arguments of a forward-mode rule.
 pub struct Forward<'a> {
-    /// The op and what it was applied to.
+    /// The op and its inputs.
     pub call: &'a Call,
-    /// What it gave.
+    /// The output of the op.
     pub output: &'a Array,
-    /// For each input its tangent; at least one has one.
+    /// The tangent of each input; at least one input has one.
     pub tangents: &'a [Option<Array>],
 }
 
 impl Forward<'_> {
-    /// The op on the tangents themselves, with zeros for those that are none.
+    /// The op applied to the tangents, with zeros for missing ones. Correct for linear ops.
     pub fn linear(&self) -> Result<Tangents> {
         let inputs = self
             .tangents
@@ -91,7 +91,8 @@ impl Forward<'_> {
         Ok(smallvec![Some(Array::lazy(output.shape.clone(), output.dtype, self.call.op.clone(), inputs)?)])
     }
 
-    /// The tangents from the rule for cotangents, which is linear in these: its own cotangents.
+    /// The tangents by double transposition: the reverse-mode rule is linear in its cotangents, so its own reverse
+    /// mode maps tangents forward.
     pub fn transposed_twice(&self) -> Result<Tangents> {
         let op = self.call.op.get();
         if op.is_linear() {
@@ -127,27 +128,27 @@ impl Forward<'_> {
     }
 }
 
-/// What a rule for one axis more gets.
+/// The arguments of a `vmap` rule.
 pub struct Batch<'a> {
-    /// The op and what it is applied to, some of it with one axis more.
+    /// The op, as it is applied to one slice.
     pub op: &'a OpRef,
-    /// The inputs.
+    /// The inputs; some have a batch axis.
     pub inputs: &'a [Array],
-    /// Where the new axis of each input is, if it has one; at least one has one.
+    /// The batch axis of each input; at least one input has one.
     pub axes: &'a [Option<usize>],
-    /// The length of the new axes.
+    /// The length of the batch axes.
     pub size: usize,
-    /// What the op gives without them.
+    /// The output of the op for one slice.
     pub output: &'a Array,
 }
 
 impl Batch<'_> {
-    /// Whether an input has a new axis.
+    /// Whether an input has a batch axis.
     pub fn is_batched(&self, at: usize) -> bool {
         self.axes[at].is_some()
     }
 
-    /// An input with its new axis in front, if it has one.
+    /// An input with its batch axis in front, if it has one.
     pub fn front(&self, at: usize) -> Result<Array> {
         match self.axes[at] {
             Some(axis) => self.inputs[at].moveaxis(axis as isize, 0),
@@ -155,7 +156,7 @@ impl Batch<'_> {
         }
     }
 
-    /// An input with a new axis in front, stretched along it if it had none.
+    /// An input with a batch axis in front; an unbatched one is broadcast.
     pub fn full(&self, at: usize) -> Result<Array> {
         if self.is_batched(at) {
             return self.front(at);
@@ -165,8 +166,8 @@ impl Batch<'_> {
         input.broadcast_to(&shape)
     }
 
-    /// An input with its new axis in front and, behind it, axes of length one up to `rank` without it. One
-    /// without a new axis gets none.
+    /// An input with its batch axis in front, followed by axes of length one up to `rank` without the batch axis. An
+    /// unbatched input is unchanged.
     pub fn aligned(&self, at: usize, rank: usize) -> Result<Array> {
         let input = self.front(at)?;
         let Some(size) = self.axes[at].map(|_| input.shape()[0]) else { return Ok(input) };
@@ -181,17 +182,17 @@ impl Batch<'_> {
         input.reshape(&shape)
     }
 
-    /// The shape of the result with the new axis in front.
+    /// The shape of the output with the batch axis in front.
     pub fn shape(&self) -> Shape {
         std::iter::once(self.size).chain(self.output.shape().iter().copied()).collect()
     }
 
-    /// An op on inputs that have the new axis in front, for a result that has.
+    /// An op on inputs with the batch axis in front. The output has it in front, too.
     pub fn apply(&self, op: OpRef, inputs: SmallVec<[Array; 3]>) -> Result<(Array, usize)> {
         Ok((Array::lazy(self.shape(), self.output.dtype(), op, inputs)?, 0))
     }
 
-    /// All inputs of one slice along the new axes.
+    /// The inputs of one slice along the batch axes.
     fn slice(&self, number: usize) -> Result<SmallVec<[Array; 3]>> {
         let number = number as isize;
         let one = |(input, axis): (&Array, &Option<usize>)| match axis {
@@ -201,7 +202,7 @@ impl Batch<'_> {
         self.inputs.iter().zip(self.axes).map(one).collect()
     }
 
-    /// The op on each slice along the new axes, put together.
+    /// The op on each slice along the batch axes, stacked.
     pub fn one_by_one(&self) -> Result<(Array, usize)> {
         if let Some(outputs) = self.op.get().outputs() {
             return self.each_with_parts(outputs);
@@ -217,7 +218,7 @@ impl Batch<'_> {
         Ok((crate::stack(&results, 0)?, 0))
     }
 
-    /// The same of an op with several outputs.
+    /// The same for an op with several outputs.
     fn each_with_parts(&self, outputs: Vec<(Shape, Dtype)>) -> Result<(Array, usize)> {
         let parts = Parts::new(outputs)?;
         let calls = (0..self.size)
@@ -239,17 +240,18 @@ pub fn zeros_like(array: &Array) -> Result<Array> {
     Array::zeros(array.shape(), array.dtype())
 }
 
-/// The sum of a cotangent over the axes that broadcasting has stretched.
+/// Sums a cotangent over the axes that were broadcast.
 pub fn unbroadcast(cotangent: &Array, shape: &[usize]) -> Result<Array> {
     if cotangent.shape() == shape {
         return Ok(cotangent.clone());
     }
     let missing = cotangent.ndim() - shape.len();
-    let over: SmallVec<[isize; 6]> = (0..cotangent.ndim())
+    let broadcast: SmallVec<[isize; 6]> = (0..cotangent.ndim())
         .filter(|axis| *axis < missing || shape[axis - missing] == 1 && cotangent.shape()[*axis] != 1)
         .map(|axis| axis as isize)
         .collect();
-    let sum = if over.is_empty() { cotangent.clone() } else { cotangent.sum(Some(&over), false)? };
+    let sum =
+        if broadcast.is_empty() { cotangent.clone() } else { cotangent.sum(Some(&broadcast), false)? };
     let shape: SmallVec<[isize; 6]> = shape.iter().map(|length| *length as isize).collect();
     sum.reshape(&shape)?.astype(cotangent.dtype())
 }

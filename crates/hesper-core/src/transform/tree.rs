@@ -1,7 +1,7 @@
-//! Trees of arrays: structures that transformations take and give as a whole.
+//! Trees of arrays: nested structures as arguments and results of transformations.
 //!
-//! A [`Tree`] is an array, or a tuple, a list, a map or a struct of trees. The functions of this module are those
-//! of [`transform`](super) for functions of one tree: what is varied are all of its arrays, in a fixed order.
+//! A [`Tree`] is an array, or a tuple, a list, a map or a struct of trees. The functions of this module are those of
+//! [`transform`](super) for functions of one tree. They transform with respect to all of its arrays, in a fixed order.
 //!
 //! ```
 //! use hesper::{Array, Dtype, transform::tree, tree_struct};
@@ -13,10 +13,10 @@
 //!
 //! let layer = Linear { weight: Array::ones(&[2], Dtype::Float32)?, bias: None };
 //! let x = Array::from_slice(&[3.0f32, 4.0]);
-//! let (loss, slope) = tree::value_and_grad(|layer: &Linear| x.multiply(&layer.weight)?.sum(None, false))(&layer)?;
+//! let (loss, gradient) = tree::value_and_grad(|layer: &Linear| x.multiply(&layer.weight)?.sum(None, false))(&layer)?;
 //! assert_eq!(loss.item::<f32>()?, 7.0);
-//! assert_eq!(slope.weight.to_vec::<f32>()?, [3.0, 4.0]);
-//! assert!(slope.bias.is_none());
+//! assert_eq!(gradient.weight.to_vec::<f32>()?, [3.0, 4.0]);
+//! assert!(gradient.bias.is_none());
 //! # Ok::<(), hesper::Error>(())
 //! ```
 
@@ -28,30 +28,31 @@ use crate::error::{Error, Result};
 
 /// A structure of arrays.
 pub trait Tree: Sized {
-    /// Adds its arrays to a list, in the tree's order.
+    /// Appends its arrays to a list, in the order of the tree.
     fn flatten(&self, into: &mut Vec<Array>);
 
-    /// The same structure with other arrays, in the tree's order.
+    /// The same structure with other arrays, in the order of the tree.
     fn rebuild(&self, arrays: &mut dyn Iterator<Item = Array>) -> Result<Self>;
 
-    /// Adds to a list what tells its structure from others of its type: lengths, names, what is missing.
+    /// Appends a key of its structure: lengths, names, missing parts. Trees of one type with equal keys have equal
+    /// structure.
     fn structure(&self, into: &mut Vec<u8>);
 
-    /// Its arrays, in the tree's order.
+    /// Its arrays, in the order of the tree.
     fn arrays(&self) -> Vec<Array> {
         let mut arrays = Vec::new();
         self.flatten(&mut arrays);
         arrays
     }
 
-    /// The same structure with as many other arrays.
+    /// The same structure with other arrays. Fails if their number differs.
     fn with_arrays(&self, arrays: Vec<Array>) -> Result<Self> {
         let count = arrays.len();
         let mut rest = arrays.into_iter();
         let tree = self.rebuild(&mut rest)?;
         match rest.next() {
             None => Ok(tree),
-            Some(_) => Err(Error::value("tree", format!("{count} arrays are too many"))),
+            Some(_) => Err(Error::value("tree", format!("{count} arrays are more than the tree has"))),
         }
     }
 }
@@ -62,7 +63,7 @@ impl Tree for Array {
     }
 
     fn rebuild(&self, arrays: &mut dyn Iterator<Item = Array>) -> Result<Self> {
-        arrays.next().ok_or_else(|| Error::value("tree", "too few arrays"))
+        arrays.next().ok_or_else(|| Error::value("tree", "there are fewer arrays than the tree has"))
     }
 
     fn structure(&self, _: &mut Vec<u8>) {}
@@ -122,7 +123,7 @@ impl<T: Tree, const N: usize> Tree for [T; N] {
 
     fn rebuild(&self, arrays: &mut dyn Iterator<Item = Array>) -> Result<Self> {
         let list: Vec<T> = self.iter().map(|one| one.rebuild(arrays)).collect::<Result<_>>()?;
-        list.try_into().map_err(|_| Error::value("tree", "a list of another length"))
+        list.try_into().map_err(|_| Error::value("tree", "the list has another length than the tree"))
     }
 
     fn structure(&self, into: &mut Vec<u8>) {
@@ -207,8 +208,9 @@ impl<T: Tree> Tree for HashMap<String, T> {
     }
 }
 
-/// Makes a struct a [`Tree`]: of the fields that are named, in that order. What stands after `keeps` is no part of
-/// the tree and is cloned; compiled functions are told apart by it as `Debug` shows it.
+/// Implements [`Tree`] for a struct: the arrays of the named fields, in that order. Fields after `keeps` are not part
+/// of the tree and are cloned. Their `Debug` text is part of the structure, so a compiled function is traced for
+/// each.
 ///
 /// ```
 /// use hesper::{Array, transform::tree, tree_struct};
@@ -218,9 +220,9 @@ impl<T: Tree> Tree for HashMap<String, T> {
 /// let leaf = Layer { weight: Array::from_slice(&[2.0f32]), layers: vec![], scale: 3.0 };
 /// let layer = Layer { weight: Array::from_slice(&[1.0f32]), layers: vec![leaf], scale: 1.0 };
 /// let f = |layer: &Layer| layer.weight.multiply(&layer.layers[0].weight)?.sum(None, false);
-/// let slope = tree::grad(f)(&layer)?;
-/// assert_eq!(slope.layers[0].weight.to_vec::<f32>()?, [1.0]);
-/// assert_eq!(slope.layers[0].scale, 3.0);
+/// let gradient = tree::grad(f)(&layer)?;
+/// assert_eq!(gradient.layers[0].weight.to_vec::<f32>()?, [1.0]);
+/// assert_eq!(gradient.layers[0].scale, 3.0);
 /// # Ok::<(), hesper::Error>(())
 /// ```
 #[macro_export]
@@ -248,24 +250,24 @@ macro_rules! tree_struct {
     };
 }
 
-/// Calls a function of a tree with arrays in the tree's structure; keeps what it gave.
+/// Calls a function with a tree of `arrays`. Stores the result in `returned` and returns its arrays.
 fn call<T: Tree, U: Tree>(
     f: impl FnOnce(&T) -> Result<U>,
     tree: &T,
     arrays: &[Array],
-    given: &mut Option<U>,
+    returned: &mut Option<U>,
 ) -> Result<Vec<Array>> {
-    let made = f(&tree.with_arrays(arrays.to_vec())?)?;
-    let outputs = made.arrays();
-    *given = Some(made);
+    let result = f(&tree.with_arrays(arrays.to_vec())?)?;
+    let outputs = result.arrays();
+    *returned = Some(result);
     Ok(outputs)
 }
 
-fn filled<U: Tree>(given: Option<U>, arrays: Vec<Array>) -> Result<U> {
-    given.ok_or_else(|| Error::value("tree", "the function was not called"))?.with_arrays(arrays)
+fn filled<U: Tree>(returned: Option<U>, arrays: Vec<Array>) -> Result<U> {
+    returned.ok_or_else(|| Error::value("tree", "the function was not called"))?.with_arrays(arrays)
 }
 
-/// The outputs of a function, and the product of cotangents with its Jacobian: [`vjp`](super::vjp) of trees.
+/// [`vjp`](super::vjp) of trees: the outputs of a function, and the product of cotangents with its Jacobian.
 ///
 /// ```
 /// use hesper::{Array, transform::tree};
@@ -277,44 +279,47 @@ fn filled<U: Tree>(given: Option<U>, arrays: Vec<Array>) -> Result<U> {
 /// # Ok::<(), hesper::Error>(())
 /// ```
 pub fn vjp<T: Tree, U: Tree>(f: impl FnOnce(&T) -> Result<U>, primals: &T, cotangents: &U) -> Result<(U, T)> {
-    let mut given = None;
-    let (outputs, found) =
-        super::vjp(|arrays| call(f, primals, arrays, &mut given), &primals.arrays(), &cotangents.arrays())?;
-    Ok((filled(given, outputs)?, primals.with_arrays(found)?))
+    let mut returned = None;
+    let (outputs, found) = super::vjp(
+        |arrays| call(f, primals, arrays, &mut returned),
+        &primals.arrays(),
+        &cotangents.arrays(),
+    )?;
+    Ok((filled(returned, outputs)?, primals.with_arrays(found)?))
 }
 
-/// The outputs of a function, and the product of its Jacobian with tangents: [`jvp`](super::jvp) of trees.
+/// [`jvp`](super::jvp) of trees: the outputs of a function, and the product of its Jacobian with tangents.
 pub fn jvp<T: Tree, U: Tree>(f: impl FnOnce(&T) -> Result<U>, primals: &T, tangents: &T) -> Result<(U, U)> {
-    let mut given = None;
+    let mut returned = None;
     let (outputs, found) =
-        super::jvp(|arrays| call(f, primals, arrays, &mut given), &primals.arrays(), &tangents.arrays())?;
-    let tangents = match &given {
-        Some(given) => given.with_arrays(found)?,
+        super::jvp(|arrays| call(f, primals, arrays, &mut returned), &primals.arrays(), &tangents.arrays())?;
+    let tangents = match &returned {
+        Some(returned) => returned.with_arrays(found)?,
         None => return Err(Error::value("tree", "the function was not called")),
     };
-    Ok((filled(given, outputs)?, tangents))
+    Ok((filled(returned, outputs)?, tangents))
 }
 
-/// The function that gives a function's outputs and the gradient of the first array of them, a single number,
-/// with respect to all arrays of its tree: [`value_and_grad`](super::value_and_grad) of trees.
+/// [`value_and_grad`](super::value_and_grad) of trees: a function that returns the outputs of `f` and the gradient of
+/// their first array, a scalar, with respect to all arrays of the argument.
 pub fn value_and_grad<T: Tree, U: Tree, F: Fn(&T) -> Result<U>>(f: F) -> impl Fn(&T) -> Result<(U, T)> {
     move |tree| {
-        let (arrays, mut given) = (tree.arrays(), None);
+        let (arrays, mut returned) = (tree.arrays(), None);
         let all: Vec<usize> = (0..arrays.len()).collect();
         let (outputs, found) =
-            super::gradient(|arrays: &[Array]| call(&f, tree, arrays, &mut given), &arrays, &all)?;
-        Ok((filled(given, outputs)?, tree.with_arrays(found)?))
+            super::gradient(|arrays: &[Array]| call(&f, tree, arrays, &mut returned), &arrays, &all)?;
+        Ok((filled(returned, outputs)?, tree.with_arrays(found)?))
     }
 }
 
-/// The function that gives the gradient of a function's value: [`grad`](super::grad) of trees.
+/// [`grad`](super::grad) of trees: a function that returns the gradient of the value of `f`.
 ///
 /// ```
 /// use std::collections::BTreeMap;
 /// use hesper::{Array, transform::tree};
 /// let tree: BTreeMap<String, Array> = [("x".to_string(), Array::from_slice(&[3.0f32]))].into();
-/// let slope = tree::grad(|tree: &BTreeMap<String, Array>| tree["x"].square()?.sum(None, false))(&tree)?;
-/// assert_eq!(slope["x"].to_vec::<f32>()?, [6.0]);
+/// let gradient = tree::grad(|tree: &BTreeMap<String, Array>| tree["x"].square()?.sum(None, false))(&tree)?;
+/// assert_eq!(gradient["x"].to_vec::<f32>()?, [6.0]);
 /// # Ok::<(), hesper::Error>(())
 /// ```
 pub fn grad<T: Tree, F: Fn(&T) -> Result<Array>>(f: F) -> impl Fn(&T) -> Result<T> {
@@ -322,8 +327,8 @@ pub fn grad<T: Tree, F: Fn(&T) -> Result<Array>>(f: F) -> impl Fn(&T) -> Result<
     move |tree| Ok(both(tree)?.1)
 }
 
-/// The function over one axis more: [`vmap`](super::vmap) of trees. `inputs` says which axis of each array is gone
-/// over, if any, `outputs` where the new axis of each result goes; one for all, or one for each in the tree's order.
+/// [`vmap`](super::vmap) of trees. `inputs` are the batch axes of the arrays, `outputs` those of the results: one for
+/// all, or one for each in the order of the tree.
 ///
 /// ```
 /// use hesper::{Array, transform::tree};
@@ -339,19 +344,19 @@ pub fn vmap<T: Tree, U: Tree, F: Fn(&T) -> Result<U>>(
 ) -> impl Fn(&T) -> Result<U> {
     let (inputs, outputs) = (inputs.to_vec(), outputs.to_vec());
     move |tree| {
-        let (arrays, mut given) = (tree.arrays(), None);
+        let (arrays, mut returned) = (tree.arrays(), None);
         let axes = super::spread(&inputs, arrays.len())?;
-        let found = super::over(
-            |arrays: &[Array]| call(&f, tree, arrays, &mut given),
+        let found = super::vmap_with(
+            |arrays: &[Array]| call(&f, tree, arrays, &mut returned),
             &arrays,
             &axes,
             |count| super::spread(&outputs, count),
         )?;
-        filled(given, found)
+        filled(returned, found)
     }
 }
 
-/// The function, compiled: [`compile`](super::compile) of trees. It is traced for each structure, too.
+/// [`compile`](super::compile) of trees. The function is also traced for each structure.
 ///
 /// ```
 /// use hesper::{Array, transform::tree};
@@ -373,11 +378,11 @@ pub fn compile<T: Tree, U: Tree, F: Fn(&T) -> Result<U>>(f: F) -> impl Fn(&T) ->
         let mut structure = Vec::new();
         tree.structure(&mut structure);
         let trace = |arrays: &[Array]| {
-            let made = f(&tree.with_arrays(arrays.to_vec())?)?;
-            let outputs = made.arrays();
-            // Of what was given only the structure is kept.
+            let result = f(&tree.with_arrays(arrays.to_vec())?)?;
+            let outputs = result.arrays();
+            // Keep only the structure of the result, not its arrays.
             let nothing = Array::scalar(0.0, crate::Dtype::Float32)?;
-            let kept = made.rebuild(&mut std::iter::repeat(nothing))?;
+            let kept = result.rebuild(&mut std::iter::repeat(nothing))?;
             Ok::<_, Error>((outputs, kept))
         };
         let (outputs, kept) = cache.call(&structure, &tree.arrays(), trace)?;

@@ -1,7 +1,7 @@
-//! Launches of custom kernels, the same for every backend.
+//! Launches of custom kernels, common to all backends.
 //!
-//! Before a launch its accesses are analysed ([`hesper_kernel::bounds`]). Outputs that the stores provably cover are not
-//! cleared first; on a GPU a launch whose accesses all provably lie inside of their buffers runs without checks.
+//! The accesses of a launch are analysed first ([`hesper_kernel::bounds`]). Outputs are not cleared if the stores
+//! provably cover them. On a GPU, a launch whose accesses are provably in bounds runs without checks.
 
 use std::sync::Arc;
 
@@ -20,13 +20,13 @@ use crate::identity::BitEq;
 use crate::ops::command::Commands;
 use crate::shape::is_row_major;
 
-/// A kernel caches the proofs of so many launches: those of a few shapes alternate.
+/// The number of proofs that a kernel caches: launches often alternate between a few shapes.
 const MAX_PROOFS: usize = 8;
 
 /// The argument of one parameter.
 enum Bound {
     Read(Buffer, std::ops::Range<usize>),
-    /// The same, with contents that the analysis may use.
+    /// A buffer whose contents the analysis may use.
     Known(Buffer, Vec<u8>),
     Output(std::ops::Range<usize>),
     Value([u8; 8], usize),
@@ -50,7 +50,7 @@ impl Bound {
 }
 
 impl Compiled {
-    /// The proof for a launch: made now, or before.
+    /// The proof for a launch, from the cache or new.
     fn prove(&self, launch: &Launch, bound: &[Bound]) -> Arc<Proof> {
         let facts: Vec<ArgFacts<'_>> = bound.iter().map(Bound::facts).collect();
         let mut key: Vec<u64> = launch.grid.iter().chain(&launch.threadgroup).copied().collect();
@@ -80,7 +80,7 @@ impl CustomLaunch {
         let inputs = (0..specialised.contiguous.len())
             .map(|at| {
                 let (data, shape) = (l.input(at), l.input_shape(at));
-                // A kernel's pointer is at the first element and reaches forwards only.
+                // A kernel gets a pointer to the first element and may read only forwards from it.
                 let backwards = data.strides.iter().any(|stride| *stride < 0);
                 let copy = (specialised.contiguous[at] || backwards) && !is_row_major(shape, &data.strides);
                 if copy { l.row_major(at) } else { Ok(data.clone()) }
@@ -125,8 +125,8 @@ impl CustomLaunch {
             .collect()
     }
 
-    /// Binds the arguments, allocates and fills the outputs, and calls `finish` with the command, its constants and the
-    /// proof for the launch, to dispatch it.
+    /// Binds the arguments, allocates and fills the outputs, and calls `finish` to dispatch the command with its
+    /// constants and the proof for the launch.
     pub fn encode(
         &self,
         l: &Lowering<'_>,
@@ -161,7 +161,7 @@ impl CustomLaunch {
         Ok(Data::contiguous(output, l.shape()))
     }
 
-    /// Encodes the launch with the pipeline that the backend makes of the kernel.
+    /// Encodes the launch with the backend's pipeline of the kernel.
     pub fn dispatch(&self, l: &Lowering<'_>) -> Result<Data> {
         self.encode(l, |encoder, constants, proof| {
             let source = l.backend()?.custom_source(self.compiled.source.clone(), proof, self.unchecked);

@@ -1,5 +1,5 @@
-//! The one op of linear algebra: factors or solves every matrix of a batch. Several results share one piece of memory;
-//! each is a view of its part.
+//! The op of linear algebra: factors or solves every matrix of a batch. Several results share one allocation; each is
+//! a view of its part.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -12,7 +12,7 @@ use crate::ops::{Op, OpRef};
 use crate::shape::{Shape, size_of};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 
-/// What is done with each matrix.
+/// What is computed from each matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "named after what they compute")]
 pub enum Work {
@@ -47,20 +47,20 @@ impl Work {
     }
 }
 
-/// A result: its shape for one matrix, and its type.
+/// The shape of a result for one matrix, and its type.
 pub type Output = (Shape, Dtype);
 
-/// Work on every matrix of the last two axes of `a`, with a right side for each.
+/// Inputs: matrices in the last two axes; for solving, also right-hand sides.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Factor {
     pub work: Work,
-    /// Where each result begins in the memory of all, and the bytes of it for one matrix.
+    /// For each result its offset in the shared allocation, and its bytes for one matrix.
     pub parts: SmallVec<[(usize, usize); 3]>,
-    /// Shapes and types of the results, batch included.
+    /// Shapes and types of the results, with batch axes.
     pub outputs: SmallVec<[Output; 3]>,
 }
 
-/// The results of work on every matrix of `a`; inputs have the same batch.
+/// The results for every matrix. All inputs have the same batch axes.
 pub fn factor(work: Work, inputs: SmallVec<[Array; 3]>, outputs: &[Output]) -> Result<Vec<Array>> {
     let batch: Shape = inputs[0].shape()[..inputs[0].ndim() - 2].into();
     let count = size_of(&batch)?;
@@ -87,7 +87,7 @@ pub fn factor(work: Work, inputs: SmallVec<[Array; 3]>, outputs: &[Output]) -> R
 }
 
 impl Factor {
-    /// The results as views of the memory that they share.
+    /// The results as views of the shared allocation.
     fn split(&self, memory: &Array) -> Result<Vec<Array>> {
         self.outputs
             .iter()
@@ -133,7 +133,7 @@ impl Op for Factor {
     }
 
     fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
-        // One more batch is a larger batch.
+        // The new axis is one more batch axis.
         let inputs: SmallVec<[Array; 3]> =
             (0..rule.inputs.len()).map(|at| rule.full(at)).collect::<Result<_>>()?;
         let batch = inputs[0].ndim() - 3;

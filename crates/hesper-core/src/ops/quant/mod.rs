@@ -55,7 +55,7 @@ impl QuantMode {
         }
     }
 
-    /// Codes of a group and bits of a code, where they are not given.
+    /// The default group size and bits.
     pub fn defaults(self) -> (usize, usize) {
         match self {
             QuantMode::Affine => (64, 4),
@@ -71,20 +71,17 @@ impl QuantMode {
         let (group, bits) = (group_size.unwrap_or(usual.0), bits.unwrap_or(usual.1));
         if self == QuantMode::Affine {
             if !matches!(group, 32 | 64 | 128) {
-                return Err(Error::value(
-                    op,
-                    format!("groups of {group}: there are groups of 32, 64 and 128"),
-                ));
+                return Err(Error::value(op, format!("group_size must be 32, 64 or 128, not {group}")));
             }
             if !matches!(bits, 1..=6 | 8) {
-                let what = format!("codes of {bits} bits: there are codes of 1, 2, 3, 4, 5, 6 and 8 bits");
+                let what = format!("bits must be 1, 2, 3, 4, 5, 6 or 8, not {bits}");
                 return Err(Error::value(op, what));
             }
             return Ok(QuantFormat::Affine { bits, group });
         }
         if (group, bits) != usual {
             let what = format!(
-                "{self} has groups of {} and codes of {} bits, not groups of {group} and {bits} bits",
+                "{self} has groups of {} and {} bits, not groups of {group} and {bits} bits",
                 usual.0, usual.1
             );
             return Err(Error::value(op, what));
@@ -108,11 +105,13 @@ impl FromStr for QuantMode {
 
     fn from_str(name: &str) -> Result<Self> {
         let found = QuantMode::ALL.into_iter().find(|mode| mode.name() == name);
-        found.ok_or_else(|| Error::value("quantization", format!("there is no mode '{name}'")))
+        found.ok_or_else(|| {
+            Error::value("quantization", format!("mode must be affine, mxfp4, mxfp8 or nvfp4, not {name:?}"))
+        })
     }
 }
 
-/// A quantized matrix (or a stack of them) whose parts fit each other.
+/// A quantized matrix, or a stack of them, with consistent parts.
 pub struct Quantized {
     format: QuantFormat,
     w: Array,
@@ -135,16 +134,16 @@ impl Quantized {
     ) -> Result<Self> {
         let format = mode.format(op, group_size, bits)?;
         match (mode, biases) {
-            (QuantMode::Affine, None) => return Err(Error::value(op, "affine codes need biases")),
+            (QuantMode::Affine, None) => return Err(Error::value(op, "affine quantization needs biases")),
             (QuantMode::Affine, _) | (_, None) => {}
             (_, Some(_)) => return Err(Error::value(op, format!("{mode} has no biases"))),
         }
         if w.dtype() != Dtype::Uint32 {
-            let what = "codes are packed in uint32, not in an array".into();
+            let what = "codes must be uint32, not an array".into();
             return Err(Error::Type { op: op.into(), what, dtype: w.dtype() });
         }
         if mode != QuantMode::Affine && scales.dtype() != Dtype::Uint8 {
-            let what = format!("scales of {mode} are bytes, not an array");
+            let what = format!("scales of {mode} must be uint8, not an array");
             return Err(Error::Type { op: op.into(), what, dtype: scales.dtype() });
         }
         let rank = w.ndim();
@@ -159,9 +158,9 @@ impl Quantized {
                 format!("scales of shape {:?} with biases of shape {:?}", scales.shape(), biases.shape());
             return Err(Error::shape(op, what));
         }
-        let (words, groups) = (w.shape()[rank - 1], scales.shape()[rank - 1]);
+        let (code_words, groups) = (w.shape()[rank - 1], scales.shape()[rank - 1]);
         let cols = groups.saturating_mul(format.group());
-        if words.checked_mul(32) != cols.checked_mul(format.bits()) {
+        if code_words.checked_mul(32) != cols.checked_mul(format.bits()) {
             let what = format!(
                 "codes of shape {:?} with scales of shape {:?} are no matrix with groups of {} and {} bits",
                 w.shape(),
@@ -201,7 +200,7 @@ impl Record {
     }
 }
 
-/// Reads a format: the mode, codes of a group and bits of a code.
+/// Reads a format: the mode, the group size and the bits.
 fn read_format(replay: &Replay<'_>) -> Result<(QuantMode, usize, usize)> {
     Ok((replay.text("mode")?.parse()?, replay.length("group")?, replay.length("bits")?))
 }
