@@ -1,8 +1,8 @@
-//! Elements along one axis, found by an index array with the same axes.
+//! Elements along one axis at the indices of an array of the same rank.
 
 use std::ops::Range;
 
-use crate::walk::{GRAIN, Renewed, Spread, Strided, collapse, each_row, par_chunks};
+use crate::walk::{CopyOnWrite, GRAIN, Spread, Strided, collapse, each_row, par_chunks};
 use hesper_core::Result;
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
 use hesper_core::ops::along_axis::{PutAlong, TakeAlong};
@@ -31,19 +31,19 @@ impl Lower<TakeAlong> for Cpu {
     }
 }
 
-/// Strides with zero along an axis, whose offsets the indices give.
+/// Strides with zero along the indexed axis: the indices give its offsets.
 fn without_axis(strides: &[isize], along: usize) -> Strides {
     let mut strides: Strides = strides.into();
     strides[along] = 0;
     strides
 }
 
-/// Elements whose offsets are computed together.
+/// The number of offsets that are computed at once.
 const PIECE: usize = 1 << 10;
 
-/// Calls `f` with the offsets of the elements that `count` indices from the row-major index `first` on point at, a piece
-/// at a time: which of the indices, their offsets, and start and step of the piece by the second of `strides`. An offset is
-/// that of the first of `strides` plus the index times the stride of the indexed axis.
+/// Calls `f` for pieces of the `count` indices from the row-major index `first` on: the range of the piece among
+/// these indices, their offsets, and the start and step of the piece by the second of `strides`. An offset is the one
+/// by the first of `strides` plus the index times the stride of the indexed axis.
 fn each_piece(
     list: (&Spread, Indices<'_>, IndexedAxis),
     strides: [&[isize]; 2],
@@ -53,14 +53,14 @@ fn each_piece(
 ) {
     let (list, indices, along) = list;
     let [rest, others] = strides;
-    let (shape, [rest, places, others]) = collapse(&list.shape, [rest, &list.strides, others]);
+    let (shape, [rest, list_strides, others]) = collapse(&list.shape, [rest, &list.strides, others]);
     let mut offsets = [0isize; PIECE];
     each_row(
         &shape,
-        [&rest, &places, &others],
+        [&rest, &list_strides, &others],
         first,
         count,
-        |range, [at, place, other], [by, step, stride]| {
+        |range, [at, index, other], [by, step, stride]| {
             for begin in range.clone().step_by(PIECE) {
                 let end = (begin + PIECE).min(range.end);
                 let skipped = (begin - range.start) as isize;
@@ -70,7 +70,7 @@ fn each_piece(
                     *offset = next;
                     next += by;
                 }
-                indices.add_to(offsets, list.offset + place + skipped * step, step, along);
+                indices.add_to(offsets, list.offset + index + skipped * step, step, along);
                 f(begin..end, offsets, other + skipped * stride, stride);
             }
         },
@@ -107,14 +107,14 @@ fn put<T: Combine>(op: &PutAlong, l: &Lowering<'_>) -> Result<Data> {
     let (along, mode) = (op.0, op.1.on(l.dtype()));
     let (list, dtype, new) = (Strided::input(l, 1), l.input_dtype(1), Strided::input(l, 2));
     let shape: Shape = l.shape().into();
-    let result = Renewed::of(l)?;
-    let (result_, list_, new_) = (result.opener(), list.spread(), new.spread());
+    let result = CopyOnWrite::of(l)?;
+    let (result_, list_, new_) = (result.access(), list.spread(), new.spread());
     let encoder = l
         .stream()
         .command("put_along_axis")
         .read_range(&list.data.buffer, list.bytes.clone())
         .read_range(&new.data.buffer, new.bytes.clone());
-    result.change(encoder).run(move |native| {
+    result.bind(encoder).run(move |native| {
         let (list, new) = (list_, new_);
         let (to, views) = result_.open::<T>(native.views())?;
         let [view, new_view] = views else { return Ok(()) };
@@ -124,7 +124,8 @@ fn put<T: Combine>(op: &PutAlong, l: &Lowering<'_>) -> Result<Data> {
         }
         let strides = row_major(&shape);
         let rest = without_axis(&strides, along);
-        // Elements of the axes before the indexed one are independent of each other; a task has some of those.
+        // No two updates with different indices before the indexed axis write the same element, so tasks split those
+        // axes.
         let block: usize = shape[along..].iter().product();
         let updates: usize = list.shape[along..].iter().product();
         let along = IndexedAxis { length: shape[along], size: 1, stride: strides[along] };

@@ -1,4 +1,4 @@
-//! Rows written into a block, in place where the op owns it.
+//! Writes rows into a block, in place if the op owns it.
 
 use crate::walk::{Cursor, Spread, Strided, copy_row};
 use hesper_core::Result;
@@ -46,7 +46,7 @@ fn run<T: Carrier>(op: &Append, l: &Lowering<'_>) -> Result<Data> {
     let (old_, rows_) = (old.spread(), rows.spread());
     let command = || l.stream().command("append").read_range(&rows.data.buffer, rows.bytes.clone());
     if let Some(owned) = l.take_in_place() {
-        // Bind only what lies between the first and the last row that is written.
+        // Bind only the range from the first to the last written row.
         let count = rows.shape[2];
         let first = starts.iter().enumerate().map(|(at, start)| to.row(at, 0, *start)).min();
         let last = starts.iter().enumerate().map(|(at, start)| to.row(at, to.heads - 1, start + count)).max();
@@ -68,9 +68,9 @@ fn run<T: Carrier>(op: &Append, l: &Lowering<'_>) -> Result<Data> {
         view.fill(T::zeroed());
         let mut cursor = Cursor::new(&old.shape[..3], [&old.strides[..3]], 0);
         for _ in 0..old.shape[..3].iter().product() {
-            let (place, at) = (cursor.place(), old.offset + cursor.at[0]);
-            if place[2] < to.room {
-                let start = to.row(place[0], place[1], place[2]);
+            let (index, at) = (cursor.index(), old.offset + cursor.at[0]);
+            if index[2] < to.room {
+                let start = to.row(index[0], index[1], index[2]);
                 copy_row(&mut view[start..start + to.width], before, at, old.strides[3]);
             }
             cursor.advance();

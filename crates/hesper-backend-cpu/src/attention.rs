@@ -79,9 +79,9 @@ fn run<T: Float + hesper_compute::Float>(op: &Attention, l: &Lowering<'_>) -> Re
         };
         let scores: Option<Vec<f32>> = if sinks {
             let all = inputs[inputs.len() - 1].as_slice::<T>()?;
-            let mut wide = vec![<T as Float>::Wide::of(0.0); all.len()];
-            <T as Float>::load(all, &mut wide);
-            Some(wide.into_iter().map(Wide::single).collect())
+            let mut widened = vec![<T as Float>::Wide::of(0.0); all.len()];
+            <T as Float>::load(all, &mut widened);
+            Some(widened.into_iter().map(Wide::single).collect())
         } else {
             None
         };

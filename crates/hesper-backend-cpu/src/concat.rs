@@ -1,4 +1,4 @@
-//! Joining arrays.
+//! Concatenation.
 
 use crate::walk::Strided;
 use hesper_core::Result;

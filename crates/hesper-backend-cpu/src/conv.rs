@@ -21,7 +21,7 @@ impl Lower<Convolution> for Cpu {
     }
 }
 
-/// A geometry as the kernels take it.
+/// The geometry in the kernels' type.
 fn shape(geometry: &Geometry) -> ConvShape {
     let rank = geometry.axes.len();
     let mut shape = ConvShape {

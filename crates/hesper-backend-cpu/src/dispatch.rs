@@ -1,4 +1,4 @@
-//! The choice of an element type at run time.
+//! Dispatch on the element type.
 
 /// Calls a function that is generic over the element type with float16, bfloat16 or, for any other type, float32.
 macro_rules! with_float {

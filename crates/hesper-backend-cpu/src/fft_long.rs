@@ -1,9 +1,8 @@
-//! One long transform on all cores.
+//! One long transform on all cores, by the four-step algorithm.
 //!
-//! A row of `n1 * n2` elements is looked at as a matrix: its columns are transformed, turned by fixed
-//! angles, then its rows are transformed. Columns and rows are taken sixteen at a time, so that whole cache
-//! lines are read and written, and lie in between in blocks of sixteen. What is computed does not depend on
-//! the number of threads.
+//! A row of `n1 * n2` elements is treated as a matrix: its columns are transformed and multiplied by twiddle factors,
+//! then its rows are transformed. Columns and rows are processed in blocks of sixteen, so that whole cache lines are
+//! read and written. The result does not depend on the number of threads.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -13,24 +12,24 @@ use rustfft::{Fft, FftDirection, FftPlanner};
 
 use crate::walk::par_chunks;
 
-/// Columns or rows of a block.
+/// The number of columns or rows of a block.
 const BLOCK: usize = 16;
-/// The shortest row that is worth it.
-const LONG: usize = 1 << 15;
-/// Most plans that are kept.
+/// Shorter rows are faster on one core.
+const MIN_LENGTH: usize = 1 << 15;
+/// The largest number of cached plans.
 const MAX_PLANS: usize = 4;
 
-/// Gives elements of the row from a place on.
+/// Writes the elements of the row from an index on.
 pub type Fill<'a> = dyn Fn(usize, &mut [Complex<f32>]) + Sync + 'a;
 
-/// How a long row is transformed.
+/// The plan of a long transform.
 pub struct Long {
     columns: usize,
     rows: usize,
-    down: Arc<dyn Fft<f32>>,
-    along: Arc<dyn Fft<f32>>,
-    /// For each column, then each row, a number of absolute value one.
-    turns: Vec<Complex<f32>>,
+    column_fft: Arc<dyn Fft<f32>>,
+    row_fft: Arc<dyn Fft<f32>>,
+    /// The twiddle factors, column by column.
+    twiddles: Vec<Complex<f32>>,
 }
 
 impl std::fmt::Debug for Long {
@@ -40,8 +39,8 @@ impl std::fmt::Debug for Long {
 }
 
 impl Long {
-    /// The plan for a length, from the cache or made now; none if the length is short, or has no two factors
-    /// of which both are multiples of a block.
+    /// The plan for a length, from the cache or new. `None` if the length is short, or is not a product of two
+    /// multiples of the block.
     pub fn plan(length: usize, inverse: bool) -> Option<Arc<Long>> {
         type Plans = HashMap<(usize, bool), Arc<Long>>;
         static PLANS: OnceLock<Mutex<Plans>> = OnceLock::new();
@@ -51,13 +50,13 @@ impl Long {
         if let Some(found) = lock().get(&(length, inverse)) {
             return Some(found.clone());
         }
-        let made = Arc::new(Long::new(rows, length / rows, inverse));
+        let plan = Arc::new(Long::new(rows, length / rows, inverse));
         let mut plans = lock();
         if plans.len() >= MAX_PLANS {
             plans.clear();
         }
-        plans.insert((length, inverse), made.clone());
-        Some(made)
+        plans.insert((length, inverse), plan.clone());
+        Some(plan)
     }
 
     fn new(rows: usize, columns: usize, inverse: bool) -> Self {
@@ -69,32 +68,32 @@ impl Long {
             let angle = sign * std::f64::consts::TAU * k as f64 / length as f64;
             Complex::new(angle.cos(), angle.sin())
         };
-        // Every power is a product of a coarse and a fine one.
+        // Each twiddle factor is the product of a coarse and a fine power of the root of unity.
         let fine: Vec<Complex<f64>> = (0..columns).map(unit).collect();
         let coarse: Vec<Complex<f64>> = (0..rows).map(|k| unit(k * columns)).collect();
-        let mut turns = vec![Complex::new(0.0f32, 0.0); length];
-        par_chunks(&mut turns, rows * BLOCK, |first, part| {
-            for (at, turn) in part.iter_mut().enumerate() {
+        let mut twiddles = vec![Complex::new(0.0f32, 0.0); length];
+        par_chunks(&mut twiddles, rows * BLOCK, |first, part| {
+            for (at, twiddle) in part.iter_mut().enumerate() {
                 let (column, row) = ((first + at) / rows, (first + at) % rows);
                 let power = column * row;
                 let exact = coarse[power / columns] * fine[power % columns];
-                *turn = Complex::new(exact.re as f32, exact.im as f32);
+                *twiddle = Complex::new(exact.re as f32, exact.im as f32);
             }
         });
         Long {
             columns,
             rows,
-            down: planner.plan_fft(rows, direction),
-            along: planner.plan_fft(columns, direction),
-            turns,
+            column_fft: planner.plan_fft(rows, direction),
+            row_fft: planner.plan_fft(columns, direction),
+            twiddles,
         }
     }
 
-    /// Transforms the row that `fill` gives. `first` and `second` are memory of its length; the result is in
-    /// `second`, where [`Long::place`] says.
+    /// Transforms the row that `fill` writes. `first` and `second` have its length. The result is in `second`, in the
+    /// order of [`Long::place`].
     pub fn run(&self, fill: &Fill<'_>, first: &mut [[f32; 2]], second: &mut [[f32; 2]]) {
         let (rows, columns) = (self.rows, self.columns);
-        // Blocks of columns, each turned into rows.
+        // Transform blocks of columns; the result is stored column by column.
         par_chunks(first, rows * BLOCK, |start, part| {
             let column = start / rows;
             let mut lines = vec![Complex::new(0.0f32, 0.0); rows * BLOCK];
@@ -105,16 +104,16 @@ impl Long {
                     lines[at * rows + row] = *x;
                 }
             }
-            let mut scratch = vec![Complex::new(0.0f32, 0.0); self.down.get_inplace_scratch_len()];
-            self.down.process_with_scratch(&mut lines, &mut scratch);
-            let turns = &self.turns[start..start + part.len()];
-            for ((to, x), turn) in part.iter_mut().zip(&lines).zip(turns) {
-                let x = x * turn;
+            let mut scratch = vec![Complex::new(0.0f32, 0.0); self.column_fft.get_inplace_scratch_len()];
+            self.column_fft.process_with_scratch(&mut lines, &mut scratch);
+            let twiddles = &self.twiddles[start..start + part.len()];
+            for ((to, x), twiddle) in part.iter_mut().zip(&lines).zip(twiddles) {
+                let x = x * twiddle;
                 *to = [x.re, x.im];
             }
         });
         let first = &*first;
-        // Blocks of rows, of which each keeps its sixteen numbers of a column together.
+        // Transform blocks of rows; a block stores its sixteen elements of a column together.
         par_chunks(second, columns * BLOCK, |start, part| {
             let row = start / columns;
             let mut lines = vec![Complex::new(0.0f32, 0.0); columns * BLOCK];
@@ -123,8 +122,8 @@ impl Long {
                     lines[at * columns + column] = Complex::new(*re, *im);
                 }
             }
-            let mut scratch = vec![Complex::new(0.0f32, 0.0); self.along.get_inplace_scratch_len()];
-            self.along.process_with_scratch(&mut lines, &mut scratch);
+            let mut scratch = vec![Complex::new(0.0f32, 0.0); self.row_fft.get_inplace_scratch_len()];
+            self.row_fft.process_with_scratch(&mut lines, &mut scratch);
             for (column, to) in part.chunks_exact_mut(BLOCK).enumerate() {
                 for (at, to) in to.iter_mut().enumerate() {
                     let x = lines[at * columns + column];
@@ -134,19 +133,19 @@ impl Long {
         });
     }
 
-    /// Where the number of a frequency is; those that follow it up to a multiple of sixteen are behind it.
+    /// The index of a frequency in the result. The frequencies up to the next multiple of sixteen follow it.
     pub fn place(&self, frequency: usize) -> usize {
         let (along, row) = (frequency / self.rows, frequency % self.rows);
         (row / BLOCK * self.columns + along) * BLOCK + row % BLOCK
     }
 
-    /// Frequencies that lie together: from one up to the next multiple of this.
+    /// Frequencies are consecutive up to the next multiple of this.
     pub const TOGETHER: usize = BLOCK;
 }
 
-/// The largest factor up to the root that is a multiple of a block, as is its other.
+/// The largest factor up to the square root such that both factors are multiples of the block.
 fn factor(length: usize) -> Option<usize> {
-    if length < LONG {
+    if length < MIN_LENGTH {
         return None;
     }
     let root = (length as f64).sqrt() as usize / BLOCK * BLOCK;
@@ -160,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_are_cut_into_two_factors_of_whole_blocks() {
+    fn lengths_are_split_into_two_factors_of_whole_blocks() {
         assert_eq!(factor(1 << 20), Some(1024));
         assert_eq!(factor(1 << 15), Some(128));
         assert_eq!(factor(1 << 10), None);

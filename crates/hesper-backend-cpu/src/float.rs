@@ -1,7 +1,6 @@
-//! Floating-point rows: converted to a type to compute in and back, and functions of whole rows.
+//! Rows of floats: conversion to the type of computation and back, and functions of whole rows.
 //!
-//! Half precision is computed in single precision. Loops are written so that they are vectorised for
-//! whatever the target has.
+//! Half precision is computed in single precision. Loops are written so that the compiler vectorizes them.
 
 use bytemuck::Pod;
 use half::slice::HalfFloatSliceExt;
@@ -18,9 +17,9 @@ pub trait Wide: Pod + Send + Sync + PartialOrd {
     fn times(self, other: Self) -> Self;
     /// Natural logarithm.
     fn log(self) -> Self;
-    /// Replaces numbers by exponentials of their distances to `top`, which is not below them (or NaN).
+    /// Replaces `x` by `exp(x - top)`. `top` is the largest element, or NaN.
     fn exponentials(row: &mut [Self], top: Self);
-    /// One over the root.
+    /// The reciprocal of the square root.
     fn rsqrt(self) -> Self;
     /// As a float32.
     fn single(self) -> f32;
@@ -32,7 +31,7 @@ pub trait Wide: Pod + Send + Sync + PartialOrd {
     fn max(row: &[Self]) -> Self;
 }
 
-macro_rules! wide {
+macro_rules! impl_wide {
     ($($t:ident, $exponentials:expr;)*) => { $(
         impl Wide for $t {
             #[inline(always)]
@@ -57,7 +56,7 @@ macro_rules! wide {
     )* };
 }
 
-wide! {
+impl_wide! {
     f32, |row, top| row.iter_mut().for_each(|x| *x = exp(*x - top));
     f64, |row, top| {
         row.iter_mut().for_each(|x| *x -= top);
@@ -65,7 +64,7 @@ wide! {
     };
 }
 
-/// Combines a row: sixteen lanes in blocks of 64 elements each, then the lanes in halves.
+/// Reduces a row with sixteen lanes in blocks of 64 elements, then the lanes in halves.
 #[inline(always)]
 fn fold<T: Copy>(row: &[T], start: T, combine: impl Fn(T, T) -> T) -> T {
     const LANES: usize = 16;
@@ -93,11 +92,11 @@ fn fold<T: Copy>(row: &[T], start: T, combine: impl Fn(T, T) -> T) -> T {
     total[0]
 }
 
-/// `e^x` for x that is not positive, to about two units in the last place; below -87, where it is less than
-/// 1.7e-38, zero. No branch, call or conversion keeps a loop over it from being vectorised.
+/// `e^x` for `x <= 0`, to about two units in the last place. Below -87, where it is less than 1.7e-38, it is zero.
+/// There is no branch, call or conversion that prevents vectorization.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
-    // Adding and taking off 1.5 * 2^23 rounds to an integer, which is then in the low bits.
+    // Adding and subtracting 1.5 * 2^23 rounds to an integer, which is then in the low bits.
     const ROUND: f32 = 12_582_912.0;
     // Keeps NaN, unlike `f32::max`.
     let clamped = if x < -87.0 { -87.0 } else { x };
@@ -117,7 +116,7 @@ fn exp(x: f32) -> f32 {
 
 /// An element of a row.
 pub trait Float: hesper_core::Element {
-    /// What it is computed in.
+    /// The type of computation.
     type Wide: Wide;
     /// Converts a row.
     fn load(from: &[Self], to: &mut [Self::Wide]);
@@ -148,7 +147,7 @@ macro_rules! halves {
 same!(f32 f64);
 halves!(f16 bf16);
 
-/// Replaces a row by exponentials of its distances to `top`; gives their sum.
+/// Replaces `x` by `exp(x - top)` in a row. Returns the sum.
 pub fn exp_and_sum<W: Wide>(row: &mut [W], top: W) -> W {
     const BLOCK: usize = 512;
     let mut partial = [W::of(0.0); 128];
@@ -167,7 +166,7 @@ pub fn exp_and_sum<W: Wide>(row: &mut [W], top: W) -> W {
     W::sum(&sums)
 }
 
-/// The logarithm of the sum of exponentials of a row, which is overwritten.
+/// The logarithm of the sum of exponentials of a row. Overwrites the row.
 pub fn logsumexp<W: Wide>(row: &mut [W]) -> W {
     let top = W::max(row);
     if !top.finite() {

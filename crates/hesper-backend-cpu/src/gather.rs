@@ -1,4 +1,4 @@
-//! Gathers: slices found by index arrays.
+//! Gathers: slices at the positions of index arrays.
 
 use crate::walk::{Cursor, GRAIN, Strided, collapse, copy_range, copy_row, par_chunks};
 use hesper_core::Result;

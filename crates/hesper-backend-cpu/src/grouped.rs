@@ -68,7 +68,7 @@ fn gathered<T: Element + hesper_compute::Element>(l: &Lowering<'_>) -> Result<Da
         let indices = [Indices::of(left, types[0])?, Indices::of(right, types[1])?];
         let count = to.len() / (m * n);
         let mut cursor = Cursor::new(&lists[0].shape, [lists[0].strides(), lists[1].strides()], 0);
-        // Products that share a right matrix are one product, so the matrix is read once.
+        // Products with the same right matrix are computed as one, so the matrix is read once.
         let mut by_right: Vec<Vec<(usize, usize)>> = vec![Vec::new(); b.shape[0]];
         for at in 0..count {
             let left = indices[0].get(lists[0].offset + cursor.at[0], a.shape[0], 1);

@@ -49,7 +49,7 @@ fn run<T: Float + Element>(op: &Hadamard, l: &Lowering<'_>) -> Result<Data> {
     Ok(Data::contiguous(output, l.shape()))
 }
 
-/// The transform of a power of two, in place.
+/// The transform of a line whose length is a power of two, in place.
 fn butterflies(line: &mut [f32]) {
     let mut half = 1;
     while half < line.len() {

@@ -1,4 +1,4 @@
-//! Index arrays as commands bind and read them.
+//! Binds index arrays to commands and reads them there.
 
 use crate::walk::{GRAIN, Spread, Strided, collapse, each_row, par_chunks};
 use hesper_core::Dtype;
@@ -7,11 +7,11 @@ use hesper_core::ops::index_arrays::{IndexedAxis, Indices};
 use hesper_runtime::{Encoder, NativeError, View};
 use smallvec::SmallVec;
 
-/// Index arrays of one shape, one for each indexed axis: together they point at slices.
+/// Index arrays of one shape, one for each indexed axis. Each element of the shape selects a slice.
 #[derive(Debug)]
 pub(crate) struct IndexArrays(SmallVec<[(Strided, Dtype); 2]>);
 
-/// Where their elements lie among those that a command binds.
+/// The layouts of index arrays in the views of a command.
 #[derive(Debug)]
 pub(crate) struct BoundIndexArrays(SmallVec<[(Spread, Dtype); 2]>);
 
@@ -36,7 +36,7 @@ impl IndexArrays {
 }
 
 impl BoundIndexArrays {
-    /// How many slices they point at.
+    /// The number of slices that they select.
     pub(crate) fn points(&self) -> usize {
         self.0.first().map_or(1, |(array, _)| array.shape.iter().product())
     }
@@ -52,7 +52,7 @@ impl BoundIndexArrays {
     }
 }
 
-/// Index arrays that can be read.
+/// Index arrays inside of a command.
 pub(crate) struct OpenIndexArrays<'a> {
     arrays: &'a BoundIndexArrays,
     indices: SmallVec<[Indices<'a>; 4]>,

@@ -1,6 +1,6 @@
 //! The CPU backend: every op as native commands on all cores.
 //!
-//! A file for each family of ops implements [`Lower`](hesper_core::backend::Lower) for [`Cpu`]; [`ops`] lists them. The
+//! One file per family of ops implements [`Lower`](hesper_core::backend::Lower) for [`Cpu`]; [`ops`] lists them. The
 //! numeric kernels are pure functions of `hesper-compute` and `hesper-linalg`; this crate binds memory and splits work.
 #![deny(unsafe_code)]
 

@@ -36,7 +36,7 @@ impl Lower<RowOp> for Cpu {
         .map(Some)
     }
 
-    /// A row is computed by one core, so a few long rows are produced by all cores first.
+    /// One core computes a row. If there are only a few long rows, all cores compute the fused producer first.
     fn takes_rows(_: &RowOp, shape: &[usize], dtype: Dtype) -> bool {
         let Some((length, outer)) = shape.split_last() else { return false };
         let rows: usize = outer.iter().product();
@@ -58,7 +58,7 @@ impl Lower<CrossEntropy> for Cpu {
     }
 }
 
-/// Computes rows of up to single precision.
+/// Computes rows in single precision.
 fn single<T: hesper_compute::Float>(
     op: RowOp,
     x: &dyn Source<T>,
@@ -77,7 +77,7 @@ fn single<T: hesper_compute::Float>(
     }
 }
 
-/// Computes rows of double precision.
+/// Computes rows in double precision.
 fn double(
     op: RowOp,
     x: &[f64],
@@ -126,7 +126,7 @@ fn double_row(op: RowOp, row: &[f64], weight: Option<&[f64]>, bias: Option<&[f64
     }
 }
 
-/// Computes along the axis of columns that lie side by side.
+/// Computes along an axis that is not the innermost one.
 fn columns<T: hesper_compute::Float>(
     op: RowOp,
     x: &[T],
@@ -139,7 +139,7 @@ fn columns<T: hesper_compute::Float>(
     }
 }
 
-/// Of floats of up to single precision: rows that lie as columns are computed where they lie.
+/// Runs an op in single precision. Rows that are columns in memory are computed in place.
 fn run_single<T>(op: RowOp, l: &mut Lowering<'_>) -> Result<Data>
 where
     T: hesper_core::Element + Plain + hesper_compute::Float,
@@ -204,14 +204,14 @@ fn run<T: hesper_core::Element + Plain>(
     Ok(Data::contiguous(output, l.shape()))
 }
 
-/// The axis that rows are along, where those of an array lie as columns side by side, without gaps.
+/// The axis of the rows, if they are columns of a contiguous array.
 fn columns_of(data: &Data, shape: &[usize]) -> Option<Axis> {
     let (len, kept) = shape.split_last()?;
     let (step, strides) = data.strides.split_last()?;
     if *step < 2 || *len < 2 {
         return None;
     }
-    // From the innermost axis on: first those inside of the columns' axis, then those outside.
+    // From the innermost axis on: first the axes inside of the row axis, then those outside.
     let (mut next, mut inner) = (1usize, None);
     for (length, stride) in kept.iter().zip(strides).rev().filter(|(length, _)| **length != 1) {
         if inner.is_none() && next == *step as usize && *stride as usize != next {
@@ -231,7 +231,7 @@ fn columns_of(data: &Data, shape: &[usize]) -> Option<Axis> {
     Some(Axis { outer: next / (len * inner), len: *len, inner })
 }
 
-/// Computes rows: what, elements, length of a row, weight, bias, results.
+/// Computes rows: op, elements, length of a row, weight, bias, results.
 type Compute<T> = fn(
     RowOp,
     &dyn Source<T>,

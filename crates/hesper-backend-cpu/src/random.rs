@@ -23,7 +23,9 @@ impl Lower<Bits> for Cpu {
         l.stream().command(op.name()).read_range(&key.buffer, start..start + 8).write(&output).run(
             |native| -> NativeResult {
                 let [key, words] = native.take()?;
-                let [k0, k1] = *key.as_slice::<u32>()? else { return Err("a key has two words".into()) };
+                let [k0, k1] = *key.as_slice::<u32>()? else {
+                    return Err("a random key must have two elements".into());
+                };
                 hesper_compute::random_words(&Cores, [k0, k1], words.as_mut_slice::<u32>()?);
                 Ok(())
             },
@@ -135,7 +137,7 @@ fn root(from: &[f32], to: &mut [f32], n: usize) {
     let mut a: Vec<f64> = from.iter().map(|x| f64::from(*x)).collect();
     let mut v = vec![0.0f64; n * n];
     (0..n).for_each(|i| v[at(i, i)] = 1.0);
-    // Converges quadratically; thirty sweeps are far more than any matrix needs.
+    // Convergence is quadratic: thirty sweeps are more than any matrix needs.
     for _ in 0..30 {
         let off: f64 =
             (0..n).flat_map(|i| (0..i).map(move |j| (i, j))).map(|(i, j)| a[at(i, j)] * a[at(i, j)]).sum();
@@ -158,7 +160,7 @@ fn root(from: &[f32], to: &mut [f32], n: usize) {
     }
 }
 
-/// The rotation that makes the element at `(p, q)` zero.
+/// The Jacobi rotation that zeroes the element at `(p, q)`.
 fn rotate(a: &mut [f64], v: &mut [f64], n: usize, p: usize, q: usize) {
     let at = |row: usize, column: usize| row * n + column;
     let off = a[at(p, q)];

@@ -1,4 +1,5 @@
-//! Where kernels of rows read: memory, or a fused group that computes pieces of rows in the cache as they are read.
+//! The source of a kernel that reads rows: memory, or a fused group that computes pieces of rows in the cache as they
+//! are read.
 
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
@@ -11,16 +12,16 @@ use hesper_core::{Element, Result};
 use hesper_runtime::{Encoder, Native, NativeError, NativeResult, View};
 use smallvec::SmallVec;
 
-/// Where a kernel reads its rows from: memory, or a group that computes them.
+/// The source of rows: memory, or a fused group.
 pub(crate) enum RowSource {
-    /// Row by row in memory: where, and which bytes.
+    /// Row-major memory, and its byte range.
     Memory(Data, std::ops::Range<usize>),
     /// Computed as they are read.
     Fused(FusedRows),
 }
 
 impl RowSource {
-    /// The first input of an op that goes through it row by row.
+    /// The first input of an op that reads rows.
     pub(crate) fn of<T: Element>(l: &mut Lowering<'_>) -> Result<RowSource> {
         if let Some(rows) = l.take_fused_rows() {
             return Ok(RowSource::Fused(rows));
@@ -43,7 +44,7 @@ impl RowSource {
         }
     }
 
-    /// What to take to the command: how to read the views that were bound, which come first.
+    /// How the command reads the bound views, which must be its first ones.
     pub(crate) fn reader(&self) -> Reader {
         match self {
             RowSource::Memory(..) => Reader(None),
@@ -76,12 +77,12 @@ impl Reader {
     }
 }
 
-/// The rows of a command that computes them.
+/// Rows that are computed as they are read.
 struct Pieces<'a, T> {
     kernel: &'a RowKernel,
-    /// The memory of the inputs that have some, in order.
+    /// The bytes of the inputs, in order.
     bytes: SmallVec<[&'a [u8]; 8]>,
-    /// Why the first piece that failed did.
+    /// The error of the first piece that failed.
     failed: OnceLock<String>,
     of: PhantomData<T>,
 }

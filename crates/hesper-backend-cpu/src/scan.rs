@@ -26,7 +26,7 @@ impl Lower<Scan> for Cpu {
             (ScanKind::LogSum, Dtype::Float32) => return log_sum::<f32>(*op, l).map(Some),
             (ScanKind::LogSum, Dtype::Float64) => return log_sum::<f64>(*op, l).map(Some),
             (ScanKind::LogSum, dtype) => return Err(no_log(dtype)),
-            // The smallest of no bools is true, the empty product, and not the largest byte.
+            // The minimum of no bools is `true` (1), not the largest byte.
             (ScanKind::Min, Dtype::Bool) | (ScanKind::Product, _) => Combine::Prod,
             (ScanKind::Sum, _) => Combine::Sum,
             (ScanKind::Max, _) => Combine::Max,

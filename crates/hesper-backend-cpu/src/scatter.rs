@@ -1,8 +1,8 @@
-//! Scatters: slices that index arrays point at, combined with updates in the order of the indices.
+//! Scatters: updates are combined with the slices that index arrays select, in the order of the indices.
 
 use std::ops::Range;
 
-use crate::walk::{Cursor, GRAIN, Renewed, Strided, collapse, each_row, par_chunks};
+use crate::walk::{CopyOnWrite, Cursor, GRAIN, Strided, collapse, each_row, par_chunks};
 use hesper_core::Result;
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
 use hesper_core::ops::command::Commands;
@@ -15,7 +15,7 @@ use crate::Cpu;
 use crate::combine::{Combine, combine_points, combine_row, with_combine};
 use crate::index_arrays::IndexArrays;
 
-/// Threads split the output only if a slice has at least so many contiguous elements.
+/// Threads split the output only if a slice has at least this many contiguous elements.
 const MIN_SHARED_WIDTH: usize = 16;
 
 pub(crate) fn register(table: OpTableBuilder<Cpu>) -> OpTableBuilder<Cpu> {
@@ -31,11 +31,11 @@ impl Lower<Scatter> for Cpu {
 fn run<T: Combine>(op: &Scatter, l: &Lowering<'_>) -> Result<Data> {
     let (axes, mode) = (op.axes.clone(), op.mode.on(l.dtype()));
     let (updates, lists) = (Strided::input(l, 1), IndexArrays::inputs(l, 2));
-    let result = Renewed::of(l)?;
+    let result = CopyOnWrite::of(l)?;
     let shape: Shape = l.shape().into();
-    let (result_, updates_, lists_) = (result.opener(), updates.spread(), lists.spread());
+    let (result_, updates_, lists_) = (result.access(), updates.spread(), lists.spread());
     let encoder = l.stream().command("scatter").read_range(&updates.data.buffer, updates.bytes.clone());
-    result.change(lists.read(encoder)).run(move |native| {
+    result.bind(lists.read(encoder)).run(move |native| {
         let (updates, lists) = (updates_, lists_);
         let (to, views) = result_.open::<T>(native.views())?;
         let new = views[0].as_slice::<T>()?;
@@ -51,7 +51,8 @@ fn run<T: Combine>(op: &Scatter, l: &Lowering<'_>) -> Result<Data> {
         let offsets = lists.open(&views[1..], axes.iter().map(indexed).collect())?.all_offsets();
         let (points, [point_strides]) = collapse(points, [point_strides]);
 
-        // Axes before all indexed ones are independent of each other: no two updates of them write the same element.
+        // No two updates with different indices before the first indexed axis write the same element, so threads split
+        // those axes.
         let first = axes.iter().copied().min().unwrap_or(0);
         let before = if sizes[..first] == shape[..first] { first } else { 0 };
         let slices = SliceLayout::new(&sizes[before..], &into[before..], &size_strides[before..]);
@@ -70,7 +71,7 @@ fn run<T: Combine>(op: &Scatter, l: &Lowering<'_>) -> Result<Data> {
                 }
             });
         } else {
-            // Each task owns a part of the output and applies the updates that fall into it.
+            // Each task has a part of the output and applies the updates inside of it.
             let shared = slices.is_wide() && new.len() >= GRAIN;
             let part = if shared { to.len().div_ceil(16).max(GRAIN / 4) } else { to.len() };
             par_chunks(to, part, |low, part| update(part, low..low + part.len(), 0));
@@ -106,9 +107,9 @@ impl SliceLayout {
         self.step == 1 && self.width >= MIN_SHARED_WIDTH
     }
 
-    /// Updates the slices at `offsets`, one after the other, as far as they are `within` a part of the
-    /// whole. The first update is at `start`, the next ones go on by `by`.
-    #[allow(clippy::too_many_arguments, reason = "two sides, each with memory, place and step")]
+    /// Updates the slices at `offsets` in order, restricted to the range `within` of the output. The first update is at
+    /// `start`, the next ones are `by` apart.
+    #[allow(clippy::too_many_arguments, reason = "two sides, each with memory, offset and step")]
     fn update<T: Combine>(
         &self,
         mode: UpdateMode,

@@ -1,7 +1,7 @@
 //! Updates of slices, and slices whose start is computed.
 //!
-//! An owned array is updated in place. Others are written in one pass: rows are copied, and combined with the update where
-//! the slice contains them.
+//! An owned array is updated in place. Any other is copied in the same pass: each row is copied, then combined with the
+//! update if the slice contains it.
 
 use crate::walk::{Cursor, GRAIN, Spread, Strided, copy_range, copy_row, par_chunks};
 use hesper_core::Result;
@@ -44,7 +44,7 @@ struct Update {
 }
 
 impl Update {
-    /// Joins the last axes where the update covers them whole.
+    /// Joins the last axes if the update covers them whole.
     fn join(&mut self, source: &mut Strides) {
         while self.shape.len() > 1 {
             let last = self.shape.len() - 1;
@@ -73,21 +73,21 @@ impl Update {
     }
 
     /// The offset in the update of a row of the outer axes, if the slice contains the row.
-    fn row(&self, place: &[usize]) -> Option<isize> {
+    fn row(&self, index: &[usize]) -> Option<isize> {
         let mut at = self.offset;
-        for (axis, &place) in place.iter().enumerate() {
-            let moved = place as isize - self.starts[axis];
-            let (index, rest) = (moved / self.steps[axis], moved % self.steps[axis]);
-            if rest != 0 || index < 0 || index as usize >= self.sizes[axis] {
+        for (axis, &index) in index.iter().enumerate() {
+            let from_start = index as isize - self.starts[axis];
+            let (step, rest) = (from_start / self.steps[axis], from_start % self.steps[axis]);
+            if rest != 0 || step < 0 || step as usize >= self.sizes[axis] {
                 return None;
             }
-            at += index * self.strides[axis];
+            at += step * self.strides[axis];
         }
         Some(at)
     }
 
-    /// For the outer axes: the offset of the first row of the slice, and the strides to the next ones.
-    fn moves(&self) -> (isize, Strides) {
+    /// The offset of the first row of the slice, and the strides of its outer axes.
+    fn row_strides(&self) -> (isize, Strides) {
         let own = row_major(&self.shape);
         let outer = self.shape.len() - 1;
         let first = (0..outer).map(|axis| self.starts[axis] * own[axis]).sum();
@@ -153,7 +153,7 @@ fn update<T: Combine>(op: &SliceUpdate, l: &Lowering<'_>) -> Result<Data> {
                 read_starts(indices, list, axes, &source.shape, &new.shape)
             }
             (Starts::At(starts), _) => starts.clone(),
-            (Starts::Given(_), None) => return Err("a slice has no start".into()),
+            (Starts::Given(_), None) => return Err("the array of starts is missing".into()),
         };
         let mut strides = source.strides.clone();
         let mut update = Update {
@@ -175,7 +175,7 @@ fn update<T: Combine>(op: &SliceUpdate, l: &Lowering<'_>) -> Result<Data> {
         let last = outer.len();
         let (start, step, size) = (update.starts[last], update.steps[last], update.sizes[last]);
         let stride = update.strides[last];
-        // Go through the target forwards, whatever the sign of the step.
+        // Visit the target in ascending order, also for negative steps.
         let (low, by, first, stride) = if step > 0 || size == 0 {
             (start, step.max(1), 0, stride)
         } else {
@@ -188,8 +188,9 @@ fn update<T: Combine>(op: &SliceUpdate, l: &Lowering<'_>) -> Result<Data> {
         };
         let updates: usize = update.sizes.iter().product();
         if in_place && updates < GRAIN {
-            let (base, moves) = update.moves();
-            let mut cursor = Cursor::new(&update.sizes[..last], [&moves[..last], &update.strides[..last]], 0);
+            let (base, row_strides) = update.row_strides();
+            let mut cursor =
+                Cursor::new(&update.sizes[..last], [&row_strides[..last], &update.strides[..last]], 0);
             for _ in 0..updates / size.max(1) {
                 let row = (base + cursor.at[0]) as usize;
                 put(&mut to[row..row + length], update.offset + cursor.at[1]);
@@ -201,14 +202,14 @@ fn update<T: Combine>(op: &SliceUpdate, l: &Lowering<'_>) -> Result<Data> {
             let mut cursor = Cursor::new(outer, [&strides[..last]], begin / length);
             for row in part.chunks_mut(length) {
                 let at = source.offset + cursor.at[0];
-                let met = if size == 0 { None } else { update.row(cursor.place()) };
-                match (old, met) {
+                let source_row = if size == 0 { None } else { update.row(cursor.index()) };
+                match (old, source_row) {
                     (None, _) => {}
                     (_, Some(_)) if mode == UpdateMode::Set && size == length => {}
                     (Some(old), _) => copy_row(row, old, at, strides[last]),
                 }
-                if let Some(place) = met {
-                    put(row, place);
+                if let Some(offset) = source_row {
+                    put(row, offset);
                 }
                 cursor.advance();
             }

@@ -1,4 +1,5 @@
-//! One new token of each sequence: its keys and values are appended to the KV cache, and it attends to the cache.
+//! A decode step: the keys and values of one token of each sequence are appended to the KV cache, and the token
+//! attends to it.
 
 use crate::walk::Strided;
 use hesper_compute::{Rotary, StepShape, attend_step, keep_step};

@@ -1,8 +1,9 @@
-//! Walking through strided memory: what native commands of data movement share.
+//! Iteration over strided memory, for native commands.
 //!
-//! [`Strided`] is an input as a command binds it: the bytes that its elements lie in, and where they lie
-//! there, and [`Renewed`] one that it may change. [`collapse`] joins axes, [`Cursor`] goes through what is left, [`par_chunks`] hands disjoint
-//! parts of an output to the threads. Splits are fixed, so results do not depend on their number.
+//! [`Strided`] is an input as a command binds it: a byte range, and the layout of the elements inside of it.
+//! [`CopyOnWrite`] is an input that a command modifies. [`collapse`] joins axes, [`Cursor`] iterates over the
+//! remaining ones, [`par_chunks`] splits an output among threads. Splits are fixed, so results do not depend on the
+//! number of threads.
 
 use std::ops::Range;
 
@@ -13,33 +14,33 @@ use smallvec::{SmallVec, smallvec};
 use hesper_core::backend::{Data, Lowering};
 use hesper_core::{Dtype, Result, Shape, Strides};
 
-/// Elements that one task moves.
+/// The number of elements that one task moves.
 pub const GRAIN: usize = 1 << 15;
 
-/// Calls `body` with the first index and the elements of each part of `to`, side by side.
+/// Calls `body` in parallel with the first index and the elements of each chunk of `to`.
 pub fn par_chunks<T: Send>(to: &mut [T], chunk: usize, body: impl Fn(usize, &mut [T]) + Sync) {
     let chunk = chunk.max(1);
     crate::parallel::par_chunks_mut(to, chunk, |at, piece| body(at * chunk, piece));
 }
 
-/// Where the elements of an array lie among those that a command binds. Unlike [`Strided`] it holds no memory: a command
-/// that keeps a handle until it runs keeps others from owning the memory until then.
+/// The layout of an array in the memory that a command binds. Unlike [`Strided`] it holds no handle: a handle in a
+/// closure would prevent other ops from owning the memory until the command has run.
 #[derive(Debug, Clone)]
 pub struct Spread {
     pub shape: Shape,
     pub strides: Strides,
-    /// Of the first element, counted from the first one bound.
+    /// The offset of the first element from the first bound one.
     pub offset: isize,
 }
 
-/// Strided memory as a command binds it.
+/// Strided memory that a command binds.
 #[derive(Debug, Clone)]
 pub struct Strided {
     pub data: Data,
     pub shape: Shape,
-    /// Of the first element, counted from the first one bound.
+    /// The offset of the first element from the first bound one.
     pub offset: isize,
-    /// The bytes that are bound.
+    /// The bound bytes.
     pub bytes: Range<usize>,
 }
 
@@ -61,7 +62,7 @@ impl Strided {
         Strided::new(l.input(at).clone(), l.input_shape(at), l.input_dtype(at))
     }
 
-    /// An input of an op, row by row: itself or a copy.
+    /// An input of an op in row-major order: itself or a copy.
     pub fn row_major(l: &Lowering<'_>, at: usize) -> Result<Self> {
         Ok(Strided::new(l.row_major(at)?, l.input_shape(at), l.input_dtype(at)))
     }
@@ -70,59 +71,58 @@ impl Strided {
         &self.data.strides
     }
 
-    /// Where the elements lie, for a command that has bound them.
+    /// The layout, for the closure of a command.
     pub fn spread(&self) -> Spread {
         Spread { shape: self.shape.clone(), strides: self.data.strides.clone(), offset: self.offset }
     }
 }
 
-/// The first input of an op, as memory that the op may change: the input's own where nobody can ask for it
-/// again, new memory with a copy of it otherwise.
+/// The first input of an op as memory that the op may modify: its own memory if the op owns it, else a copy.
 #[derive(Debug)]
-pub struct Renewed {
-    /// What is copied.
+pub struct CopyOnWrite {
+    /// The source of the copy, if there is one.
     old: Option<Strided>,
-    /// What is changed, row by row.
+    /// The modified memory, row-major.
     to: Strided,
 }
 
-impl Renewed {
+impl CopyOnWrite {
     pub fn of(l: &Lowering<'_>) -> Result<Self> {
         if let Some(owned) = l.take_in_place() {
-            return Ok(Renewed { old: None, to: Strided::new(owned.into_data(), l.shape(), l.dtype()) });
+            return Ok(CopyOnWrite { old: None, to: Strided::new(owned.into_data(), l.shape(), l.dtype()) });
         }
         let old = Strided::row_major(l, 0)?;
         let to = Strided::new(Data::contiguous(l.output()?, l.shape()), l.shape(), l.dtype());
-        Ok(Renewed { old: Some(old), to })
+        Ok(CopyOnWrite { old: Some(old), to })
     }
 
-    /// A command with its last views: what is copied, if anything, and what is changed.
-    pub fn change<'e>(&'e self, encoder: Encoder<'e>) -> Encoder<'e> {
+    /// Binds the last views of a command: the source of the copy, if there is one, and the modified memory.
+    pub fn bind<'e>(&'e self, encoder: Encoder<'e>) -> Encoder<'e> {
         match &self.old {
             Some(old) => encoder.read_range(&old.data.buffer, old.bytes.clone()).write(&self.to.data.buffer),
             None => encoder.read_write_range(&self.to.data.buffer, self.to.bytes.clone()),
         }
     }
 
-    /// How a command that has bound it gets at the elements.
-    pub fn opener(&self) -> Opener {
-        Opener { copies: self.old.is_some() }
+    /// Access to the elements, for the closure of the command.
+    pub fn access(&self) -> WriteAccess {
+        WriteAccess { copies: self.old.is_some() }
     }
 
-    /// Where the result is.
+    /// The modified memory.
     pub fn into_data(self) -> Data {
         self.to.data
     }
 }
 
-/// What a command knows of a [`Renewed`].
+/// Access to the elements of a [`CopyOnWrite`] inside of a command.
 #[derive(Debug, Clone, Copy)]
-pub struct Opener {
+pub struct WriteAccess {
     copies: bool,
 }
 
-impl Opener {
-    /// The elements to change, which are the input's by now, and the views ahead of them.
+impl WriteAccess {
+    /// Copies the input if necessary. Returns the elements to modify, and the views before them.
     pub fn open<'v, 'm, T: bytemuck::Pod + Send + Sync>(
         self,
         views: &'v mut [View<'m>],
@@ -139,8 +139,7 @@ impl Opener {
     }
 }
 
-/// Joins neighbouring axes that all strides walk through as one, and drops those of length one. At least
-/// one axis is left.
+/// Joins axes that are contiguous by all strides, and drops axes of length one. At least one axis is left.
 pub fn collapse<const N: usize>(shape: &[usize], strides: [&[isize]; N]) -> (Shape, [Strides; N]) {
     let mut lengths = Shape::new();
     let mut joined: [Strides; N] = std::array::from_fn(|_| Strides::new());
@@ -152,59 +151,59 @@ pub fn collapse<const N: usize>(shape: &[usize], strides: [&[isize]; N]) -> (Sha
     (lengths, joined)
 }
 
-/// Goes through a shape, row by row, and knows the offset by each of `N` sets of strides.
+/// Iterates over a shape in row-major order and tracks the offset by each of `N` sets of strides.
 #[derive(Debug, Clone)]
 pub struct Cursor<'a, const N: usize> {
     shape: &'a [usize],
     strides: [&'a [isize]; N],
-    place: SmallVec<[usize; 6]>,
+    index: SmallVec<[usize; 6]>,
     /// The offsets of the current element.
     pub at: [isize; N],
 }
 
 impl<'a, const N: usize> Cursor<'a, N> {
-    /// A cursor at an element, counted row by row.
+    /// A cursor at an element, by its row-major number.
     pub fn new(shape: &'a [usize], strides: [&'a [isize]; N], element: usize) -> Self {
-        let mut place: SmallVec<[usize; 6]> = smallvec![0; shape.len()];
+        let mut index: SmallVec<[usize; 6]> = smallvec![0; shape.len()];
         let mut rest = element;
         let mut at = [0; N];
         for axis in (0..shape.len()).rev() {
             let length = shape[axis].max(1);
-            place[axis] = rest % length;
+            index[axis] = rest % length;
             rest /= length;
             for n in 0..N {
-                at[n] += place[axis] as isize * strides[n][axis];
+                at[n] += index[axis] as isize * strides[n][axis];
             }
         }
-        Cursor { shape, strides, place, at }
+        Cursor { shape, strides, index, at }
     }
 
-    /// Goes on to the next element; after the last comes the first.
+    /// Moves to the next element; after the last to the first.
     #[inline]
     pub fn advance(&mut self) {
         for axis in (0..self.shape.len()).rev() {
-            self.place[axis] += 1;
+            self.index[axis] += 1;
             for n in 0..N {
                 self.at[n] += self.strides[n][axis];
             }
-            if self.place[axis] < self.shape[axis] {
+            if self.index[axis] < self.shape[axis] {
                 return;
             }
             for n in 0..N {
                 self.at[n] -= self.strides[n][axis] * self.shape[axis] as isize;
             }
-            self.place[axis] = 0;
+            self.index[axis] = 0;
         }
     }
 
-    /// Where the cursor is along each axis.
-    pub fn place(&self) -> &[usize] {
-        &self.place
+    /// The index along each axis.
+    pub fn index(&self) -> &[usize] {
+        &self.index
     }
 }
 
-/// Calls `f` for each row of `count` elements of a shape, counted row by row from `first`: which of these
-/// elements it has, where by each set of strides it begins, and by how much it goes on.
+/// Calls `f` for each row among the `count` elements of a shape from the row-major number `first` on: the range of
+/// the row among these elements, and its offset and step by each set of strides.
 pub fn each_row<const N: usize>(
     shape: &[usize],
     strides: [&[isize]; N],
@@ -225,7 +224,7 @@ pub fn each_row<const N: usize>(
     }
 }
 
-/// Copies a row of `from`, which starts at `start` and goes by `stride`.
+/// Copies the row of `from` that begins at `start` and has this stride.
 #[inline]
 pub fn copy_row<T: Copy>(to: &mut [T], from: &[T], start: isize, stride: isize) {
     let start = start as usize;
@@ -243,7 +242,7 @@ pub fn copy_row<T: Copy>(to: &mut [T], from: &[T], start: isize, stride: isize) 
     }
 }
 
-/// Copies elements of strided memory, counted row by row from `first`, until `to` is full.
+/// Fills `to` with elements of strided memory, from the row-major number `first` on.
 pub fn copy_range<T: Copy>(
     to: &mut [T],
     from: &[T],
@@ -262,12 +261,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_started_anywhere_agrees_with_one_that_walked_there() {
+    fn a_cursor_started_at_an_element_equals_one_that_advanced_there() {
         let (shape, strides) = ([2usize, 3, 4], [1isize, -8, 2]);
         let mut walked = Cursor::new(&shape, [&strides], 0);
         for element in 0..24 {
             let started = Cursor::new(&shape, [&strides], element);
-            assert_eq!((started.at, started.place()), (walked.at, walked.place()));
+            assert_eq!((started.at, started.index()), (walked.at, walked.index()));
             walked.advance();
         }
         assert_eq!(walked.at, [0]);

@@ -40,7 +40,7 @@ fn run<T: Element + hesper_compute::Float>(op: &GatherQmm, l: &Lowering<'_>) -> 
             let indices = [Indices::of(&inputs[1], types[0])?, Indices::of(&inputs[2], types[1])?];
             let matrices: usize = weights.batch().iter().product();
             let mut cursor = Cursor::new(&lists[0].shape, [lists[0].strides(), lists[1].strides()], 0);
-            // Products that share a matrix are one product, so the matrix is read once.
+            // Products with the same matrix are computed as one, so the matrix is read once.
             let mut chosen: Vec<(usize, usize, usize)> = Vec::with_capacity(out.len() / (m * n));
             for at in 0..out.len() / (m * n) {
                 let left = indices[0].get(lists[0].offset + cursor.at[0], x.shape[0], 1) as usize;

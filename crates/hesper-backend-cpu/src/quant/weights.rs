@@ -1,4 +1,4 @@
-//! Quantized matrices as commands bind them.
+//! Binds quantized matrices to commands.
 
 use crate::walk::{Cursor, Strided};
 use half::{bf16, f16};
@@ -53,7 +53,7 @@ impl Weights {
         &shape[..shape.len() - 2]
     }
 
-    /// One of the matrices, of the views of a command.
+    /// One of the matrices, from the views of a command.
     pub(super) fn matrix<'v>(
         &self,
         views: &'v [View<'_>],

@@ -62,7 +62,7 @@ fn run<T: Key>(op: &Sort, l: &Lowering<'_>) -> Result<Data> {
     Ok(Data::contiguous(output, l.shape()))
 }
 
-/// Rows in order, elements as they were.
+/// Sorts rows; the bits of elements stay the same.
 fn sort<T: Key>(from: &[T], length: usize, to: &mut [T]) -> std::result::Result<(), Mismatch> {
     if T::BY_PLACE {
         let mut places = vec![0u32; from.len()];
@@ -83,12 +83,12 @@ fn sort<T: Key>(from: &[T], length: usize, to: &mut [T]) -> std::result::Result<
     Ok(())
 }
 
-/// Zeros and NaN of a row are put back in their order in its sorted copy.
+/// Restores the original order of zeros and NaNs in the sorted copy of a row.
 fn put_back<T: Key>(row: &[T], sorted: &mut [T]) {
     let of_zero = T::zeroed().bits();
     let mut zero = sorted.partition_point(|x| x.bits() < of_zero);
     let zeros = zero..zero + sorted[zero..].partition_point(|x| x.bits() == of_zero);
-    // Zeros are sorted by their signs; if all have the same, they are in order.
+    // Zeros are sorted by sign. If all have the same sign, they are already in order.
     let mixed = !zeros.is_empty() && sorted[zeros.start].key() != sorted[zeros.end - 1].key();
     let mut nan = sorted.len() - sorted.iter().rev().take_while(|x| x.nan()).count();
     if mixed || nan < sorted.len() {

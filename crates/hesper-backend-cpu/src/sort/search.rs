@@ -1,4 +1,4 @@
-//! Binary search in sorted rows, and different elements.
+//! Binary search in sorted rows, and unique elements.
 
 use crate::parallel::with_element;
 use crate::parallel::{GRAIN, par_chunks_mut};
@@ -84,15 +84,15 @@ fn unique<T: Key>(op: &Unique, l: &Lowering<'_>) -> Result<Data> {
             }
             Wanted::Inverse => {
                 let out = out.as_mut_slice::<u32>()?;
-                for (number, at) in numbers(row, order) {
-                    out[at as usize] = number.min(size.saturating_sub(1)) as u32;
+                for (index, at) in unique_indices(row, order) {
+                    out[at as usize] = index.min(size.saturating_sub(1)) as u32;
                 }
             }
             Wanted::Counts => {
                 let out = out.as_mut_slice::<i32>()?;
                 out.fill(0);
-                for (number, _) in numbers(row, order).take_while(|(number, _)| *number < size) {
-                    out[number] += 1;
+                for (index, _) in unique_indices(row, order).take_while(|(index, _)| *index < size) {
+                    out[index] += 1;
                 }
             }
         }
@@ -101,7 +101,7 @@ fn unique<T: Key>(op: &Unique, l: &Lowering<'_>) -> Result<Data> {
     Ok(Data::contiguous(output, l.shape()))
 }
 
-/// Whether the element at `order[at]` differs from the one before; NaN differs from NaN.
+/// Whether the element at `order[at]` differs from the previous one. NaN differs from NaN.
 fn differs<T: Key>(row: &[T], order: &[u32], at: usize) -> bool {
     at == 0 || {
         let (before, this) = (row[order[at - 1] as usize], row[order[at] as usize]);
@@ -109,16 +109,16 @@ fn differs<T: Key>(row: &[T], order: &[u32], at: usize) -> bool {
     }
 }
 
-/// The places of first occurrences, in order.
+/// The positions of first occurrences, in sorted order.
 fn firsts<T: Key>(row: &[T], order: &[u32]) -> impl Iterator<Item = u32> {
     (0..order.len()).filter(move |at| differs(row, order, *at)).map(|at| order[at])
 }
 
-/// For each element its number among the different ones, and its place.
-fn numbers<T: Key>(row: &[T], order: &[u32]) -> impl Iterator<Item = (usize, u32)> {
-    let mut different = 0;
+/// For each element in sorted order, the index of its value among the unique ones, and its position.
+fn unique_indices<T: Key>(row: &[T], order: &[u32]) -> impl Iterator<Item = (usize, u32)> {
+    let mut unique = 0;
     (0..order.len()).map(move |at| {
-        different += usize::from(differs(row, order, at));
-        (different - 1, order[at])
+        unique += usize::from(differs(row, order, at));
+        (unique - 1, order[at])
     })
 }
