@@ -2,14 +2,13 @@
 
 use hesper::cuda::CudaKernel;
 use hesper::place;
-use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyInt};
 
 use crate::args::{Lengths, On, Value, on};
 use crate::array::PyArray;
 use crate::dtype::PyDtype;
-use crate::kernel::print;
+use crate::kernel::{Template, check_lengths, launch_size, print};
 
 /// A kernel in CUDA C++, made by ``fast.cuda_kernel``. Calling it builds lazy arrays.
 #[pyclass(module = "hesper.core.fast", frozen, name = "CudaKernel")]
@@ -18,16 +17,6 @@ struct PyCudaKernel {
     name: String,
     inputs: usize,
     outputs: usize,
-}
-
-fn size(name: &str, what: &str, (x, y, z): (i64, i64, i64)) -> PyResult<[u64; 3]> {
-    let one = |value: i64| u64::try_from(value).ok().filter(|value| *value > 0);
-    match (one(x), one(y), one(z)) {
-        (Some(x), Some(y), Some(z)) => Ok([x, y, z]),
-        _ => Err(PyValueError::new_err(format!(
-            "[cuda_kernel] cannot launch `{name}` with {what} ({x}, {y}, {z}); all must be positive"
-        ))),
-    }
 }
 
 #[pymethods]
@@ -63,39 +52,27 @@ impl PyCudaKernel {
         output_dtypes: Vec<PyDtype>,
         grid: (i64, i64, i64),
         threadgroup: (i64, i64, i64),
-        template: Option<Vec<(String, Bound<'_, PyAny>)>>,
+        template: Option<Vec<(String, Template)>>,
         init_value: Option<f64>,
         verbose: bool,
         stream: Option<On>,
     ) -> PyResult<Vec<PyArray>> {
         let name = &self.name;
-        for (list, given, expected) in [
+        let lists = [
             ("inputs", inputs.len(), self.inputs),
             ("output_shapes", output_shapes.len(), self.outputs),
             ("output_dtypes", output_dtypes.len(), self.outputs),
-        ] {
-            if given != expected {
-                let what = format!(
-                    "[cuda_kernel] cannot launch `{name}`: `{list}` has {given} entries, the kernel has {expected}"
-                );
-                return Err(PyValueError::new_err(what));
-            }
-        }
+        ];
+        check_lengths("cuda_kernel", name, lists)?;
+        let size = |what, lengths| launch_size("cuda_kernel", name, what, lengths, 1);
         let inputs = inputs.into_iter().map(Value::alone).collect::<PyResult<Vec<_>>>()?;
-        let call = self.kernel.call(&inputs).grid(size(name, "grid", grid)?);
-        let mut call = call.block(size(name, "threadgroup", threadgroup)?);
+        let mut call =
+            self.kernel.call(&inputs).grid(size("grid", grid)?).block(size("threadgroup", threadgroup)?);
         for (name, value) in template.iter().flatten() {
-            call = if value.is_instance_of::<PyBool>() {
-                call.template_bool(name, value.extract()?)
-            } else if value.is_instance_of::<PyInt>() {
-                call.template_int(name, value.extract()?)
-            } else if let Ok(dtype) = value.cast::<PyDtype>() {
-                call.template_dtype(name, dtype.get().0)
-            } else {
-                let given = value.get_type().name()?;
-                return Err(PyTypeError::new_err(format!(
-                    "[cuda_kernel] cannot use a {given} as template argument; expected a Dtype, an int or a bool"
-                )));
+            call = match value {
+                Template::Dtype(dtype) => call.template_dtype(name, dtype.0),
+                Template::Int(value) => call.template_int(name, *value),
+                Template::Bool(value) => call.template_bool(name, *value),
             };
         }
         for (shape, dtype) in output_shapes.iter().zip(&output_dtypes) {
@@ -105,7 +82,7 @@ impl PyCudaKernel {
             call = call.init_value(value);
         }
         if verbose {
-            print(py, &format!("Generated source code for `{name}`:\n```\n{}\n```\n", call.text()))?;
+            print(py, &format!("// kernel `{name}`\n{}\n", call.text()))?;
         }
         let outputs = on(stream, || {
             let device = place::device_of(&place::current_stream()?);

@@ -21,8 +21,8 @@ struct MetalKernel {
     outputs: usize,
 }
 
-/// A template argument.
-enum Template {
+/// A template argument of a kernel.
+pub enum Template {
     Dtype(PyDtype),
     Int(i32),
     Bool(bool),
@@ -41,9 +41,39 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Template {
         } else {
             let name = object.get_type().name()?;
             Err(PyTypeError::new_err(format!(
-                "[metal_kernel] cannot use a {name} as template argument; expected a Dtype, an int or a bool"
+                "cannot use a {name} as template argument of a kernel; expected a Dtype, an int or a bool"
             )))
         }
+    }
+}
+
+/// Checks that each list of a launch has the expected number of entries. `function` is the one that made the kernel.
+pub fn check_lengths(function: &str, name: &str, lists: [(&str, usize, usize); 3]) -> PyResult<()> {
+    for (list, given, expected) in lists {
+        if given != expected {
+            let what = format!(
+                "[{function}] cannot launch `{name}`: `{list}` has {given} entries, the kernel has {expected}"
+            );
+            return Err(PyValueError::new_err(what));
+        }
+    }
+    Ok(())
+}
+
+/// The size of a grid or a threadgroup. All lengths must be at least `least`.
+pub fn launch_size(
+    function: &str,
+    name: &str,
+    what: &str,
+    (x, y, z): (i64, i64, i64),
+    least: u64,
+) -> PyResult<[u64; 3]> {
+    let length = |value: i64| u64::try_from(value).ok().filter(|value| *value >= least);
+    match (length(x), length(y), length(z)) {
+        (Some(x), Some(y), Some(z)) => Ok([x, y, z]),
+        _ => Err(PyValueError::new_err(format!(
+            "[{function}] cannot launch `{name}` with {what} ({x}, {y}, {z}); all must be at least {least}"
+        ))),
     }
 }
 
@@ -86,34 +116,13 @@ impl MetalKernel {
         stream: Option<On>,
     ) -> PyResult<Vec<PyArray>> {
         let name = &self.name;
-        if inputs.len() != self.inputs {
-            let what = format!(
-                "[metal_kernel] cannot launch `{name}`: it has {} inputs, but `inputs` has {} entries",
-                self.inputs,
-                inputs.len()
-            );
-            return Err(PyValueError::new_err(what));
-        }
-        for (list, given) in [("output_shapes", output_shapes.len()), ("output_dtypes", output_dtypes.len())]
-        {
-            if given != self.outputs {
-                let what = format!(
-                    "[metal_kernel] cannot launch `{name}`: it has {} outputs, but `{list}` has {given} entries",
-                    self.outputs
-                );
-                return Err(PyValueError::new_err(what));
-            }
-        }
-        let size = |what: &str, (x, y, z): (i64, i64, i64)| -> PyResult<[u64; 3]> {
-            let convert = |value: i64| {
-                u64::try_from(value).map_err(|_| {
-                    PyValueError::new_err(format!(
-                        "[metal_kernel] cannot launch `{name}` with {what} ({x}, {y}, {z}); none may be negative"
-                    ))
-                })
-            };
-            Ok([convert(x)?, convert(y)?, convert(z)?])
-        };
+        let lists = [
+            ("inputs", inputs.len(), self.inputs),
+            ("output_shapes", output_shapes.len(), self.outputs),
+            ("output_dtypes", output_dtypes.len(), self.outputs),
+        ];
+        check_lengths("metal_kernel", name, lists)?;
+        let size = |what, lengths| launch_size("metal_kernel", name, what, lengths, 0);
         let inputs = inputs.into_iter().map(Value::alone).collect::<PyResult<Vec<_>>>()?;
         let mut call = self
             .kernel
@@ -134,9 +143,8 @@ impl MetalKernel {
             call = call.init_value(value);
         }
         if verbose {
-            print(py, &format!("Generated source code for `{name}`:\n```\n{}\n```\n", call.text()))?;
+            print(py, &format!("// kernel `{name}`\n{}\n", call.text()))?;
         }
-        // The text is compiled here, which may take a while.
         let outputs = on(stream, || call.run())?;
         Ok(outputs.into_iter().map(PyArray::new).collect())
     }
