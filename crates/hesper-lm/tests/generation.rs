@@ -26,13 +26,13 @@ fn options(max_tokens: usize) -> GenerateOptions {
 fn the_demo_repeats_its_text() {
     let language = demo::model().unwrap();
     let prompt = language.prompt_tokens("A language model").unwrap();
-    let made = generate(&language, &prompt, &options(12)).unwrap();
-    assert_eq!(made.text, " reads a text and guesses the next word. For a model");
-    assert_eq!((made.finish, made.tokens.len()), (Finish::Length, 12));
+    let generated = generate(&language, &prompt, &options(12)).unwrap();
+    assert_eq!(generated.text, " reads a text and guesses the next word. For a model");
+    assert_eq!((generated.finish, generated.tokens.len()), (Finish::Length, 12));
     let prompt = language.prompt_tokens("For a model that").unwrap();
-    let made = generate(&language, &prompt, &options(100)).unwrap();
-    assert_eq!(made.text, " knows more than this text, ask for another model.");
-    assert_eq!(made.finish, Finish::End);
+    let generated = generate(&language, &prompt, &options(100)).unwrap();
+    assert_eq!(generated.text, " knows more than this text, ask for another model.");
+    assert_eq!(generated.finish, Finish::End);
     let prompt = language.prompt_tokens("The evening star").unwrap();
     assert_eq!(generate(&language, &prompt, &options(500)).unwrap().finish, Finish::End);
     let unknown = language.prompt_tokens("Zebras xylophone").unwrap();
@@ -71,8 +71,8 @@ fn a_stop_text_ends_a_generation_and_is_not_part_of_it() {
     let language = demo::model().unwrap();
     let prompt = language.prompt_tokens("A language model").unwrap();
     let stops = vec!["next word".to_string()];
-    let made = generate(&language, &prompt, &GenerateOptions { stops, ..options(50) }).unwrap();
-    assert_eq!((made.text.as_str(), made.finish), (" reads a text and guesses the ", Finish::Stop));
+    let generated = generate(&language, &prompt, &GenerateOptions { stops, ..options(50) }).unwrap();
+    assert_eq!((generated.text.as_str(), generated.finish), (" reads a text and guesses the ", Finish::Stop));
 }
 
 #[test]
@@ -83,8 +83,8 @@ fn prompts_that_cannot_be_continued_are_refused() {
     assert!(error(&[1; 128]).contains("128"), "{}", error(&[1; 128]));
     assert!(error(&[5000]).contains("5000"), "{}", error(&[5000]));
     // A sequence ends at the context length.
-    let made = generate(&language, &[1; 120], &options(500)).unwrap();
-    assert_eq!((made.finish, made.tokens.len()), (Finish::Context, 8));
+    let generated = generate(&language, &[1; 120], &options(500)).unwrap();
+    assert_eq!((generated.finish, generated.tokens.len()), (Finish::Context, 8));
     let none = generate(&language, &[1, 2], &options(0)).unwrap();
     assert_eq!((none.text.as_str(), none.tokens.len()), ("", 0));
 }
@@ -127,8 +127,8 @@ fn threads_that_share_a_model_generate_the_same_tokens() {
                 let (language, expected) = (&language, &expected);
                 scope.spawn(move || {
                     let (prompt, tokens) = &expected[thread % expected.len()];
-                    let made = generate(language, prompt, &options(tokens.len())).unwrap();
-                    assert_eq!(made.tokens, *tokens, "thread {thread} of {threads}");
+                    let generated = generate(language, prompt, &options(tokens.len())).unwrap();
+                    assert_eq!(generated.tokens, *tokens, "thread {thread} of {threads}");
                 });
             }
         });
@@ -141,10 +141,10 @@ fn a_batch_generates_the_tokens_of_single_sequences() {
     let expected = one_by_one(&language, 17);
     let prompts: Vec<_> =
         expected.iter().map(|(prompt, tokens)| (prompt.clone(), options(tokens.len()))).collect();
-    let made = batch_generate(&language, &prompts).unwrap();
-    for (at, (made, (_, tokens))) in made.iter().zip(&expected).enumerate() {
-        assert_eq!(made.tokens, *tokens, "sequence {at}");
-        assert_eq!(made.finish, Finish::Length);
+    let generated = batch_generate(&language, &prompts).unwrap();
+    for (at, (generated, (_, tokens))) in generated.iter().zip(&expected).enumerate() {
+        assert_eq!(generated.tokens, *tokens, "sequence {at}");
+        assert_eq!(generated.finish, Finish::Length);
     }
 }
 
@@ -157,9 +157,9 @@ fn a_batch_with_quantized_caches_generates_the_tokens_of_single_sequences() {
     let prompts: Vec<(Vec<u32>, GenerateOptions)> = (0..5)
         .map(|at| (some_tokens(1 + 5 * at, 96, at as u64), GenerateOptions { cache, ..options(5 + 4 * at) }))
         .collect();
-    let made = batch_generate(&language, &prompts).unwrap();
-    for (at, (made, (prompt, options))) in made.iter().zip(&prompts).enumerate() {
-        assert_eq!(made.tokens, generate(&language, prompt, options).unwrap().tokens, "sequence {at}");
+    let generated = batch_generate(&language, &prompts).unwrap();
+    for (at, (generated, (prompt, options))) in generated.iter().zip(&prompts).enumerate() {
+        assert_eq!(generated.tokens, generate(&language, prompt, options).unwrap().tokens, "sequence {at}");
     }
 }
 
@@ -217,7 +217,7 @@ fn sequences_join_and_leave_a_batch_at_any_step() {
     let (_folder, language) = random_model("join");
     let expected = one_by_one(&language, 9);
     let mut batch = Batch::new(&language);
-    let mut made: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+    let mut generated: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
     let mut waiting = expected.iter();
     let mut cancelled = None;
     for step in 0.. {
@@ -236,14 +236,14 @@ fn sequences_join_and_leave_a_batch_at_any_step() {
             assert!(batch.cancel(id) && !batch.cancel(id));
         }
         for event in batch.step().unwrap() {
-            made.entry(event.id).or_default().push(event.piece.unwrap().token);
+            generated.entry(event.id).or_default().push(event.piece.unwrap().token);
         }
         if batch.is_empty() && waiting.len() == 0 {
             break;
         }
     }
-    made.remove(&cancelled.unwrap());
-    let made: Vec<Vec<u32>> = made.into_values().collect();
+    generated.remove(&cancelled.unwrap());
+    let generated: Vec<Vec<u32>> = generated.into_values().collect();
     let tokens: Vec<Vec<u32>> = expected.into_iter().map(|(_, tokens)| tokens).collect();
-    assert_eq!(made, tokens);
+    assert_eq!(generated, tokens);
 }

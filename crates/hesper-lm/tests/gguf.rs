@@ -212,9 +212,10 @@ fn packed_matrices_compute_what_plain_loops_compute_in_pieces_and_token_by_token
         let options = GenerateOptions { max_tokens: 9, ignore_eos: true, ..GenerateOptions::default() };
         let prompts: Vec<_> =
             [1, 4, 13].map(|length| (some_tokens(length, small.vocabulary, 7), options.clone())).into();
-        for ((prompt, options), made) in prompts.iter().zip(batch_generate(&language, &prompts).unwrap()) {
+        for ((prompt, options), generated) in prompts.iter().zip(batch_generate(&language, &prompts).unwrap())
+        {
             assert_eq!(
-                made.tokens,
+                generated.tokens,
                 generate(&language, prompt, options).unwrap().tokens,
                 "{family} {window:?}"
             );

@@ -60,8 +60,8 @@ fn logits_are_those_of_a_plain_forward_pass() {
     assert!(off(&fast) < 1.0, "rounded activations: off by {}", off(&fast));
     for language in [&exact, &fast] {
         let options = GenerateOptions { max_tokens: GREEDY.len(), ..GenerateOptions::default() };
-        let made = generate(language, &TOKENS, &options).unwrap();
-        assert_eq!((made.tokens.as_slice(), made.text.as_str()), (&GREEDY[..], " Paris.\n\n"));
+        let generated = generate(language, &TOKENS, &options).unwrap();
+        assert_eq!((generated.tokens.as_slice(), generated.text.as_str()), (&GREEDY[..], " Paris.\n\n"));
     }
 }
 
@@ -91,8 +91,8 @@ fn a_batch_generates_the_tokens_of_single_sequences() {
     let prompts: Vec<(Vec<u32>, GenerateOptions)> =
         prompts.iter().map(|prompt| (language.prompt_tokens(prompt).unwrap(), options.clone())).collect();
     let together = batch_generate(&language, &prompts).unwrap();
-    for ((prompt, options), made) in prompts.iter().zip(&together) {
+    for ((prompt, options), generated) in prompts.iter().zip(&together) {
         let alone = generate(&language, prompt, options).unwrap();
-        assert_eq!((&made.tokens, &made.text), (&alone.tokens, &alone.text));
+        assert_eq!((&generated.tokens, &generated.text), (&alone.tokens, &alone.text));
     }
 }

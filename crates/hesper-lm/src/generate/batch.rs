@@ -43,8 +43,8 @@ struct Member {
     id: u64,
     sequence: Sequence,
     last_token: u32,
-    /// Whether it has ended and leaves the cache before the next step.
-    ended: bool,
+    /// Whether it has finished and leaves the cache before the next step.
+    finished: bool,
 }
 
 impl<'a> Batch<'a> {
@@ -62,7 +62,7 @@ impl<'a> Batch<'a> {
 
     /// The number of sequences being generated.
     pub fn len(&self) -> usize {
-        self.members.iter().filter(|member| !member.ended).count()
+        self.members.iter().filter(|member| !member.finished).count()
     }
 
     /// Whether there is nothing to do.
@@ -98,7 +98,12 @@ impl<'a> Batch<'a> {
                     all.join(cache)?;
                 }
             }
-            self.members.push(Member { id: self.next_id, sequence, last_token: piece.token, ended: false });
+            self.members.push(Member {
+                id: self.next_id,
+                sequence,
+                last_token: piece.token,
+                finished: false,
+            });
         }
         self.events.push(Event { id: self.next_id, piece: Ok(piece) });
         self.next_id += 1;
@@ -150,9 +155,9 @@ impl<'a> Batch<'a> {
             match &piece {
                 Ok(piece) => {
                     member.last_token = piece.token;
-                    member.ended = piece.finish.is_some();
+                    member.finished = piece.finish.is_some();
                 }
-                Err(_) => member.ended = true,
+                Err(_) => member.finished = true,
             }
             self.events.push(Event { id: member.id, piece });
         }
@@ -162,23 +167,23 @@ impl<'a> Batch<'a> {
     /// Removes a sequence. Returns whether the batch had it.
     pub fn cancel(&mut self, id: u64) -> bool {
         self.events.retain(|event| event.id != id);
-        let Some(member) = self.members.iter_mut().find(|member| member.id == id && !member.ended) else {
+        let Some(member) = self.members.iter_mut().find(|member| member.id == id && !member.finished) else {
             return false;
         };
-        member.ended = true;
+        member.finished = true;
         // What cannot be removed now is removed before the next step, which reports the error.
         let _ = self.remove_ended();
         true
     }
 
-    /// Removes sequences that have ended from the cache.
+    /// Removes sequences that have finished from the cache.
     fn remove_ended(&mut self) -> Result<()> {
         if self.is_empty() {
             (self.cache, self.members) = (None, Vec::new());
             self.steps.clear();
         }
         // From the back: then the indices of those in front stay the same.
-        while let Some(at) = self.members.iter().rposition(|member| member.ended) {
+        while let Some(at) = self.members.iter().rposition(|member| member.finished) {
             self.steps.clear();
             if let Some(cache) = &mut self.cache {
                 cache.rollback()?;

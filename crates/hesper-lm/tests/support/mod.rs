@@ -206,7 +206,7 @@ pub fn reference(small: &Small, ids: &[u32]) -> Vec<Vec<f64>> {
     if small.family == "gpt2" { gpt2(small, ids) } else { llama(small, ids) }
 }
 
-type Rows = Vec<Vec<f64>>;
+type Matrix = Vec<Vec<f64>>;
 
 /// `x w^T`, with `w` of (outputs, inputs).
 fn linear(x: &[f64], w: &Tensor, bias: Option<&Tensor>) -> Vec<f64> {
@@ -242,7 +242,7 @@ fn layer_norm(x: &[f64], w: &Tensor, b: &Tensor) -> Vec<f64> {
 }
 
 /// Every query sees the keys up to its own, the last `window` of them; scores are multiplied by `factor`.
-fn attend(q: &Rows, k: &Rows, v: &Rows, small: &Small, factor: f64) -> Rows {
+fn attend(q: &Matrix, k: &Matrix, v: &Matrix, small: &Small, factor: f64) -> Matrix {
     let &Small { heads, kv_heads, head, .. } = small;
     let group = heads / kv_heads;
     q.iter()
@@ -323,15 +323,15 @@ fn rotate(small: &Small, x: &mut [f64], position: usize) {
     }
 }
 
-fn llama(small: &Small, ids: &[u32]) -> Rows {
+fn llama(small: &Small, ids: &[u32]) -> Matrix {
     let all = &small.weights;
     let table = &all["model.embed_tokens.weight"];
-    let mut x: Rows =
+    let mut x: Matrix =
         ids.iter().map(|id| table.data[*id as usize * small.width..][..small.width].to_vec()).collect();
     for layer in 0..small.layers {
         let get = |name: &str| all.get(&format!("model.layers.{layer}.{name}"));
-        let normed: Rows = x.iter().map(|x| rms(x, get("input_layernorm.weight").unwrap())).collect();
-        let project = |name: &str| -> Rows {
+        let normed: Matrix = x.iter().map(|x| rms(x, get("input_layernorm.weight").unwrap())).collect();
+        let project = |name: &str| -> Matrix {
             let weight = get(&format!("self_attn.{name}.weight")).unwrap();
             let bias = get(&format!("self_attn.{name}.bias"));
             normed.iter().map(|x| linear(x, weight, bias)).collect()
@@ -364,11 +364,11 @@ fn llama(small: &Small, ids: &[u32]) -> Rows {
     x.iter().map(|x| linear(&rms(x, &all["model.norm.weight"]), head, None)).collect()
 }
 
-fn gpt2(small: &Small, ids: &[u32]) -> Rows {
+fn gpt2(small: &Small, ids: &[u32]) -> Matrix {
     let all = &small.weights;
     let width = small.width;
     let (tokens, positions) = (&all["transformer.wte.weight"], &all["transformer.wpe.weight"]);
-    let mut x: Rows = ids
+    let mut x: Matrix = ids
         .iter()
         .enumerate()
         .map(|(at, id)| {
@@ -378,13 +378,13 @@ fn gpt2(small: &Small, ids: &[u32]) -> Rows {
         .collect();
     for layer in 0..small.layers {
         let get = |name: &str| &all[&format!("transformer.h.{layer}.{name}")];
-        let joined: Rows = x
+        let joined: Matrix = x
             .iter()
             .map(|x| layer_norm(x, get("ln_1.weight"), get("ln_1.bias")))
             .map(|x| conv(&x, get("attn.c_attn.weight"), get("attn.c_attn.bias")))
             .collect();
         let part =
-            |at: usize| -> Rows { joined.iter().map(|row| row[at * width..][..width].to_vec()).collect() };
+            |at: usize| -> Matrix { joined.iter().map(|row| row[at * width..][..width].to_vec()).collect() };
         let seen = attend(&part(0), &part(1), &part(2), small, 1.0);
         for (x, seen) in x.iter_mut().zip(&seen) {
             let out = conv(seen, get("attn.c_proj.weight"), get("attn.c_proj.bias"));
