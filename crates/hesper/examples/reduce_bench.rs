@@ -21,26 +21,26 @@ fn best(runs: usize, mut f: impl FnMut() -> Result<()>) -> Result<f64> {
 
 fn main() -> Result<()> {
     let mut state = 1u32;
-    let numbers: Vec<f32> = (0..SIDE * SIDE)
+    let elements: Vec<f32> = (0..SIDE * SIDE)
         .map(|_| {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             (state >> 8) as f32 / (1 << 24) as f32 - 0.5
         })
         .collect();
-    let x = Array::try_from_slice(&numbers, &[SIDE, SIDE])?;
-    let million = Array::from_slice(&numbers[..1 << 20]);
+    let x = Array::try_from_slice(&elements, &[SIDE, SIDE])?;
+    let million = Array::from_slice(&elements[..1 << 20]);
 
-    let mut target = vec![0.0f32; numbers.len()];
+    let mut target = vec![0.0f32; elements.len()];
     let copy = best(5, || {
-        target.copy_from_slice(std::hint::black_box(&numbers));
+        target.copy_from_slice(std::hint::black_box(&elements));
         Ok(())
     })?;
     let plain = best(3, || {
-        std::hint::black_box(numbers.iter().sum::<f32>());
+        std::hint::black_box(elements.iter().sum::<f32>());
         Ok(())
     })?;
     let plain_sort = best(3, || {
-        let mut row = numbers[..1 << 20].to_vec();
+        let mut row = elements[..1 << 20].to_vec();
         row.sort_unstable_by(f32::total_cmp);
         std::hint::black_box(&row);
         Ok(())

@@ -1,4 +1,4 @@
-//! Blocks that rows are appended to: in place where nobody looks, by copy where somebody does.
+//! Appending rows to a block: in place if there is no other handle on the block, else to a copy.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use hesper::{Array, Dtype, fast, transform};
@@ -12,7 +12,7 @@ fn address(array: &Array) -> usize {
 }
 
 #[test]
-fn a_block_that_nobody_else_holds_keeps_its_memory() {
+fn a_block_with_one_handle_keeps_its_memory() {
     let mut block = Array::zeros(&[1, 2, 0, 2], Dtype::Float32).unwrap();
     block = fast::append(&block, &rows(&[1.0; 4], &[1, 2, 1, 2]), &[0], 8).unwrap();
     block.eval().unwrap();
@@ -29,9 +29,9 @@ fn a_block_that_nobody_else_holds_keeps_its_memory() {
 }
 
 #[test]
-fn a_compiled_function_overwrites_arguments_that_nobody_else_holds() {
+fn a_compiled_function_overwrites_donated_arguments() {
     let write = transform::compile(|x| Ok(vec![fast::append(&x[0], &x[1], &[1], 4)?]));
-    // The block is looked at once more behind the write: that one gets a copy.
+    // The block is read again after the write, so the write goes to a copy.
     let look = transform::compile(|x| {
         let seen = x[0].reshape(&[-1])?;
         let written = fast::append(&x[0], &x[1], &[2], 4)?;
@@ -61,7 +61,7 @@ fn a_compiled_function_overwrites_arguments_that_nobody_else_holds() {
 }
 
 #[test]
-fn a_compiled_step_stores_new_state_in_the_place_of_the_old() {
+fn a_compiled_step_overwrites_the_old_state_with_the_new_one() {
     let step = transform::compile(|x| {
         let speed = x[1].multiply(0.5)?.add(&x[2])?;
         Ok(vec![x[0].subtract(speed.multiply(0.25)?)?, speed])
@@ -82,7 +82,7 @@ fn a_compiled_step_stores_new_state_in_the_place_of_the_old() {
     }
     assert_eq!(state[1].to_vec::<f32>().unwrap(), [7.0; 6]);
     assert_eq!(state[0].to_vec::<f32>().unwrap(), [3.75; 6]);
-    // What somebody holds stays.
+    // State with another handle is not overwritten.
     let held = state[0].clone();
     let next = step(&[state.remove(0), state.remove(0), slope.clone()]).unwrap();
     hesper::eval(&next).unwrap();
@@ -92,7 +92,7 @@ fn a_compiled_step_stores_new_state_in_the_place_of_the_old() {
 }
 
 #[test]
-fn an_old_block_that_is_still_held_keeps_its_numbers() {
+fn a_block_with_another_handle_keeps_its_elements() {
     let empty = Array::zeros(&[1, 1, 0, 1], Dtype::Float32).unwrap();
     let one = fast::append(&empty, &rows(&[1.0], &[1, 1, 1, 1]), &[0], 2).unwrap();
     one.eval().unwrap();
@@ -113,7 +113,7 @@ fn an_old_block_that_is_still_held_keeps_its_numbers() {
 }
 
 #[test]
-fn sequences_are_written_at_places_of_their_own_and_blocks_grow() {
+fn each_sequence_is_written_at_its_own_start_and_blocks_grow() {
     let empty = Array::zeros(&[3, 1, 0, 1], Dtype::Float32).unwrap();
     let block = fast::append(&empty, &rows(&[1.0, 2.0, 3.0], &[3, 1, 1, 1]), &[0, 1, 2], 3).unwrap();
     let expected = [1.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0, 3.0];

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use hesper::{Array, CustomKernel, Dtype, Error, async_eval, eval, place};
 
 fn grid(rows: usize, cols: usize) -> Array {
-    let numbers: Vec<f32> = (0..rows * cols).map(|at| at as f32).collect();
-    Array::try_from_slice(&numbers, &[rows, cols]).unwrap()
+    let elements: Vec<f32> = (0..rows * cols).map(|at| at as f32).collect();
+    Array::try_from_slice(&elements, &[rows, cols]).unwrap()
 }
 
 #[test]
@@ -23,7 +23,7 @@ fn ops_compute_element_by_element() {
 }
 
 #[test]
-fn types_promote_and_plain_numbers_give_way() {
+fn types_promote_and_scalars_take_the_type_of_the_array() {
     let i = Array::from_slice(&[1i32, 2]);
     let h = i.astype(Dtype::Float16).unwrap();
     assert_eq!((&i + 1).dtype(), Dtype::Int32);
@@ -45,7 +45,7 @@ fn shapes_broadcast_and_errors_show_them() {
 }
 
 #[test]
-fn views_cost_no_copy_and_compute_right() {
+fn views_share_memory_and_compute_right() {
     let x = grid(3, 4);
     let t = x.t().unwrap();
     assert_eq!(t.shape(), [4, 3]);
@@ -63,8 +63,8 @@ fn views_cost_no_copy_and_compute_right() {
 #[test]
 fn deep_views_of_many_axes_are_indexed_right() {
     let shape = [2usize, 3, 2, 2, 3];
-    let numbers: Vec<i32> = (0..72).collect();
-    let x = Array::try_from_slice(&numbers, &shape).unwrap();
+    let elements: Vec<i32> = (0..72).collect();
+    let x = Array::try_from_slice(&elements, &shape).unwrap();
     let t = x.transpose(&[4, 2, 0, 3, 1]).unwrap();
     let doubled = (&t + &t).to_vec::<i32>().unwrap();
     let mut expected = Vec::new();
@@ -111,9 +111,9 @@ fn empty_and_zero_dimensional_arrays_work_everywhere() {
 /// A chain gives the same bits fused and op by op, for every element-wise op and several types.
 #[test]
 fn fused_equals_unfused_bit_for_bit() {
-    let numbers: Vec<f32> = (0..1000).map(|at| (at as f32 - 500.0) / 37.0).collect();
+    let elements: Vec<f32> = (0..1000).map(|at| (at as f32 - 500.0) / 37.0).collect();
     let chain = |dtype: Dtype| -> Vec<u8> {
-        let x = Array::from_slice(&numbers).astype(dtype).unwrap();
+        let x = Array::from_slice(&elements).astype(dtype).unwrap();
         let y = (x.tanh().unwrap() * &x + x.sigmoid().unwrap()).abs().unwrap();
         let z = (y.sqrt().unwrap().exp().unwrap() / (&y + 1.5)).maximum(&x).unwrap() - x.sin().unwrap();
         z.read_bytes(<[u8]>::to_vec).unwrap()
@@ -128,7 +128,7 @@ fn fused_equals_unfused_bit_for_bit() {
 }
 
 #[test]
-fn an_intermediate_that_is_held_is_computed_once_and_evaluated_with_its_group() {
+fn an_intermediate_with_a_handle_is_computed_once_and_stored_by_its_group() {
     let x = Array::from_slice(&[1.0f32, 2.0]);
     let held = &x + 1.0;
     let result = &held * 3.0;
@@ -175,7 +175,7 @@ fn two_threads_on_one_graph_run_each_node_once() {
 }
 
 #[test]
-fn streams_feed_each_other_without_help() {
+fn streams_are_ordered_by_the_arrays_that_they_exchange() {
     let streams: Vec<_> = (0..3).map(|_| place::cpu().stream().unwrap()).collect();
     let mut x = Array::from_slice(&[1.0f32; 1000]);
     for step in 0..60 {
@@ -246,7 +246,7 @@ fn one_kernel_name_with_several_types_and_texts_in_one_evaluation() {
 }
 
 #[test]
-fn a_bad_kernel_is_an_error_with_its_place_and_everything_works_on() {
+fn a_bad_kernel_is_an_error_with_its_line_and_later_work_succeeds() {
     let broken = CustomKernel::new("broken", &["x"], &["out"], "out[0] = x[0] +;").unwrap();
     let x = Array::from_slice(&[1.0f32]);
     let error =
@@ -267,7 +267,7 @@ fn a_bad_kernel_is_an_error_with_its_place_and_everything_works_on() {
 /// Weights that are mapped from a file, bound to fused and custom kernels from several threads, before
 /// and after evaluation.
 #[test]
-fn foreign_memory_goes_into_fused_and_custom_kernels_from_many_threads() {
+fn mapped_memory_is_bound_to_fused_and_custom_kernels_from_many_threads() {
     let bytes: Vec<u8> = (0..64u32).flat_map(|at| (at as f32).to_ne_bytes()).collect();
     let weights = Array::adopt(bytes, "a mapped file", Dtype::Float32, &[64]).unwrap();
     let kernel = CustomKernel::new(
@@ -297,7 +297,7 @@ fn foreign_memory_goes_into_fused_and_custom_kernels_from_many_threads() {
 }
 
 #[test]
-fn sixty_four_tasks_with_custom_kernels_and_dropped_temporaries_get_right_numbers() {
+fn sixty_four_tasks_with_custom_kernels_and_dropped_temporaries_get_right_results() {
     let kernel = CustomKernel::new(
         "step",
         &["x"],
@@ -329,7 +329,7 @@ fn sixty_four_tasks_with_custom_kernels_and_dropped_temporaries_get_right_number
 }
 
 #[test]
-fn why_two_ops_are_not_one_kernel_is_told() {
+fn the_reason_why_two_ops_are_not_fused_is_reported() {
     use hesper::eval::{Apart, why_apart};
     let x = Array::from_slice(&[1.0f32, 2.0]);
     let y = x.exp().unwrap();

@@ -1,4 +1,4 @@
-//! Convolutions, against golden cases and a plain sum.
+//! Convolutions, compared with golden cases and a naive sum.
 
 // A test that cannot go on should say so at once.
 #![allow(clippy::unwrap_used)]
@@ -66,7 +66,7 @@ fn numbers_of(shape: &[usize], seed: usize) -> (Vec<f32>, Array) {
 
 /// Large enough for several tiles and threads.
 #[test]
-fn tiles_agree_with_a_plain_sum() {
+fn tiles_agree_with_a_naive_sum() {
     for (groups, channels, outs) in [(1, 16, 24), (2, 16, 24), (16, 16, 16)] {
         let (n, h, w, k) = (2usize, 40usize, 37usize, 3usize);
         let own = channels / groups;
@@ -100,7 +100,7 @@ fn tiles_agree_with_a_plain_sum() {
 }
 
 #[test]
-fn transposed_convolutions_cut_positions_and_not_elements() {
+fn transposed_convolutions_crop_positions_not_elements() {
     let x = Array::try_from_slice(&[1.0f32, 2.0, 3.0, 4.0, 5.0], &[1, 5, 1]).unwrap();
     let w = Array::try_from_slice(&[1.0f32, 10.0, 100.0], &[1, 3, 1]).unwrap();
     let cut = x.conv_transpose1d(&w, 2, 3, 1, 0, 1).unwrap();

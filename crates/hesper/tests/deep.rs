@@ -7,11 +7,11 @@ use std::thread;
 use hesper::transform::{self, CustomFunction};
 use hesper::{Array, Dtype, Result, eval, export};
 
-/// Deeper than any stack would hold one frame for each node.
+/// Too deep for a stack frame per node.
 const DEEP: usize = 1_000_000;
-/// As deep, for what costs more.
+/// The same, for more expensive work.
 const LONG: usize = 100_000;
-/// Stacks of threads that others start are as small as this.
+/// The stack size of threads that other programs start can be this small.
 const SMALL_STACK: usize = 128 << 10;
 
 fn on_a_small_stack<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> R {
@@ -25,7 +25,7 @@ fn one() -> Array {
     Array::from_slice(&[1.0f32])
 }
 
-/// `x / 2 + 1`, again and again: towards 2.
+/// `x / 2 + 1`, repeated; converges to 2.
 fn chain(mut x: Array, length: usize) -> Result<Array> {
     for _ in 0..length / 2 {
         x = x.multiply(0.5)?.add(1.0)?;
@@ -41,7 +41,7 @@ fn diamonds(mut x: Array, length: usize) -> Result<Array> {
     Ok(x)
 }
 
-/// Each pair of nodes reads the pair before.
+/// Each pair of nodes reads the previous pair.
 fn ladder(x: Array, length: usize) -> Result<Array> {
     let (mut a, mut b) = (x.clone(), x);
     for _ in 0..length / 2 {
@@ -103,13 +103,13 @@ fn runs_of_compiled_functions_are_dropped() {
 }
 
 #[test]
-fn what_rules_and_constants_hold_is_dropped_without_recursion() {
+fn values_captured_by_rules_and_constants_are_dropped_without_recursion() {
     on_a_small_stack(|| {
         let held = transform::vmap(
             |x| {
                 let mut y = x[0].clone();
                 for _ in 0..LONG {
-                    // The rule holds what came before, which is no input of the call.
+                    // The rule captures the previous array, which is not an input of the call.
                     let before = y;
                     let captured = before.clone();
                     let f = CustomFunction::new(|x| Ok(vec![x[0].sin()?]))

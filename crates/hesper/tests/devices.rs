@@ -1,5 +1,5 @@
-//! Arrays on several devices: where ops run, and how inputs get there. A second runtime on the host stands
-//! for another device; GPUs have a binary of their own.
+//! Arrays on several devices: where ops run, and how inputs are copied there. A second runtime on the host represents
+//! another device; the checks on GPUs are a separate binary.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use hesper::cuda::CudaKernel;
@@ -15,7 +15,7 @@ fn elsewhere() -> (Runtime, Stream) {
 }
 
 #[test]
-fn devices_have_names_and_are_found_by_them() {
+fn devices_are_printed_and_parsed_by_name() {
     for device in [Device::Cpu, Device::Gpu(0), Device::Gpu(3)] {
         assert_eq!(device.to_string().parse::<Device>().unwrap(), device);
     }
@@ -24,7 +24,7 @@ fn devices_have_names_and_are_found_by_them() {
 }
 
 #[test]
-fn a_gpu_that_is_not_there_is_an_error_that_says_so() {
+fn a_missing_gpu_is_an_error() {
     let number = place::gpu_count() + 7;
     let error = Device::Gpu(number).runtime().unwrap_err();
     assert!(error.to_string().contains("there is no GPU"), "{error}");
@@ -34,7 +34,7 @@ fn a_gpu_that_is_not_there_is_an_error_that_says_so() {
 }
 
 #[test]
-fn a_scope_says_where_ops_run() {
+fn a_scope_sets_where_ops_run() {
     let (_runtime, stream) = elsewhere();
     assert_eq!(place::device_of(&place::default_stream(Device::Cpu).unwrap()), Some(Device::Cpu));
     assert_eq!(place::device_of(&stream), None);
@@ -50,7 +50,7 @@ fn a_scope_says_where_ops_run() {
 }
 
 #[test]
-fn inputs_are_moved_to_where_an_op_runs() {
+fn inputs_are_copied_to_the_device_of_the_op() {
     let (_runtime, stream) = elsewhere();
     let x = Array::from_slice(&[3.0f32, 1.0, 2.0]);
     let y = x.multiply(2.0).unwrap();
@@ -61,7 +61,7 @@ fn inputs_are_moved_to_where_an_op_runs() {
 }
 
 #[test]
-fn a_weight_is_moved_once_however_many_calls_and_views_use_it() {
+fn a_weight_is_copied_once_for_all_calls_and_views() {
     let (runtime, stream) = elsewhere();
     let weight = Array::from_bytes(&vec![0; 1 << 20], Dtype::Float32, &[512, 512]).unwrap();
     let x = Array::ones(&[1, 512], Dtype::Float32).unwrap();
@@ -83,7 +83,7 @@ fn a_weight_is_moved_once_however_many_calls_and_views_use_it() {
 }
 
 #[test]
-fn memory_that_is_overwritten_leaves_no_stale_copy_behind() {
+fn overwritten_memory_has_no_stale_replica() {
     let (_runtime, stream) = elsewhere();
     let mut block = Array::zeros(&[1, 1, 0, 2], Dtype::Float32).unwrap();
     for step in 0..4 {
@@ -108,13 +108,13 @@ fn compiled_functions_run_on_the_stream_they_were_called_on() {
 }
 
 #[test]
-fn a_part_of_an_array_is_read_where_it_lies() {
+fn a_slice_of_an_array_is_read_in_place() {
     let (_runtime, stream) = elsewhere();
     let x = place::with_stream(&stream, || Array::arange(100, None).unwrap().multiply(2).unwrap());
     let part = x.slice(&[10], &[13], &[1]).unwrap();
     assert_eq!(part.to_vec::<i32>().unwrap(), [20, 22, 24]);
-    let turned = x.slice(&[10], &[20], &[3]).unwrap();
-    assert_eq!(turned.to_vec::<i32>().unwrap(), [20, 26, 32, 38]);
+    let view = x.slice(&[10], &[20], &[3]).unwrap();
+    assert_eq!(view.to_vec::<i32>().unwrap(), [20, 26, 32, 38]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A file larger than memory should be is loaded in no time and no memory.
+//! A file of 4 GiB is loaded without reading it into memory.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![cfg(target_os = "linux")]
 

@@ -1,5 +1,4 @@
-//! Lazy arrays from files in all the ways they meet the rest: kernels, threads, views, failures, and files that
-//! change while arrays of them live.
+//! Lazy arrays from files: kernels, threads, views, failures, and files that change while their arrays are in use.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod folder;
@@ -38,7 +37,7 @@ fn doubled(x: &Array) -> Array {
 }
 
 #[test]
-fn tensors_of_a_mapped_file_are_used_where_they_lie() {
+fn tensors_of_a_mapped_file_are_used_in_place() {
     let folder = Folder::new("place");
     let path = folder.path("a.safetensors");
     write(&path, 2);
@@ -98,7 +97,7 @@ fn sixty_four_threads_use_the_arrays_of_one_file() {
     }
 }
 
-/// A reader that fails for as long as it is told to.
+/// A reader that fails while a flag is set.
 struct Flaky {
     bytes: Cursor<Vec<u8>>,
     fails: Arc<AtomicBool>,
@@ -127,7 +126,7 @@ fn flaky(bytes: Vec<u8>) -> (Flaky, Arc<AtomicBool>, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn a_load_that_failed_is_tried_again_and_only_then_is_done() {
+fn a_failed_load_is_retried_and_done_once() {
     let mut bytes = Vec::new();
     io::write_safetensors(&mut bytes, [("w", &Array::from_slice(&ramp(100)))], &[]).unwrap();
     let (reader, fails, reads) = flaky(bytes);
@@ -235,7 +234,7 @@ fn lazy_arrays_can_be_saved_over_the_file_they_come_from() {
 }
 
 #[test]
-fn a_file_that_was_replaced_or_deleted_still_gives_its_old_content() {
+fn a_replaced_or_deleted_file_keeps_its_old_content() {
     let folder = Folder::new("replaced");
     let path = folder.path("a.safetensors");
     for mapped in [true, false] {
@@ -291,7 +290,7 @@ fn a_file_that_was_truncated_gives_errors_before_and_after_evaluation() {
 }
 
 #[test]
-fn a_file_truncated_under_running_kernels_gives_right_numbers_or_an_error() {
+fn a_file_truncated_under_running_kernels_gives_right_results_or_an_error() {
     let folder = Folder::new("racing");
     let (mut right, mut failed) = (0, 0);
     for round in 0..24 {
@@ -324,7 +323,7 @@ fn a_file_truncated_under_running_kernels_gives_right_numbers_or_an_error() {
 }
 
 #[test]
-fn a_save_that_fails_keeps_what_was_there() {
+fn a_failed_save_keeps_the_old_file() {
     let folder = Folder::new("kept");
     let (source, path) = (folder.path("source.safetensors"), folder.path("a.safetensors"));
     write(&source, 2);
@@ -338,7 +337,7 @@ fn a_save_that_fails_keeps_what_was_there() {
     assert_eq!(folder.list(), ["a.safetensors", "source.safetensors"]);
 }
 
-/// A disk with room for so many bytes.
+/// A disk with a limited number of free bytes.
 struct Disk(usize);
 
 impl Write for Disk {

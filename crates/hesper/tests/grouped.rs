@@ -1,4 +1,4 @@
-//! Products of chosen matrices, segments and blocks, and the Hadamard transform.
+//! Products of gathered matrices, segments and masked blocks, and the Hadamard transform.
 
 // A test that cannot go on should say so at once.
 #![allow(clippy::unwrap_used)]
@@ -9,7 +9,7 @@ use common::cases;
 use hesper::{Array, Dtype};
 
 #[test]
-fn chosen_products_and_hadamard_transforms_agree_with_the_reference() {
+fn gathered_products_and_hadamard_transforms_agree_with_the_reference() {
     let mut count = 0;
     for case in cases(include_str!("golden/grouped.txt")) {
         let input = |at: usize| &case.inputs[at];
@@ -43,7 +43,7 @@ fn what_does_not_fit_is_an_error() {
 }
 
 #[test]
-fn segments_beyond_the_ends_are_moved_to_them() {
+fn segments_are_clamped_to_the_inner_axis() {
     let (a, b) = (Array::try_from_slice(&[1.0f32; 4], &[1, 4]).unwrap(), [1.0f32; 4]);
     let b = Array::try_from_slice(&b, &[4, 1]).unwrap();
     let segments = Array::try_from_slice(&[0i64, 99, 3, 1, 4, 4], &[3, 2]).unwrap();

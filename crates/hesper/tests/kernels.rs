@@ -1,4 +1,4 @@
-//! Custom kernels as arrays see them.
+//! Custom kernels on arrays.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use hesper::{Array, CustomKernel, Dtype, place};
@@ -83,7 +83,7 @@ fn several_outputs_of_several_types_come_from_one_call() {
 }
 
 #[test]
-fn launches_that_make_no_sense_are_refused_at_the_call() {
+fn invalid_launches_are_refused_at_the_call() {
     let kernel = CustomKernel::new("k", &["x"], &["out"], "out[0] = x[0];").unwrap();
     let x = Array::from_slice(&[1.0f32]);
     let call = || kernel.call(std::slice::from_ref(&x)).output(&[1], Dtype::Float32);
@@ -124,10 +124,10 @@ fn a_write_out_of_range_fails_that_launch_and_nothing_else() {
     for part in ["shifted", "body:3", "`out` (16 bytes)", "index 4 of 4"] {
         assert!(error.contains(part), "no {part:?} in {error}");
     }
-    // Again the same, and so is what was computed from it.
+    // Retrying fails again, and so do arrays computed from it.
     assert_eq!(bad.to_vec::<f32>().unwrap_err().to_string(), error);
     assert!(after.to_vec::<f32>().unwrap_err().to_string().contains("shifted"));
-    // Others are good, and the kernel itself goes on.
+    // Other arrays are valid, and the kernel can be launched again.
     assert_eq!(before.to_vec::<f32>().unwrap(), [2.0, 3.0, 4.0, 5.0]);
     assert_eq!(x.to_vec::<f32>().unwrap(), [1.0, 2.0, 3.0, 4.0]);
     let good = launched(&kernel, std::slice::from_ref(&x), 3, 4);

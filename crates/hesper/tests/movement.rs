@@ -1,4 +1,4 @@
-//! Data movement, against golden cases and by its promises.
+//! Data movement, compared with golden cases.
 
 // A test that cannot go on should say so at once.
 #![allow(clippy::unwrap_used)]
@@ -85,7 +85,7 @@ fn large_copies_in_blocks_move_every_element() {
 }
 
 #[test]
-fn what_does_not_fit_is_an_error_that_shows_the_shapes() {
+fn shapes_that_do_not_fit_are_errors_that_show_them() {
     let x = Array::try_from_slice(&[0.0f32; 6], &[2, 3]).unwrap();
     let error = concatenate(&[x.clone(), x.t().unwrap()], 0).unwrap_err().to_string();
     assert!(error.contains("[2, 3]") && error.contains("[3, 2]"), "{error}");

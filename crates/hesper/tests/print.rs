@@ -1,4 +1,4 @@
-//! Arrays as text.
+//! Printing arrays.
 
 // A case that cannot be read fails its test.
 #![allow(clippy::unwrap_used)]
@@ -20,7 +20,7 @@ fn arrays_print_as_the_golden_texts_and_options_are_kept() {
         assert_eq!(array(bytes).to_string(), text, "{head}");
     }
     set_print_options(PrintOptions::default());
-    // Many axes need no stack.
+    // Printing does not recurse over axes.
     let deep = Array::zeros(&[1; 2000], Dtype::Int32).unwrap();
     assert!(deep.to_string().starts_with("array([[["));
 }

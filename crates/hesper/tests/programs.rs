@@ -1,4 +1,5 @@
-//! Generated programs: compiled, differentiated and mapped in several orders, each gives the bits of the program as it is.
+//! Generated programs: compiled, differentiated and vectorized in several orders, each gives the bits of the plain
+//! program.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod generated;
@@ -19,7 +20,7 @@ impl Program {
         let mut rng = Rng::new(seed);
         let (mut count, mut ops) = (3, Vec::new());
         for _ in 0..4 + rng.below(9) {
-            // Late arrays are used more often, early ones now and then.
+            // Recent arrays are used more often than early ones.
             let mut one =
                 || if rng.one_in(3) { rng.below(count) } else { count - 1 - rng.below(count.min(3)) };
             let (a, b, c) = (one(), one(), one());
@@ -44,7 +45,7 @@ impl Program {
             });
             count += 1;
         }
-        // Dead steps, arguments given back and one array given twice are all programs.
+        // A program may have dead steps, return its arguments, and return one array twice.
         let outputs = (0..1 + rng.below(3)).map(|_| count - 1 - rng.below(count.min(5))).collect();
         Program { ops, outputs }
     }
@@ -57,7 +58,7 @@ impl Program {
         Ok(self.outputs.iter().map(|at| all[*at].clone()).collect())
     }
 
-    /// One number of all outputs.
+    /// A scalar computed from all outputs.
     fn loss(&self, inputs: &[Array]) -> Result<Array> {
         let mut sum = Array::scalar(0.0, Dtype::Float32)?;
         for output in self.run(inputs)? {
@@ -80,7 +81,7 @@ fn inputs(seed: u64) -> Vec<Array> {
 fn bits(arrays: &[Array]) -> Vec<(Vec<usize>, Vec<u32>)> {
     let one = |array: &Array| {
         let words = array.to_vec::<f32>().unwrap();
-        // What is no number has many spellings.
+        // NaN has many bit patterns.
         let words = words.iter().map(|x| if x.is_nan() { u32::MAX } else { x.to_bits() });
         (array.shape().to_vec(), words.collect())
     };
@@ -133,7 +134,7 @@ fn compiled_derivatives_of_programs_give_the_same_bits() {
         assert_eq!(bits(&outside(&inputs(seed)).unwrap()), expected, "seed {seed}: {program:?}");
         let compiled = transform::compile(move |x| Ok(vec![inner.loss(x)?]));
         let inside = transform::grad(move |x| Ok(compiled(x)?.remove(0)), &[0, 1, 2]);
-        // Of steps that were two and are one, the cotangents are added in another order.
+        // Merging equal steps changes the order in which cotangents are added.
         for (one, other) in inside(&inputs(seed)).unwrap().iter().zip(&plain) {
             assert!(are_near(one, other), "seed {seed}: {one} and not {other}: {program:?}");
         }
@@ -141,7 +142,7 @@ fn compiled_derivatives_of_programs_give_the_same_bits() {
 }
 
 #[test]
-fn programs_over_slices_give_the_numbers_of_a_loop_compiled_or_not() {
+fn vectorized_programs_agree_with_a_loop_over_slices_compiled_or_not() {
     for seed in 30_000..30_300 {
         let program = std::sync::Arc::new(Program::new(seed, seed % 2 == 0));
         let (first, second) = (inputs(seed), inputs(seed + 1));

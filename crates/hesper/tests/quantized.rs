@@ -4,7 +4,7 @@
 
 use hesper::{Activations, Array, Dtype, PackedArray, PackedFormat, QuantMode, packed_matmul, transform};
 
-/// Numbers that look random and are the same every time.
+/// Pseudorandom elements.
 fn noise(count: usize, seed: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(12345);
     (0..count)
@@ -35,7 +35,7 @@ fn formats() -> Vec<(QuantMode, usize, usize)> {
     all
 }
 
-/// `x w` or `x w^T` for matrices of doubles, and the sum of the absolute values of what was added.
+/// `x w` or `x w^T` for matrices of doubles, and the sum of the absolute values of the terms.
 fn product(x: &[f64], w: &[f64], m: usize, rows: usize, cols: usize, transpose: bool) -> Vec<(f64, f64)> {
     let (k, n) = if transpose { (cols, rows) } else { (rows, cols) };
     let mut out = vec![];
@@ -145,7 +145,7 @@ fn batches_broadcast_vectors_are_rows_and_types_promote() {
     }
     assert!(times(&array(&[1, 2, 64], 5, Dtype::Float32), (&codes, &scales, &biases)).is_ok());
     assert!(times(&array(&[2, 2, 64], 5, Dtype::Float32), (&codes, &scales, &biases)).is_err());
-    // One matrix out of the stack, read where it lies; activations by any strides.
+    // One matrix of the stack, read in place; activations of any strides.
     let one = |array: &Array| array.take(1, Some(0)).unwrap();
     let x = array(&[64, 6], 6, Dtype::Float16).t().unwrap();
     let given = times(&x, (&one(&codes), &one(&scales), &one(&biases))).unwrap();
@@ -199,7 +199,7 @@ fn activations_of_eight_bits_stay_within_their_bound() {
 }
 
 #[test]
-fn chosen_products_agree_with_those_of_the_dequantized_matrices() {
+fn gathered_products_agree_with_those_of_the_dequantized_matrices() {
     for (mode, dtype) in [
         (QuantMode::Affine, Dtype::Float32),
         (QuantMode::Mxfp4, Dtype::Float32),
@@ -289,10 +289,10 @@ fn packed_products_and_rows_agree_with_the_unpacked_matrix() {
     }
 }
 
-/// Blocks as a mapped file gives them: at any address.
+/// Blocks of a mapped file: at any address.
 struct Mapped(Vec<u8>);
 
-// SAFETY: the vector is never changed, so its bytes stay where and what they are.
+// SAFETY: the vector is never modified, so its bytes keep their address and value.
 unsafe impl hesper_runtime::HostMemory for Mapped {
     fn bytes(&self) -> &[u8] {
         &self.0[3..]
@@ -300,7 +300,7 @@ unsafe impl hesper_runtime::HostMemory for Mapped {
 }
 
 #[test]
-fn blocks_are_multiplied_where_they_lie() {
+fn blocks_are_multiplied_in_place() {
     let w = array(&[16, 64], 13, Dtype::Float32);
     let packed = PackedArray::quantize(&w, PackedFormat::Q4_0).unwrap();
     let mut bytes = vec![0; 3];
@@ -358,7 +358,7 @@ fn derivatives_of_products_are_those_of_the_dequantized_matrix() {
 }
 
 #[test]
-fn products_over_one_axis_more_are_those_of_slices() {
+fn vectorized_products_agree_with_those_of_slices() {
     let mode = QuantMode::Affine;
     let w = array(&[16, 64], 18, Dtype::Float32);
     let (codes, scales, biases) = w.quantize(None, None, mode).unwrap();

@@ -1,4 +1,4 @@
-//! Random numbers: the same as golden ones for the same key.
+//! Random numbers, compared with golden ones for the same key.
 
 // A case that cannot be read fails its test.
 #![allow(clippy::unwrap_used)]
@@ -51,7 +51,7 @@ fn run(case: &Case) -> Result<Vec<Array>, Error> {
 
 #[test]
 fn the_same_key_gives_the_golden_numbers() {
-    // Uniform numbers and integers have no rounding to differ in.
+    // Uniform numbers and integers must be exact.
     check(include_str!("golden/random.txt"), run, |case, dtype| match case.op.as_str() {
         "uniform" | "sequence" => 0.0,
         _ => rounding(dtype),
@@ -74,7 +74,7 @@ fn large_draws_equal_small_ones_word_by_word_and_lie_where_they_should() {
 }
 
 #[test]
-fn vectors_have_the_covariance_that_was_asked_for() {
+fn vectors_have_the_given_covariance() {
     let key = random::key(1).unwrap();
     let mean = Array::from_slice(&[1.0f32, -2.0]);
     let cov = Array::from_nested(&[[2.0f32, 0.5], [0.5, 1.0]]).unwrap();

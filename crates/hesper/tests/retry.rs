@@ -1,6 +1,6 @@
-//! What a failed evaluation leaves behind: each array as it was, or failed with its cause. One call of the device fails,
-//! or memory is refused at some size; then everything is evaluated again. Numbers are right or there is an error, which is
-//! the same each time. `HESPER_SWEEP=all` fails every call of every case, which takes minutes.
+//! Evaluation after a failure. One call of the device fails, or an allocation of some size is refused; then
+//! everything is evaluated again. Each array has the right elements, or the same error each time. `HESPER_SWEEP=all`
+//! fails every call of every case, which takes minutes.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod sim;
@@ -17,10 +17,10 @@ use table::like;
 
 type Bits = Vec<u8>;
 
-/// Arrays that a job keeps, and what it gives.
+/// The arrays of a job: its inputs that stay in use, and its results.
 type Arrays = Vec<Array>;
 
-/// Something to be evaluated: built anew for each failure.
+/// A graph to evaluate. It is built anew for each failure.
 struct Job<'a> {
     name: String,
     build: Box<dyn Fn() -> Result<Arrays> + 'a>,
@@ -34,7 +34,7 @@ fn bits(array: &Array) -> Result<Bits> {
     array.read_bytes(<[u8]>::to_vec)
 }
 
-/// Limits of the host's memory are the process's: one test at a time.
+/// The memory limit of the host is global, so tests run one at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -44,17 +44,17 @@ fn everything() -> bool {
     std::env::var("HESPER_SWEEP").is_ok_and(|text| text == "all")
 }
 
-/// The same elements in memory that only the result has.
+/// The same elements in memory with one handle.
 fn temporary(x: &Array) -> Result<Array> {
     select(&Array::scalar(1.0, Dtype::Bool)?, x, x)
 }
 
-/// The same elements on the host, where no device has a copy of them.
+/// The same elements on the host, without replicas on devices.
 fn fresh(x: &Array) -> Result<Array> {
     x.read_bytes(|bytes| Array::from_bytes(bytes, x.dtype(), x.shape()))?
 }
 
-/// Everything that is made of a case: the op on temporaries, on arrays that are held, compiled and differentiated.
+/// The jobs of a case: the op on temporaries, on arrays with other handles, compiled and differentiated.
 fn jobs(case: &table::Case) -> Vec<Job<'_>> {
     let inputs = move || case.inputs.iter().map(|x| temporary(&fresh(x)?)).collect::<Result<Vec<Array>>>();
     let mut jobs = vec![
@@ -80,8 +80,8 @@ fn jobs(case: &table::Case) -> Vec<Job<'_>> {
     jobs
 }
 
-/// What a job's arrays are without a failure, how many bytes it leaves on the device (copies of constants), and the most
-/// that it has there.
+/// The elements of a job without a failure, the bytes that it leaves on the device (replicas of constants), and its
+/// peak memory there.
 struct Expected {
     bits: Vec<Bits>,
     left: usize,
@@ -96,8 +96,8 @@ fn expected(job: &Job<'_>, runtime: &Runtime, stream: &Stream) -> Expected {
     Expected { bits, left: runtime.counters().active, peak: runtime.counters().peak }
 }
 
-/// Evaluates a job while something fails, then again without: each array gives its numbers, or one error each time.
-/// Gives how many gave an error the last time.
+/// Evaluates a job while something fails, then without the failure. Each array has its elements, or the same error
+/// each time. Returns the number of arrays with an error the last time.
 fn retried(job: &Job<'_>, stream: &Stream, expected: &[Bits], what: &str, lift: impl FnOnce()) -> usize {
     place::with_stream(stream, || {
         let built = (job.build)();
@@ -105,7 +105,7 @@ fn retried(job: &Job<'_>, stream: &Stream, expected: &[Bits], what: &str, lift: 
             let _ = hesper::eval(arrays);
         }
         lift();
-        // What could not even be built can be now.
+        // A graph that could not be built before can be built now.
         let arrays = match built.or_else(|_| (job.build)()) {
             Ok(arrays) => arrays,
             Err(_) => return 1,
@@ -119,8 +119,8 @@ fn retried(job: &Job<'_>, stream: &Stream, expected: &[Bits], what: &str, lift: 
         };
         let passes: Vec<Vec<Option<String>>> =
             (0..4).map(|_| (0..arrays.len()).map(look).collect()).collect();
-        // From the second time on nothing changes, but that the call that fails may be one of these: an array that does not
-        // lie row by row is copied to be read.
+        // From the second time on nothing changes, unless the failing call is one of the reads themselves: reading an
+        // array that is not row-major copies it.
         let (mut failed, mut changed) = (0, 0);
         for ((one, two), three) in passes[1].iter().zip(&passes[2]).zip(&passes[3]) {
             let most = if one == two || one == three { one } else { two };
@@ -162,13 +162,13 @@ fn fail_calls(jobs: &[Job<'_>], every: usize) -> (usize, usize) {
     (runs, failed)
 }
 
-/// Memory of a host's runtime is refused at some sizes.
+/// The runtime of the host refuses allocations of some sizes.
 fn refuse_memory(jobs: &[Job<'_>], sizes: usize) -> (usize, usize) {
     let runtime = Runtime::builder(CpuDevice::new()).cache_limit(0).build();
     let stream = runtime.stream().unwrap();
     let (mut runs, mut failed) = (0, 0);
     for job in jobs {
-        // Twice: constants are copied to the runtime once.
+        // Run it twice: the first run copies constants to the runtime.
         expected(job, &runtime, &stream);
         let right = expected(job, &runtime, &stream);
         for size in 0..sizes {
@@ -200,32 +200,32 @@ fn sweep(group: &str, every: usize) {
 }
 
 #[test]
-fn element_wise_ops_can_be_tried_again() {
+fn element_wise_ops_can_be_retried() {
     sweep("element-wise", 7);
 }
 
 #[test]
-fn movements_can_be_tried_again() {
+fn movements_can_be_retried() {
     sweep("movement", 5);
 }
 
 #[test]
-fn reductions_can_be_tried_again() {
+fn reductions_can_be_retried() {
     sweep("reductions", 5);
 }
 
 #[test]
-fn products_can_be_tried_again() {
+fn products_can_be_retried() {
     sweep("products", 5);
 }
 
 #[test]
-fn matrices_can_be_tried_again() {
+fn matrices_can_be_retried() {
     sweep("matrices", 7);
 }
 
 #[test]
-fn attention_quantization_and_kernels_can_be_tried_again() {
+fn attention_quantization_and_kernels_can_be_retried() {
     sweep("others", 7);
 }
 
@@ -233,7 +233,7 @@ fn numbers(seed: usize, shape: &[usize]) -> Array {
     table::numbers(seed, shape, Dtype::Float32)
 }
 
-/// Rows that are written one after the other, on memory that nobody else has.
+/// Writes rows one after the other, into memory with one handle.
 fn updates(x: &Array, count: usize) -> Result<Array> {
     let mut y = temporary(x)?;
     let list = Array::from_slice(&[1i32, 3]);
@@ -255,7 +255,7 @@ fn appended(count: usize) -> Result<Array> {
     Ok(block)
 }
 
-/// Chains, functions and kernels that overwrite what they own.
+/// Chains, functions and kernels that overwrite owned inputs.
 fn chains() -> Vec<Job<'static>> {
     let w = numbers(2, &[6, 6]);
     w.eval().unwrap();
@@ -328,7 +328,7 @@ fn chains() -> Vec<Job<'static>> {
 }
 
 #[test]
-fn chains_functions_and_kernels_can_be_tried_again() {
+fn chains_functions_and_kernels_can_be_retried() {
     let _alone = alone();
     let jobs = chains();
     let (runs, failed) = fail_calls(&jobs, if everything() { 1 } else { 3 });
@@ -336,9 +336,9 @@ fn chains_functions_and_kernels_can_be_tried_again() {
     refuse_memory(&jobs, if everything() { 200 } else { 40 });
 }
 
-/// A function is called on a temporary; its first step overwrites that, its second is refused memory.
+/// The first step of a function overwrites its argument; the second is refused memory.
 #[test]
-fn a_compiled_function_that_overwrote_its_argument_and_failed_gives_no_other_numbers() {
+fn a_compiled_function_that_overwrote_its_argument_and_failed_gives_no_wrong_result() {
     let _alone = alone();
     let side = 64;
     let (base, w) = (numbers(1, &[side, side]), numbers(2, &[side, side]));
@@ -382,9 +382,9 @@ fn a_number_that_the_host_knows_survives_a_refused_upload() {
     assert_eq!(x.add(1.0).unwrap().item::<f32>().unwrap(), 4.0);
 }
 
-/// One thread evaluates; others look at the graph, write it down and evaluate parts of it.
+/// One thread evaluates; others inspect the graph, print it and evaluate parts of it.
 #[test]
-fn graphs_can_be_looked_at_while_they_are_evaluated() {
+fn graphs_can_be_inspected_while_they_are_evaluated() {
     let _alone = alone();
     let base = numbers(1, &[16, 16]);
     base.eval().unwrap();
@@ -430,9 +430,10 @@ fn graphs_can_be_looked_at_while_they_are_evaluated() {
     }
 }
 
-/// Two threads evaluate one graph while memory is short: whoever waits for the other tries for itself.
+/// Two threads evaluate one graph while memory is short: the one that waits evaluates the graph itself if the other
+/// fails.
 #[test]
-fn who_waits_for_an_evaluation_that_fails_tries_for_itself() {
+fn a_thread_that_waits_for_a_failed_evaluation_retries_it() {
     let _alone = alone();
     let runtime = Runtime::builder(CpuDevice::new()).cache_limit(0).build();
     let stream = runtime.stream().unwrap();
@@ -461,7 +462,7 @@ fn who_waits_for_an_evaluation_that_fails_tries_for_itself() {
 }
 
 #[test]
-fn work_that_fails_behind_async_eval_gives_its_cause_each_time() {
+fn work_that_fails_after_async_eval_reports_its_cause_each_time() {
     let _alone = alone();
     let right = bits(&numbers(1, &[8]).add(1.0).unwrap().sort(Some(0)).unwrap()).unwrap();
     let mut failed = 0;
@@ -487,7 +488,7 @@ fn address(array: &Array) -> usize {
     array.host().unwrap().as_ptr() as usize
 }
 
-/// What nobody else holds is changed where it lies, in one evaluation and in a loop of them.
+/// Arrays with one handle are updated in place, in one evaluation and in a loop of them.
 #[test]
 fn chains_of_updates_take_no_memory() {
     let _alone = alone();
@@ -525,7 +526,7 @@ fn chains_of_updates_take_no_memory() {
     }
 }
 
-/// Kernels that the runtime's cache has let go of are gone, whoever has run them.
+/// A kernel that the runtime's cache has evicted is freed, whoever launched it.
 #[test]
 fn the_limits_of_the_cache_bound_pipelines() {
     let _alone = alone();

@@ -1,5 +1,5 @@
-//! Every op on the simulated device: late, in any order that is allowed, on poisoned memory, and with fused kernels run
-//! by the reference interpreter. The numbers are the host's, bit for bit.
+//! Every op on the simulated device: delayed, in any allowed order, on poisoned memory, and with fused kernels run by
+//! the reference interpreter. The results are those of the host, bit for bit.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod sim;
@@ -24,7 +24,7 @@ fn bits(arrays: &[Array]) -> hesper::Result<Bits> {
     arrays.iter().map(one).collect()
 }
 
-/// What a case gives, and its cotangents where it is smooth.
+/// The results of a case, and its cotangents if it is differentiable.
 fn all(case: &Case) -> hesper::Result<Vec<Array>> {
     let outputs = (case.function)(&case.inputs)?;
     if !case.smooth {
@@ -43,7 +43,7 @@ fn under_seeds(group: &str, seeds: std::ops::Range<u64>) {
         let runtime = Runtime::builder(sim.clone()).validate(true).build();
         let streams = [runtime.stream().unwrap(), runtime.stream().unwrap()];
         for (number, (case, expected)) in cases.iter().zip(&expected).enumerate() {
-            // Two streams take turns, so that memory goes from one to the other.
+            // Two streams alternate, so that memory moves from one to the other.
             let stream = &streams[(number + seed as usize) % 2];
             let found = place::with_stream(stream, || bits(&all(case)?));
             let found = found.unwrap_or_else(|error| panic!("{} under seed {seed}: {error}", case.name));
@@ -57,7 +57,7 @@ fn under_seeds(group: &str, seeds: std::ops::Range<u64>) {
     }
 }
 
-/// One call of the device fails: it fails the case that made it, and changes no result of any other.
+/// One call of the device fails: the case that made it fails, and no other result changes.
 #[test]
 fn a_call_that_fails_is_an_error_of_the_op_that_made_it() {
     let (mut cases, mut others) = (table::group("reductions"), table::group("products"));
@@ -73,7 +73,7 @@ fn a_call_that_fails_is_an_error_of_the_op_that_made_it() {
         let stream = runtime.stream();
         let Ok(stream) = stream else { return (sim.calls(), 1) };
         let mut failed = 0;
-        // Inputs are moved to each device anew.
+        // Inputs are copied to each device again.
         for (case, expected) in cases.iter().zip(&expected) {
             match place::with_stream(&stream, || bits(&all(case)?)) {
                 Ok(found) => assert_eq!(&found, expected, "{} after call {failure:?} failed", case.name),

@@ -1,5 +1,5 @@
-//! Every op's derivatives, from the table of all ops: tangents against differences, cotangents against tangents, and
-//! both once and twice more.
+//! Derivatives of every op of the table: tangents compared with finite differences, cotangents with tangents, and the
+//! same for second and third derivatives.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod table;
@@ -8,7 +8,7 @@ use hesper::transform::{self, CustomFunction};
 use hesper::{Array, Dtype, Result, select};
 use table::{Case, ints, like, x};
 
-/// The sum of products with fixed numbers: of real and imaginary parts alike.
+/// The dot product with fixed elements, of real and imaginary parts.
 fn weigh(y: &Array, by: &Array) -> f64 {
     let product =
         if y.dtype() == Dtype::Complex64 { y.multiply(by.conjugate().unwrap()) } else { y.multiply(by) };
@@ -69,75 +69,75 @@ fn check_group(name: &str) {
 }
 
 #[test]
-fn element_wise_ops_follow_their_differences() {
+fn element_wise_ops_agree_with_finite_differences() {
     check_group("element-wise");
 }
 
 #[test]
-fn movements_and_updates_follow_their_differences() {
+fn movements_and_updates_agree_with_finite_differences() {
     check_group("movement");
 }
 
 #[test]
-fn reductions_and_norms_follow_their_differences() {
+fn reductions_and_norms_agree_with_finite_differences() {
     check_group("reductions");
 }
 
 #[test]
-fn products_and_transforms_follow_their_differences() {
+fn products_and_transforms_agree_with_finite_differences() {
     check_group("products");
 }
 
 #[test]
-fn factors_of_matrices_follow_their_differences() {
+fn factors_of_matrices_agree_with_finite_differences() {
     check_group("matrices");
 }
 
 #[test]
-fn attention_and_quantized_products_follow_their_differences() {
+fn attention_and_quantized_products_agree_with_finite_differences() {
     check_group("others");
 }
 
-/// The second derivative of a function's sum along ones, and the first.
-fn bends(f: impl Fn(&Array) -> Result<Array> + Copy, x: &[f64]) -> (Vec<f64>, Vec<f64>) {
-    let slope = move |x: &[Array]| -> Result<Array> {
+/// The first and the second derivative of the sum of a function, along ones.
+fn derivatives(f: impl Fn(&Array) -> Result<Array> + Copy, x: &[f64]) -> (Vec<f64>, Vec<f64>) {
+    let first = move |x: &[Array]| -> Result<Array> {
         Ok(transform::grad(move |x| f(&x[0])?.sum(None, false), &[0])(x)?.remove(0))
     };
     let x = [Array::from_slice(x)];
-    let bend = transform::grad(move |x| slope(x)?.sum(None, false), &[0]);
-    let first = slope(&x).unwrap().to_vec::<f64>().unwrap();
-    (first, bend(&x).unwrap()[0].to_vec::<f64>().unwrap())
+    let second = transform::grad(move |x| first(x)?.sum(None, false), &[0]);
+    let first = first(&x).unwrap().to_vec::<f64>().unwrap();
+    (first, second(&x).unwrap()[0].to_vec::<f64>().unwrap())
 }
 
 #[test]
-fn zeros_and_infinities_have_the_derivatives_that_they_have() {
+fn derivatives_at_zeros_and_infinities() {
     let zeros = [2.0, 0.0, 3.0];
-    assert_eq!(bends(|x| x.prod(None, false), &zeros), (vec![0.0, 6.0, 0.0], vec![3.0, 5.0, 2.0]));
-    assert_eq!(bends(|x| x.prod(None, false), &[0.0; 3]), (vec![0.0; 3], vec![0.0; 3]));
+    assert_eq!(derivatives(|x| x.prod(None, false), &zeros), (vec![0.0, 6.0, 0.0], vec![3.0, 5.0, 2.0]));
+    assert_eq!(derivatives(|x| x.prod(None, false), &[0.0; 3]), (vec![0.0; 3], vec![0.0; 3]));
     // 2 + 2 x + 6 x for a change x of the zero.
     assert_eq!(
-        bends(|x| x.cumprod(Some(0), false, true), &zeros),
+        derivatives(|x| x.cumprod(Some(0), false, true), &zeros),
         (vec![1.0, 8.0, 0.0], vec![4.0, 6.0, 2.0])
     );
-    assert_eq!(bends(|x| x.cumprod(Some(0), false, true), &[0.0; 3]).0, [1.0, 0.0, 0.0]);
+    assert_eq!(derivatives(|x| x.cumprod(Some(0), false, true), &[0.0; 3]).0, [1.0, 0.0, 0.0]);
     let none = f64::NEG_INFINITY;
-    let (first, second) = bends(|x| x.logcumsumexp(Some(0), false, true), &[none, 0.0, none, 0.0]);
+    let (first, second) = derivatives(|x| x.logcumsumexp(Some(0), false, true), &[none, 0.0, none, 0.0]);
     assert_eq!(first, [0.0, 2.5, 0.0, 0.5]);
     assert!(second.iter().all(|x| *x == 0.0), "{second:?}");
-    // The branch that is not taken must have a value of its own.
+    // The branch that is not taken must be finite.
     let masked = |x: &Array| {
         let taken = x.greater(0)?;
         select(&taken, &select(&taken, x, &x.ones_like()?)?.sqrt()?, &x.square()?)
     };
-    assert_eq!(bends(masked, &[4.0, -3.0]), (vec![0.25, -6.0], vec![-1.0 / 32.0, 2.0]));
-    assert_eq!(bends(|x| x.sqrt(), &[0.0]).0, [f64::INFINITY]);
-    assert_eq!(bends(|x| x.power(2.0), &[0.0]), (vec![0.0], vec![2.0]));
-    assert_eq!(bends(|x| x.power(3.0), &[0.0]), (vec![0.0], vec![0.0]));
-    assert_eq!(bends(|x| x.abs(), &[0.0]), (vec![0.0], vec![0.0]));
-    assert_eq!(bends(|x| x.var(None, false, 0), &[1.0, 1.0]).0, [0.0, 0.0]);
-    assert_eq!(bends(|x| x.max(None, false), &[1.0, 1.0]).0, [0.5, 0.5]);
-    assert_eq!(bends(|x| x.sort(None), &[1.0, 0.0, 1.0]).0, [1.0; 3]);
-    assert_eq!(bends(|x| x.logaddexp(x), &[1.5]), (vec![1.0], vec![0.0]));
+    assert_eq!(derivatives(masked, &[4.0, -3.0]), (vec![0.25, -6.0], vec![-1.0 / 32.0, 2.0]));
+    assert_eq!(derivatives(|x| x.sqrt(), &[0.0]).0, [f64::INFINITY]);
+    assert_eq!(derivatives(|x| x.power(2.0), &[0.0]), (vec![0.0], vec![2.0]));
+    assert_eq!(derivatives(|x| x.power(3.0), &[0.0]), (vec![0.0], vec![0.0]));
+    assert_eq!(derivatives(|x| x.abs(), &[0.0]), (vec![0.0], vec![0.0]));
+    assert_eq!(derivatives(|x| x.var(None, false, 0), &[1.0, 1.0]).0, [0.0, 0.0]);
+    assert_eq!(derivatives(|x| x.max(None, false), &[1.0, 1.0]).0, [0.5, 0.5]);
+    assert_eq!(derivatives(|x| x.sort(None), &[1.0, 0.0, 1.0]).0, [1.0; 3]);
+    assert_eq!(derivatives(|x| x.logaddexp(x), &[1.5]), (vec![1.0], vec![0.0]));
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn derivatives_nest() {
 }
 
 #[test]
-fn an_inner_derivative_does_not_see_what_the_outer_one_varies() {
+fn nested_derivatives_do_not_mix_their_perturbations() {
     // d/dx (x * d/dy (x + y)) = 1, not 2.
     let outer = transform::grad(
         |x| {
@@ -169,7 +169,7 @@ fn an_inner_derivative_does_not_see_what_the_outer_one_varies() {
 }
 
 #[test]
-fn a_function_may_look_at_values_while_it_is_differentiated_and_nothing_stays_behind() {
+fn a_function_may_read_values_while_it_is_differentiated_and_no_memory_leaks() {
     let f = |x: &[Array]| {
         let square = x[0].square()?;
         let sign = if square.item::<f64>()? > 1.0 { 1.0 } else { -1.0 };
@@ -184,7 +184,7 @@ fn a_function_may_look_at_values_while_it_is_differentiated_and_nothing_stays_be
 }
 
 #[test]
-fn integers_vary_as_the_numbers_they_stand_for() {
+fn integers_are_differentiated_as_floats() {
     let x = ints(&[1, 2]);
     let square = |x: &[Array]| Ok(vec![x[0].multiply(&x[0])?]);
     let (_, back) = transform::vjp(square, &[x.clone()], &[ints(&[3, 4])]).unwrap();
@@ -203,7 +203,7 @@ fn integers_vary_as_the_numbers_they_stand_for() {
 }
 
 #[test]
-fn mistakes_are_told() {
+fn mistakes_are_errors() {
     let x = Array::from_slice(&[1.0f32, 2.0]);
     let text = |error: hesper::Error| error.to_string();
     let not_a_number = transform::grad(|x| Ok(x[0].clone()), &[0])(&[x.clone()]).unwrap_err();
@@ -231,7 +231,7 @@ fn mistakes_are_told() {
 }
 
 #[test]
-fn rules_of_a_custom_function_are_used_and_go_over_slices() {
+fn rules_of_a_custom_function_are_used_and_vectorized() {
     let make = || {
         CustomFunction::new(|x| Ok(vec![x[0].multiply(&x[1])?, x[0].sin()?]))
             .with_vjp(|x, c, _| Ok(vec![c[0].multiply(&x[1])?.multiply(10)?, c[0].add(&c[1])?]))
@@ -253,7 +253,7 @@ fn rules_of_a_custom_function_are_used_and_go_over_slices() {
 }
 
 #[test]
-fn a_checkpoint_changes_no_number() {
+fn a_checkpoint_changes_no_result() {
     let f = |x: &[Array]| Ok(vec![x[0].sin()?.multiply(&x[1])?.exp()?]);
     let inputs = [x(1, &[4]), x(2, &[4])];
     let plain = transform::grad(move |x| f(x)?[0].sum(None, false), &[0, 1])(&inputs).unwrap();

@@ -1,4 +1,4 @@
-//! Structures of arrays: their order, and transformations of functions of them.
+//! Trees of arrays: the order of their arrays, and transformations of functions of trees.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, HashMap};
@@ -53,7 +53,7 @@ fn total(model: &Model) -> Result<Array> {
 }
 
 #[test]
-fn arrays_stand_in_a_fixed_order_and_are_put_back_in_it() {
+fn arrays_have_a_fixed_order() {
     let model = model();
     assert_eq!(values(&model), [1.0, 2.0, 3.0, 4.0, 4.5, 5.0, 5.5, 7.0]);
     let doubled = model.arrays().iter().map(|array| array.multiply(2).unwrap()).collect();
@@ -67,12 +67,12 @@ fn arrays_stand_in_a_fixed_order_and_are_put_back_in_it() {
 }
 
 #[test]
-fn gradients_have_the_structure_of_what_they_are_of() {
+fn gradients_have_the_structure_of_the_argument() {
     let (value, slope) = tree::value_and_grad(total)(&model()).unwrap();
     assert_eq!(value.item::<f32>().unwrap(), 49.0 + 2.0 + 4.0 + 6.0 + 22.0);
     assert_eq!(values(&slope), [2.0, 4.0, 2.0, 5.5, 0.0, 0.0, 4.0, 14.0]);
     assert_eq!(values(&tree::grad(total)(&model()).unwrap()), values(&slope));
-    // What comes besides the value is given, too.
+    // Further outputs are returned, too.
     let both = |x: &Vec<Array>| Ok((x[0].square()?.sum(None, false)?, vec![x[0].negative()?]));
     let ((value, besides), slope) = tree::value_and_grad(both)(&vec![number(3.0)]).unwrap();
     assert_eq!(
@@ -82,7 +82,7 @@ fn gradients_have_the_structure_of_what_they_are_of() {
 }
 
 #[test]
-fn both_directions_agree() {
+fn forward_and_reverse_mode_agree() {
     let f =
         |pair: &(Array, BTreeMap<String, Array>)| Ok([pair.0.multiply(&pair.1["x"])?, pair.1["x"].exp()?]);
     let pair = |a: f32, b: f32| (number(a), BTreeMap::from([("x".to_string(), number(b))]));
@@ -94,7 +94,7 @@ fn both_directions_agree() {
 }
 
 #[test]
-fn functions_over_one_axis_more_take_axes_for_all_arrays_or_for_each() {
+fn vmap_takes_one_axis_for_all_arrays_or_one_for_each() {
     let rows = Array::try_from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2]).unwrap();
     let f = |pair: &(Array, Array)| pair.0.multiply(&pair.1)?.sum(None, false);
     let both = tree::vmap(f, &[Some(0)], &[Some(0)])(&(rows.clone(), rows.clone())).unwrap();

@@ -1,12 +1,12 @@
-//! Elements found and changed by index arrays, against loops over single elements; and where they are changed.
+//! Gathers and updates by index arrays, compared with loops over elements; and which updates are in place.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use hesper::{Array, Dtype, Index};
 
-/// A cheap generator: the same numbers in every run.
-struct Numbers(u64);
+/// A pseudorandom generator.
+struct Generator(u64);
 
-impl Numbers {
+impl Generator {
     fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         ((self.0 >> 33) as usize) % bound
@@ -16,7 +16,7 @@ impl Numbers {
         (0..count).map(|_| self.below(64) as f32 - 32.0).collect()
     }
 
-    /// Indices along an axis: from both ends, and some beyond.
+    /// Indices along an axis: positive, negative, and some out of range.
     fn indices(&mut self, count: usize, length: usize) -> Vec<i32> {
         (0..count).map(|_| self.below(2 * length + 6) as i32 - length as i32 - 3).collect()
     }
@@ -27,8 +27,8 @@ fn inside(index: i32, length: usize) -> usize {
     (if index < 0 { index + length } else { index }).clamp(0, length - 1) as usize
 }
 
-/// Shapes as (axes before, the indexed one, axes behind, how many indices): small ones, and some that several
-/// threads share.
+/// Shapes as (elements before the indexed axis, its length, elements after it, number of indices): small ones, and
+/// some that are split among threads.
 const SHAPES: [(usize, usize, usize, usize); 9] = [
     (1, 1, 1, 1),
     (1, 7, 1, 5),
@@ -43,13 +43,13 @@ const SHAPES: [(usize, usize, usize, usize); 9] = [
 
 #[test]
 fn elements_are_taken_as_a_loop_would() {
-    let mut numbers = Numbers(1);
+    let mut generator = Generator(1);
     for (before, length, behind, count) in SHAPES {
-        let values = numbers.floats(before * length * behind);
-        let places = numbers.indices(count, length);
+        let values = generator.floats(before * length * behind);
+        let places = generator.indices(count, length);
         let flat = Array::try_from_slice(&values, &[before, length, behind]).unwrap();
-        // The same array with its axes lying in another order.
-        let turned = flat.transpose(&[2, 0, 1]).unwrap().add(0.0).unwrap().transpose(&[1, 2, 0]).unwrap();
+        // The same array with another order of axes in memory.
+        let permuted = flat.transpose(&[2, 0, 1]).unwrap().add(0.0).unwrap().transpose(&[1, 2, 0]).unwrap();
         let list = Array::from_slice(&places);
         let mut expected = Vec::new();
         for outer in 0..before {
@@ -60,7 +60,7 @@ fn elements_are_taken_as_a_loop_would() {
         }
         let wide = list.reshape(&[1, -1, 1]).unwrap().broadcast_to(&[before, count, behind]).unwrap();
         let spread = wide.add(0).unwrap();
-        for x in [&flat, &turned] {
+        for x in [&flat, &permuted] {
             assert_eq!(x.take(&list, Some(1)).unwrap().to_vec::<f32>().unwrap(), expected);
             for indices in [&wide, &spread] {
                 let along = x.take_along_axis(indices, Some(1)).unwrap();
@@ -71,10 +71,10 @@ fn elements_are_taken_as_a_loop_would() {
 }
 
 #[test]
-fn two_lists_of_different_strides_point_together() {
-    let mut numbers = Numbers(2);
-    let values = numbers.floats(30 * 40 * 3);
-    let (rows, columns) = (numbers.indices(300, 30), numbers.indices(200, 40));
+fn two_index_arrays_of_different_strides_select_elements() {
+    let mut generator = Generator(2);
+    let values = generator.floats(30 * 40 * 3);
+    let (rows, columns) = (generator.indices(300, 30), generator.indices(200, 40));
     let x = Array::try_from_slice(&values, &[30, 40, 3]).unwrap();
     let rows_at = Array::from_slice(&rows).reshape(&[300, 1]).unwrap();
     let taken = x.index(&[Index::Array(rows_at), Index::Array(Array::from_slice(&columns))]).unwrap();
@@ -88,7 +88,7 @@ fn two_lists_of_different_strides_point_together() {
     }
 }
 
-/// What an update does, by a loop.
+/// The reference for an update.
 fn combined(mode: &str, old: f32, new: f32) -> f32 {
     match mode {
         "set" => new,
@@ -101,13 +101,13 @@ fn combined(mode: &str, old: f32, new: f32) -> f32 {
 
 #[test]
 fn updates_are_applied_in_order_as_a_loop_would_in_place_and_not() {
-    let mut numbers = Numbers(3);
+    let mut generator = Generator(3);
     for (before, length, behind, count) in SHAPES {
         for mode in ["set", "add", "multiply", "max", "min"] {
-            let values = numbers.floats(before * length * behind);
-            let places = numbers.indices(count, length);
+            let values = generator.floats(before * length * behind);
+            let places = generator.indices(count, length);
             let changes: Vec<f32> =
-                numbers.floats(before * count * behind).iter().map(|x| (x / 16.0).round()).collect();
+                generator.floats(before * count * behind).iter().map(|x| (x / 16.0).round()).collect();
             let mut expected = values.clone();
             for outer in 0..before {
                 for (at, place) in places.iter().enumerate() {
@@ -155,7 +155,7 @@ fn address(array: &Array) -> usize {
 type Step<'a> = (&'static str, Box<dyn Fn(&Array) -> Array + 'a>);
 
 #[test]
-fn an_array_that_nobody_else_holds_is_updated_where_it_is() {
+fn an_array_with_one_handle_is_updated_in_place() {
     let list = Array::from_slice(&[3, 1]);
     let along = Array::try_from_slice(&[2i32; 64], &[1, 64]).unwrap();
     let row = Array::full(&[2, 1, 64], 2.0, Some(Dtype::Float32)).unwrap();

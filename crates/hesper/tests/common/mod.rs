@@ -11,14 +11,14 @@ pub struct Case {
     outputs: Vec<Values>,
 }
 
-/// Numbers as the reference wrote them; complex ones as pairs.
+/// Elements as the reference wrote them; complex ones as pairs.
 struct Values {
     dtype: Dtype,
     shape: Vec<usize>,
-    numbers: Vec<f64>,
+    elements: Vec<f64>,
 }
 
-/// Numbers after a sign that parts them; none if the text is empty.
+/// Parses numbers that `sign` separates; none if the text is empty.
 pub fn numbers<T: std::str::FromStr>(text: &str, sign: char) -> Vec<T> {
     let number = |part: &str| part.parse().unwrap_or_else(|_| panic!("{part} in {text} is no number"));
     text.split(sign).filter(|part| !part.is_empty()).map(number).collect()
@@ -28,18 +28,18 @@ impl Values {
     fn parse(text: &str) -> Self {
         let fields: Vec<&str> = text.split(':').collect();
         let dtype = *Dtype::ALL.iter().find(|dtype| dtype.name() == fields[0]).unwrap();
-        let numbers = fields[2].split([',', ';']).filter(|x| !x.is_empty()).map(|x| x.parse().unwrap());
-        Values { dtype, shape: numbers_of(fields[1]), numbers: numbers.collect() }
+        let elements = fields[2].split([',', ';']).filter(|x| !x.is_empty()).map(|x| x.parse().unwrap());
+        Values { dtype, shape: numbers_of(fields[1]), elements: elements.collect() }
     }
 
     fn array(&self) -> Array {
         if self.dtype == Dtype::Complex64 {
             let pairs: Vec<[f32; 2]> =
-                self.numbers.chunks(2).map(|pair| [pair[0] as f32, pair[1] as f32]).collect();
+                self.elements.chunks(2).map(|pair| [pair[0] as f32, pair[1] as f32]).collect();
             return Array::try_from_slice(&pairs, &self.shape).unwrap();
         }
-        let wide = Array::try_from_slice(&self.numbers, &self.shape).unwrap();
-        wide.astype(self.dtype).unwrap()
+        let doubles = Array::try_from_slice(&self.elements, &self.shape).unwrap();
+        doubles.astype(self.dtype).unwrap()
     }
 }
 
@@ -47,7 +47,7 @@ fn numbers_of(text: &str) -> Vec<usize> {
     numbers(text, ',')
 }
 
-/// The array as doubles, row by row; complex numbers as pairs.
+/// The elements as doubles in row-major order; complex ones as pairs.
 fn doubles(array: &Array) -> Vec<f64> {
     if array.dtype() == Dtype::Complex64 {
         let pairs = array.to_vec::<[f32; 2]>().unwrap();
@@ -64,15 +64,15 @@ impl Case {
         Case { line: line.into(), op, args, inputs, outputs: fields.map(|f| Values::parse(&f)).collect() }
     }
 
-    /// Compares results, to a tolerance relative to the largest number.
+    /// Compares results, with a tolerance relative to the largest element.
     pub fn check(&self, results: &[Array], tolerance: f64) {
         assert_eq!(results.len(), self.outputs.len(), "{}", self.line);
         for (result, expected) in results.iter().zip(&self.outputs) {
             assert_eq!(result.shape(), expected.shape, "{}", self.line);
             assert_eq!(result.dtype(), expected.dtype, "{}", self.line);
             let found = doubles(result);
-            let scale = expected.numbers.iter().fold(1.0f64, |most, x| most.max(x.abs()));
-            for (at, (x, y)) in found.iter().zip(&expected.numbers).enumerate() {
+            let scale = expected.elements.iter().fold(1.0f64, |most, x| most.max(x.abs()));
+            for (at, (x, y)) in found.iter().zip(&expected.elements).enumerate() {
                 let close = x == y || (x - y).abs() <= tolerance * scale || (x.is_nan() && y.is_nan());
                 assert!(close, "{x} and not {y} at {at}: {found:?} for {}", self.line);
             }
@@ -80,7 +80,7 @@ impl Case {
     }
 }
 
-/// An input, with the view of it that the case asks for.
+/// An input, through the view that the case names.
 fn input(text: &str) -> Array {
     let (values, view) = text.split_once('@').unwrap_or((text, ""));
     let array = Values::parse(values).array();

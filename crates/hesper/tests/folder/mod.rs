@@ -1,4 +1,4 @@
-//! A folder that cleans up after itself.
+//! A temporary folder.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@ use hesper::{Array, Dtype, linalg};
 
 use super::{Case, case, many, numbers, x};
 
-/// Symmetric matrices with positive eigenvalues that lie apart.
+/// Symmetric matrices with distinct positive eigenvalues.
 fn definite(seed: usize, n: usize) -> Array {
     let a = x(seed, &[n, n]);
     let diagonal = Array::from_slice(&(1..=n).map(|at| at as f64).collect::<Vec<f64>>()).diag(0).unwrap();
@@ -16,7 +16,7 @@ fn regular(seed: usize, n: usize) -> Array {
     (x(seed, &[n, n]) * 0.5 + Array::eye(n, n, 0, Dtype::Float64).unwrap() * 2.0).contiguous().unwrap()
 }
 
-/// The matrix with its transpose: eigenvalues and Cholesky factors know one triangle alone.
+/// The sum of a matrix and its transpose: eigenvalues and Cholesky factors read only one triangle.
 fn symmetric(a: &Array) -> hesper::Result<Array> {
     a.add(a.swapaxes(-1, -2)?)?.multiply(0.5)
 }
@@ -48,7 +48,7 @@ pub fn cases() -> Vec<Case> {
         many("svd", &[regular(13, 3)], |x| linalg::svd(&x[0]).map(|(u, s, v)| vec![u, s, v]))
             .rough(1e-6, 1e-5),
         many("svd of a tall matrix", &[x(14, &[3, 2])], |x| {
-            // The vector of no singular value is known up to its sign alone, and so is not asked for.
+            // The sign of the vector without a singular value is arbitrary, so it is not compared.
             let (u, s, v) = linalg::svd(&x[0])?;
             Ok(vec![u.slice(&[0, 0], &[3, 2], &[1, 1])?, s, v])
         })

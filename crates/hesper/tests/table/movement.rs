@@ -68,7 +68,7 @@ pub fn cases() -> Vec<Case> {
         case("scatter_prod where updates meet", &[x(33, &[4, 2]), x(34, &[3, 1, 2])], |x| {
             x[0].scatter_prod(&[ints(&[3, 1, 3])], &x[1], &[0])
         }),
-        // Differences further apart: its third derivative is not that of the product.
+        // Larger differences: its third derivative is not that of the product.
         case("scatter_prod by a zero", &[x(35, &[3]), Array::from_slice(&[0.0, 0.5, 2.0])], |x| {
             x[0].scatter_prod(&[ints(&[2, 0, 2])], &x[1].expand_dims(&[-1])?, &[0])
         })

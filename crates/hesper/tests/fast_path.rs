@@ -1,24 +1,24 @@
-//! Ops that are kernels of their own: each layout the short way and the long way, and what evaluation holds meanwhile.
+//! Unfused ops: every layout on the fast path and the general path, and the memory that an evaluation holds.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::{Mutex, MutexGuard};
 
 use hesper::{Array, Dtype, eval, place};
 
-/// Fusion and the counters of memory are the process's: one test at a time.
+/// Fusion and the memory counters are global, so tests run one at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-fn numbers(shape: &[usize], from: f32) -> Array {
+fn ramp(shape: &[usize], from: f32) -> Array {
     let size = shape.iter().product::<usize>();
     let numbers: Vec<f32> = (0..size).map(|at| at as f32 * 0.75 + from).collect();
     Array::try_from_slice(&numbers, shape).unwrap()
 }
 
-/// What a pair of arrays gives with and without fusion, each asked twice: a kernel that is met for the first time goes
-/// the long way.
+/// Checks that a pair of arrays gives the same bits with and without fusion. Each is evaluated twice, because a
+/// kernel that is not cached takes the general path.
 fn same_either_way(left: &Array, right: &Array, what: &str) {
     let ask = || -> Vec<Vec<f32>> {
         let twice = |array: Array| array.to_vec::<f32>().unwrap();
@@ -42,33 +42,33 @@ fn same_either_way(left: &Array, right: &Array, what: &str) {
 #[test]
 fn every_layout_gives_the_same_bits_alone_as_in_a_group() {
     let _alone = alone();
-    let whole = numbers(&[4, 6], -3.0);
-    let other = numbers(&[4, 6], 5.5);
-    let one = numbers(&[1], 2.5);
+    let whole = ramp(&[4, 6], -3.0);
+    let other = ramp(&[4, 6], 5.5);
+    let one = ramp(&[1], 2.5);
     let number = Array::scalar(1.25, Dtype::Float32).unwrap();
-    let part = numbers(&[40], 0.5).slice(&[3], &[9], &[1]).unwrap();
-    let element = numbers(&[7], 1.0).slice(&[4], &[5], &[1]).unwrap();
-    let turned = numbers(&[6, 4], 9.0).t().unwrap();
-    eval([&whole, &other, &one, &part, &element, &turned]).unwrap();
+    let part = ramp(&[40], 0.5).slice(&[3], &[9], &[1]).unwrap();
+    let element = ramp(&[7], 1.0).slice(&[4], &[5], &[1]).unwrap();
+    let transposed = ramp(&[6, 4], 9.0).t().unwrap();
+    eval([&whole, &other, &one, &part, &element, &transposed]).unwrap();
     same_either_way(&whole, &other, "both whole");
     same_either_way(&whole, &one, "one element beside many");
     same_either_way(&one, &whole, "many beside one element");
-    same_either_way(&one, &numbers(&[1], 7.0), "one element each");
+    same_either_way(&one, &ramp(&[1], 7.0), "one element each");
     same_either_way(&element, &one, "one element that does not lie first");
     same_either_way(&whole, &element, "the same beside many");
     same_either_way(&whole, &number, "a number that the host knows");
     same_either_way(&number, &number, "numbers alone");
-    same_either_way(&whole, &turned, "columns beside rows");
+    same_either_way(&whole, &transposed, "columns beside rows");
     same_either_way(&whole, &part, "a part, stretched");
     same_either_way(&part, &part, "an array beside itself");
-    same_either_way(&numbers(&[0], 0.0), &one, "nothing");
+    same_either_way(&ramp(&[0], 0.0), &one, "nothing");
 }
 
 #[test]
 fn a_long_chain_of_ops_alone_is_right_and_stays_in_one_block() {
     let _alone = alone();
     eval::set_fusion(false);
-    let start = numbers(&[256], 1.0);
+    let start = ramp(&[256], 1.0);
     start.eval().unwrap();
     place::cpu().synchronize().unwrap();
     place::cpu().reset_peak();
@@ -85,16 +85,16 @@ fn a_long_chain_of_ops_alone_is_right_and_stays_in_one_block() {
     assert!(peak <= 1024, "{peak} bytes for a chain whose results take each other's place");
 }
 
-/// The result of an op that is no part of a group, and held by nobody but what is computed from it.
-fn made(shape: &[usize]) -> Array {
-    numbers(shape, 2.0).sort(None).unwrap()
+/// The result of an op that is not fused, without another handle.
+fn temporary(shape: &[usize]) -> Array {
+    ramp(shape, 2.0).sort(None).unwrap()
 }
 
 #[test]
-fn results_take_the_place_of_what_nobody_needs_any_more() {
+fn results_overwrite_inputs_at_their_last_use() {
     let _alone = alone();
     let size = 1 << 16;
-    let (other, start) = (numbers(&[size], 1.0), numbers(&[size], 2.0));
+    let (other, start) = (ramp(&[size], 1.0), ramp(&[size], 2.0));
     eval([&other, &start]).unwrap();
     let chains: [fn(Array, &Array) -> Array; 4] =
         [|x, _| x + 1.0, |x, other| (x * 2.0 + other).exp().unwrap(), |x, _| &x * &x, |x, other| other - x];
@@ -115,40 +115,40 @@ fn results_take_the_place_of_what_nobody_needs_any_more() {
 }
 
 #[test]
-fn what_somebody_holds_or_reads_later_is_not_overwritten() {
+fn arrays_with_other_handles_or_later_readers_are_not_overwritten() {
     let _alone = alone();
-    let plain = numbers(&[64], 2.0).to_vec::<f32>().unwrap();
+    let plain = ramp(&[64], 2.0).to_vec::<f32>().unwrap();
     let plus = |by: f32| -> Vec<f32> { plain.iter().map(|x| x + by).collect() };
-    // Held by the program.
+    // The program has a handle.
     let (held, result) = {
-        let held = made(&[64]);
+        let held = temporary(&[64]);
         (held.clone(), held + 1.0)
     };
     eval([&result, &held]).unwrap();
     assert_eq!((held.to_vec::<f32>().unwrap(), result.to_vec::<f32>().unwrap()), (plain.clone(), plus(1.0)));
-    // Read by two ops of different shapes, whichever comes first.
-    let shared = made(&[64]);
+    // Two ops of different shapes read it, in either order.
+    let shared = temporary(&[64]);
     let (sum, result) = (shared.sum(None, false).unwrap(), &shared + 1.0);
     drop(shared);
     let both = &result + &sum;
     eval([&both, &result, &sum]).unwrap();
     assert_eq!(result.to_vec::<f32>().unwrap(), plus(1.0));
     assert_eq!(sum.item::<f32>().unwrap(), plain.iter().sum::<f32>());
-    // A view of it beside it.
-    let shared = made(&[64]);
-    let turned = shared.slice(&[-1], &[-65], &[-1]).unwrap();
-    let result = shared + turned;
+    // Another view of it.
+    let shared = temporary(&[64]);
+    let reversed = shared.slice(&[-1], &[-65], &[-1]).unwrap();
+    let result = shared + reversed;
     let expected: Vec<f32> = plain.iter().zip(plain.iter().rev()).map(|(x, y)| x + y).collect();
     assert_eq!(result.to_vec::<f32>().unwrap(), expected);
-    // A part of something larger does not keep that.
-    let part = made(&[1 << 16]).slice(&[0], &[1], &[1]).unwrap() + 1.0;
+    // A small view does not keep a large allocation.
+    let part = temporary(&[1 << 16]).slice(&[0], &[1], &[1]).unwrap() + 1.0;
     part.eval().unwrap();
     place::cpu().synchronize().unwrap();
     let before = place::cpu().counters().active;
     assert_eq!(part.to_vec::<f32>().unwrap(), [3.0]);
     drop(part);
     assert!(before - place::cpu().counters().active <= 4096);
-    // What a derivative needs again.
+    // A derivative reads it again.
     let product = hesper::transform::value_and_grad(
         |x: &[Array]| {
             let y = x[0].sort(None)?;
@@ -158,7 +158,7 @@ fn what_somebody_holds_or_reads_later_is_not_overwritten() {
         },
         &[0],
     );
-    let (_, gradients) = product(&[numbers(&[64], 2.0)]).unwrap();
+    let (_, gradients) = product(&[ramp(&[64], 2.0)]).unwrap();
     let cubes: Vec<f32> = plain.iter().map(|x| 3.0 * x * x).collect();
     let close = gradients[0]
         .to_vec::<f32>()
@@ -170,10 +170,10 @@ fn what_somebody_holds_or_reads_later_is_not_overwritten() {
 }
 
 #[test]
-fn what_was_computed_before_is_let_go_when_its_last_reader_is_lowered() {
+fn intermediates_are_freed_when_their_last_reader_is_lowered() {
     let _alone = alone();
     let size = 1 << 18;
-    let mut x = numbers(&[size], 0.0);
+    let mut x = ramp(&[size], 0.0);
     x.eval().unwrap();
     place::cpu().synchronize().unwrap();
     place::cpu().clear_cache();
@@ -183,7 +183,7 @@ fn what_was_computed_before_is_let_go_when_its_last_reader_is_lowered() {
         x = x.sort(None).unwrap();
     }
     x.eval().unwrap();
-    // What is sorted and the result; the first of them was there before.
+    // The sorted array and the result; the first was allocated before.
     let peak = place::cpu().counters().peak - before;
     assert!(peak < 2 * 4 * size, "{peak} bytes beside those of the first array");
 }

@@ -1,4 +1,4 @@
-//! Element-wise ops that end in an op of rows: made as they are read, with the numbers of one op after the other.
+//! Producer fusion: element-wise ops that are computed as an op reads their rows, with the same bits as op by op.
 
 #![allow(clippy::unwrap_used, reason = "a failure is a failed test")]
 
@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use hesper::eval::{Apart, why_apart};
 use hesper::{Array, Dtype, Result, eval, fast, place, random, transform};
 
-/// Tests switch fusion and count commands, both of the process: one at a time.
+/// Fusion and the command counter are global, so tests run one at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -27,7 +27,7 @@ fn normal(shape: &[usize], seed: u64) -> Array {
     random::normal(shape, Dtype::Float32, 0.0, 1.0, Some(&random::key(seed).unwrap())).unwrap()
 }
 
-/// What comes of the ops of `f` in as few commands as may be, and how many there were.
+/// The result of `f` with fusion, and the number of commands.
 fn counted(f: &dyn Fn() -> Result<Array>) -> (Vec<u8>, u64) {
     let result = f().unwrap();
     let before = place::cpu().counters().encoded;
@@ -36,7 +36,7 @@ fn counted(f: &dyn Fn() -> Result<Array>) -> (Vec<u8>, u64) {
     (bytes(&result), commands)
 }
 
-/// Checks that `f` needs `commands` commands, and gives the numbers that it gives op by op.
+/// Checks that `f` takes `commands` commands and gives the same bits as op by op.
 fn same(what: &str, commands: u64, f: &dyn Fn() -> Result<Array>) {
     let (fused, used) = counted(f);
     eval::set_fusion(false);
@@ -65,9 +65,9 @@ const ROW_OPS: [(&str, RowOp); 8] = [
 ];
 
 #[test]
-fn rows_made_as_they_are_read_are_the_rows_in_memory() {
+fn rows_computed_as_they_are_read_equal_rows_in_memory() {
     let _alone = alone();
-    // Rows that fit a piece, that are longer, and one that is cut into parts.
+    // Rows that fit a piece, longer rows, and rows that are split.
     for (shape, seed) in [([64, 100], 1), ([7, 4097], 2), ([40, 20000], 3), ([9, 70000], 4)] {
         let (x, w) = (normal(&shape, seed), normal(&shape[1..], seed + 9));
         let column = normal(&[shape[0], 1], seed + 20);
@@ -76,7 +76,7 @@ fn rows_made_as_they_are_read_are_the_rows_in_memory() {
             .slice(&[0, 1], &[shape[0] as isize, 2 * shape[1] as isize], &[1, 2])
             .unwrap();
         eval::eval([&x, &w, &column, &turned, &every]).unwrap();
-        // A few long rows are made by all cores before they are normalised.
+        // All cores compute a few long rows before they are normalized.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let few = shape[0] < 2 * cores && shape[0] * shape[1] > 1 << 16;
         for (name, op) in ROW_OPS {
@@ -93,7 +93,7 @@ fn rows_made_as_they_are_read_are_the_rows_in_memory() {
 }
 
 #[test]
-fn a_whole_array_is_reduced_as_it_is_made() {
+fn a_whole_array_is_reduced_as_it_is_computed() {
     let _alone = alone();
     let (x, b) = (normal(&[33, 5, 2000], 5), normal(&[33, 1, 2000], 6));
     eval::eval([&x, &b]).unwrap();
@@ -111,15 +111,15 @@ fn a_whole_array_is_reduced_as_it_is_made() {
 }
 
 #[test]
-fn layers_normalise_what_is_made() {
+fn norms_read_fused_inputs() {
     let _alone = alone();
     let (x, y) = (normal(&[16, 3, 768], 7), normal(&[16, 3, 768], 8));
     let (w, b) = (normal(&[768], 9), normal(&[768], 10));
     eval::eval([&x, &y, &w, &b]).unwrap();
     same("layer_norm", 1, &|| fast::layer_norm(&x.add(&y)?, Some(&w), Some(&b), 1e-5));
     same("rms_norm", 1, &|| fast::rms_norm(&x.add(&y)?, Some(&w), 1e-5));
-    // The weight is made too: it lies in memory, as one kernel more.
-    same("a made weight", 2, &|| fast::rms_norm(&x.add(&y)?, Some(&w.add(1.0f32)?), 1e-5));
+    // A computed weight goes to memory, with one more kernel.
+    same("a computed weight", 2, &|| fast::rms_norm(&x.add(&y)?, Some(&w.add(1.0f32)?), 1e-5));
     let mask = normal(&[1, 3, 768], 11).greater(0.0f32).unwrap();
     let low = Array::full(&[], f32::NEG_INFINITY, Some(Dtype::Float32)).unwrap();
     eval::eval([&mask, &low]).unwrap();
@@ -127,11 +127,11 @@ fn layers_normalise_what_is_made() {
 }
 
 #[test]
-fn what_must_be_in_memory_goes_there() {
+fn values_that_are_needed_in_memory_are_not_fused() {
     let _alone = alone();
     let x = normal(&[64, 1000], 12);
     eval::eval([&x]).unwrap();
-    // Held by the program.
+    // The program has a handle.
     let y = x.exp().unwrap();
     let held = y.clone();
     let sum = y.sum(None, false).unwrap();
@@ -140,12 +140,12 @@ fn what_must_be_in_memory_goes_there() {
     assert_eq!(why_apart(&y, &sum), None);
     eval::eval([&sum]).unwrap();
     assert_eq!(bytes(&y), bytes(&x.exp().unwrap()));
-    // Read twice.
+    // Two readers.
     same("two readers", 4, &|| {
         let y = x.exp()?;
         y.sum(None, false)?.add(y.max(None, false)?)
     });
-    // Over other axes, and over rows too short for the kernels of rows.
+    // Other axes, and rows too short for the row kernels.
     same("columns", 2, &|| x.exp()?.sum(Some(&[0]), false));
     same("short rows", 2, &|| x.reshape(&[-1, 8])?.exp()?.sum(Some(&[-1]), false));
     let empty = Array::zeros(&[3, 0], Dtype::Float32).unwrap();
@@ -153,7 +153,7 @@ fn what_must_be_in_memory_goes_there() {
 }
 
 #[test]
-fn compiled_functions_make_rows_too() {
+fn compiled_functions_fuse_producers() {
     let _alone = alone();
     let (x, w) = (normal(&[32, 300], 13), normal(&[300], 14));
     let f = |x: &[Array]| -> Result<Vec<Array>> {

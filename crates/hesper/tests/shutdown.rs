@@ -1,4 +1,4 @@
-//! Ends of threads and processes, and what users' panics leave behind.
+//! Shutdown of threads and processes, and panics in user code.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::cell::RefCell;
@@ -11,7 +11,7 @@ use hesper::place::{self, Device};
 use hesper::transform::{self, CustomFunction};
 use hesper::{Array, Dtype, Error, Result};
 
-/// Uses arrays and streams when it is dropped, at whatever moment of its thread's end.
+/// Uses arrays and streams when it is dropped while its thread ends.
 struct Late(Array);
 
 static DROPPED: AtomicUsize = AtomicUsize::new(0);
@@ -38,7 +38,7 @@ thread_local! {
 /// Fills thread-local values that own arrays and streams: some are destroyed before those of the library, some after.
 fn fill() {
     let ones = || Array::ones(&[8, 8], Dtype::Float32).unwrap();
-    // What is first used first is destroyed last.
+    // Thread-local values are destroyed in reverse order of their first use.
     FIRST.set(None);
     FIRST.set(Some(Late(ones())));
     STREAM.set(Some(Device::Cpu.stream().unwrap()));
@@ -59,7 +59,7 @@ fn thread_local_values_use_arrays_while_their_thread_ends() {
     assert_eq!(DROPPED.load(Ordering::SeqCst), before + 16);
 }
 
-/// Runs a test of this program alone, in a process of its own, and expects it to end well and in silence.
+/// Runs one test of this program in a separate process. Expects success and no error output.
 fn alone(test: &str) {
     let program = std::env::current_exe().unwrap();
     let done = Command::new(program)
@@ -94,7 +94,7 @@ fn a_process_ends_while_threads_compute() {
 }
 
 #[test]
-fn arrays_are_dropped_by_whichever_thread_comes_last() {
+fn any_thread_can_drop_the_last_handle_of_an_array() {
     let arrays: Vec<Array> = (0..64).map(|n| Array::ones(&[n + 1], Dtype::Float32).unwrap()).collect();
     let threads = arrays.into_iter().map(|array| {
         let sum = array.sum(None, false).unwrap();
@@ -105,7 +105,7 @@ fn arrays_are_dropped_by_whichever_thread_comes_last() {
     threads.flatten().collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// What a call gave that panicked inside.
+/// The message of a call in which user code panicked.
 fn panicked<T>(result: Result<T>) -> String {
     match result {
         Err(Error::Panicked { what, message }) => format!("{what}: {message}"),
@@ -136,7 +136,7 @@ fn works() {
 }
 
 #[test]
-fn a_panic_in_a_function_that_is_transformed_is_the_calls_error() {
+fn a_panic_in_a_transformed_function_is_an_error_of_the_call() {
     quiet();
     let x = [Array::from_slice(&[1.0f32])];
     let boom = |_: &[Array]| -> Result<Vec<Array>> { panic!("on purpose") };
@@ -154,7 +154,7 @@ fn a_panic_in_a_function_that_is_transformed_is_the_calls_error() {
     let path = std::env::temp_dir().join(format!("hesper-ends-{}", std::process::id()));
     panicked(hesper::export::export_function(&path, boom, &x, false));
     assert!(!path.exists());
-    // What the function was given does not count as varied any more.
+    // The arguments of the function are no longer differentiated.
     let mut kept = None;
     panicked(transform::vjp(
         |x| {
@@ -171,7 +171,7 @@ fn a_panic_in_a_function_that_is_transformed_is_the_calls_error() {
 }
 
 #[test]
-fn a_panic_in_a_rule_of_a_custom_function_is_the_calls_error() {
+fn a_panic_in_a_rule_of_a_custom_function_is_an_error_of_the_call() {
     quiet();
     let x = [Array::from_slice(&[1.0f32])];
     let f = CustomFunction::new(|x| Ok(vec![x[0].sin()?]))
@@ -190,7 +190,7 @@ fn a_panic_in_a_rule_of_a_custom_function_is_the_calls_error() {
 }
 
 #[test]
-fn a_captured_value_whose_destructor_panics_takes_nothing_with_it() {
+fn a_panic_in_the_destructor_of_a_captured_value_does_not_spread() {
     quiet();
     struct Bomb(Arc<AtomicUsize>);
     impl Drop for Bomb {
@@ -211,7 +211,7 @@ fn a_captured_value_whose_destructor_panics_takes_nothing_with_it() {
                     Ok(cotangents.to_vec())
                 });
                 y = f.call(&[y])?.remove(0);
-                // Only the graph holds the rule from here on.
+                // Only the graph holds the rule now.
             }
             Ok(vec![y])
         },

@@ -1,5 +1,5 @@
-//! Calls without end: compiled, differentiated and mapped functions leave nothing behind. `HESPER_CALLS` says how many
-//! calls there are; a million take minutes.
+//! Memory stays constant over many calls of compiled, differentiated and vectorized functions. `HESPER_CALLS` sets
+//! their number; a million take minutes.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use hesper::{Array, Result, fft, linalg, place, transform};
@@ -51,7 +51,7 @@ fn memory_does_not_grow_with_the_number_of_calls() {
     (0..calls()).for_each(&mut once);
     place::cpu().synchronize().unwrap();
     assert_eq!(place::cpu().counters().active, active, "bytes that arrays hold");
-    // The validation layer remembers the names of what is gone, a bounded number of them.
+    // The validation layer keeps a bounded number of names of freed objects.
     if let (Some(before), Some(after), None) = (before, resident(), place::cpu().validation()) {
         let grown = after.saturating_sub(before);
         assert!(grown < 2 << 20, "{grown} bytes more after {} calls", calls());
