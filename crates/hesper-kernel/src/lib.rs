@@ -1,12 +1,13 @@
-//! The kernel language: Metal-dialect source to typed IR, a CPU executor and CUDA text.
+//! The kernel language: Metal-dialect source to typed IR, a CPU executor, CUDA and Metal text.
 //!
 //! Everything meets in [`ir`]: the front end and the array library's planner build an
 //! [`ir::Kernel`] through [`ir::Builder`], and the executors run it. [`launch`] describes one
 //! launch (grid, threadgroup, bound memory) in terms every executor shares. [`custom`] is the
-//! kernel object that users call; [`front`] turns its text into IR, and [`cuda`] IR into
-//! CUDA C++. [`bounds`] says what happens to accesses out of range.
+//! kernel object that users call; [`front`] turns its text into IR, [`cuda`] IR into
+//! CUDA C++, and [`metal`] into Metal. [`bounds`] says what happens to accesses out of range.
 
 pub mod bounds;
+mod cpp;
 pub mod cuda;
 pub mod custom;
 pub mod exec;
@@ -15,6 +16,7 @@ pub mod interp;
 pub mod ir;
 pub mod launch;
 pub mod math;
+pub mod metal;
 
 #[doc(hidden)]
 pub mod testing;

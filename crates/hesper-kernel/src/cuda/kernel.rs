@@ -4,9 +4,9 @@ use super::analysis::{Flow, alone, flows, turns};
 use super::control::JumpScope;
 use super::memory::memory_type;
 use super::prelude::{is_plain, needed, sections};
-use super::scalar::type_name;
 use super::{CudaSource, Options, STATIC_SHARED_LIMIT, Slot};
 use crate::bounds::{InstNumbers, prove_any};
+use crate::cpp::scalar::type_name;
 use crate::ir::*;
 
 /// Writes the text of one kernel.

@@ -2,7 +2,7 @@
 
 use super::analysis::only_read;
 use super::kernel::Emitter;
-use super::scalar::{COMPONENTS, type_name};
+use crate::cpp::scalar::{COMPONENTS, type_name};
 use crate::ir::registry::atomic_ops;
 use crate::ir::*;
 

@@ -39,7 +39,6 @@ mod instruction;
 mod kernel;
 mod memory;
 mod prelude;
-mod scalar;
 
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,14 @@
 //! The prelude: the language's semantics as CUDA C++. A kernel gets the sections that its ops need, and of those the
 //! functions that it reaches, so that little has to be compiled.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use super::analysis::needs_lanes;
-use super::scalar::{self, Template};
+use crate::cpp::prelude::{
+    self as cpp, CONVERT, FLOAT, INT, MATH, PreludeItem, SPECIAL, TRIG, WIDE, split, words,
+};
+use crate::cpp::scalar::{self, Template};
 use crate::ir::{Kernel, Op, Scalar, atomic_op};
 
 /// Sections in the order of the text. Each relies on those before it that every kernel gets and on those that
@@ -39,11 +42,14 @@ impl Section {
             Section::Core => include_str!("prelude/core.cuh"),
             Section::Fast => include_str!("prelude/fast.cuh"),
             Section::Thread => include_str!("prelude/thread.cuh"),
-            Section::Int => include_str!("prelude/int.cuh"),
-            Section::Float => include_str!("prelude/float.cuh"),
-            Section::Math => include_str!("prelude/math.cuh"),
-            Section::Trig => include_str!("prelude/trig.cuh"),
-            Section::Special => include_str!("prelude/special.cuh"),
+            Section::Int => return vec![include_str!("prelude/bits.cuh"), INT],
+            Section::Float => {
+                let native = include_str!("prelude/float.cuh");
+                return vec![WIDE, native, FLOAT, include_str!("prelude/convert.cuh"), CONVERT];
+            }
+            Section::Math => MATH,
+            Section::Trig => TRIG,
+            Section::Special => SPECIAL,
             Section::Double => include_str!("prelude/double.cuh"),
             Section::Simd => include_str!("prelude/simd.cuh"),
             Section::Atomic => include_str!("prelude/atomic.cuh"),
@@ -121,77 +127,14 @@ pub(super) fn is_plain(kernel: &Kernel, sections: &[Section]) -> bool {
     sections.iter().all(|section| short.contains(section)) && !insts.any(|i| matches!(i.op, Op::Loop { .. }))
 }
 
-/// A function of the prelude, or text that is always kept: types, macros, code in `#if`.
-struct PreludeItem {
-    text: &'static str,
-    /// Functions that it defines; none if it is always kept.
-    names: Vec<&'static str>,
-    words: Vec<&'static str>,
-}
-
 /// The sections without the functions that `text` does not reach.
 pub(super) fn needed(sections: &[Section], text: &str) -> String {
-    let items: Vec<&PreludeItem> = sections.iter().flat_map(|section| items(*section)).collect();
-    let mut reached: HashSet<&str> = words(text).collect();
-    let mut kept: Vec<bool> = vec![false; items.len()];
-    loop {
-        let before = reached.len();
-        for (item, kept) in items.iter().zip(&mut kept) {
-            if !*kept && (item.names.is_empty() || item.names.iter().any(|name| reached.contains(name))) {
-                *kept = true;
-                reached.extend(&item.words);
-            }
-        }
-        if reached.len() == before {
-            break;
-        }
-    }
-    items.iter().zip(kept).filter(|(_, kept)| *kept).map(|(item, _)| item.text).collect()
+    cpp::needed(sections.iter().flat_map(|section| items(*section)), text)
 }
 
 fn items(section: Section) -> &'static [PreludeItem] {
     static ITEMS: [OnceLock<Vec<PreludeItem>>; Section::COUNT] = [const { OnceLock::new() }; Section::COUNT];
     ITEMS[section as usize].get_or_init(|| section.sources().into_iter().flat_map(split).collect())
-}
-
-/// A section in items: each ends with the line that closes its last brace.
-fn split(text: &'static str) -> Vec<PreludeItem> {
-    let mut items = Vec::new();
-    let (mut start, mut end, mut depth, mut conditions) = (0, 0, 0i32, 0i32);
-    let mut names: Option<Vec<&'static str>> = None;
-    for line in text.split_inclusive('\n') {
-        end += line.len();
-        // A comment belongs to what follows.
-        if depth == 0 && line.starts_with("//") {
-            continue;
-        }
-        if names.is_none() {
-            conditions += i32::from(line.starts_with("#if")) - i32::from(line.starts_with("#endif"));
-            names = Some(if conditions > 0 { Vec::new() } else { defined(line) });
-        }
-        let count = |of: char| line.matches(of).count() as i32;
-        depth += count('{') - count('}');
-        if depth == 0 && !line.trim_end().ends_with('\\') {
-            let (text, names) = (&text[start..end], names.take().unwrap_or_default());
-            items.push(PreludeItem { text, names, words: words(text).collect() });
-            start = end;
-        }
-    }
-    items
-}
-
-/// The functions that a line begins to define.
-fn defined(line: &'static str) -> Vec<&'static str> {
-    let head = line.split('{').next().unwrap_or_default();
-    let begins = head.starts_with("HESPER_FN ") || head.starts_with("template ");
-    let Some((_, head)) = head.split_once("HESPER_FN ").filter(|_| begins) else { return Vec::new() };
-    // `NAME(` of the function, not of a macro in its type.
-    let calls = head.match_indices('(').filter_map(|(at, _)| words(&head[..at]).last());
-    calls.filter(|name| name.chars().any(char::is_lowercase)).collect()
-}
-
-fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | the variants of [`UnaryOp`](super::UnaryOp) and its siblings, their type rules | `ir/ops.rs` |
 //! | the interpreter's evaluation, constant folding, the executor's lane functions | `math/ops.rs` |
-//! | the CUDA text and the sections of the prelude that it needs | `cuda/scalar.rs` |
+//! | the CUDA and Metal text and the sections of the prelude that it needs | `cpp/scalar.rs` |
 //! | the functions of the kernel language | `front/lower/builtins` |
 //!
 //! Ops are grouped by type rule: operands are a `number` (not `Bool`), `bits` (an integer or `Bool`),
@@ -21,9 +21,9 @@
 //!   where `rare` holds again in full. `half` says how f16 and bf16, which compute in f32, get their
 //!   result: rounded in a second pass (the default), `exact` (no rounding needed), `fused` (rounded in
 //!   the same pass), or by expressions of their own.
-//! * `cuda`: C++ expressions over `$a`, `$b`, `$c` and the type's name `$t`; the first whose
-//!   [form](crate::cuda) fits the type counts. `Float` takes 16-bit floats through f32.
-//! * `device`, optional: the C++ functions that `cuda` names, where the prelude has none.
+//! * `text`: C++ expressions over `$a`, `$b`, `$c` and the type's name `$t`, for CUDA and Metal alike; the
+//!   first whose form fits the type counts. `Float` takes 16-bit floats through f32; fast forms are CUDA's.
+//! * `device`, optional: the C++ functions that `text` names, where the prelude has none.
 //! * `builtins`: functions of the kernel language; in parentheses the operands that a function
 //!   converts to, where they are not those of the op.
 
@@ -35,13 +35,13 @@ macro_rules! unary_ops {
             /// Negation: wraps for integers (also unsigned), flips the sign bit of floats.
             Neg {
                 eval { int |x| x.wrapping_neg(); f32 |x| -x; f64 |x| -x; half exact; }
-                cuda { Half "$t{(u16)($a.b ^ 0x8000u)}", Float "neg_of($a)", Int "ineg($a)" }
+                text { Half "$t{(u16)($a.b ^ 0x8000u)}", Float "neg_of($a)", Int "ineg($a)" }
                 builtins []
             }
             /// Absolute value; wraps for the least integer; clears the sign bit of floats.
             Abs {
                 eval { int |x| x.magnitude(); f32 |x| x.abs(); f64 |x| x.abs(); half exact; }
-                cuda {
+                text {
                     Half "$t{(u16)($a.b & 0x7fffu)}", Float "abs_of($a)", Unsigned "$a", Int "iabs($a)"
                 }
                 builtins [abs, fabs(float)]
@@ -49,7 +49,7 @@ macro_rules! unary_ops {
             /// -1, 0 or 1 of the operand's type; floats keep a zero as it is and give 0 for NaN.
             Sign {
                 eval { int |x| x.sign(); f32 |x| sign_f32(x); f64 |x| sign_f64(x); half exact; }
-                cuda { Float "fsign($a)", Int "isign($a)" }
+                text { Float "fsign($a)", Int "isign($a)" }
                 builtins [sign]
             }
         }
@@ -57,7 +57,7 @@ macro_rules! unary_ops {
             /// Bitwise complement of integers, logical not of `Bool`.
             Not {
                 eval { bool |x| x ^ 1; int |x| !x; }
-                cuda { Bool "!$a", Int "($t)~$a" }
+                text { Bool "!$a", Int "($t)~$a" }
                 builtins []
             }
         }
@@ -65,25 +65,25 @@ macro_rules! unary_ops {
             /// Number of one bits.
             PopCount {
                 eval { int |x| x.count_ones() as T; }
-                cuda { Int "ipopcount($a)" }
+                text { Int "ipopcount($a)" }
                 builtins [popcount]
             }
             /// Leading zero bits; the width for 0.
             Clz {
                 eval { int |x| x.leading_zeros() as T; }
-                cuda { Int "iclz($a)" }
+                text { Int "iclz($a)" }
                 builtins [clz]
             }
             /// Trailing zero bits; the width for 0.
             Ctz {
                 eval { int |x| x.trailing_zeros() as T; }
-                cuda { Int "ictz($a)" }
+                text { Int "ictz($a)" }
                 builtins [ctz]
             }
             /// The bits in reverse order.
             ReverseBits {
                 eval { int |x| x.reverse_bits(); }
-                cuda { Int "ireverse($a)" }
+                text { Int "ireverse($a)" }
                 builtins [reverse_bits]
             }
         }
@@ -91,67 +91,67 @@ macro_rules! unary_ops {
             /// Square root, correctly rounded.
             Sqrt {
                 eval { f32 |x| x.sqrt(); f64 |x| x.sqrt(); }
-                cuda { Float "sqrt_of($a)" }
+                text { Float "sqrt_of($a)" }
                 builtins [sqrt]
             }
             /// `1 / sqrt(x)`: the division and the root each rounded.
             Rsqrt {
                 eval { f32 |x| 1.0 / x.sqrt(); f64 |x| 1.0 / x.sqrt(); }
-                cuda { Float "rsqrt_of($a)" }
+                text { Float "rsqrt_of($a)" }
                 builtins [rsqrt]
             }
             /// Cube root.
             Cbrt {
                 eval { f32 |x| cbrt(x); f64 |x| x.cbrt(); }
-                cuda { Float "cbrt_of($a)" }
+                text { Float "cbrt_of($a)" }
                 builtins [cbrt]
             }
             /// `e^x`.
             Exp {
                 eval { f32 |x| exp(x); f64 |x| double::exp(x); }
-                cuda { FastHalf "to_$t(fast_exp_of(to_f32($a)))", Float "exp_of($a)" }
+                text { FastHalf "to_$t(fast_exp_of(to_f32($a)))", Float "exp_of($a)" }
                 builtins [exp]
             }
             /// `2^x`.
             Exp2 {
                 eval { f32 |x| exp2(x); f64 |x| double::exp2(x); }
-                cuda { Float "exp2_of($a)" }
+                text { Float "exp2_of($a)" }
                 builtins [exp2]
             }
             /// `10^x`.
             Exp10 {
                 eval { f32 |x| exp10(x); f64 |x| double::exp10(x); }
-                cuda { Float "exp10_of($a)" }
+                text { Float "exp10_of($a)" }
                 builtins [exp10]
             }
             /// `e^x - 1`.
             Expm1 {
                 eval { f32 |x| expm1(x); f64 |x| double::exp_m1(x); }
-                cuda { Float "expm1_of($a)" }
+                text { Float "expm1_of($a)" }
                 builtins [expm1, expm1f]
             }
             /// Natural logarithm.
             Log {
                 eval { f32 |x| log(x); f64 |x| double::log(x); }
-                cuda { Float "log_of($a)" }
+                text { Float "log_of($a)" }
                 builtins [log]
             }
             /// Base-2 logarithm.
             Log2 {
                 eval { f32 |x| log2(x); f64 |x| double::log2(x); }
-                cuda { Float "log2_of($a)" }
+                text { Float "log2_of($a)" }
                 builtins [log2]
             }
             /// Base-10 logarithm.
             Log10 {
                 eval { f32 |x| log10(x); f64 |x| x.log10(); }
-                cuda { Float "log10_of($a)" }
+                text { Float "log10_of($a)" }
                 builtins [log10]
             }
             /// `log(1 + x)`.
             Log1p {
                 eval { f32 |x| log1p(x); f64 |x| double::log_1p(x); }
-                cuda { Float "log1p_of($a)" }
+                text { Float "log1p_of($a)" }
                 builtins [log1p]
             }
             /// Sine.
@@ -160,7 +160,7 @@ macro_rules! unary_ops {
                     f32 |x| sin(x), vector(sin_core(x), unless x.abs() > TRIG_LIMIT);
                     f64 |x| double::sin64(x), vector(double::sin_core64(x), unless x.abs() > double::TRIG_LIMIT64);
                 }
-                cuda { Float "sin_of($a)" }
+                text { Float "sin_of($a)" }
                 builtins [sin]
             }
             /// Cosine.
@@ -169,7 +169,7 @@ macro_rules! unary_ops {
                     f32 |x| cos(x), vector(cos_core(x), unless x.abs() > TRIG_LIMIT);
                     f64 |x| double::cos64(x), vector(double::cos_core64(x), unless x.abs() > double::TRIG_LIMIT64);
                 }
-                cuda { Float "cos_of($a)" }
+                text { Float "cos_of($a)" }
                 builtins [cos]
             }
             /// Tangent.
@@ -178,61 +178,61 @@ macro_rules! unary_ops {
                     f32 |x| tan(x), vector(tan_core(x), unless x.abs() > TRIG_LIMIT);
                     f64 |x| double::tan64(x), vector(double::tan_core64(x), unless x.abs() > double::TRIG_LIMIT64);
                 }
-                cuda { Float "tan_of($a)" }
+                text { Float "tan_of($a)" }
                 builtins [tan]
             }
             /// `sin(pi x)`.
             SinPi {
                 eval { f32 |x| sin_pi(x); f64 |x| double::sin_pi(x); }
-                cuda { Float "sin_pi_of($a)" }
+                text { Float "sin_pi_of($a)" }
                 builtins [sinpi]
             }
             /// `cos(pi x)`.
             CosPi {
                 eval { f32 |x| cos_pi(x); f64 |x| double::cos_pi(x); }
-                cuda { Float "cos_pi_of($a)" }
+                text { Float "cos_pi_of($a)" }
                 builtins [cospi]
             }
             /// `tan(pi x)`.
             TanPi {
                 eval { f32 |x| tan_pi(x); f64 |x| double::sin_pi(x) / double::cos_pi(x); }
-                cuda { Float "tan_pi_of($a)" }
+                text { Float "tan_pi_of($a)" }
                 builtins [tanpi]
             }
             /// Arc sine.
             Asin {
                 eval { f32 |x| asin(x); f64 |x| double::asin(x); }
-                cuda { Float "asin_of($a)" }
+                text { Float "asin_of($a)" }
                 builtins [asin]
             }
             /// Arc cosine.
             Acos {
                 eval { f32 |x| acos(x); f64 |x| double::acos(x); }
-                cuda { Float "acos_of($a)" }
+                text { Float "acos_of($a)" }
                 builtins [acos]
             }
             /// Arc tangent.
             Atan {
                 eval { f32 |x| atan(x); f64 |x| double::atan(x); }
-                cuda { Float "atan_of($a)" }
+                text { Float "atan_of($a)" }
                 builtins [atan]
             }
             /// Hyperbolic sine.
             Sinh {
                 eval { f32 |x| sinh(x); f64 |x| double::sinh(x); }
-                cuda { Float "sinh_of($a)" }
+                text { Float "sinh_of($a)" }
                 builtins [sinh]
             }
             /// Hyperbolic cosine.
             Cosh {
                 eval { f32 |x| cosh(x); f64 |x| double::cosh(x); }
-                cuda { Float "cosh_of($a)" }
+                text { Float "cosh_of($a)" }
                 builtins [cosh]
             }
             /// Hyperbolic tangent.
             Tanh {
                 eval { f32 |x| tanh(x); f64 |x| double::tanh(x); }
-                cuda {
+                text {
                     FastF16 "to_$t(fast_tanh_of(to_f32($a)))", FastBf16 "to_$t(fast_tanh_of_bf16(to_f32($a)))",
                     Float "tanh_of($a)"
                 }
@@ -241,91 +241,91 @@ macro_rules! unary_ops {
             /// Inverse hyperbolic sine.
             Asinh {
                 eval { f32 |x| asinh(x); f64 |x| double::asinh(x); }
-                cuda { Float "asinh_of($a)" }
+                text { Float "asinh_of($a)" }
                 builtins [asinh]
             }
             /// Inverse hyperbolic cosine.
             Acosh {
                 eval { f32 |x| acosh(x); f64 |x| double::acosh(x); }
-                cuda { Float "acosh_of($a)" }
+                text { Float "acosh_of($a)" }
                 builtins [acosh]
             }
             /// Inverse hyperbolic tangent.
             Atanh {
                 eval { f32 |x| atanh(x); f64 |x| double::atanh(x); }
-                cuda { Float "atanh_of($a)" }
+                text { Float "atanh_of($a)" }
                 builtins [atanh]
             }
             /// The error function.
             Erf {
                 eval { f32 |x| erf(x); f64 |x| double::erf(x); }
-                cuda { Float "erf_of($a)" }
+                text { Float "erf_of($a)" }
                 builtins [erf]
             }
             /// `1 - erf(x)`.
             Erfc {
                 eval { f32 |x| erfc(x); f64 |x| double::erfc(x); }
-                cuda { Float "erfc_of($a)" }
+                text { Float "erfc_of($a)" }
                 builtins [erfc]
             }
             /// Inverse of the error function.
             ErfInv {
                 eval { f32 |x| erf_inv(x); f64 |x| double::erf_inv(x); }
-                cuda { Float "erf_inv_of($a)" }
+                text { Float "erf_inv_of($a)" }
                 builtins [erfinv]
             }
             /// Natural logarithm of the absolute value of the gamma function.
             Lgamma {
                 eval { f32 |x| lgamma(x); f64 |x| double::lgamma(x); }
-                cuda { Float "lgamma_of($a)" }
+                text { Float "lgamma_of($a)" }
                 builtins [lgamma]
             }
             /// Largest integer not above.
             Floor {
                 eval { f32 |x| x.floor(); f64 |x| x.floor(); half exact; }
-                cuda { Float "floor_of($a)" }
+                text { Float "floor_of($a)" }
                 builtins [floor]
             }
             /// Smallest integer not below.
             Ceil {
                 eval { f32 |x| x.ceil(); f64 |x| x.ceil(); half exact; }
-                cuda { Float "ceil_of($a)" }
+                text { Float "ceil_of($a)" }
                 builtins [ceil]
             }
             /// Nearest integer, halves away from zero.
             Round {
                 eval { f32 |x| round_f32(x); f64 |x| round_f64(x); half exact; }
-                cuda { Float "round_of($a)" }
+                text { Float "round_of($a)" }
                 builtins [round]
             }
             /// Nearest integer, halves to even.
             Rint {
                 eval { f32 |x| x.round_ties_even(); f64 |x| x.round_ties_even(); half exact; }
-                cuda { Float "rint_of($a)" }
+                text { Float "rint_of($a)" }
                 builtins [rint, nearbyint]
             }
             /// Towards zero.
             Trunc {
                 eval { f32 |x| x.trunc(); f64 |x| x.trunc(); half exact; }
-                cuda { Float "trunc_of($a)" }
+                text { Float "trunc_of($a)" }
                 builtins [trunc]
             }
             /// `x - floor(x)`, below 1.
             Fract {
                 eval { f32 |x| fract_f32(x); f64 |x| fract_f64(x); }
-                cuda { Float "fract_of($a)" }
+                text { Float "fract_of($a)" }
                 builtins [fract]
             }
             /// The mantissa of C's `frexp`: in `[0.5, 1)`, or `x` itself for zero, infinity and NaN.
             FrexpMant {
                 eval { f32 |x| frexp_f32(x).0; f64 |x| frexp_f64(x).0; half exact; }
-                cuda { Float "frexp_mant($a)" }
+                text { Float "frexp_mant($a)" }
                 builtins []
             }
             /// `1 / (1 + e^-x)`.
             Sigmoid {
                 eval { f32 |x| sigmoid(x); f64 |x| double::sigmoid(x); }
-                cuda { FastHalf "to_$t(fast_sigmoid_of(to_f32($a)))", Float "sigmoid_of($a)" }
+                text { FastHalf "to_$t(fast_sigmoid_of(to_f32($a)))", Float "sigmoid_of($a)" }
                 builtins []
             }
         }
@@ -333,19 +333,19 @@ macro_rules! unary_ops {
             /// Not a number.
             IsNan {
                 eval { f32 |x| x.is_nan(); f64 |x| x.is_nan(); }
-                cuda { Float "is_nan($a)" }
+                text { Float "is_nan($a)" }
                 builtins [isnan]
             }
             /// Plus or minus infinity.
             IsInf {
                 eval { f32 |x| x.is_infinite(); f64 |x| x.is_infinite(); }
-                cuda { Float "is_inf($a)" }
+                text { Float "is_inf($a)" }
                 builtins [isinf]
             }
             /// Neither infinite nor NaN.
             IsFinite {
                 eval { f32 |x| x.is_finite(); f64 |x| x.is_finite(); }
-                cuda { Float "is_finite($a)" }
+                text { Float "is_finite($a)" }
                 builtins [isfinite]
             }
             /// Neither zero, subnormal, infinite nor NaN.
@@ -355,14 +355,14 @@ macro_rules! unary_ops {
                     // Subnormals of f16 are normal in f32.
                     half { f16 |x| x.abs() >= F16_MIN_POSITIVE && x.is_finite(); bf16 |x| x.is_normal(); };
                 }
-                cuda { F16 "is_normal($a)", Float "is_normal($a)" }
+                text { F16 "is_normal($a)", Float "is_normal($a)" }
                 builtins [isnormal]
             }
             /// The sign bit is set.
             SignBit {
                 eval { f32 |x| x.is_sign_negative(); f64 |x| x.is_sign_negative(); }
                 // A conversion need not keep the sign of a NaN.
-                cuda { Half "$a.b >> 15 != 0", Float "sign_bit($a)" }
+                text { Half "$a.b >> 15 != 0", Float "sign_bit($a)" }
                 builtins [signbit]
             }
         }
@@ -371,7 +371,7 @@ macro_rules! unary_ops {
             /// infinity and NaN.
             FrexpExp {
                 eval { f32 |x| frexp_f32(x).1; f64 |x| frexp_f64(x).1; }
-                cuda { Float "frexp_exp($a)" }
+                text { Float "frexp_exp($a)" }
                 builtins []
             }
         }
@@ -386,19 +386,19 @@ macro_rules! binary_ops {
             /// Sum.
             Add {
                 eval { int |a, b| a.wrapping_add(b); f32 |a, b| a + b; f64 |a, b| a + b; half fused; }
-                cuda { FastHalf "fast_add($a, $b)", Float "$a + $b", Word "$a + $b", Int "iadd($a, $b)" }
+                text { FastHalf "fast_add($a, $b)", Float "$a + $b", Word "$a + $b", Int "iadd($a, $b)" }
                 builtins []
             }
             /// Difference.
             Sub {
                 eval { int |a, b| a.wrapping_sub(b); f32 |a, b| a - b; f64 |a, b| a - b; half fused; }
-                cuda { FastHalf "fast_sub($a, $b)", Float "$a - $b", Word "$a - $b", Int "isub($a, $b)" }
+                text { FastHalf "fast_sub($a, $b)", Float "$a - $b", Word "$a - $b", Int "isub($a, $b)" }
                 builtins []
             }
             /// Product.
             Mul {
                 eval { int |a, b| a.wrapping_mul(b); f32 |a, b| a * b; f64 |a, b| a * b; half fused; }
-                cuda { FastHalf "fast_mul($a, $b)", Float "$a * $b", Word "$a * $b", Int "imul($a, $b)" }
+                text { FastHalf "fast_mul($a, $b)", Float "$a * $b", Word "$a * $b", Int "imul($a, $b)" }
                 builtins [mul24(int)]
             }
             /// Quotient; integers truncate towards zero; by zero gives 0 (error in checked mode), and
@@ -408,7 +408,7 @@ macro_rules! binary_ops {
                     int |a, b| a.quotient(b), vector(a.float_quotient(b), unless a.exceeds_floats(b));
                     f32 |a, b| a / b; f64 |a, b| a / b; half fused;
                 }
-                cuda { Float "$a / $b", Int "idiv($a, $b)" }
+                text { Float "$a / $b", Int "idiv($a, $b)" }
                 builtins [divide(float)]
             }
             /// Remainder with the sign of the dividend (C's `%` and `fmod`); integers by zero give 0
@@ -419,19 +419,19 @@ macro_rules! binary_ops {
                     f32 |a, b| fmod(a, b), vector(fmod_core(a, b), unless fmod_is_rare(a, b));
                     f64 |a, b| a % b;
                 }
-                cuda { Float "fmod_of($a, $b)", Int "irem($a, $b)" }
+                text { Float "fmod_of($a, $b)", Int "irem($a, $b)" }
                 builtins [fmod(float)]
             }
             /// Smaller; for floats the operand that is a number if the other is NaN, and -0 < +0.
             Min {
                 eval { int |a, b| a.min(b); f32 |a, b| min_f32(a, b); f64 |a, b| min_f64(a, b); half exact; }
-                cuda { Float "fmin_of($a, $b)", Int "imin($a, $b)" }
+                text { Float "fmin_of($a, $b)", Int "imin($a, $b)" }
                 builtins [min, fmin(float)]
             }
             /// Larger; for floats the operand that is a number if the other is NaN, and -0 < +0.
             Max {
                 eval { int |a, b| a.max(b); f32 |a, b| max_f32(a, b); f64 |a, b| max_f64(a, b); half exact; }
-                cuda { Float "fmax_of($a, $b)", Int "imax($a, $b)" }
+                text { Float "fmax_of($a, $b)", Int "imax($a, $b)" }
                 builtins [max, fmax(float)]
             }
             /// Smaller; NaN if either float is NaN.
@@ -440,7 +440,7 @@ macro_rules! binary_ops {
                     int |a, b| a.min(b); f32 |a, b| min_nan_f32(a, b); f64 |a, b| min_nan_f64(a, b);
                     half exact;
                 }
-                cuda { Float "fmin_nan($a, $b)", Int "imin($a, $b)" }
+                text { Float "fmin_nan($a, $b)", Int "imin($a, $b)" }
                 builtins []
             }
             /// Larger; NaN if either float is NaN.
@@ -449,7 +449,7 @@ macro_rules! binary_ops {
                     int |a, b| a.max(b); f32 |a, b| max_nan_f32(a, b); f64 |a, b| max_nan_f64(a, b);
                     half exact;
                 }
-                cuda { Float "fmax_nan($a, $b)", Int "imax($a, $b)" }
+                text { Float "fmax_nan($a, $b)", Int "imax($a, $b)" }
                 builtins []
             }
         }
@@ -457,19 +457,19 @@ macro_rules! binary_ops {
             /// Bitwise and; logical on `Bool`.
             And {
                 eval { bool |a, b| a & b; int |a, b| a & b; }
-                cuda { Bits "($t)($a & $b)" }
+                text { Bits "($t)($a & $b)" }
                 builtins []
             }
             /// Bitwise or; logical on `Bool`.
             Or {
                 eval { bool |a, b| a | b; int |a, b| a | b; }
-                cuda { Bits "($t)($a | $b)" }
+                text { Bits "($t)($a | $b)" }
                 builtins []
             }
             /// Bitwise exclusive or; logical on `Bool`.
             Xor {
                 eval { bool |a, b| a ^ b; int |a, b| a ^ b; }
-                cuda { Bits "($t)($a ^ $b)" }
+                text { Bits "($t)($a ^ $b)" }
                 builtins []
             }
         }
@@ -477,55 +477,55 @@ macro_rules! binary_ops {
             /// Left shift by a count of the same type, taken modulo the width.
             Shl {
                 eval { int |a, b| a.wrapping_shl(b as u32); }
-                cuda { Int "ishl($a, $b)" }
+                text { Int "ishl($a, $b)" }
                 builtins []
             }
             /// Right shift, arithmetic for signed integers; count as for `Shl`.
             Shr {
                 eval { int |a, b| a.wrapping_shr(b as u32); }
-                cuda { Int "ishr($a, $b)" }
+                text { Int "ishr($a, $b)" }
                 builtins []
             }
             /// Left rotation; count as for `Shl`.
             Rotate {
                 eval { int |a, b| a.rotate_left(b as u32 & (T::BITS - 1)); }
-                cuda { Int "irotate($a, $b)" }
+                text { Int "irotate($a, $b)" }
                 builtins [rotate]
             }
             /// The upper half of the full product.
             MulHi {
                 eval { int |a, b| ((a as Wide * b as Wide) >> T::BITS) as T; }
-                cuda { Int "imulhi($a, $b)" }
+                text { Int "imulhi($a, $b)" }
                 builtins [mulhi]
             }
             /// Saturating sum.
             AddSat {
                 eval { int |a, b| a.saturating_add(b); }
-                cuda { Int "iadd_sat($a, $b)" }
+                text { Int "iadd_sat($a, $b)" }
                 builtins [addsat]
             }
             /// Saturating difference.
             SubSat {
                 eval { int |a, b| a.saturating_sub(b); }
-                cuda { Int "isub_sat($a, $b)" }
+                text { Int "isub_sat($a, $b)" }
                 builtins [subsat]
             }
             /// `|a - b|` without overflow; of signed integers wrapped into the type.
             AbsDiff {
                 eval { int |a, b| a.abs_diff(b) as T; }
-                cuda { Int "iabsdiff($a, $b)" }
+                text { Int "iabsdiff($a, $b)" }
                 builtins [absdiff]
             }
             /// `(a + b) >> 1` without overflow.
             Hadd {
                 eval { int |a, b| (a & b).wrapping_add((a ^ b) >> 1); }
-                cuda { Int "ihadd($a, $b)" }
+                text { Int "ihadd($a, $b)" }
                 builtins [hadd]
             }
             /// `(a + b + 1) >> 1` without overflow.
             Rhadd {
                 eval { int |a, b| (a | b).wrapping_sub((a ^ b) >> 1); }
-                cuda { Int "irhadd($a, $b)" }
+                text { Int "irhadd($a, $b)" }
                 builtins [rhadd]
             }
         }
@@ -536,25 +536,25 @@ macro_rules! binary_ops {
                     f32 |a, b| pow(a, b);
                     f64 |a, b| double::pow(a, b), vector(double::pow_core(a, b), unless double::pow_is_rare(a, b));
                 }
-                cuda { Float "pow_of($a, $b)" }
+                text { Float "pow_of($a, $b)" }
                 builtins [pow, powr]
             }
             /// The angle of the point `(x = b, y = a)`.
             Atan2 {
                 eval { f32 |a, b| atan2(a, b); f64 |a, b| a.atan2(b); }
-                cuda { Float "atan2_of($a, $b)" }
+                text { Float "atan2_of($a, $b)" }
                 builtins [atan2]
             }
             /// IEEE remainder: `a - n b` with `n` the nearest integer to `a / b`, halves to even.
             IeeeRem {
                 eval { f32 |a, b| ieee_rem(a, b); f64 |a, b| double::ieee_rem(a, b); }
-                cuda { Float "ieee_rem_of($a, $b)" }
+                text { Float "ieee_rem_of($a, $b)" }
                 builtins [remainder]
             }
             /// `a` with the sign of `b`.
             CopySign {
                 eval { f32 |a, b| a.copysign(b); f64 |a, b| a.copysign(b); half exact; }
-                cuda { Half "$t{(u16)(($a.b & 0x7fffu) | ($b.b & 0x8000u))}", Float "copysign_of($a, $b)" }
+                text { Half "$t{(u16)(($a.b & 0x7fffu) | ($b.b & 0x8000u))}", Float "copysign_of($a, $b)" }
                 builtins [copysign]
             }
             /// The next float of the type from `a` towards `b`.
@@ -563,7 +563,7 @@ macro_rules! binary_ops {
                     f32 |a, b| next_after(a, b); f64 |a, b| double::next_after(a, b);
                     half { f16 |a, b| next_after_f16(a, b); bf16 |a, b| next_after_bf16(a, b); };
                 }
-                cuda {
+                text {
                     F16 "next_after_16($a, $b, $t{0x7e00})", Bf16 "next_after_16($a, $b, $t{0x7fc0})",
                     Float "next_after_of($a, $b)"
                 }
@@ -572,20 +572,19 @@ macro_rules! binary_ops {
             /// `a - b` if positive, else 0; NaN if either is NaN.
             Fdim {
                 eval { f32 |a, b| fdim_f32(a, b); f64 |a, b| fdim_f64(a, b); }
-                cuda { Float "fdim_of($a, $b)" }
+                text { Float "fdim_of($a, $b)" }
                 builtins [fdim]
             }
             /// `sqrt(a^2 + b^2)` without undue overflow.
             Hypot {
                 eval { f32 |a, b| hypot(a, b); f64 |a, b| a.hypot(b); }
-                cuda { Float "hypot_of($a, $b)" }
+                text { Float "hypot_of($a, $b)" }
                 device "\
 HESPER_FN f32 hypot_of(f32 a, f32 b) {
   const f64 x = (f64)a, y = (f64)b;
-  const f32 r = (f32)sqrt(x * x + y * y);
+  const f32 r = (f32)sqrt_of(x * x + y * y);
   return is_inf(a) || is_inf(b) ? f32_of(0x7f800000u) : r;
 }
-HESPER_FN f64 hypot_of(f64 a, f64 b) { return hypot(a, b); }
 "
                 builtins [hypot]
             }
@@ -594,7 +593,7 @@ HESPER_FN f64 hypot_of(f64 a, f64 b) { return hypot(a, b); }
             /// `a * 2^b`, correctly rounded; `b` is an `I32` of `a`'s shape.
             Ldexp {
                 eval { f32 |a, n| ldexp(a, n); f64 |a, n| double::ldexp(a, n); }
-                cuda { Float "ldexp_of($a, $b)" }
+                text { Float "ldexp_of($a, $b)" }
                 builtins [ldexp]
             }
         }
@@ -613,7 +612,7 @@ macro_rules! ternary_ops {
                     int |a, b, c| a.wrapping_mul(b).wrapping_add(c);
                     f32 |a, b, c| a.mul_add(b, c); f64 |a, b, c| a.mul_add(b, c); half fused;
                 }
-                cuda { Float "fma_of($a, $b, $c)", Int "iadd(imul($a, $b), $c)" }
+                text { Float "fma_of($a, $b, $c)", Int "iadd(imul($a, $b), $c)" }
                 builtins [fma(float), mad(float)]
             }
             /// `min(max(a, b), c)` with [`BinaryOp::Min`] and [`BinaryOp::Max`].
@@ -623,7 +622,7 @@ macro_rules! ternary_ops {
                     f32 |a, b, c| min_f32(max_f32(a, b), c); f64 |a, b, c| min_f64(max_f64(a, b), c);
                     half exact;
                 }
-                cuda { Float "fmin_of(fmax_of($a, $b), $c)", Int "imin(imax($a, $b), $c)" }
+                text { Float "fmin_of(fmax_of($a, $b), $c)", Int "imin(imax($a, $b), $c)" }
                 builtins [clamp]
             }
         }

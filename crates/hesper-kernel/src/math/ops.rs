@@ -181,7 +181,7 @@ pub(crate) mod unary {
 
     macro_rules! ops {
         ($($group:ident { $($(#[$doc:meta])* $Name:ident {
-            eval $eval:tt cuda $cuda:tt $(device $device:literal)? builtins $builtins:tt
+            eval $eval:tt text $text:tt $(device $device:literal)? builtins $builtins:tt
         })* })*) => {
             $($(op!($group $Name $eval);)*)*
 
@@ -281,7 +281,7 @@ pub(crate) mod binary {
 
     macro_rules! ops {
         ($($group:ident { $($(#[$doc:meta])* $Name:ident {
-            eval $eval:tt cuda $cuda:tt $(device $device:literal)? builtins $builtins:tt
+            eval $eval:tt text $text:tt $(device $device:literal)? builtins $builtins:tt
         })* })*) => {
             $($(op!($group $Name $eval);)*)*
 
@@ -353,7 +353,7 @@ pub(crate) mod ternary {
 
     macro_rules! ops {
         ($($group:ident { $($(#[$doc:meta])* $Name:ident {
-            eval $eval:tt cuda $cuda:tt $(device $device:literal)? builtins $builtins:tt
+            eval $eval:tt text $text:tt $(device $device:literal)? builtins $builtins:tt
         })* })*) => {
             $($(op!($group $Name $eval);)*)*
 

@@ -115,14 +115,16 @@ impl<'a> Lower<'a> {
                     }
                 }
                 None => {
-                    // `template <> float f(float x)`: the parameters say which one it is.
+                    // `template <> float f(float x)`: the parameters and the result say which one it is.
                     let outer = Scope::new(Some(scope.clone()));
                     if let Some(p) = &f.template {
                         bind(&outer, p, &bound);
                     }
-                    let same = f.params.iter().zip(&s.params).all(|(a, b)| {
-                        let x = self.in_scope(&outer, |l| l.resolve_type(&a.ty)).map(|r| r.ty);
-                        let y = self.in_scope(scope, |l| l.resolve_type(&b.ty)).map(|r| r.ty);
+                    let types = f.params.iter().map(|p| &p.ty).chain(&f.ret);
+                    let own = s.params.iter().map(|p| &p.ty).chain(&s.ret);
+                    let same = types.zip(own).all(|(a, b)| {
+                        let x = self.in_scope(&outer, |l| l.resolve_type(a)).map(|r| r.ty);
+                        let y = self.in_scope(scope, |l| l.resolve_type(b)).map(|r| r.ty);
                         matches!((x, y), (Ok(x), Ok(y)) if x == y)
                     });
                     if same {

@@ -56,7 +56,7 @@ use memory::MemoryFunction as A;
 /// The functions of a table of the registry.
 macro_rules! functions {
     ($kind:ident $Op:ident; $($group:ident { $($(#[$doc:meta])* $Name:ident {
-        eval $eval:tt cuda $cuda:tt $(device $device:literal)? builtins [$($builtin:ident $(($as:ident))?),*]
+        eval $eval:tt text $text:tt $(device $device:literal)? builtins [$($builtin:ident $(($as:ident))?),*]
     })* })*) => {
         &[$($($(
             (stringify!($builtin), Function::Op(ScalarOp::$kind($Op::$Name), taken!($group $($as)?))),

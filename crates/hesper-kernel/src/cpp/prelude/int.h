@@ -39,10 +39,10 @@ template <class T> HESPER_FN T irotate(T a, T b) {
 }
 template <class T> HESPER_FN T imulhi(T a, T b) { return (T)(((i32)a * (i32)b) >> (sizeof(T) * 8)); }
 template <> HESPER_FN u16 imulhi(u16 a, u16 b) { return (u16)(((u32)a * (u32)b) >> 16); }
-template <> HESPER_FN i32 imulhi(i32 a, i32 b) { return __mulhi(a, b); }
-template <> HESPER_FN u32 imulhi(u32 a, u32 b) { return __umulhi(a, b); }
-template <> HESPER_FN i64 imulhi(i64 a, i64 b) { return __mul64hi(a, b); }
-template <> HESPER_FN u64 imulhi(u64 a, u64 b) { return __umul64hi(a, b); }
+template <> HESPER_FN i32 imulhi(i32 a, i32 b) { return mul_high(a, b); }
+template <> HESPER_FN u32 imulhi(u32 a, u32 b) { return mul_high(a, b); }
+template <> HESPER_FN i64 imulhi(i64 a, i64 b) { return mul_high(a, b); }
+template <> HESPER_FN u64 imulhi(u64 a, u64 b) { return mul_high(a, b); }
 template <class T> HESPER_FN bool is_signed_int() { return (T)-1 < (T)0; }
 template <class T> HESPER_FN T least() {
   return is_signed_int<T>() ? (T)((HESPER_WIDE(T))1 << (sizeof(T) * 8 - 1)) : (T)0;
@@ -63,18 +63,15 @@ template <class T> HESPER_FN T isub_sat(T a, T b) {
 template <class T> HESPER_FN T iabsdiff(T a, T b) { return a > b ? isub(a, b) : isub(b, a); }
 template <class T> HESPER_FN T ihadd(T a, T b) { return iadd((T)(a & b), (T)((T)(a ^ b) >> 1)); }
 template <class T> HESPER_FN T irhadd(T a, T b) { return isub((T)(a | b), (T)((T)(a ^ b) >> 1)); }
-template <class T> HESPER_FN T ipopcount(T a) {
-  return sizeof(T) == 8 ? (T)__popcll((u64)a) : (T)__popc((u32)(HESPER_PLAIN(T))a);
-}
+template <class T> HESPER_FN T ipopcount(T a) { return (T)count_ones((HESPER_WIDE(T))(HESPER_PLAIN(T))a); }
 template <class T> HESPER_FN T iclz(T a) {
-  return sizeof(T) == 8 ? (T)__clzll((i64)a)
-                        : (T)(__clz((i32)(HESPER_PLAIN(T))a) - (32 - (i32)sizeof(T) * 8));
+  const u32 extra = (u32)(sizeof(HESPER_WIDE(T)) - sizeof(T)) * 8u;
+  return (T)(leading_zeros((HESPER_WIDE(T))(HESPER_PLAIN(T))a) - extra);
 }
 template <class T> HESPER_FN T ictz(T a) {
-  if (a == (T)0) return (T)(sizeof(T) * 8);
-  return sizeof(T) == 8 ? (T)(__ffsll((i64)a) - 1) : (T)(__ffs((i32)(HESPER_PLAIN(T))a) - 1);
+  return a == (T)0 ? (T)(sizeof(T) * 8) : (T)trailing_zeros((HESPER_WIDE(T))(HESPER_PLAIN(T))a);
 }
 template <class T> HESPER_FN T ireverse(T a) {
-  if (sizeof(T) == 8) return (T)__brevll((u64)a);
-  return (T)(__brev((u32)(HESPER_PLAIN(T))a) >> ((32 - sizeof(T) * 8) & 31));
+  const u32 extra = (u32)(sizeof(HESPER_WIDE(T)) - sizeof(T)) * 8u;
+  return (T)(reversed((HESPER_WIDE(T))(HESPER_PLAIN(T))a) >> extra);
 }

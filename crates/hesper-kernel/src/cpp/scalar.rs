@@ -7,10 +7,10 @@ use crate::ir::registry::{binary_ops, ternary_ops, unary_ops};
 use crate::ir::{BinaryOp, CmpOp, Scalar, TernaryOp, Type, UnaryOp};
 
 /// The names of vector components.
-pub(super) const COMPONENTS: [&str; 4] = ["x", "y", "z", "w"];
+pub(crate) const COMPONENTS: [&str; 4] = ["x", "y", "z", "w"];
 
 /// The C++ name of a type; the emitter names pointers.
-pub(super) fn type_name(ty: Type) -> String {
+pub(crate) fn type_name(ty: Type) -> String {
     match ty {
         Type::Vec(s, n) => format!("vec{n}<{}>", s.name()),
         Type::Scalar(s) => s.name().to_string(),
@@ -19,7 +19,7 @@ pub(super) fn type_name(ty: Type) -> String {
 }
 
 /// A constant of these bits.
-pub(super) fn constant(s: Scalar, bits: u64) -> String {
+pub(crate) fn constant(s: Scalar, bits: u64) -> String {
     match s {
         Scalar::Bool => (bits != 0).to_string(),
         Scalar::I8 => format!("(i8){}", bits as i8),
@@ -48,7 +48,7 @@ fn rounded(s: Scalar, text: String) -> String {
     if s.is_half() { format!("to_{}({text})", s.name()) } else { text }
 }
 
-/// Which types a text of the registry is for. The fast forms are for [`Options::fast_half`](super::Options::fast_half).
+/// Which types a text of the registry is for. The fast forms are for [`Options::fast_half`](crate::cuda::Options::fast_half).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum TypeForm {
     FastF16,
@@ -89,7 +89,7 @@ impl TypeForm {
 
 /// The text of an op on a type, with its operands as `$a`, `$b` and `$c`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Template {
+pub(crate) struct Template {
     pub text: &'static str,
     pub scalar: Scalar,
     form: TypeForm,
@@ -118,10 +118,10 @@ impl Template {
 macro_rules! templates {
     ($Op:ident $name:ident |$op:ident, $s:ident| $result:expr;
      $($group:ident { $($(#[$doc:meta])* $Name:ident {
-        eval $eval:tt cuda { $($form:ident $text:literal),* } $(device $device:literal)? builtins $builtins:tt
+        eval $eval:tt text { $($form:ident $text:literal),* } $(device $device:literal)? builtins $builtins:tt
      })* })*) => {
         /// The text of an op on a type.
-        pub(super) fn $name($op: $Op, $s: Scalar, fast: bool) -> Template {
+        pub(crate) fn $name($op: $Op, $s: Scalar, fast: bool) -> Template {
             let templates: &[(TypeForm, &str)] = match $op { $($($Op::$Name => &[$((TypeForm::$form, $text)),*],)*)* };
             Template::find(templates, $s, $result, fast)
         }
@@ -133,21 +133,21 @@ ternary_ops!(templates TernaryOp ternary |op, s| s;);
 
 macro_rules! device_texts {
     ($($group:ident { $($(#[$doc:meta])* $Name:ident {
-        eval $eval:tt cuda $cuda:tt $(device $device:literal)? builtins $builtins:tt
+        eval $eval:tt text $text:tt $(device $device:literal)? builtins $builtins:tt
     })* })*) => { &[$($($($device,)?)*)*] };
 }
 
 /// The functions that entries of the registry define.
-pub(super) const DEVICE_TEXTS: [&[&str]; 3] =
+pub(crate) const DEVICE_TEXTS: [&[&str]; 3] =
     [unary_ops!(device_texts), binary_ops!(device_texts), ternary_ops!(device_texts)];
 
 /// A comparison.
-pub(super) fn compare(op: CmpOp, s: Scalar, a: &str, b: &str) -> String {
+pub(crate) fn compare(op: CmpOp, s: Scalar, a: &str, b: &str) -> String {
     format!("{} {} {}", wide(s, a), op.operator(), wide(s, b))
 }
 
 /// A value conversion.
-pub(super) fn convert(from: Scalar, to: Scalar, a: &str) -> String {
+pub(crate) fn convert(from: Scalar, to: Scalar, a: &str) -> String {
     let t = to.name();
     if from == to {
         return a.to_string();

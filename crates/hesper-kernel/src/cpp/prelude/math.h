@@ -1,12 +1,9 @@
 // Functions of f32: the same operations in the same order as on the host, so the same bits.
-// A polynomial, lowest coefficient first.
-template <class T> HESPER_FN T poly(T, T c) { return c; }
-template <class T, class... R> HESPER_FN T poly(T x, T c, R... rest) { return fma_of(x, poly(x, rest...), c); }
 #define HESPER_MAGIC32 12582912.0f
 #define HESPER_MAGIC64 6755399441055744.0
 HESPER_FN f32 scale_by(f32 y, i32 n) {
-  const i32 half = n >> 1;
-  return y * f32_of((u32)(half + 127) << 23) * f32_of((u32)(n - half + 127) << 23);
+  const i32 low = n >> 1;
+  return y * f32_of((u32)(low + 127) << 23) * f32_of((u32)(n - low + 127) << 23);
 }
 HESPER_FN i32 magic_int(f32 t) { return (i32)(bits(t) - bits(HESPER_MAGIC32)); }
 HESPER_FN f32 exp_of(f32 x) {
@@ -69,10 +66,10 @@ HESPER_FN f32 log_of(f32 x) {
 }
 struct log_parts { f64 e, l; };
 HESPER_FN log_parts log_parts_of(f64 x) {
-  const u64 half = 0x3fe6a09e667f3bcdull;
-  const u64 i = bits(x) - half;
+  const u64 root_half = 0x3fe6a09e667f3bcdull;
+  const u64 i = bits(x) - root_half;
   const i32 e = (i32)((i64)i >> 52);
-  const f64 m = f64_of((i & 0x000fffffffffffffull) + half);
+  const f64 m = f64_of((i & 0x000fffffffffffffull) + root_half);
   const f64 s = (m - 1.0) / (m + 1.0);
   const f64 z = s * s;
   const f64 p = poly(z, 0.3333333333333333, 0.19999999999999996, 0.1428571428571769, 0.11111111109926232,
@@ -126,13 +123,13 @@ HESPER_FN f32 asinh_of(f32 x) {
   const f64 a = (f64)abs_of(x);
   const f64 z = a * a;
   const f64 small = a * (1.0 + z * (-1.0 / 6.0 + z * (3.0 / 40.0 + z * (-15.0 / 336.0))));
-  const f64 b = a < 0.0625 ? small : log64(a + sqrt(z + 1.0));
+  const f64 b = a < 0.0625 ? small : log64(a + sqrt_of(z + 1.0));
   const f32 r = abs_of(x) < f32_of(0x7f800000u) ? (f32)b : abs_of(x);
   return copysign_of(r, x);
 }
 HESPER_FN f32 acosh_of(f32 x) {
   const f64 d = (f64)x - 1.0;
-  f32 r = (f32)log64(1.0 + (d + sqrt(d * (d + 2.0))));
+  f32 r = (f32)log64(1.0 + (d + sqrt_of(d * (d + 2.0))));
   r = x < 1.0f ? f32_of(0x7fc00000u) : r;
   return x < f32_of(0x7f800000u) ? r : x;
 }
@@ -158,9 +155,9 @@ HESPER_FN f32 pow_of(f32 x, f32 y) {
   l = a == f32_of(0x7f800000u) ? f64_of(0x7ff0000000000000ull) : l;
   l = a == 1.0f ? 0.0 : l;
   f32 r = (f32)exp64((f64)y * l);
-  const bool integer = truncf(y) == y;
-  const f32 half = y * 0.5f;
-  const bool odd = integer && truncf(half) != half;
+  const bool integer = trunc_of(y) == y;
+  const f32 halved = y * 0.5f;
+  const bool odd = integer && trunc_of(halved) != halved;
   r = odd && sign_bit(x) ? neg_of(r) : r;
   const bool outside = x < 0.0f && x > f32_of(0xff800000u) && !integer;
   r = outside ? f32_of(0x7fc00000u) : r;
@@ -170,7 +167,7 @@ HESPER_FN f32 pow_of(f32 x, f32 y) {
 }
 HESPER_FN f64 ieee_rem_by(f64 a, f64 b, f64 twice) {
   b = abs_of(b);
-  f64 r = fmod(abs_of(a), abs_of(twice));
+  f64 r = fmod_of(abs_of(a), abs_of(twice));
   const bool above_half = r > b - r;
   r = above_half ? r - b : r;
   r = above_half && r >= b - r ? r - b : r;

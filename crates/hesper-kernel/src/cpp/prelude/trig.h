@@ -53,7 +53,7 @@ HESPER_FN reduced reduce_huge(f32 x) {
     hi = hi >> shift;
   }
   const u64 low = m * lo;
-  const u64 high = __umul64hi(m, lo) + m * hi;
+  const u64 high = mul_high(m, lo) + m * hi;
   u64 fh = high << 2 | low >> 62, fl = low << 2;
   const bool below = fh >> 63 != 0ull;
   const u32 quadrant = (u32)(high >> 62) + (below ? 1u : 0u);
@@ -64,7 +64,7 @@ HESPER_FN reduced reduce_huge(f32 x) {
   // To the nearest f64: the upper 64 bits from the first one on, what is cut off sticking.
   f64 f = 0.0;
   if (fh != 0ull || fl != 0ull) {
-    const i32 z = fh != 0ull ? __clzll((i64)fh) : 64 + __clzll((i64)fl);
+    const i32 z = fh != 0ull ? (i32)leading_zeros(fh) : 64 + (i32)leading_zeros(fl);
     u64 top, rest;
     if (z >= 64) {
       top = fl << (z - 64);
@@ -183,11 +183,11 @@ HESPER_FN f64 atan_positive(f64 a) {
 HESPER_FN f32 atan_of(f32 x) { return copysign_of((f32)atan_positive((f64)abs_of(x)), x); }
 HESPER_FN f32 asin_of(f32 x) {
   const f64 a = (f64)abs_of(x);
-  return copysign_of((f32)atan_positive(a / sqrt((1.0 - a) * (1.0 + a))), x);
+  return copysign_of((f32)atan_positive(a / sqrt_of((1.0 - a) * (1.0 + a))), x);
 }
 HESPER_FN f32 acos_of(f32 x) {
   const f64 d = (f64)x;
-  return (f32)(2.0 * atan_positive(sqrt((1.0 - d) / (1.0 + d))));
+  return (f32)(2.0 * atan_positive(sqrt_of((1.0 - d) / (1.0 + d))));
 }
 HESPER_FN f32 atan2_of(f32 y, f32 x) {
   const f64 a = (f64)abs_of(y), b = (f64)abs_of(x);

@@ -1,0 +1,203 @@
+//! The frame of a kernel's text: prelude, tables, entry, memory, variables; and what cannot be written.
+
+use std::collections::BTreeMap;
+
+use super::prelude;
+use super::{EmitError, MAX_BUFFERS, MetalSource, Options, Slot, THREADGROUP_LIMIT};
+use crate::bounds::{InstNumbers, prove_any};
+use crate::cpp::scalar;
+use crate::ir::*;
+
+/// Writes the text of one kernel.
+pub(super) struct Emitter<'a> {
+    pub kernel: &'a Kernel,
+    pub options: Options,
+    pub indent: usize,
+    pub shared_offsets: Vec<u64>,
+    /// The numbers of the instructions, that of the current one, and which accesses need no check.
+    pub numbers: InstNumbers,
+    pub number: usize,
+    pub proven: Vec<bool>,
+    /// Attributes of the entry that the text uses, and whether they have axes.
+    pub attributes: BTreeMap<&'static str, bool>,
+    text: String,
+    next: u32,
+}
+
+impl<'a> Emitter<'a> {
+    /// `proven` are accesses known to be in range.
+    pub fn new(kernel: &'a Kernel, options: Options, proven: &[bool]) -> Self {
+        Emitter {
+            kernel,
+            options,
+            indent: 1,
+            shared_offsets: kernel.threadgroup_layout().1,
+            numbers: InstNumbers::new(kernel),
+            number: 0,
+            proven: match options.bounds {
+                true if proven.is_empty() => prove_any(kernel),
+                // The caller's proof includes what holds in every launch.
+                _ => proven.to_vec(),
+            },
+            attributes: BTreeMap::new(),
+            text: String::new(),
+            next: 0,
+        }
+    }
+
+    /// Appends a line.
+    pub fn line(&mut self, line: &str) {
+        for _ in 0..self.indent {
+            self.text.push_str("  ");
+        }
+        self.text.push_str(line);
+        self.text.push('\n');
+    }
+
+    /// A number not used in names before.
+    pub fn fresh(&mut self) -> u32 {
+        self.next += 1;
+        self.next - 1
+    }
+
+    pub fn run(mut self) -> Result<MetalSource, EmitError> {
+        self.refuse()?;
+        let clean = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+        let entry = format!("hesper_{}", self.kernel.name.chars().map(clean).take(200).collect::<String>());
+        let slots = self.slots()?;
+        let shared = self.kernel.threadgroup_layout().0.next_multiple_of(16);
+        if shared > THREADGROUP_LIMIT {
+            return Err(EmitError::ThreadgroupMemory { kernel: self.kernel.name.clone(), bytes: shared });
+        }
+        if shared > 0 {
+            self.line(&format!("threadgroup uint4 shared[{}];", shared / 16));
+        }
+        if shared > 0 && self.options.zero_memory {
+            self.attribute("thread_index_in_threadgroup", false);
+            self.attribute("threads_per_threadgroup", true);
+            self.line("const uint3 size = threads_per_threadgroup;");
+            self.line("const uint step = size.x * size.y * size.z;");
+            self.line(&format!(
+                "for (uint i = thread_index_in_threadgroup; i < {}u; i += step) shared[i] = uint4(0u);",
+                shared / 16
+            ));
+            self.line("threadgroup_barrier(mem_flags::mem_threadgroup);");
+        }
+        self.locals();
+        let body = self.kernel.body;
+        self.block(body);
+        let mut parameters: Vec<String> =
+            slots.iter().enumerate().map(|(at, slot)| self.parameter(*slot, at)).collect();
+        parameters.extend(self.attributes.iter().map(|(name, axes)| {
+            let ty = if *axes { "uint3" } else { "uint" };
+            format!("{ty} {name} [[{name}]]")
+        }));
+        let body =
+            format!("{}kernel void {entry}({}) {{\n{}}}\n", self.tables(), parameters.join(", "), self.text);
+        let text = prelude::complete(&body, self.options.bounds);
+        Ok(MetalSource { text, entry, slots, threadgroup_bytes: shared })
+    }
+
+    /// Refuses what Metal does not have.
+    fn refuse(&self) -> Result<(), EmitError> {
+        let kernel = self.kernel;
+        let double = |value: String| Err(EmitError::Double { kernel: kernel.name.clone(), value });
+        for param in &kernel.params {
+            if matches!(param.kind, ParamKind::Value(ty) if ty.scalar() == Some(Scalar::F64)) {
+                return double(format!("parameter {}", param.name));
+            }
+        }
+        if let Some(var) = kernel.vars.iter().find(|v| v.ty.scalar() == Some(Scalar::F64)) {
+            return double(format!("variable {}", var.name));
+        }
+        for inst in kernel.blocks.iter().flat_map(|b| &b.insts) {
+            let place = || match kernel.loc_chain(inst.loc).first() {
+                Some(at) => format!("line {}:{}", at.line, at.column),
+                None => format!("instruction {:?}", inst.op),
+            };
+            if inst.result.is_some_and(|v| kernel.ty(v).scalar() == Some(Scalar::F64)) {
+                return double(format!("the value of {}", place()));
+            }
+            let atomic = match inst.op {
+                Op::AtomicRmw { value, .. } | Op::AtomicStore { value, .. } => Some(value),
+                Op::AtomicCompareExchange { desired, .. } => Some(desired),
+                Op::AtomicLoad { .. } => inst.result,
+                _ => None,
+            };
+            if atomic.is_some_and(|v| kernel.ty(v).size() > 4) {
+                return Err(EmitError::WideAtomic { kernel: kernel.name.clone(), value: place() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Constant tables, as words.
+    fn tables(&self) -> String {
+        let mut text = String::new();
+        for (i, table) in self.kernel.const_vars.iter().enumerate() {
+            let rows: Vec<String> = (0..table.data.len().max(1))
+                .step_by(16)
+                .map(|at| {
+                    let byte = |k: usize| u32::from(table.data.get(at + k).copied().unwrap_or(0));
+                    let word = |w: usize| (0..4).fold(0, |word, k| word | byte(4 * w + k) << (8 * k));
+                    format!("uint4({:#x}u, {:#x}u, {:#x}u, {:#x}u)", word(0), word(1), word(2), word(3))
+                })
+                .collect();
+            text += &format!("constant uint4 c{i}[{}] = {{{}}};\n", rows.len(), rows.join(", "));
+        }
+        text
+    }
+
+    fn slots(&self) -> Result<Vec<Slot>, EmitError> {
+        let is_buffer = |p: &Param| matches!(p.kind, ParamKind::Buffer { .. });
+        let params = || self.kernel.params.iter().enumerate();
+        let mut slots: Vec<Slot> =
+            params().filter(|(_, p)| is_buffer(p)).map(|(i, _)| Slot::Buffer(i as u32)).collect();
+        slots.extend(params().filter(|(_, p)| !is_buffer(p)).map(|(i, _)| Slot::Value(i as u32)));
+        if self.options.bounds {
+            slots.extend([Slot::Lengths, Slot::Report]);
+        }
+        match slots.len() {
+            ..=MAX_BUFFERS => Ok(slots),
+            count => Err(EmitError::TooManyBuffers { kernel: self.kernel.name.clone(), count }),
+        }
+    }
+
+    fn parameter(&self, slot: Slot, at: usize) -> String {
+        let declared = match slot {
+            Slot::Buffer(i) => match self.kernel.params[i as usize].kind {
+                ParamKind::Buffer { space: Space::Constant, .. } => format!("const constant u8* p{i}"),
+                ParamKind::Buffer { access: Access::Read, .. } => format!("const device u8* p{i}"),
+                _ => format!("device u8* p{i}"),
+            },
+            Slot::Value(i) => format!("const constant u8* p{i}"),
+            Slot::Lengths => "const constant u64* lengths".to_string(),
+            Slot::Report => "device u64* report".to_string(),
+        };
+        format!("{declared} [[buffer({at})]]")
+    }
+
+    fn locals(&mut self) {
+        let kernel = self.kernel;
+        let init = if self.options.zero_memory { " = {}" } else { "" };
+        for (i, v) in kernel.thread_vars.iter().enumerate() {
+            self.line(&format!("uint4 t{i}[{}]{init};", v.size.max(1).div_ceil(16)));
+        }
+        for (i, v) in kernel.vars.iter().enumerate() {
+            let text = format!("{} x{i} = {};", self.type_of(v.ty), self.zero(v.ty));
+            self.line(&text);
+        }
+    }
+
+    /// The zero of a type.
+    pub(super) fn zero(&self, ty: Type) -> String {
+        match ty {
+            Type::Ptr(space) => self.null(space),
+            Type::Scalar(s) => scalar::constant(s, 0),
+            Type::Vec(s, n) => {
+                let zeros = vec![scalar::constant(s, 0); usize::from(n)];
+                format!("{}{{{}}}", scalar::type_name(ty), zeros.join(", "))
+            }
+        }
+    }
+}

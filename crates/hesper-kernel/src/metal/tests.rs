@@ -1,0 +1,1 @@
+//! Golden texts of a few kernels, and what cannot be written.
