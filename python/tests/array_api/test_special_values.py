@@ -74,7 +74,8 @@ def test_functions_of_special_complex_numbers(name, dtype):
 def assert_parts(name, z, ours, theirs, open_signs):
     ours, single = np.from_dlpack(ours), theirs.dtype == np.float32
     with np.errstate(all="ignore"):
-        signless = open_signs | ~np.isfinite(z.real) & ~np.isfinite(z.imag)
+        # Libraries differ in the signs of zeros that belong to infinite arguments.
+        signless = open_signs | np.isinf(z.real) | np.isinf(z.imag)
         exact = (ours == theirs) & (np.signbit(ours) == np.signbit(theirs)) | signless & (np.abs(ours) == np.abs(theirs))
         near = np.abs(ours - theirs) <= (2e-5 if single else 1e-11) * np.abs(theirs) + (1e-6 if single else 1e-14)
         special = (theirs == 0) | np.isinf(theirs)
