@@ -169,7 +169,7 @@ def test_containers_are_followed_to_a_limit_on_small_stacks():
             mx.compile(lambda tree: tree),
             mx.checkpoint(lambda tree: tree),
             lambda tree: mx.grad(lambda tree: mx.array(1.0))(tree),
-            lambda tree: mx.vmap(lambda tree: tree, in_axes=None),
+            lambda tree: mx.vmap(lambda tree: tree, in_axes=0),
             lambda tree: mx.compile(lambda: mx.array(1.0), inputs=tree)(),
         ]
         for call in calls:
