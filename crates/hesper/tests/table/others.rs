@@ -41,7 +41,7 @@ fn attending() -> Vec<Case> {
             fast::rope(&x[0], 8, false, None, 0.5, 1, Some(&x[1]))
         }),
         single("rope by periods, by pairs", &[x(36, &[2, 2, 3, 8]), positive(37, &[2])], |x| {
-            fast::rope(&x[0], 4, true, None, 0.5, &Array::from_slice(&[3, 1]), Some(&x[1]))
+            fast::rope(&x[0], 4, true, None, 0.5, Array::from_slice(&[3, 1]), Some(&x[1]))
         }),
         case(
             "rope by frequencies",
