@@ -37,18 +37,7 @@ pub(crate) struct AppleMetal {
 
 /// Hands a retained object out as a handle.
 fn handle<P: ?Sized>(object: Retained<ProtocolObject<P>>) -> u64 {
-    Retained::into_raw(object).cast::<c_void>().addr_exposed()
-}
-
-/// Exposes an address as a number.
-trait ExposedAddress {
-    fn addr_exposed(self) -> u64;
-}
-
-impl ExposedAddress for *mut c_void {
-    fn addr_exposed(self) -> u64 {
-        self.expose_provenance() as u64
-    }
+    Retained::into_raw(object).cast::<c_void>().expose_provenance() as u64
 }
 
 /// The object of a handle, seen through one of its protocols.

@@ -88,7 +88,6 @@ pub struct MetalDevice(Arc<MetalShared>);
 /// The state shared by a device's users and Metal's threads; see
 /// [`Runtime::extension`](hesper_runtime::Runtime::extension).
 pub struct MetalShared {
-    // Dropped first: they release objects of the edge.
     pub(crate) compiler: Compiler,
     pub(crate) events: EventPool,
     pub(crate) memory: Memory,

@@ -13,7 +13,7 @@ use hesper_runtime::{Buffer, CacheLimits, Error, PipelineSource, Runtime, Stream
 pub const LEN: usize = 24;
 
 pub fn options() -> MetalOptions {
-    MetalOptions { batch: 6, cache: None, ..MetalOptions::default() }
+    MetalOptions { batch: 6, cache: None, signposts: false, ..MetalOptions::default() }
 }
 
 /// A simulation and a runtime on it.
@@ -40,6 +40,8 @@ impl World {
         let options = MetalOptions { ablation: device, ..options() };
         let runtime = Runtime::builder(MetalDevice::on(metal.edge(), options).unwrap())
             .ablate(ablation)
+            // It would refuse the work whose failure the simulation is to show.
+            .validate(false)
             .pipelines(CacheLimits { count: 1, bytes: usize::MAX })
             .build();
         World { metal, runtime }
