@@ -21,6 +21,9 @@ pub enum Command {
         /// Print CUDA C++
         #[arg(long)]
         cuda: bool,
+        /// Print Metal Shading Language
+        #[arg(long)]
+        metal: bool,
     },
 }
 
@@ -55,13 +58,17 @@ pub fn run(command: Command) -> Result<(), String> {
             }
             Ok(())
         }
-        Command::Show { source, ir, cuda } => {
+        Command::Show { source, ir, cuda, metal } => {
             for kernel in compile(&source)? {
-                if ir || !cuda {
+                if ir || !(cuda || metal) {
                     println!("{kernel}");
                 }
                 if cuda {
                     println!("{}", hesper_kernel::cuda::emit(&kernel, &Default::default()).text);
+                }
+                if metal {
+                    let source = hesper_kernel::metal::emit(&kernel, &Default::default());
+                    println!("{}", source.map_err(|error| error.to_string())?.text);
                 }
             }
             Ok(())

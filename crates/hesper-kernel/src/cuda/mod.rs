@@ -41,7 +41,7 @@ mod memory;
 mod prelude;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use crate::ir::Kernel;
 

@@ -21,7 +21,7 @@ fn assert_golden(name: &str, kernel: &Kernel, options: &Options) {
     assert_eq!(body(&source), golden, "the text of {name} changed; see the head of this file");
 }
 
-fn elementwise() -> Kernel {
+pub(crate) fn elementwise() -> Kernel {
     let mut b = Builder::new("scale by 2");
     let x = b.buffer("x", Space::Device, Type::Vec(Scalar::F16, 4), Access::Read);
     let y = b.buffer("y", Space::Device, Type::Vec(Scalar::F16, 4), Access::ReadWrite);
@@ -40,7 +40,7 @@ fn elementwise() -> Kernel {
 }
 
 /// A loop with a break, a continue and a return, and sums over the active lanes.
-fn divergent() -> Kernel {
+pub(crate) fn divergent() -> Kernel {
     let mut b = Builder::new("divergent");
     let y = b.buffer("y", Space::Device, Type::F32, Access::ReadWrite);
     let i = b.builtin(Builtin::ThreadIndexInThreadgroup, 0);
@@ -92,7 +92,7 @@ fn narrow(returns: bool) -> Kernel {
     b.finish().unwrap()
 }
 
-fn checked() -> Kernel {
+pub(crate) fn checked() -> Kernel {
     let mut b = Builder::new("checked");
     let histogram = b.buffer("histogram", Space::Device, Type::U32, Access::Atomic);
     let flags = b.buffer("flags", Space::Device, Type::BOOL, Access::Read);
@@ -108,7 +108,7 @@ fn checked() -> Kernel {
     b.finish().unwrap()
 }
 
-fn tile() -> Kernel {
+pub(crate) fn tile() -> Kernel {
     let mut b = Builder::new("tile");
     let y = b.buffer("y", Space::Device, Type::F32, Access::ReadWrite);
     let cells = b.threadgroup_var("cells", 128, 8);

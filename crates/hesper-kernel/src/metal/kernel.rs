@@ -14,6 +14,8 @@ pub(super) struct Emitter<'a> {
     pub options: Options,
     pub indent: usize,
     pub shared_offsets: Vec<u64>,
+    /// Pointers may be null, and stay so under arithmetic.
+    pub has_null: bool,
     /// The numbers of the instructions, that of the current one, and which accesses need no check.
     pub numbers: InstNumbers,
     pub number: usize,
@@ -32,6 +34,7 @@ impl<'a> Emitter<'a> {
             options,
             indent: 1,
             shared_offsets: kernel.threadgroup_layout().1,
+            has_null: kernel.blocks.iter().flat_map(|b| &b.insts).any(|i| matches!(i.op, Op::NullPtr)),
             numbers: InstNumbers::new(kernel),
             number: 0,
             proven: match options.bounds {

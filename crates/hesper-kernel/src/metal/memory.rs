@@ -168,6 +168,7 @@ impl Emitter<'_> {
                 };
                 match self.options.bounds {
                     true => format!("moved(v{}, {bytes})", ptr.0),
+                    false if self.has_null => format!("v{0} ? v{0} + {bytes} : v{0}", ptr.0),
                     false => format!("v{} + {bytes}", ptr.0),
                 }
             }
