@@ -108,7 +108,6 @@ impl MetalShared {
             };
             let outcome = part.range.clone().try_for_each(|index| state.encode(work, index));
             let (dispatches, barriers) = state.counts;
-            drop(state);
             if fenced {
                 edge.update_fence(encoder, part.fence);
             }
