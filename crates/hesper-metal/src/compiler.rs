@@ -151,7 +151,7 @@ impl Compiler {
     fn make(&self, request: &PipelineRequest<'_>, key: &[u8]) -> Result<(Pipeline, PipelineLimits), String> {
         let path = self.archives.as_ref().and_then(|archives| archives.find(key));
         if let Some(path) = &path {
-            if let Some(made) = self.load_archived(request, path) {
+            if let Some(made) = self.load(request, path) {
                 self.from_archive.fetch_add(1, Ordering::Relaxed);
                 return Ok(made);
             }
@@ -167,7 +167,7 @@ impl Compiler {
         Ok(made)
     }
 
-    fn load_archived(
+    fn load(
         &self,
         request: &PipelineRequest<'_>,
         path: &std::path::Path,
