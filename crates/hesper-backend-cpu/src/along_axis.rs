@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::walk::{CopyOnWrite, GRAIN, Spread, Strided, collapse, each_row, par_chunks};
+use crate::walk::{CopyOnWrite, ElementLayout, GRAIN, Strided, collapse, each_row, par_chunks};
 use hesper_core::Result;
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
 use hesper_core::ops::along_axis::{PutAlong, TakeAlong};
@@ -45,7 +45,7 @@ const PIECE: usize = 1 << 10;
 /// these indices, their offsets, and the start and step of the piece by the second of `strides`. An offset is the one
 /// by the first of `strides` plus the index times the stride of the indexed axis.
 fn each_piece(
-    list: (&Spread, Indices<'_>, IndexedAxis),
+    list: (&ElementLayout, Indices<'_>, IndexedAxis),
     strides: [&[isize]; 2],
     first: usize,
     count: usize,
@@ -80,7 +80,7 @@ fn each_piece(
 fn take<T: Carrier>(along: usize, l: &Lowering<'_>) -> Result<Data> {
     let (source, list, dtype) = (Strided::input(l, 0), Strided::input(l, 1), l.input_dtype(1));
     let output = l.output()?;
-    let (source_, list_) = (source.spread(), list.spread());
+    let (source_, list_) = (source.layout(), list.layout());
     l.stream()
         .command("take_along_axis")
         .read_range(&source.data.buffer, source.bytes.clone())
@@ -108,7 +108,7 @@ fn put<T: Combine>(op: &PutAlong, l: &Lowering<'_>) -> Result<Data> {
     let (list, dtype, new) = (Strided::input(l, 1), l.input_dtype(1), Strided::input(l, 2));
     let shape: Shape = l.shape().into();
     let result = CopyOnWrite::of(l)?;
-    let (result_, list_, new_) = (result.access(), list.spread(), new.spread());
+    let (result_, list_, new_) = (result.access(), list.layout(), new.layout());
     let encoder = l
         .stream()
         .command("put_along_axis")

@@ -1,6 +1,6 @@
 //! Writes rows into a block, in place if the op owns it.
 
-use crate::walk::{Cursor, Spread, Strided, copy_row};
+use crate::walk::{Cursor, ElementLayout, Strided, copy_row};
 use hesper_core::Result;
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
 use hesper_core::ops::append::Append;
@@ -43,7 +43,7 @@ fn run<T: Carrier>(op: &Append, l: &Lowering<'_>) -> Result<Data> {
     let (old, rows) = (Strided::input(l, 0), Strided::input(l, 1));
     let (to, starts) = (Block::of(&shape), op.starts.clone());
     let size = l.dtype().size();
-    let (old_, rows_) = (old.spread(), rows.spread());
+    let (old_, rows_) = (old.layout(), rows.layout());
     let command = || l.stream().command("append").read_range(&rows.data.buffer, rows.bytes.clone());
     if let Some(owned) = l.take_in_place() {
         // Bind only the range from the first to the last written row.
@@ -82,7 +82,14 @@ fn run<T: Carrier>(op: &Append, l: &Lowering<'_>) -> Result<Data> {
 }
 
 /// Copies rows into the block; `to` begins at element `first` of the block.
-fn put<T: Carrier>(to: &mut [T], first: usize, from: &[T], rows: &Spread, block: Block, starts: &[usize]) {
+fn put<T: Carrier>(
+    to: &mut [T],
+    first: usize,
+    from: &[T],
+    rows: &ElementLayout,
+    block: Block,
+    starts: &[usize],
+) {
     let strides = &rows.strides;
     for (sequence, &start) in starts.iter().enumerate() {
         for head in 0..block.heads {

@@ -28,12 +28,12 @@ fn run<T: Carrier>(along: usize, l: &Lowering<'_>) -> Result<Data> {
         encoder = encoder.read_range(&part.data.buffer, part.bytes.clone());
     }
     let strides = row_major(l.shape());
-    let spreads: Vec<_> = parts.iter().map(Strided::spread).collect();
+    let layouts: Vec<_> = parts.iter().map(Strided::layout).collect();
     encoder.write(&output).run(move |native| {
         let Some((to, views)) = native.views().split_last_mut() else { return Ok(()) };
         let to = to.as_mut_slice::<T>()?;
         let mut first = 0;
-        for (view, part) in views.iter().zip(&spreads) {
+        for (view, part) in views.iter().zip(&layouts) {
             copy_to(to, first, &strides, view.as_slice::<T>()?, part)?;
             first += part.shape[along] * strides[along] as usize;
         }

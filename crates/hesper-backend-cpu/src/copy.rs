@@ -1,6 +1,6 @@
 //! Row-major copies of strided memory.
 
-use crate::walk::{Spread, Strided};
+use crate::walk::{ElementLayout, Strided};
 use hesper_compute::{StridedView, copy_elements};
 use hesper_core::backend::Data;
 use hesper_core::ops::command::Commands;
@@ -40,11 +40,11 @@ pub(crate) fn copy(stream: &Stream, data: &Data, shape: &[usize], dtype: Dtype) 
 }
 
 fn encode<T: Carrier>(stream: &Stream, from: Strided, output: &Buffer) -> Result<()> {
-    let spread = from.spread();
+    let layout = from.layout();
     let command = stream.command("copy").read_range(&from.data.buffer, from.bytes.clone());
     Ok(command.write(output).run(move |native| {
         let [input, output] = native.take()?;
-        copy_all(output.as_mut_slice::<T>()?, input.as_slice::<T>()?, &spread)
+        copy_all(output.as_mut_slice::<T>()?, input.as_slice::<T>()?, &layout)
     })?)
 }
 
@@ -52,7 +52,7 @@ fn encode<T: Carrier>(stream: &Stream, from: Strided, output: &Buffer) -> Result
 pub(crate) fn copy_all<T: Carrier>(
     to: &mut [T],
     from: &[T],
-    layout: &Spread,
+    layout: &ElementLayout,
 ) -> std::result::Result<(), NativeError> {
     copy_to(to, 0, &row_major(&layout.shape), from, layout)
 }
@@ -63,7 +63,7 @@ pub(crate) fn copy_to<T: Carrier>(
     at: usize,
     strides: &[isize],
     from: &[T],
-    layout: &Spread,
+    layout: &ElementLayout,
 ) -> std::result::Result<(), NativeError> {
     let source = StridedView { offset: layout.offset, strides: &layout.strides };
     let target = StridedView { offset: at as isize, strides };

@@ -15,7 +15,7 @@ use rustfft::num_complex::Complex;
 use rustfft::{Fft, FftDirection, FftNum, FftPlanner};
 
 use crate::Cpu;
-use crate::fft_long::Long;
+use crate::fft_long::LongFft;
 
 /// Fewer rows than this are transformed one after the other, each on all cores, if they are long.
 const FEW_ROWS: usize = 4;
@@ -37,7 +37,7 @@ impl Lower<Transform> for Cpu {
         }
         let (input, shape) = (Strided::row_major(l, 0)?, l.input_shape(0));
         let rows: usize = shape[..shape.len().saturating_sub(1)].iter().product();
-        match Long::plan(op.length, op.inverse).filter(|_| rows < FEW_ROWS) {
+        match LongFft::plan(op.length, op.inverse).filter(|_| rows < FEW_ROWS) {
             Some(long) => lower_long(op, l, &input, l.input_dtype(0) == Dtype::Float32, long),
             None => by_rows::<f32>(op, l, input),
         }
@@ -164,7 +164,7 @@ fn lower_long(
     l: &Lowering<'_>,
     input: &Strided,
     real: bool,
-    long: Arc<Long>,
+    long: Arc<LongFft>,
 ) -> Result<Data> {
     let output = l.output()?;
     let bytes = op.length * size_of::<[f32; 2]>();
@@ -244,10 +244,10 @@ fn columns(shape: &[usize], strides: &[isize]) -> Option<Axis> {
 }
 
 /// Writes numbers of consecutive frequencies, changed by `map`.
-fn collect<T: Send>(long: &Long, from: &[[f32; 2]], to: &mut [T], map: impl Fn([f32; 2]) -> T + Sync) {
+fn collect<T: Send>(long: &LongFft, from: &[[f32; 2]], to: &mut [T], map: impl Fn([f32; 2]) -> T + Sync) {
     par_chunks(to, GRAIN, |start, part| {
-        for (at, to) in part.chunks_mut(Long::TOGETHER).enumerate() {
-            let from = &from[long.place(start + at * Long::TOGETHER)..];
+        for (at, to) in part.chunks_mut(LongFft::TOGETHER).enumerate() {
+            let from = &from[long.place(start + at * LongFft::TOGETHER)..];
             to.iter_mut().zip(from).for_each(|(to, x)| *to = map(*x));
         }
     });

@@ -23,7 +23,7 @@ const MAX_PLANS: usize = 4;
 pub type Fill<'a> = dyn Fn(usize, &mut [Complex<f32>]) + Sync + 'a;
 
 /// The plan of a long transform.
-pub struct Long {
+pub struct LongFft {
     columns: usize,
     rows: usize,
     column_fft: Arc<dyn Fft<f32>>,
@@ -32,17 +32,17 @@ pub struct Long {
     twiddles: Vec<Complex<f32>>,
 }
 
-impl std::fmt::Debug for Long {
+impl std::fmt::Debug for LongFft {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Long({} x {})", self.rows, self.columns)
+        write!(f, "LongFft({} x {})", self.rows, self.columns)
     }
 }
 
-impl Long {
+impl LongFft {
     /// The plan for a length, from the cache or new. `None` if the length is short, or is not a product of two
     /// multiples of the block.
-    pub fn plan(length: usize, inverse: bool) -> Option<Arc<Long>> {
-        type Plans = HashMap<(usize, bool), Arc<Long>>;
+    pub fn plan(length: usize, inverse: bool) -> Option<Arc<LongFft>> {
+        type Plans = HashMap<(usize, bool), Arc<LongFft>>;
         static PLANS: OnceLock<Mutex<Plans>> = OnceLock::new();
         let rows = factor(length)?;
         let plans = PLANS.get_or_init(Mutex::default);
@@ -50,7 +50,7 @@ impl Long {
         if let Some(found) = lock().get(&(length, inverse)) {
             return Some(found.clone());
         }
-        let plan = Arc::new(Long::new(rows, length / rows, inverse));
+        let plan = Arc::new(LongFft::new(rows, length / rows, inverse));
         let mut plans = lock();
         if plans.len() >= MAX_PLANS {
             plans.clear();
@@ -80,7 +80,7 @@ impl Long {
                 *twiddle = Complex::new(exact.re as f32, exact.im as f32);
             }
         });
-        Long {
+        LongFft {
             columns,
             rows,
             column_fft: planner.plan_fft(rows, direction),
@@ -90,7 +90,7 @@ impl Long {
     }
 
     /// Transforms the row that `fill` writes. `first` and `second` have its length. The result is in `second`, in the
-    /// order of [`Long::place`].
+    /// order of [`LongFft::place`].
     pub fn run(&self, fill: &Fill<'_>, first: &mut [[f32; 2]], second: &mut [[f32; 2]]) {
         let (rows, columns) = (self.rows, self.columns);
         // Transform blocks of columns; the result is stored column by column.

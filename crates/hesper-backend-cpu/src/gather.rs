@@ -25,7 +25,7 @@ fn run<T: Carrier>(op: &Gather, l: &Lowering<'_>) -> Result<Data> {
     let op = op.clone();
     let (source, lists) = (Strided::input(l, 0), IndexArrays::inputs(l, 1));
     let output = l.output()?;
-    let (source_, lists_) = (source.spread(), lists.spread());
+    let (source_, lists_) = (source.layout(), lists.layout());
     let encoder = l.stream().command("gather").read_range(&source.data.buffer, source.bytes.clone());
     lists.read(encoder).write(&output).run(move |native| {
         let (source, lists) = (source_, lists_);

@@ -1,6 +1,6 @@
 //! Binds index arrays to commands and reads them there.
 
-use crate::walk::{GRAIN, Spread, Strided, collapse, each_row, par_chunks};
+use crate::walk::{ElementLayout, GRAIN, Strided, collapse, each_row, par_chunks};
 use hesper_core::Dtype;
 use hesper_core::backend::Lowering;
 use hesper_core::ops::index_arrays::{IndexedAxis, Indices};
@@ -13,7 +13,7 @@ pub(crate) struct IndexArrays(SmallVec<[(Strided, Dtype); 2]>);
 
 /// The layouts of index arrays in the views of a command.
 #[derive(Debug)]
-pub(crate) struct BoundIndexArrays(SmallVec<[(Spread, Dtype); 2]>);
+pub(crate) struct BoundIndexArrays(SmallVec<[(ElementLayout, Dtype); 2]>);
 
 impl IndexArrays {
     /// The inputs of an op from `first` on.
@@ -30,8 +30,8 @@ impl IndexArrays {
     }
 
     /// Their layouts, for the command that binds them.
-    pub(crate) fn spread(&self) -> BoundIndexArrays {
-        BoundIndexArrays(self.0.iter().map(|(array, dtype)| (array.spread(), *dtype)).collect())
+    pub(crate) fn layout(&self) -> BoundIndexArrays {
+        BoundIndexArrays(self.0.iter().map(|(array, dtype)| (array.layout(), *dtype)).collect())
     }
 }
 

@@ -33,7 +33,7 @@ fn run<T: Combine>(op: &Scatter, l: &Lowering<'_>) -> Result<Data> {
     let (updates, lists) = (Strided::input(l, 1), IndexArrays::inputs(l, 2));
     let result = CopyOnWrite::of(l)?;
     let shape: Shape = l.shape().into();
-    let (result_, updates_, lists_) = (result.access(), updates.spread(), lists.spread());
+    let (result_, updates_, lists_) = (result.access(), updates.layout(), lists.layout());
     let encoder = l.stream().command("scatter").read_range(&updates.data.buffer, updates.bytes.clone());
     result.bind(lists.read(encoder)).run(move |native| {
         let (updates, lists) = (updates_, lists_);

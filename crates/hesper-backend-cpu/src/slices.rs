@@ -3,7 +3,7 @@
 //! An owned array is updated in place. Any other is copied in the same pass: each row is copied, then combined with the
 //! update if the slice contains it.
 
-use crate::walk::{Cursor, GRAIN, Spread, Strided, copy_range, copy_row, par_chunks};
+use crate::walk::{Cursor, ElementLayout, GRAIN, Strided, copy_range, copy_row, par_chunks};
 use hesper_core::Result;
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
 use hesper_core::ops::command::Commands;
@@ -98,7 +98,7 @@ impl Update {
 /// Reads starts from an array.
 fn read_starts(
     indices: Indices<'_>,
-    list: &Spread,
+    list: &ElementLayout,
     axes: &[usize],
     shape: &[usize],
     sizes: &[usize],
@@ -133,10 +133,10 @@ fn update<T: Combine>(op: &SliceUpdate, l: &Lowering<'_>) -> Result<Data> {
     } else {
         encoder.read_range(&source.data.buffer, source.bytes.clone()).write(&result.buffer)
     };
-    let spread_list = list.as_ref().map(|(list, dtype)| (list.spread(), *dtype));
-    let (source_, new_) = (source.spread(), new.spread());
+    let list_layout = list.as_ref().map(|(list, dtype)| (list.layout(), *dtype));
+    let (source_, new_) = (source.layout(), new.layout());
     encoder.run(move |native| {
-        let (source, new, list) = (source_, new_, spread_list);
+        let (source, new, list) = (source_, new_, list_layout);
         let Some((to, views)) = native.views().split_last_mut() else { return Ok(()) };
         let to = to.as_mut_slice::<T>()?;
         if to.is_empty() {
@@ -223,7 +223,7 @@ fn slice<T: Carrier>(axes: &SmallVec<[usize; 6]>, l: &Lowering<'_>) -> Result<Da
     let (source, list, dtype) = (Strided::input(l, 0), Strided::input(l, 1), l.input_dtype(1));
     let (axes, sizes): (_, Shape) = (axes.clone(), l.shape().into());
     let output = l.output()?;
-    let (source_, list_) = (source.spread(), list.spread());
+    let (source_, list_) = (source.layout(), list.layout());
     l.stream()
         .command("dynamic_slice")
         .read_range(&source.data.buffer, source.bytes.clone())
@@ -234,7 +234,7 @@ fn slice<T: Carrier>(axes: &SmallVec<[usize; 6]>, l: &Lowering<'_>) -> Result<Da
             let [from, view, to] = native.take()?;
             let starts = read_starts(Indices::of(view, dtype)?, &list, &axes, &source.shape, &sizes);
             let moved: isize = starts.iter().zip(&source.strides).map(|(start, stride)| start * stride).sum();
-            let part = Spread { offset: source.offset + moved, shape: sizes, ..source };
+            let part = ElementLayout { offset: source.offset + moved, shape: sizes, ..source };
             copy_all(to.as_mut_slice::<T>()?, from.as_slice::<T>()?, &part)
         })?;
     Ok(Data::contiguous(output, l.shape()))

@@ -26,7 +26,7 @@ pub fn par_chunks<T: Send>(to: &mut [T], chunk: usize, body: impl Fn(usize, &mut
 /// The layout of an array in the memory that a command binds. Unlike [`Strided`] it holds no handle: a handle in a
 /// closure would prevent other ops from owning the memory until the command has run.
 #[derive(Debug, Clone)]
-pub struct Spread {
+pub struct ElementLayout {
     pub shape: Shape,
     pub strides: Strides,
     /// The offset of the first element from the first bound one.
@@ -72,8 +72,8 @@ impl Strided {
     }
 
     /// The layout, for the closure of a command.
-    pub fn spread(&self) -> Spread {
-        Spread { shape: self.shape.clone(), strides: self.data.strides.clone(), offset: self.offset }
+    pub fn layout(&self) -> ElementLayout {
+        ElementLayout { shape: self.shape.clone(), strides: self.data.strides.clone(), offset: self.offset }
     }
 }
 

@@ -12,7 +12,7 @@ use hesper_core::backend::reach;
 use hesper_core::backend::{self, Data};
 use hesper_core::ops::command::Commands;
 use hesper_core::shape::row_major;
-use hesper_core::{Dtype, Result, place};
+use hesper_core::{Dtype, Result, placement};
 
 use crate::launch::{Constants, blocks, kernel};
 
@@ -103,7 +103,7 @@ pub(crate) fn copy_to(
     let mut axes = joined(shape, &data.strides, target.strides);
     if axes.len() > MAX_AXES {
         drop(encoder);
-        let host = place::default_stream(place::Device::Cpu)?;
+        let host = placement::default_stream(placement::Device::Cpu)?;
         let carrier = match size {
             1 => Dtype::Uint8,
             2 => Dtype::Uint16,

@@ -27,10 +27,10 @@ pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {
 ///
 /// ```
 /// use hesper::cuda::CudaKernel;
-/// use hesper::{Array, Dtype, place};
+/// use hesper::{Array, Dtype, placement};
 /// let body = "unsigned i = blockIdx.x * blockDim.x + threadIdx.x; if (i < N) out[i] = 2 * x[i];";
 /// let kernel = CudaKernel::new("twice", &["x"], &["out"], body);
-/// if let Ok(out) = place::with_device(place::Device::Gpu(0), || -> hesper::Result<_> {
+/// if let Ok(out) = placement::with_device(placement::Device::Gpu(0), || -> hesper::Result<_> {
 ///     let call = kernel.call(&[Array::from_slice(&[1.0f32, 2.0])]).template_int("N", 2);
 ///     call.grid([2, 1, 1]).block([32, 1, 1]).output(&[2], Dtype::Float32).run()
 /// }) {

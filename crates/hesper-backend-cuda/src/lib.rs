@@ -47,7 +47,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use hesper_core::backend::{BACKENDS, Backend, BackendKind, Data, Fusion, OpTable};
-use hesper_core::{Dtype, Error, Result, place};
+use hesper_core::{Dtype, Error, Result, placement};
 use hesper_cuda::{CudaDevice, CudaOptions, CudaShared};
 use hesper_kernel::bounds::Proof;
 use hesper_runtime::{Buffer, DeviceInfo, PipelineSource, Runtime, Stream};
@@ -176,7 +176,7 @@ pub struct GpuInfo {
 
 /// Properties of a GPU. Opens the device.
 pub fn gpu_info(number: usize) -> Result<GpuInfo> {
-    let shared = place::gpu(number)?.extension().and_then(|found| found.downcast::<CudaShared>().ok());
+    let shared = placement::gpu(number)?.extension().and_then(|found| found.downcast::<CudaShared>().ok());
     let shared =
         shared.ok_or_else(|| Error::value("device", format!("GPU {number} is not an NVIDIA GPU")))?;
     let (free_memory, total_memory) =

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use hesper::place;
+use hesper::placement;
 use hesper_lm::{Batch, CacheKind, GenerateOptions, Generation, KvCache, LanguageModel};
 use serde_json::{Value, json};
 
@@ -63,7 +63,7 @@ pub fn run(args: &Bench) -> Result<(), Failure> {
         }
         decode.push(args.tokens as f64 / start.elapsed().as_secs_f64());
         if let Some(file) = &args.trace {
-            let runtime = place::default_device().runtime().map_err(|error| error.to_string())?;
+            let runtime = placement::default_device().runtime().map_err(|error| error.to_string())?;
             let trace = runtime.trace();
             trace.start();
             for _ in 0..8 {

@@ -1,7 +1,7 @@
 //! `hesper info`: devices, instruction sets and memory.
 
 use clap::Args;
-use hesper::place;
+use hesper::placement;
 use hesper_kernel::exec::SimdLevel;
 use serde_json::{Value, json};
 
@@ -15,15 +15,15 @@ pub struct Info {
 
 /// Name and bytes of memory of a GPU, or why it cannot be used.
 fn gpu(number: usize) -> Result<(String, usize), String> {
-    let runtime = place::gpu(number).map_err(|error| error.to_string())?;
+    let runtime = placement::gpu(number).map_err(|error| error.to_string())?;
     Ok((runtime.info().name.clone(), runtime.info().total_memory))
 }
 
 pub fn run(args: &Info) {
-    let info = place::cpu().info();
+    let info = placement::cpu().info();
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let simd = format!("{:?}", SimdLevel::detect());
-    let gpus: Vec<_> = (0..place::gpu_count()).map(gpu).collect();
+    let gpus: Vec<_> = (0..placement::gpu_count()).map(gpu).collect();
     if args.json {
         let gpus: Vec<Value> = (gpus.iter())
             .map(|gpu| match gpu {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use clap::Args;
-use hesper::place::{self, Device};
+use hesper::placement::{self, Device};
 use hesper_lm::{CacheKind, GenerateOptions, LanguageModel, LoadOptions, Sampling, fetch};
 
 use crate::progress::Progress;
@@ -45,7 +45,7 @@ fn select_device(device: Option<Device>) -> Result<(), String> {
         }
         _ => return Ok(()),
     };
-    place::set_default_device(device).map_err(|error| format!("{origin} {device}: {error}"))
+    placement::set_default_device(device).map_err(|error| format!("{origin} {device}: {error}"))
 }
 
 /// Sampling, stop texts and the cache.

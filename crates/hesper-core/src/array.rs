@@ -21,7 +21,7 @@ use crate::eval::Owned;
 use crate::ops::OpRef;
 use crate::shape::{Shape, Strides, is_row_major, row_major, size_of};
 use crate::transform::scope::{Scope, outermost};
-use crate::{Dtype, Element, place};
+use crate::{Dtype, Element, placement};
 
 pub use quick::is_quick;
 
@@ -137,7 +137,7 @@ impl Array {
         size_of(&shape)?;
         let scope = outermost(&inputs);
         let state = State::Lazy { call: Call { op, inputs }, claimed: false };
-        place::with_current(|stream| Array::new(shape, dtype, stream, scope, state))
+        placement::with_current(|stream| Array::new(shape, dtype, stream, scope, state))
     }
 
     /// The same on a given stream.
@@ -162,12 +162,12 @@ impl Array {
     ) -> Result<Self> {
         let scope = outermost(&inputs).unwrap_or_else(|| scope.clone());
         let state = State::Lazy { call: Call { op, inputs }, claimed: false };
-        place::with_current(|stream| Array::new(shape, dtype, stream, Some(scope), state))
+        placement::with_current(|stream| Array::new(shape, dtype, stream, Some(scope), state))
     }
 
     /// An array on memory that exists.
     pub(crate) fn ready(shape: Shape, dtype: Dtype, data: Data) -> Result<Self> {
-        place::with_current(|stream| Array::new(shape, dtype, stream, None, State::Ready(data)))
+        placement::with_current(|stream| Array::new(shape, dtype, stream, None, State::Ready(data)))
     }
 
     /// The lengths of its axes.
@@ -213,7 +213,7 @@ impl Array {
     pub(crate) fn known(bytes: &[u8], dtype: Dtype) -> Result<Self> {
         let mut element = KnownBytes::default();
         element.0[..bytes.len()].copy_from_slice(bytes);
-        place::with_current(|stream| Array::new(Shape::new(), dtype, stream, None, State::Known(element)))
+        placement::with_current(|stream| Array::new(Shape::new(), dtype, stream, None, State::Known(element)))
     }
 
     /// What `f` says of the memory of an array, if it has some.
@@ -244,7 +244,7 @@ impl Array {
             State::Failed(cause) => return Err(failure(cause)),
         };
         // The state is not locked meanwhile: an upload may wait for memory.
-        let buffer = place::cpu().upload(&element.0[..self.dtype().size()])?;
+        let buffer = placement::cpu().upload(&element.0[..self.dtype().size()])?;
         let data = Data::contiguous(buffer, &[]);
         match &mut *self.state() {
             // Another thread uploaded it first.
@@ -407,7 +407,7 @@ impl Array {
             let what = format!("{} bytes do not make an array of {dtype} and shape {shape:?}", bytes.len());
             return Err(Error::shape("array", what));
         }
-        let buffer = place::cpu().upload(bytes)?;
+        let buffer = placement::cpu().upload(bytes)?;
         Array::ready(shape.into(), dtype, Data::contiguous(buffer, shape))
     }
 
@@ -428,7 +428,7 @@ impl Array {
             let copy = owner.bytes().to_vec();
             return Array::from_bytes(&copy, dtype, shape);
         }
-        let buffer = place::cpu().adopt(owner, what)?;
+        let buffer = placement::cpu().adopt(owner, what)?;
         Array::ready(shape.into(), dtype, Data::contiguous(buffer, shape))
     }
 }

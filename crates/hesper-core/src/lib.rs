@@ -22,7 +22,7 @@ pub mod linalg;
 mod nested;
 #[doc(hidden)]
 pub mod ops;
-pub mod place;
+pub mod placement;
 mod print;
 pub mod random;
 mod scalar;

@@ -32,7 +32,7 @@ pub fn print_options() -> PrintOptions {
 }
 
 /// Elements of an axis that is shown in full.
-const MOST: usize = 6;
+const MAX_PRINTED: usize = 6;
 /// Elements at either end of an axis that is not.
 const ENDS: usize = 3;
 
@@ -96,7 +96,7 @@ fn list(pieces: &mut Vec<Piece>, shape: &[usize], axis: usize, start: usize, str
                 pieces.push(Piece::Line { axis });
             }
         }
-        if length > MOST && at == ENDS {
+        if length > MAX_PRINTED && at == ENDS {
             pieces.push(Piece::Text("..."));
             pieces.push(Piece::Text(if innermost { ", " } else { "," }));
             if !innermost {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hesper::{Array, CustomKernel, Dtype, Result, io, place, transform};
+use hesper::{Array, CustomKernel, Dtype, Result, io, placement, transform};
 use hesper_runtime::sim::Rng;
 
 use crate::heap;
@@ -61,7 +61,7 @@ impl Sample {
             rounds,
             resident: heap::resident(),
             heap: heap::live_bytes(),
-            counters: place::cpu().counters(),
+            counters: placement::cpu().counters(),
             by_size: heap::live_by_size(),
         }
     }
@@ -162,10 +162,10 @@ fn kernel(rng: &mut Rng, _: &Path) -> Result<()> {
 
 fn streams(rng: &mut Rng, _: &Path) -> Result<()> {
     let x = random_array(rng, &[16, 16])?;
-    let (one, other) = (place::cpu().stream()?, place::cpu().stream()?);
-    let y = place::with_stream(&one, || chain(rng, &x))?;
+    let (one, other) = (placement::cpu().stream()?, placement::cpu().stream()?);
+    let y = placement::with_stream(&one, || chain(rng, &x))?;
     hesper::async_eval([&y])?;
-    let z = place::with_stream(&other, || y.add(&x))?;
+    let z = placement::with_stream(&other, || y.add(&x))?;
     drop(y);
     z.eval()
 }
@@ -239,7 +239,7 @@ pub fn run(plan: &Plan, seed: u64, mut report: impl FnMut(&Sample)) -> Result<Ve
         }
         stop.store(true, Ordering::Relaxed);
     });
-    place::cpu().synchronize()?;
+    placement::cpu().synchronize()?;
     match failure.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()) {
         Some(error) => Err(error),
         None => Ok(samples),

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use hesper::place;
+use hesper::placement;
 use hesper_fuzz::heap::CountingAllocator;
 use hesper_fuzz::soak::{self, Plan};
 
@@ -34,11 +34,11 @@ fn nothing_grows_when_caches_are_full() {
         let cached = soak::growth(&samples, |sample| sample.counters.cached as i64);
         assert!(cached < 256 << 10, "{cached} bytes more in the pool");
         // The validation layer keeps a limited number of names of released objects.
-        if place::cpu().validation().is_none() {
+        if placement::cpu().validation().is_none() {
             let resident = soak::growth(&samples, |sample| sample.resident.unwrap_or(0) as i64);
             assert!(resident < 6 << 20, "{resident} resident bytes more after {rounds} rounds");
         }
-        let counters = place::cpu().counters();
+        let counters = placement::cpu().counters();
         assert_eq!((counters.active, counters.streams, counters.faults), (0, 1, 0));
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use hesper::io::{self, Loaded};
-use hesper::place::{self, Device};
+use hesper::placement::{self, Device};
 use hesper::{Array, CustomKernel, Dtype, Error, Result, fast, transform};
 
 /// The number of concurrent tasks.
@@ -87,7 +87,7 @@ pub fn run(device: Device, rounds: usize, mut report: impl FnMut(&Outcome)) -> R
                 let (weights, failures) = (&weights, &failures);
                 scope.spawn(move || {
                     let run = || (0..rounds).try_for_each(|round| task(weights, number, round));
-                    if let Err(error) = place::with_device(device, run).and_then(|done| done) {
+                    if let Err(error) = placement::with_device(device, run).and_then(|done| done) {
                         let mut failures = failures.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
                         failures.push(format!("task {number}: {error}"));
                     }

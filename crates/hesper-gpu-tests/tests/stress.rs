@@ -1,7 +1,7 @@
 //! The stress scenarios of 64 tasks on the host. `HESPER_ROUNDS` sets the number of rounds per task.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use hesper::place::{self, Device};
+use hesper::placement::{self, Device};
 use hesper_gpu_tests::scenarios;
 
 #[test]
@@ -13,12 +13,12 @@ fn sixty_four_tasks_at_once_give_right_numbers() {
     for outcome in outcomes.unwrap() {
         assert!(outcome.failures.is_empty(), "{}: {:?}", outcome.name, outcome.failures);
     }
-    place::cpu().synchronize().unwrap();
-    let counters = place::cpu().counters();
+    placement::cpu().synchronize().unwrap();
+    let counters = placement::cpu().counters();
     assert_eq!(counters.faults, 0);
     // The mapped file is released with its arrays.
     assert!(counters.active < 1 << 20, "{} bytes are still held", counters.active);
-    if let Some(report) = place::cpu().validation() {
+    if let Some(report) = placement::cpu().validation() {
         assert!(report.violations().is_empty(), "{:?}", report.violations());
     }
 }

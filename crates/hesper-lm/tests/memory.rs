@@ -18,10 +18,10 @@ fn decoding_takes_no_memory_beyond_its_blocks() {
         for _ in 0..count {
             generation.next().unwrap().unwrap();
         }
-        hesper::place::cpu().counters()
+        hesper::placement::cpu().counters()
     };
     run(10);
-    hesper::place::cpu().reset_peak();
+    hesper::placement::cpu().reset_peak();
     let first = run(10);
     let second = run(60);
     assert_eq!(second.active, first.active);

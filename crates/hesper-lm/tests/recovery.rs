@@ -6,7 +6,7 @@ mod support;
 
 use std::sync::{Mutex, MutexGuard};
 
-use hesper::place;
+use hesper::placement;
 use hesper_lm::{
     Batch, CacheKind, Error, GenerateOptions, Generation, LanguageModel, LoadOptions, Piece, generate,
 };
@@ -20,7 +20,7 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// Calls `f` with room for `room` more bytes of memory.
 fn limited<R>(room: usize, f: impl FnOnce() -> R) -> R {
-    let cpu = place::cpu();
+    let cpu = placement::cpu();
     cpu.clear_cache();
     let before = cpu.set_memory_limit(cpu.counters().active + room);
     let result = f();

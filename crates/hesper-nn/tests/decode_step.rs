@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use hesper::ops::step::{Turns, keep_token};
-use hesper::{Activations, Array, Dtype, PackedArray, PackedFormat, concatenate, eval, fast, place, random};
+use hesper::{
+    Activations, Array, Dtype, PackedArray, PackedFormat, concatenate, eval, fast, placement, random,
+};
 use hesper_nn::{
     Activation, Attention, Heads, KvCache, KvMask, KvRows, KvView, Linear, Mlp, Norm, Positions, Projections,
     Result, RmsNorm, Rope, TokenView, Weight,
@@ -126,9 +128,9 @@ fn steps(layers: &[Layer], sequences: usize) -> (Vec<f32>, u64) {
     for token in 0..3 {
         let x = normal(&[sequences, WIDTH], 1000 + token);
         let y = step(layers, &x, &mut cache);
-        let before = place::cpu().counters().encoded;
+        let before = placement::cpu().counters().encoded;
         eval::eval(std::iter::once(&y).chain(&cache.layers)).unwrap();
-        commands = place::cpu().counters().encoded - before;
+        commands = placement::cpu().counters().encoded - before;
         all.extend(y.to_vec::<f32>().unwrap());
     }
     (all, commands)

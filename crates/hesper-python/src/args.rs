@@ -11,7 +11,7 @@ use pyo3::types::{PyBool, PyBytes, PyComplex, PyFloat, PyInt, PyList, PySequence
 use smallvec::{SmallVec, smallvec};
 
 use crate::array::{PyArray, convert};
-use crate::device::{self, Place, PyStream};
+use crate::device::{self, PyStream, StreamOrDevice};
 use crate::error::raise;
 
 /// An array, or a number that takes the type of the other operand.
@@ -304,7 +304,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for On {
         if let Ok(stream) = object.cast::<PyStream>() {
             return Ok(On(stream.get().stream.clone()));
         }
-        Place::extract(object)?.stream().map(|stream| On(stream.stream))
+        StreamOrDevice::extract(object)?.stream().map(|stream| On(stream.stream))
     }
 }
 
@@ -312,7 +312,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for On {
 pub fn on<R>(stream: Option<On>, build: impl FnOnce() -> hesper::Result<R>) -> PyResult<R> {
     crate::eval::usable()?;
     match stream {
-        Some(On(stream)) => hesper::place::with_stream(&stream, build),
+        Some(On(stream)) => hesper::placement::with_stream(&stream, build),
         None => device::in_scope(build),
     }
     .map_err(raise)

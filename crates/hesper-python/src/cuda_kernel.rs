@@ -1,7 +1,7 @@
 //! `fast.cuda_kernel`: kernels in CUDA C++, for NVIDIA GPUs.
 
 use hesper::cuda::CudaKernel;
-use hesper::place;
+use hesper::placement;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -85,8 +85,8 @@ impl PyCudaKernel {
             print(py, &format!("// kernel `{name}`\n{}\n", call.text()))?;
         }
         let outputs = on(stream, || {
-            let device = place::device_of(&place::current_stream()?);
-            Ok(if device == Some(place::Device::Cpu) { None } else { Some(call.run()?) })
+            let device = placement::device_of(&placement::current_stream()?);
+            Ok(if device == Some(placement::Device::Cpu) { None } else { Some(call.run()?) })
         })?;
         let Some(outputs) = outputs else {
             return Err(PyValueError::new_err(format!(
@@ -136,7 +136,7 @@ fn cuda_kernel(
     ensure_row_contiguous: bool,
     shared_memory: i64,
 ) -> PyResult<PyCudaKernel> {
-    if !place::Device::Gpu(0).is_available() {
+    if !placement::Device::Gpu(0).is_available() {
         return Err(PyRuntimeError::new_err(
             "[cuda_kernel] cannot make a kernel: there is no NVIDIA GPU; mx.fast.metal_kernel runs anywhere",
         ));

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use hesper::place;
+use hesper::placement;
 use hesper_runtime::Stream;
 use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
@@ -87,45 +87,45 @@ impl PyDevice {
     fn exists(self) -> bool {
         match self.kind {
             PyDeviceType::cpu => true,
-            PyDeviceType::gpu => AS_METAL.load(Ordering::Relaxed) || self.place() != place::Device::Cpu,
+            PyDeviceType::gpu => AS_METAL.load(Ordering::Relaxed) || self.place() != placement::Device::Cpu,
         }
     }
 
     /// Where its ops run: on the host, too, where no such GPU can be opened.
-    fn place(self) -> place::Device {
+    fn place(self) -> placement::Device {
         match (self.kind, usize::try_from(self.index)) {
             (PyDeviceType::gpu, Ok(index)) if !presented_on_the_host() => {
-                let gpu = place::Device::Gpu(index);
-                if gpu.is_available() { gpu } else { place::Device::Cpu }
+                let gpu = placement::Device::Gpu(index);
+                if gpu.is_available() { gpu } else { placement::Device::Cpu }
             }
-            _ => place::Device::Cpu,
+            _ => placement::Device::Cpu,
         }
     }
 
-    fn of(device: place::Device) -> PyDevice {
+    fn of(device: placement::Device) -> PyDevice {
         match device {
-            place::Device::Cpu => PyDevice::CPU,
-            place::Device::Gpu(index) => PyDevice { kind: PyDeviceType::gpu, index: index as i32 },
+            placement::Device::Cpu => PyDevice::CPU,
+            placement::Device::Gpu(index) => PyDevice { kind: PyDeviceType::gpu, index: index as i32 },
         }
     }
 
     /// The device of a stream; the host where that is none of the devices of this process.
     pub fn of_stream(stream: &Stream) -> PyDevice {
-        place::device_of(stream).map_or(PyDevice::CPU, PyDevice::of)
+        placement::device_of(stream).map_or(PyDevice::CPU, PyDevice::of)
     }
 
     /// The default stream of the device, for `call`.
     pub fn on(self, call: &str) -> PyResult<crate::args::On> {
         self.check(call, &format!("use {}", self.__repr__()))?;
-        Place::Device(self).stream().map(|stream| crate::args::On(stream.stream))
+        StreamOrDevice::Device(self).stream().map(|stream| crate::args::On(stream.stream))
     }
 
     fn check(self, call: &str, what: &str) -> PyResult<()> {
         if self.exists() {
             return Ok(());
         }
-        let missing = place::Device::Gpu(self.index.max(0) as usize).runtime().err();
-        let why = match missing.filter(|_| place::gpu_count() > 0) {
+        let missing = placement::Device::Gpu(self.index.max(0) as usize).runtime().err();
+        let why = match missing.filter(|_| placement::gpu_count() > 0) {
             Some(error) => format!(": {error}"),
             None => ": there is no gpu here".to_string(),
         };
@@ -208,8 +208,8 @@ fn shared(device: PyDevice) -> PyResult<PyStream> {
     }
     let stream = match (device.kind, device.place()) {
         // The host presented as a GPU has a stream of its own.
-        (PyDeviceType::gpu, place::Device::Cpu) => place::Device::Cpu.stream(),
-        (_, found) => place::default_stream(found),
+        (PyDeviceType::gpu, placement::Device::Cpu) => placement::Device::Cpu.stream(),
+        (_, found) => placement::default_stream(found),
     }
     .map_err(raise)?;
     let stream = PyStream { stream, device, index: INDICES.fetch_add(1, Ordering::Relaxed) };
@@ -241,7 +241,7 @@ fn find<R>(f: impl Fn(&PyStream) -> Option<R>) -> Option<R> {
 /// Builds something on the stream of the current scope.
 pub fn in_scope<R>(build: impl FnOnce() -> R) -> R {
     match find(|scope| Some(scope.stream.clone())) {
-        Some(stream) => place::with_stream(&stream, build),
+        Some(stream) => placement::with_stream(&stream, build),
         None => build(),
     }
 }
@@ -255,14 +255,14 @@ fn default_device_now() -> PyDevice {
     let process = if GPU_IS_DEFAULT.load(Ordering::Relaxed) {
         PyDevice::GPU
     } else {
-        PyDevice::of(place::default_device())
+        PyDevice::of(placement::default_device())
     };
     find(|scope| Some(scope.device)).unwrap_or(process)
 }
 
 /// Whether the host is the default device.
 pub fn on_host() -> bool {
-    default_device_now().place() == place::Device::Cpu
+    default_device_now().place() == placement::Device::Cpu
 }
 
 /// Sets the folders of Python packages to search for CUDA libraries.
@@ -300,8 +300,8 @@ fn default_device() -> PyDevice {
 #[pyfunction]
 fn set_default_device(device: PyDevice) -> PyResult<()> {
     device.check("set_default_device", "set gpu device")?;
-    place::set_default_device(device.place()).map_err(raise)?;
-    let presented = device.kind == PyDeviceType::gpu && device.place() == place::Device::Cpu;
+    placement::set_default_device(device.place()).map_err(raise)?;
+    let presented = device.kind == PyDeviceType::gpu && device.place() == placement::Device::Cpu;
     GPU_IS_DEFAULT.store(presented, Ordering::Relaxed);
     Ok(())
 }
@@ -331,7 +331,7 @@ fn default_stream(device: PyDevice) -> PyResult<PyStream> {
 /// --------
 /// >>> mx.set_default_stream(mx.default_stream(mx.cpu))
 #[pyfunction]
-fn set_default_stream(stream: Place) -> PyResult<()> {
+fn set_default_stream(stream: StreamOrDevice) -> PyResult<()> {
     let stream = stream.stream()?;
     let old = DEFAULT.try_with(|default| default.borrow_mut().replace(stream)).map_err(|_| ending())?;
     drop(old);
@@ -363,43 +363,43 @@ fn new_stream(device: PyDevice) -> PyResult<PyStream> {
 /// >>> with mx.stream(mx.cpu):
 /// ...     y = mx.exp(mx.array(1.0))
 #[pyfunction]
-fn stream(s: Place) -> StreamContext {
+fn stream(s: StreamOrDevice) -> StreamContext {
     StreamContext { place: s }
 }
 
 /// What names a stream: itself, one for each thread, or a device.
 #[derive(Clone)]
-pub enum Place {
+pub enum StreamOrDevice {
     Stream(PyStream),
     Local(ThreadLocalStream),
     Device(PyDevice),
 }
 
-impl<'a, 'py> FromPyObject<'a, 'py> for Place {
+impl<'a, 'py> FromPyObject<'a, 'py> for StreamOrDevice {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
         if let Ok(stream) = object.cast::<PyStream>() {
-            return Ok(Place::Stream(stream.get().clone()));
+            return Ok(StreamOrDevice::Stream(stream.get().clone()));
         }
         if let Ok(stream) = object.cast::<ThreadLocalStream>() {
-            return Ok(Place::Local(stream.get().clone()));
+            return Ok(StreamOrDevice::Local(stream.get().clone()));
         }
         if let Ok(device) = PyDevice::extract(object) {
-            return Ok(Place::Device(device));
+            return Ok(StreamOrDevice::Device(device));
         }
         let name = object.get_type().name()?;
         Err(PyTypeError::new_err(format!("stream: expected a Stream, a Device or None, not {name}")))
     }
 }
 
-impl Place {
+impl StreamOrDevice {
     /// The stream that is meant on this thread.
     pub fn stream(&self) -> PyResult<PyStream> {
         match self {
-            Place::Stream(stream) => Ok(stream.clone()),
-            Place::Local(stream) => stream.here(),
-            Place::Device(device) => default_stream_of(*device),
+            StreamOrDevice::Stream(stream) => Ok(stream.clone()),
+            StreamOrDevice::Local(stream) => stream.here(),
+            StreamOrDevice::Device(device) => default_stream_of(*device),
         }
     }
 }
@@ -493,13 +493,13 @@ fn clear_streams() {
 /// The scope of a stream; see `stream`.
 #[pyclass(module = "hesper.core", frozen)]
 struct StreamContext {
-    place: Place,
+    place: StreamOrDevice,
 }
 
 #[pymethods]
 impl StreamContext {
     #[new]
-    fn new(s: Place) -> Self {
+    fn new(s: StreamOrDevice) -> Self {
         StreamContext { place: s }
     }
 
@@ -567,7 +567,7 @@ fn is_available(device: PyDevice) -> bool {
 #[pyfunction]
 fn device_count(device_type: &Bound<'_, PyDeviceType>) -> usize {
     match *device_type.get() {
-        PyDeviceType::gpu => place::gpu_count().max(AS_METAL.load(Ordering::Relaxed).into()),
+        PyDeviceType::gpu => placement::gpu_count().max(AS_METAL.load(Ordering::Relaxed).into()),
         PyDeviceType::cpu => 1,
     }
 }
@@ -597,7 +597,7 @@ fn device_info(py: Python<'_>, d: Option<PyDevice>) -> PyResult<Py<PyDict>> {
         info.set_item("max_recommended_working_set_size", runtime.memory_limit())?;
         info.set_item("max_buffer_length", runtime.info().max_buffer)?;
     }
-    let place::Device::Gpu(number) = device.place() else {
+    let placement::Device::Gpu(number) = device.place() else {
         info.set_item("architecture", std::env::consts::ARCH)?;
         return Ok(info.unbind());
     };
@@ -625,7 +625,7 @@ fn _present_as_metal(on: bool) {
 }
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    place::prefer_gpu();
+    placement::prefer_gpu();
     m.add_class::<PyDeviceType>()?;
     m.add_class::<PyDevice>()?;
     m.add_class::<PyStream>()?;

@@ -135,20 +135,20 @@ impl PyCategory {
 }
 
 /// A type or a kind of types.
-enum Kind {
+enum DtypeOrCategory {
     Type(Dtype),
     Category(PyCategory),
 }
 
-impl<'a, 'py> FromPyObject<'a, 'py> for Kind {
+impl<'a, 'py> FromPyObject<'a, 'py> for DtypeOrCategory {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
         if let Ok(dtype) = object.cast::<PyDtype>() {
-            return Ok(Kind::Type(dtype.get().0));
+            return Ok(DtypeOrCategory::Type(dtype.get().0));
         }
         if let Ok(category) = object.cast::<PyCategory>() {
-            return Ok(Kind::Category(*category.get()));
+            return Ok(DtypeOrCategory::Category(*category.get()));
         }
         let name = object.get_type().name()?;
         Err(PyValueError::new_err(format!("[issubdtype] expected a Dtype or a DtypeCategory, not {name}")))
@@ -163,12 +163,12 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Kind {
 /// True
 #[pyfunction]
 #[pyo3(signature = (arg1, arg2))]
-fn issubdtype(arg1: Kind, arg2: Kind) -> bool {
+fn issubdtype(arg1: DtypeOrCategory, arg2: DtypeOrCategory) -> bool {
     match (arg1, arg2) {
-        (Kind::Type(one), Kind::Type(other)) => one == other,
-        (Kind::Type(one), Kind::Category(kind)) => one.is(kind.category()),
-        (Kind::Category(_), Kind::Type(_)) => false,
-        (Kind::Category(one), Kind::Category(other)) => {
+        (DtypeOrCategory::Type(one), DtypeOrCategory::Type(other)) => one == other,
+        (DtypeOrCategory::Type(one), DtypeOrCategory::Category(kind)) => one.is(kind.category()),
+        (DtypeOrCategory::Category(_), DtypeOrCategory::Type(_)) => false,
+        (DtypeOrCategory::Category(one), DtypeOrCategory::Category(other)) => {
             Dtype::ALL.iter().all(|dtype| !dtype.is(one.category()) || dtype.is(other.category()))
         }
     }

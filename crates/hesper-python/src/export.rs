@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use hesper::export::{Exporter, Graph, Imported, Place, Value};
+use hesper::export::{Exporter, Graph, Imported, Value, ValueRef};
 use hesper::{Array, Dtype, transform};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -202,7 +202,7 @@ fn tell<'py>(callback: &Bound<'py, PyAny>, graph: &Graph) -> PyResult<()> {
     let entry = |(shape, dtype): (&[usize], Dtype), name: String| -> PyResult<Bound<'py, PyAny>> {
         (name, PyTuple::new(py, shape)?, PyDtype(dtype)).into_bound_py_any(py)
     };
-    let meta = |place: Place| graph.meta(place).unwrap_or((&[], Dtype::Float32));
+    let meta = |place: ValueRef| graph.meta(place).unwrap_or((&[], Dtype::Float32));
     let send = |kind: &str, items: &[(&str, Bound<'py, PyAny>)]| -> PyResult<()> {
         let dict = PyDict::new(py);
         dict.set_item("type", kind)?;
@@ -212,8 +212,8 @@ fn tell<'py>(callback: &Bound<'py, PyAny>, graph: &Graph) -> PyResult<()> {
     let signature = graph.signature();
     let list = |items: Vec<Bound<'py, PyAny>>| PyList::new(py, items).map(Bound::into_any);
     let inputs = (0..signature.arguments.len())
-        .map(Place::Argument)
-        .map(|place| entry(meta(place), name(Id::Place(place))))
+        .map(ValueRef::Argument)
+        .map(|place| entry(meta(place), name(Id::ValueRef(place))))
         .collect::<PyResult<Vec<_>>>()?;
     send("inputs", &[("inputs", list(inputs)?)])?;
     let keywords = signature
@@ -221,18 +221,19 @@ fn tell<'py>(callback: &Bound<'py, PyAny>, graph: &Graph) -> PyResult<()> {
         .iter()
         .enumerate()
         .map(|(at, key)| {
-            let place = Place::Argument(signature.positional + at);
-            (key, name(Id::Place(place))).into_bound_py_any(py)
+            let place = ValueRef::Argument(signature.positional + at);
+            (key, name(Id::ValueRef(place))).into_bound_py_any(py)
         })
         .collect::<PyResult<Vec<_>>>()?;
     send("keyword_inputs", &[("keywords", list(keywords)?)])?;
     let outputs = graph
         .outputs()
         .iter()
-        .map(|place| entry(meta(*place), name(Id::Place(*place))))
+        .map(|place| entry(meta(*place), name(Id::ValueRef(*place))))
         .collect::<PyResult<Vec<_>>>()?;
     send("outputs", &[("outputs", list(outputs)?)])?;
-    let own = graph.constants().iter().enumerate().map(|(at, array)| (Id::Place(Place::Constant(at)), array));
+    let own =
+        graph.constants().iter().enumerate().map(|(at, array)| (Id::ValueRef(ValueRef::Constant(at)), array));
     let constants = own
         .chain(primitives.constants.iter().map(|(id, array)| (*id, array)))
         .map(|(id, array)| (name(id), PyArray::new(array.clone())).into_bound_py_any(py))

@@ -2,7 +2,7 @@
 //!
 //! Counters sum over all devices that the process has opened. Limits are those of the default device.
 
-use hesper::place;
+use hesper::placement;
 use hesper_runtime::{Counters, Runtime};
 use pyo3::prelude::*;
 
@@ -13,11 +13,11 @@ use crate::waiting;
 
 fn total(count: impl Fn(Counters) -> usize) -> PyResult<usize> {
     usable()?;
-    Ok(place::opened().iter().map(|runtime| count(runtime.counters())).sum())
+    Ok(placement::opened().iter().map(|runtime| count(runtime.counters())).sum())
 }
 
 fn default_runtime() -> PyResult<Runtime> {
-    place::default_device().runtime().map_err(raise)
+    placement::default_device().runtime().map_err(raise)
 }
 
 /// Bytes held by arrays and by work under way.
@@ -61,7 +61,7 @@ fn get_cache_memory() -> PyResult<usize> {
 #[pyfunction]
 fn reset_peak_memory() -> PyResult<()> {
     usable()?;
-    place::opened().iter().for_each(Runtime::reset_peak);
+    placement::opened().iter().for_each(Runtime::reset_peak);
     Ok(())
 }
 
@@ -73,7 +73,7 @@ fn reset_peak_memory() -> PyResult<()> {
 #[pyfunction]
 fn clear_cache(py: Python<'_>) -> PyResult<()> {
     usable()?;
-    waiting::detached(py, || place::opened().iter().for_each(Runtime::clear_cache));
+    waiting::detached(py, || placement::opened().iter().for_each(Runtime::clear_cache));
     Ok(())
 }
 

@@ -6,14 +6,14 @@
 
 use std::collections::HashMap;
 
-use hesper::export::{Graph, Place, Step, Value};
+use hesper::export::{Graph, Step, Value, ValueRef};
 use hesper::{Array, Dtype};
 
 /// An array of the graph: one that the graph has a place for, or one between the primitives of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Id {
     /// In the graph.
-    Place(Place),
+    ValueRef(ValueRef),
     /// Between primitives.
     Between(usize),
 }
@@ -196,23 +196,23 @@ impl Primitives {
             .flat_map(|step| &step.outputs)
             .map(|(shape, dtype)| (&shape[..], *dtype))
             .collect();
-        let operand = |place: Place| {
+        let operand = |place: ValueRef| {
             let found = match place {
-                Place::Value(at) => values.get(at).copied(),
+                ValueRef::Value(at) => values.get(at).copied(),
                 place => graph.meta(place),
             };
             let (shape, dtype) = found.unwrap_or((&[], Dtype::Float32));
-            Operand { id: Id::Place(place), shape: shape.to_vec(), dtype }
+            Operand { id: Id::ValueRef(place), shape: shape.to_vec(), dtype }
         };
         let mut primitives = Primitives::default();
-        let mut same: HashMap<Place, Place> = HashMap::new();
+        let mut same: HashMap<ValueRef, ValueRef> = HashMap::new();
         let mut number = 0;
         for step in graph.steps() {
-            let places: Vec<Place> =
+            let places: Vec<ValueRef> =
                 step.inputs.iter().map(|place| same.get(place).copied().unwrap_or(*place)).collect();
             let inputs: Vec<Operand> = places.iter().map(|place| operand(*place)).collect();
             // A step that changes nothing is no primitive.
-            let own = Place::Value(number);
+            let own = ValueRef::Value(number);
             let still = step.op == "stop_gradient"
                 || step.op == "broadcast_to" && inputs[0].shape[..] == step.outputs[0].0[..];
             if still && !graph.outputs().contains(&own) {
@@ -221,7 +221,7 @@ impl Primitives {
                 continue;
             }
             let outputs: Vec<Operand> =
-                (number..number + step.outputs.len()).map(|at| operand(Place::Value(at))).collect();
+                (number..number + step.outputs.len()).map(|at| operand(ValueRef::Value(at))).collect();
             number += step.outputs.len();
             primitives.step(step, inputs, outputs)?;
         }

@@ -35,20 +35,20 @@ impl From<PyErr> for Raised {
 }
 
 /// The transformation that a call applies.
-enum Kind {
+enum Transformation {
     /// Gradients with respect to arguments; with the value, or without.
     Gradient { numbers: Vec<usize>, names: Vec<String>, value: bool },
     /// The function, recomputed for its gradient.
     Checkpoint,
     /// The function, vectorized over an axis.
-    Over { inputs: Py<PyAny>, outputs: Py<PyAny> },
+    Vmap { inputs: Py<PyAny>, outputs: Py<PyAny> },
 }
 
 /// A transformed function.
 #[pyclass(module = "hesper.core", name = "_function", frozen, weakref, dict)]
 pub struct Transformed {
     fun: Py<PyAny>,
-    kind: Kind,
+    kind: Transformation,
 }
 
 #[pymethods]
@@ -62,9 +62,11 @@ impl Transformed {
         crate::eval::usable()?;
         let fun = self.fun.bind(args.py());
         match &self.kind {
-            Kind::Gradient { numbers, names, value } => gradient(fun, numbers, names, *value, args, kwargs),
-            Kind::Checkpoint => crate::custom::checkpointed(fun, args, kwargs),
-            Kind::Over { inputs, outputs } => over(fun, inputs, outputs, args, kwargs),
+            Transformation::Gradient { numbers, names, value } => {
+                gradient(fun, numbers, names, *value, args, kwargs)
+            }
+            Transformation::Checkpoint => crate::custom::checkpointed(fun, args, kwargs),
+            Transformation::Vmap { inputs, outputs } => vmapped(fun, inputs, outputs, args, kwargs),
         }
     }
 
@@ -88,7 +90,7 @@ impl Transformed {
 }
 
 impl Transformed {
-    fn new<'py>(fun: &Bound<'py, PyAny>, kind: Kind) -> PyResult<Bound<'py, Self>> {
+    fn new<'py>(fun: &Bound<'py, PyAny>, kind: Transformation) -> PyResult<Bound<'py, Self>> {
         documented(Bound::new(fun.py(), Transformed { fun: fun.clone().unbind(), kind })?, fun)
     }
 }
@@ -528,7 +530,7 @@ fn grad<'py>(
     argnames: Given<'py>,
 ) -> PyResult<Bound<'py, Transformed>> {
     let (numbers, names) = parse("grad", fun, argnums, argnames)?;
-    Transformed::new(fun, Kind::Gradient { numbers, names, value: false })
+    Transformed::new(fun, Transformation::Gradient { numbers, names, value: false })
 }
 
 /// The value and the gradient of a function, as a function.
@@ -560,7 +562,7 @@ fn value_and_grad<'py>(
     argnames: Given<'py>,
 ) -> PyResult<Bound<'py, Transformed>> {
     let (numbers, names) = parse("value_and_grad", fun, argnums, argnames)?;
-    Transformed::new(fun, Kind::Gradient { numbers, names, value: true })
+    Transformed::new(fun, Transformation::Gradient { numbers, names, value: true })
 }
 
 /// The function, vectorized: applied to every slice of its arguments along an axis.
@@ -597,10 +599,10 @@ fn vmap<'py>(
         Given::Default => PyInt::new(fun.py(), 0).into_any().unbind(),
         Given::Object(axes) => axes.unbind(),
     };
-    Transformed::new(fun, Kind::Over { inputs: axes(in_axes), outputs: axes(out_axes) })
+    Transformed::new(fun, Transformation::Vmap { inputs: axes(in_axes), outputs: axes(out_axes) })
 }
 
-fn over<'py>(
+fn vmapped<'py>(
     fun: &Bound<'py, PyAny>,
     inputs: &Py<PyAny>,
     outputs: &Py<PyAny>,
@@ -669,7 +671,7 @@ fn over<'py>(
 #[pyfunction]
 fn checkpoint<'py>(fun: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Transformed>> {
     callable(fun, "checkpoint")?;
-    Transformed::new(fun, Kind::Checkpoint)
+    Transformed::new(fun, Transformation::Checkpoint)
 }
 
 /// The array, as a constant to derivatives.

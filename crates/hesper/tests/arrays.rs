@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hesper::{Array, CustomKernel, Dtype, Error, async_eval, eval, place};
+use hesper::{Array, CustomKernel, Dtype, Error, async_eval, eval, placement};
 
 fn grid(rows: usize, cols: usize) -> Array {
     let elements: Vec<f32> = (0..rows * cols).map(|at| at as f32).collect();
@@ -155,7 +155,7 @@ fn graphs_of_a_million_nodes_build_evaluate_and_drop_without_recursion() {
 #[test]
 fn two_threads_on_one_graph_run_each_node_once() {
     for _ in 0..50 {
-        let before = place::cpu().counters().encoded;
+        let before = placement::cpu().counters().encoded;
         let _ = before;
         let x = Array::from_slice(&[1.0f32; 64]);
         let shared = (&x * 2.0).sum(None, true).unwrap();
@@ -176,10 +176,10 @@ fn two_threads_on_one_graph_run_each_node_once() {
 
 #[test]
 fn streams_are_ordered_by_the_arrays_that_they_exchange() {
-    let streams: Vec<_> = (0..3).map(|_| place::cpu().stream().unwrap()).collect();
+    let streams: Vec<_> = (0..3).map(|_| placement::cpu().stream().unwrap()).collect();
     let mut x = Array::from_slice(&[1.0f32; 1000]);
     for step in 0..60 {
-        x = place::with_stream(&streams[step % 3], || &x + 1.0);
+        x = placement::with_stream(&streams[step % 3], || &x + 1.0);
         if step % 4 == 0 {
             async_eval([&x]).unwrap();
         }

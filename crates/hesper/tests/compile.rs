@@ -258,7 +258,7 @@ fn many_calls_leave_nothing_behind() {
         }
     };
     run(200);
-    let before = hesper::place::cpu().counters().active;
+    let before = hesper::placement::cpu().counters().active;
     run(2000);
-    assert!(hesper::place::cpu().counters().active <= before + 4096);
+    assert!(hesper::placement::cpu().counters().active <= before + 4096);
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use hesper::cuda::CudaKernel;
-use hesper::place::{self, Device};
+use hesper::placement::{self, Device};
 use hesper::{Array, Dtype, transform};
 use hesper_cpu::CpuDevice;
 use hesper_runtime::{Runtime, Stream};
@@ -25,27 +25,27 @@ fn devices_are_printed_and_parsed_by_name() {
 
 #[test]
 fn a_missing_gpu_is_an_error() {
-    let number = place::gpu_count() + 7;
+    let number = placement::gpu_count() + 7;
     let error = Device::Gpu(number).runtime().unwrap_err();
     assert!(error.to_string().contains("there is no GPU"), "{error}");
-    assert!(place::with_device(Device::Gpu(number), || ()).is_err());
-    assert!(place::set_default_device(Device::Gpu(number)).is_err());
+    assert!(placement::with_device(Device::Gpu(number), || ()).is_err());
+    assert!(placement::set_default_device(Device::Gpu(number)).is_err());
     assert!(!Device::Gpu(number).is_available() && Device::Cpu.is_available());
 }
 
 #[test]
 fn a_scope_sets_where_ops_run() {
     let (_runtime, stream) = elsewhere();
-    assert_eq!(place::device_of(&place::default_stream(Device::Cpu).unwrap()), Some(Device::Cpu));
-    assert_eq!(place::device_of(&stream), None);
-    place::with_stream(&stream, || {
-        assert_eq!(place::current_stream().unwrap().id(), stream.id());
-        place::with_device(Device::Cpu, || {
-            let inner = place::current_stream().unwrap();
-            assert_eq!(place::device_of(&inner), Some(Device::Cpu));
+    assert_eq!(placement::device_of(&placement::default_stream(Device::Cpu).unwrap()), Some(Device::Cpu));
+    assert_eq!(placement::device_of(&stream), None);
+    placement::with_stream(&stream, || {
+        assert_eq!(placement::current_stream().unwrap().id(), stream.id());
+        placement::with_device(Device::Cpu, || {
+            let inner = placement::current_stream().unwrap();
+            assert_eq!(placement::device_of(&inner), Some(Device::Cpu));
         })
         .unwrap();
-        assert_eq!(place::current_stream().unwrap().id(), stream.id());
+        assert_eq!(placement::current_stream().unwrap().id(), stream.id());
     });
 }
 
@@ -54,7 +54,7 @@ fn inputs_are_copied_to_the_device_of_the_op() {
     let (_runtime, stream) = elsewhere();
     let x = Array::from_slice(&[3.0f32, 1.0, 2.0]);
     let y = x.multiply(2.0).unwrap();
-    let sorted = place::with_stream(&stream, || y.add(1.0).unwrap().sort(None).unwrap());
+    let sorted = placement::with_stream(&stream, || y.add(1.0).unwrap().sort(None).unwrap());
     let back = sorted.multiply(&y).unwrap();
     assert_eq!(back.to_vec::<f32>().unwrap(), [18.0, 10.0, 28.0]);
     assert_eq!(sorted.to_vec::<f32>().unwrap(), [3.0, 5.0, 7.0]);
@@ -65,7 +65,7 @@ fn a_weight_is_copied_once_for_all_calls_and_views() {
     let (runtime, stream) = elsewhere();
     let weight = Array::from_bytes(&vec![0; 1 << 20], Dtype::Float32, &[512, 512]).unwrap();
     let x = Array::ones(&[1, 512], Dtype::Float32).unwrap();
-    place::with_stream(&stream, || {
+    placement::with_stream(&stream, || {
         let mut most = 0;
         for round in 0..8 {
             let y = x.matmul(&weight.t().unwrap()).unwrap();
@@ -89,7 +89,7 @@ fn overwritten_memory_has_no_stale_replica() {
     for step in 0..4 {
         let row = Array::try_from_slice(&[step as f32, 1.0], &[1, 1, 1, 2]).unwrap();
         block = hesper::fast::append(&block, &row, &[step], 4).unwrap();
-        let sum = place::with_stream(&stream, || block.sum(None, false).unwrap());
+        let sum = placement::with_stream(&stream, || block.sum(None, false).unwrap());
         let wanted: usize = (0..=step).map(|at| at + 1).sum();
         assert_eq!(sum.item::<f32>().unwrap(), wanted as f32);
     }
@@ -101,7 +101,7 @@ fn compiled_functions_run_on_the_stream_they_were_called_on() {
     let f = transform::compile(|x: &[Array]| Ok(vec![x[0].multiply(2.0)?.add(&x[1])?.sum(None, false)?]));
     let inputs = [Array::from_slice(&[1.0f32, 2.0]), Array::from_slice(&[3.0f32, 4.0])];
     let before = runtime.counters().encoded;
-    let there = place::with_stream(&stream, || f(&inputs).unwrap().swap_remove(0));
+    let there = placement::with_stream(&stream, || f(&inputs).unwrap().swap_remove(0));
     assert_eq!(there.item::<f32>().unwrap(), 13.0);
     assert!(runtime.counters().encoded > before);
     assert_eq!(f(&inputs).unwrap()[0].item::<f32>().unwrap(), 13.0);
@@ -110,7 +110,7 @@ fn compiled_functions_run_on_the_stream_they_were_called_on() {
 #[test]
 fn a_slice_of_an_array_is_read_in_place() {
     let (_runtime, stream) = elsewhere();
-    let x = place::with_stream(&stream, || Array::arange(100, None).unwrap().multiply(2).unwrap());
+    let x = placement::with_stream(&stream, || Array::arange(100, None).unwrap().multiply(2).unwrap());
     let part = x.slice(&[10], &[13], &[1]).unwrap();
     assert_eq!(part.to_vec::<i32>().unwrap(), [20, 22, 24]);
     let view = x.slice(&[10], &[20], &[3]).unwrap();
@@ -122,7 +122,7 @@ fn a_cuda_kernel_on_the_host_is_refused_by_name() {
     let kernel = CudaKernel::new("twice", &["x"], &["out"], "out[threadIdx.x] = 2 * x[threadIdx.x];");
     let x = Array::from_slice(&[1.0f32, 2.0]);
     let call = kernel.call(&[x]).grid([2, 1, 1]).block([2, 1, 1]).output(&[2], Dtype::Float32);
-    let outs = place::with_device(Device::Cpu, || call.run().unwrap()).unwrap();
+    let outs = placement::with_device(Device::Cpu, || call.run().unwrap()).unwrap();
     let error = outs[0].eval().unwrap_err();
     assert!(error.to_string().contains("twice"), "{error}");
     assert!(kernel.call(&[]).output(&[2], Dtype::Float32).run().is_err());

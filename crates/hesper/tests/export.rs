@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hesper::export::{Exporter, Graph, Imported, Place, Value, export_function, import_function};
+use hesper::export::{Exporter, Graph, Imported, Value, ValueRef, export_function, import_function};
 use hesper::transform::{self, CustomFunction};
 use hesper::{
     Array, Conv, CustomKernel, Dtype, Error, Index, PackedArray, PackedFormat, Pad, QuantMode, Result,
@@ -618,7 +618,7 @@ fn a_graph_lists_its_steps() {
     let names: Vec<&str> = graph.steps().iter().map(|step| &*step.op).collect();
     assert_eq!(names, ["transpose", "transpose", "add", "reduce"]);
     assert_eq!(graph.steps()[0].attributes[0].1, Value::Ints(vec![1, 0]));
-    assert_eq!(graph.steps()[2].inputs, [Place::Value(1), Place::Constant(0)]);
+    assert_eq!(graph.steps()[2].inputs, [ValueRef::Value(1), ValueRef::Constant(0)]);
     assert_eq!(graph.meta(graph.outputs()[0]), Some((&[2][..], Dtype::Float32)));
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use hesper::{Array, Dtype, eval, place};
+use hesper::{Array, Dtype, eval, placement};
 
 /// Fusion and the memory counters are global, so tests run one at a time.
 fn alone() -> MutexGuard<'static, ()> {
@@ -70,15 +70,15 @@ fn a_long_chain_of_ops_alone_is_right_and_stays_in_one_block() {
     eval::set_fusion(false);
     let start = ramp(&[256], 1.0);
     start.eval().unwrap();
-    place::cpu().synchronize().unwrap();
-    place::cpu().reset_peak();
-    let before = place::cpu().counters().active;
+    placement::cpu().synchronize().unwrap();
+    placement::cpu().reset_peak();
+    let before = placement::cpu().counters().active;
     let mut x = start.clone();
     for _ in 0..1000 {
         x = x + 1.0;
     }
     x.eval().unwrap();
-    let peak = place::cpu().counters().peak - before;
+    let peak = placement::cpu().counters().peak - before;
     eval::set_fusion(true);
     let expected: Vec<f32> = start.to_vec::<f32>().unwrap().iter().map(|x| x + 1000.0).collect();
     assert_eq!(x.to_vec::<f32>().unwrap(), expected);
@@ -102,13 +102,13 @@ fn results_overwrite_inputs_at_their_last_use() {
         let held = start.sort(None).unwrap();
         let expected = chain(held.clone(), &other).to_vec::<f32>().unwrap();
         drop(held);
-        place::cpu().synchronize().unwrap();
-        place::cpu().clear_cache();
-        place::cpu().reset_peak();
-        let before = place::cpu().counters().active;
+        placement::cpu().synchronize().unwrap();
+        placement::cpu().clear_cache();
+        placement::cpu().reset_peak();
+        let before = placement::cpu().counters().active;
         let result = chain(start.sort(None).unwrap(), &other);
         result.eval().unwrap();
-        let peak = place::cpu().counters().peak - before;
+        let peak = placement::cpu().counters().peak - before;
         assert!(peak <= 4 * size, "{peak} bytes, where only what is sorted needs memory");
         assert_eq!(result.to_vec::<f32>().unwrap(), expected);
     }
@@ -143,11 +143,11 @@ fn arrays_with_other_handles_or_later_readers_are_not_overwritten() {
     // A small view does not keep a large allocation.
     let part = temporary(&[1 << 16]).slice(&[0], &[1], &[1]).unwrap() + 1.0;
     part.eval().unwrap();
-    place::cpu().synchronize().unwrap();
-    let before = place::cpu().counters().active;
+    placement::cpu().synchronize().unwrap();
+    let before = placement::cpu().counters().active;
     assert_eq!(part.to_vec::<f32>().unwrap(), [3.0]);
     drop(part);
-    assert!(before - place::cpu().counters().active <= 4096);
+    assert!(before - placement::cpu().counters().active <= 4096);
     // A derivative reads it again.
     let product = hesper::transform::value_and_grad(
         |x: &[Array]| {
@@ -175,15 +175,15 @@ fn intermediates_are_freed_when_their_last_reader_is_lowered() {
     let size = 1 << 18;
     let mut x = ramp(&[size], 0.0);
     x.eval().unwrap();
-    place::cpu().synchronize().unwrap();
-    place::cpu().clear_cache();
-    place::cpu().reset_peak();
-    let before = place::cpu().counters().active;
+    placement::cpu().synchronize().unwrap();
+    placement::cpu().clear_cache();
+    placement::cpu().reset_peak();
+    let before = placement::cpu().counters().active;
     for _ in 0..3 {
         x = x.sort(None).unwrap();
     }
     x.eval().unwrap();
     // The sorted array and the result; the first was allocated before.
-    let peak = place::cpu().counters().peak - before;
+    let peak = placement::cpu().counters().peak - before;
     assert!(peak < 2 * 4 * size, "{peak} bytes beside those of the first array");
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use folder::Folder;
-use hesper::{Array, CustomKernel, Dtype, Error, async_eval, eval, io, place};
+use hesper::{Array, CustomKernel, Dtype, Error, async_eval, eval, io, placement};
 
 const LEN: usize = 64 << 10;
 
@@ -382,12 +382,12 @@ fn memory_that_is_not_there_is_an_error_and_the_load_can_be_tried_again() {
     io::write_safetensors(&mut bytes, [("w", &Array::from_slice(&ramp(LEN)))], &[]).unwrap();
     let (reader, ..) = flaky(bytes);
     let file = io::load_reader(reader).unwrap();
-    place::cpu().clear_cache();
-    let limit = place::cpu().set_memory_limit(1000);
+    placement::cpu().clear_cache();
+    let limit = placement::cpu().set_memory_limit(1000);
     let w = file.require("w").unwrap();
     let error = w.eval().unwrap_err();
     assert!(matches!(error, Error::Runtime(hesper_runtime::Error::OutOfMemory { .. })), "{error}");
-    place::cpu().set_memory_limit(limit);
+    placement::cpu().set_memory_limit(limit);
     assert_eq!(w.to_vec::<f32>().unwrap(), ramp(LEN));
 }
 
@@ -396,8 +396,8 @@ fn arrays_belong_to_the_stream_that_they_were_loaded_for() {
     let folder = Folder::new("stream");
     let path = folder.path("a.safetensors");
     write(&path, 1);
-    let stream = place::cpu().stream().unwrap();
-    let file = place::with_stream(&stream, || io::load(&path)).unwrap();
+    let stream = placement::cpu().stream().unwrap();
+    let file = placement::with_stream(&stream, || io::load(&path)).unwrap();
     let y = file.require("t0").unwrap() + 1.0;
     assert_eq!(y.to_vec::<f32>().unwrap(), expected(1));
     stream.close();

@@ -1,7 +1,7 @@
 //! Custom kernels on arrays.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use hesper::{Array, CustomKernel, Dtype, place};
+use hesper::{Array, CustomKernel, Dtype, placement};
 
 /// Resident memory in KiB, where the system tells.
 fn resident() -> Option<usize> {
@@ -25,7 +25,7 @@ fn thousands_of_distinct_sources_leave_memory_bounded() {
     run(0, 2000);
     let before = resident();
     run(2000, 8000);
-    let counters = place::cpu().counters().pipelines;
+    let counters = placement::cpu().counters().pipelines;
     assert!(counters.count <= 1024, "{counters:?}");
     if let (Some(before), Some(after)) = (before, resident()) {
         assert!(after < before + 48 * 1024, "from {before} to {after} KiB");

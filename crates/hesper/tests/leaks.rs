@@ -2,7 +2,7 @@
 //! their number; a million take minutes.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use hesper::{Array, Result, fft, linalg, place, transform};
+use hesper::{Array, Result, fft, linalg, placement, transform};
 
 fn calls() -> usize {
     std::env::var("HESPER_CALLS").ok().and_then(|text| text.parse().ok()).unwrap_or(1000)
@@ -46,13 +46,13 @@ fn memory_does_not_grow_with_the_number_of_calls() {
         hesper::eval(&all).unwrap();
     };
     (0..100).for_each(&mut once);
-    place::cpu().synchronize().unwrap();
-    let (before, active) = (resident(), place::cpu().counters().active);
+    placement::cpu().synchronize().unwrap();
+    let (before, active) = (resident(), placement::cpu().counters().active);
     (0..calls()).for_each(&mut once);
-    place::cpu().synchronize().unwrap();
-    assert_eq!(place::cpu().counters().active, active, "bytes that arrays hold");
+    placement::cpu().synchronize().unwrap();
+    assert_eq!(placement::cpu().counters().active, active, "bytes that arrays hold");
     // The validation layer keeps a bounded number of names of freed objects.
-    if let (Some(before), Some(after), None) = (before, resident(), place::cpu().validation()) {
+    if let (Some(before), Some(after), None) = (before, resident(), placement::cpu().validation()) {
         let grown = after.saturating_sub(before);
         assert!(grown < 2 << 20, "{grown} bytes more after {} calls", calls());
     }

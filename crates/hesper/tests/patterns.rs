@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 use hesper::eval::{Apart, why_apart};
 use hesper::{
-    Array, Dtype, Error, PackedArray, PackedFormat, Result, Split, backend, concatenate, eval, fast, place,
-    random, transform,
+    Array, Dtype, Error, PackedArray, PackedFormat, Result, Split, backend, concatenate, eval, fast,
+    placement, random, transform,
 };
 use hesper_runtime::{Runtime, Stream};
 use reference::{Reference, ReferenceBackend, TAKES_COMPOSITE};
@@ -101,7 +101,7 @@ fn apart(build: Build<'_>) -> Vec<Vec<u8>> {
 
 /// Checks which composite ops the device gets for a graph, twice, and that the numbers are those of its ops alone.
 fn becomes(what: &str, stream: &Stream, names: &[&str], build: Build<'_>) {
-    place::with_stream(stream, || {
+    placement::with_stream(stream, || {
         let expected = apart(build);
         assert_eq!(met(), [""; 0], "{what}: without fusion");
         for _ in 0..2 {
@@ -248,7 +248,7 @@ fn a_plain_decoder_gets_the_composite_ops_of_its_layers() {
 fn what_somebody_holds_is_computed() {
     let _alone = alone();
     let (_runtime, stream) = opened();
-    place::with_stream(&stream, || {
+    placement::with_stream(&stream, || {
         let both = normal(&[3, 16], 1, Dtype::Float32);
         let [gate, up] = halves(&both).unwrap();
         let silu = gate.multiply(gate.sigmoid().unwrap()).unwrap();
@@ -289,7 +289,7 @@ fn a_declined_composite_op_is_the_graph_that_it_stands_for() {
 fn a_composite_op_that_fails_can_be_tried_again() {
     let _alone = alone();
     let (_runtime, stream) = opened();
-    place::with_stream(&stream, || {
+    placement::with_stream(&stream, || {
         let (x, w) = (normal(&[3, 24], 1, Dtype::Float32), normal(&[24], 3, Dtype::Float32));
         let build = || -> Result<[Array; 2]> {
             let sum = x.exp()?.reshape(&[24, 3])?.reshape(&[3, 24])?.add(&x)?;
@@ -313,7 +313,7 @@ fn a_composite_op_that_fails_can_be_tried_again() {
 fn compiled_and_differentiated_functions_have_the_same_numbers() {
     let _alone = alone();
     let (_runtime, stream) = opened();
-    place::with_stream(&stream, || {
+    placement::with_stream(&stream, || {
         let (x, y, w) = (
             normal(&[3, 24], 1, Dtype::Float32),
             normal(&[3, 24], 2, Dtype::Float32),
@@ -343,7 +343,7 @@ fn compiled_and_differentiated_functions_have_the_same_numbers() {
 fn the_reason_names_the_composite_op() {
     let _alone = alone();
     let (_runtime, stream) = opened();
-    place::with_stream(&stream, || {
+    placement::with_stream(&stream, || {
         let (x, w) = (normal(&[3, 24], 1, Dtype::Float32), normal(&[24], 3, Dtype::Float32));
         let sum = x.add(&x).unwrap();
         let normed = norm(&sum, &w).unwrap();
@@ -365,9 +365,9 @@ fn takes(what: &str, commands: u64, build: Build<'_>) {
     let expected = apart(build);
     for _ in 0..2 {
         let arrays = build().unwrap();
-        let before = place::cpu().counters().encoded;
+        let before = placement::cpu().counters().encoded;
         eval::eval(&arrays).unwrap();
-        let used = place::cpu().counters().encoded - before;
+        let used = placement::cpu().counters().encoded - before;
         let found: Vec<Vec<u8>> = arrays.iter().map(bytes).collect();
         assert!(found == expected, "{what}: not the numbers of one op after the other");
         assert_eq!(used, commands, "{what}: commands");

@@ -5,7 +5,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hesper::eval::{Apart, why_apart};
-use hesper::{Array, Dtype, Result, eval, fast, place, random, transform};
+use hesper::{Array, Dtype, Result, eval, fast, placement, random, transform};
 
 /// Fusion and the command counter are global, so tests run one at a time.
 fn alone() -> MutexGuard<'static, ()> {
@@ -30,9 +30,9 @@ fn normal(shape: &[usize], seed: u64) -> Array {
 /// The result of `f` with fusion, and the number of commands.
 fn counted(f: &dyn Fn() -> Result<Array>) -> (Vec<u8>, u64) {
     let result = f().unwrap();
-    let before = place::cpu().counters().encoded;
+    let before = placement::cpu().counters().encoded;
     eval::eval([&result]).unwrap();
-    let commands = place::cpu().counters().encoded - before;
+    let commands = placement::cpu().counters().encoded - before;
     (bytes(&result), commands)
 }
 

@@ -8,7 +8,7 @@ mod table;
 
 use std::sync::{Arc, Barrier, Mutex, MutexGuard};
 
-use hesper::{Array, CustomKernel, Dtype, Result, Split, fast, place, select, transform};
+use hesper::{Array, CustomKernel, Dtype, Result, Split, fast, placement, select, transform};
 use hesper_cpu::CpuDevice;
 use hesper_runtime::sim::{Failure, Sim};
 use hesper_runtime::{CacheLimits, Runtime, Stream};
@@ -91,7 +91,7 @@ struct Expected {
 fn expected(job: &Job<'_>, runtime: &Runtime, stream: &Stream) -> Expected {
     let run = || -> Result<Vec<Bits>> { (job.build)()?.iter().map(bits).collect() };
     runtime.reset_peak();
-    let bits = place::with_stream(stream, run).unwrap_or_else(|error| panic!("{}: {error}", job.name));
+    let bits = placement::with_stream(stream, run).unwrap_or_else(|error| panic!("{}: {error}", job.name));
     runtime.synchronize().unwrap();
     Expected { bits, left: runtime.counters().active, peak: runtime.counters().peak }
 }
@@ -99,7 +99,7 @@ fn expected(job: &Job<'_>, runtime: &Runtime, stream: &Stream) -> Expected {
 /// Evaluates a job while something fails, then without the failure. Each array has its elements, or the same error
 /// each time. Returns the number of arrays with an error the last time.
 fn retried(job: &Job<'_>, stream: &Stream, expected: &[Bits], what: &str, lift: impl FnOnce()) -> usize {
-    place::with_stream(stream, || {
+    placement::with_stream(stream, || {
         let built = (job.build)();
         if let Ok(arrays) = &built {
             let _ = hesper::eval(arrays);
@@ -346,7 +346,7 @@ fn a_compiled_function_that_overwrote_its_argument_and_failed_gives_no_wrong_res
     let f = transform::compile(move |x| Ok(vec![x[0].add(1.0)?.matmul(&w)?]));
     let run = || f(&[base.add(1.0).unwrap()]).unwrap().remove(0);
     let expected = run().to_vec::<f32>().unwrap();
-    let cpu = place::cpu();
+    let cpu = placement::cpu();
     let mut failed = 0;
     for room in 0..8 {
         cpu.synchronize().unwrap();
@@ -370,7 +370,7 @@ fn a_compiled_function_that_overwrote_its_argument_and_failed_gives_no_wrong_res
 #[test]
 fn a_number_that_the_host_knows_survives_a_refused_upload() {
     let _alone = alone();
-    let cpu = place::cpu();
+    let cpu = placement::cpu();
     let x = Array::scalar(3.0, Dtype::Float32).unwrap();
     cpu.synchronize().unwrap();
     cpu.clear_cache();
@@ -437,8 +437,9 @@ fn a_thread_that_waits_for_a_failed_evaluation_retries_it() {
     let _alone = alone();
     let runtime = Runtime::builder(CpuDevice::new()).cache_limit(0).build();
     let stream = runtime.stream().unwrap();
-    let build =
-        || place::with_stream(&stream, || updates(&numbers(1, &[64, 64]), 4)?.matmul(&numbers(2, &[64, 64])));
+    let build = || {
+        placement::with_stream(&stream, || updates(&numbers(1, &[64, 64]), 4)?.matmul(&numbers(2, &[64, 64])))
+    };
     let expected = bits(&build().unwrap()).unwrap();
     for round in 0..60 {
         runtime.synchronize().unwrap();
@@ -470,8 +471,8 @@ fn work_that_fails_after_async_eval_reports_its_cause_each_time() {
         let sim = Sim::builder(call).executor(Arc::new(interpret)).fail(Failure::Any(call)).build();
         let runtime = Runtime::new(sim);
         let Ok(stream) = runtime.stream() else { continue };
-        let y =
-            place::with_stream(&stream, || temporary(&numbers(1, &[8]))?.add(1.0)?.sort(Some(0))).unwrap();
+        let y = placement::with_stream(&stream, || temporary(&numbers(1, &[8]))?.add(1.0)?.sort(Some(0)))
+            .unwrap();
         let _ = hesper::async_eval([&y]);
         let _ = y.eval();
         let results: Vec<_> = (0..3).map(|_| bits(&y).map_err(|error| error.to_string())).collect();
@@ -492,7 +493,7 @@ fn address(array: &Array) -> usize {
 #[test]
 fn chains_of_updates_take_no_memory() {
     let _alone = alone();
-    let cpu = place::cpu();
+    let cpu = placement::cpu();
     let x = numbers(1, &[256, 256]);
     x.eval().unwrap();
     let bytes = 256 * 256 * 4;
@@ -534,7 +535,7 @@ fn the_limits_of_the_cache_bound_pipelines() {
     let runtime =
         Runtime::builder(sim.clone()).pipelines(CacheLimits { count: 2, bytes: usize::MAX }).build();
     let stream = runtime.stream().unwrap();
-    place::with_stream(&stream, || {
+    placement::with_stream(&stream, || {
         let f = transform::compile(|x| Ok(vec![x[0].sin()?.cos()?.tan()?]));
         for _ in 0..2 {
             let x = Array::from_slice(&[1.0f32, 2.0]);

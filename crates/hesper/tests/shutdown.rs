@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use hesper::place::{self, Device};
+use hesper::placement::{self, Device};
 use hesper::transform::{self, CustomFunction};
 use hesper::{Array, Dtype, Error, Result};
 
@@ -19,7 +19,8 @@ static DROPPED: AtomicUsize = AtomicUsize::new(0);
 impl Drop for Late {
     fn drop(&mut self) {
         let stream = Device::Cpu.stream().unwrap();
-        let sum = place::with_stream(&stream, || self.0.add(1.0)?.matmul(&self.0)?.sum(None, false)).unwrap();
+        let sum =
+            placement::with_stream(&stream, || self.0.add(1.0)?.matmul(&self.0)?.sum(None, false)).unwrap();
         assert_eq!(sum.item::<f32>().unwrap(), 8.0 * 8.0 * 16.0);
         transform::grad(|x| x[0].square()?.sum(None, false), &[0])(&[self.0.clone()]).unwrap()[0]
             .eval()
@@ -43,7 +44,7 @@ fn fill() {
     FIRST.set(Some(Late(ones())));
     STREAM.set(Some(Device::Cpu.stream().unwrap()));
     STREAM.with_borrow(|stream| {
-        let product = place::with_stream(stream.as_ref().unwrap(), || ones().matmul(&ones())).unwrap();
+        let product = placement::with_stream(stream.as_ref().unwrap(), || ones().matmul(&ones())).unwrap();
         hesper::async_eval(&[product]).unwrap();
     });
     let lazy = ones().multiply(1.0).unwrap();
@@ -141,12 +142,12 @@ fn a_panic_in_a_transformed_function_is_an_error_of_the_call() {
     let x = [Array::from_slice(&[1.0f32])];
     let boom = |_: &[Array]| -> Result<Vec<Array>> { panic!("on purpose") };
     let other = Device::Cpu.stream().unwrap();
-    let in_scope = |x: &[Array]| place::with_stream(&other, || boom(x));
+    let in_scope = |x: &[Array]| placement::with_stream(&other, || boom(x));
     assert_eq!(panicked(transform::vjp(in_scope, &x, &x)), "the function to differentiate: on purpose");
     panicked(transform::jvp(in_scope, &x, &x));
     panicked(transform::value_and_grad(boom, &[0])(&x));
     panicked(transform::vmap(in_scope, &[Some(0)], &[Some(0)])(&x));
-    assert_ne!(place::current_stream().unwrap().id(), other.id());
+    assert_ne!(placement::current_stream().unwrap().id(), other.id());
     let compiled = transform::compile(in_scope);
     assert_eq!(panicked(compiled(&x)), "the function to compile: on purpose");
     assert_eq!(panicked(compiled(&x)), "the function to compile: on purpose");

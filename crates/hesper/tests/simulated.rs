@@ -7,7 +7,7 @@ mod table;
 
 use std::sync::Arc;
 
-use hesper::{Array, place, transform};
+use hesper::{Array, placement, transform};
 use hesper_runtime::Runtime;
 use hesper_runtime::sim::{Failure, Rng, Sim};
 use sim::interpret;
@@ -45,7 +45,7 @@ fn under_seeds(group: &str, seeds: std::ops::Range<u64>) {
         for (number, (case, expected)) in cases.iter().zip(&expected).enumerate() {
             // Two streams alternate, so that memory moves from one to the other.
             let stream = &streams[(number + seed as usize) % 2];
-            let found = place::with_stream(stream, || bits(&all(case)?));
+            let found = placement::with_stream(stream, || bits(&all(case)?));
             let found = found.unwrap_or_else(|error| panic!("{} under seed {seed}: {error}", case.name));
             assert_eq!(&found, expected, "{} under seed {seed}", case.name);
         }
@@ -75,7 +75,7 @@ fn a_call_that_fails_is_an_error_of_the_op_that_made_it() {
         let mut failed = 0;
         // Inputs are copied to each device again.
         for (case, expected) in cases.iter().zip(&expected) {
-            match place::with_stream(&stream, || bits(&all(case)?)) {
+            match placement::with_stream(&stream, || bits(&all(case)?)) {
                 Ok(found) => assert_eq!(&found, expected, "{} after call {failure:?} failed", case.name),
                 Err(_) => failed += 1,
             }

@@ -8,7 +8,7 @@ mod table;
 use std::sync::Once;
 
 use hesper::backend::{self, BackendKind};
-use hesper::{Array, Dtype, Tolerance, place};
+use hesper::{Array, Dtype, Tolerance, placement};
 use hesper_runtime::{Runtime, Stream};
 use reference::{Reference, ReferenceBackend};
 
@@ -21,7 +21,7 @@ fn opened() -> (Runtime, Stream) {
 }
 
 fn fallbacks(op: &str) -> u64 {
-    place::fallbacks().into_iter().find(|(name, _)| *name == op).map_or(0, |(_, count)| count)
+    placement::fallbacks().into_iter().find(|(name, _)| *name == op).map_or(0, |(_, count)| count)
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn a_runtime_finds_the_backend_that_drives_its_device() {
     let found = backend::of_stream(&stream).unwrap();
     assert_eq!((found.name(), found.kind()), ("reference", BackendKind::Gpu));
     assert_eq!(
-        backend::of_stream(&place::default_stream(place::Device::Cpu).unwrap()).unwrap().name(),
+        backend::of_stream(&placement::default_stream(placement::Device::Cpu).unwrap()).unwrap().name(),
         "cpu"
     );
 }
@@ -45,7 +45,7 @@ fn fused_kernels_and_products_run_on_the_device_and_other_ops_fall_back() {
     };
     let expected = compute().unwrap().to_vec::<f32>().unwrap();
     let (products, sorts) = (fallbacks("matmul"), fallbacks("sort"));
-    let found = place::with_stream(&stream, || compute().unwrap().to_vec::<f32>().unwrap());
+    let found = placement::with_stream(&stream, || compute().unwrap().to_vec::<f32>().unwrap());
     for (found, expected) in found.iter().zip(&expected) {
         assert!((found - expected).abs() < 1e-5, "{found} for {expected}");
     }
@@ -61,7 +61,7 @@ fn every_op_of_the_table_runs_on_it() {
     for (group, cases) in table::groups() {
         for case in cases {
             let host = (case.function)(&case.inputs).unwrap();
-            let there = place::with_stream(&stream, || {
+            let there = placement::with_stream(&stream, || {
                 let made = (case.function)(&case.inputs)?;
                 hesper::eval(&made)?;
                 Ok::<_, hesper::Error>(made)

@@ -43,11 +43,11 @@ fn training() -> Result<()> {
             println!("training step, {rule:?}, {name}: {rate:.0} steps/s ({micros:.0} us), loss {last:.4}");
         }
         if let Some(file) = std::env::args().nth(1) {
-            hesper::place::cpu().trace().start();
+            hesper::placement::cpu().trace().start();
             for _ in 0..20 {
                 training.advance(&compiled)?;
             }
-            if let Err(error) = std::fs::write(&file, hesper::place::cpu().trace().stop()) {
+            if let Err(error) = std::fs::write(&file, hesper::placement::cpu().trace().stop()) {
                 eprintln!("{file}: {error}");
             }
         }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::{Array, KnownBytes, Node, State};
-use crate::place;
+use crate::placement;
 
 /// The largest number of nodes in the shared list, and in the list of a thread.
 const MAX_SHARED: usize = 1 << 14;
@@ -32,7 +32,7 @@ fn shared() -> MutexGuard<'static, Vec<Arc<Node>>> {
 /// default stream.
 pub(crate) fn recycle(mut array: Array) -> Option<Arc<Node>> {
     let node = Arc::get_mut(&mut array.0)?;
-    if !place::is_host_default(&node.stream) {
+    if !placement::is_host_default(&node.stream) {
         return None;
     }
     node.scope = None;
@@ -99,10 +99,10 @@ mod tests {
     #[test]
     fn nodes_with_other_handles_and_nodes_of_other_streams_are_not_recycled() {
         let x = Array::from_slice(&[1.0f32]);
-        let (y, other) = (x.add(1.0).unwrap(), place::cpu().stream().unwrap());
+        let (y, other) = (x.add(1.0).unwrap(), placement::cpu().stream().unwrap());
         assert!(recycle(y.clone()).is_none());
         assert_eq!(y.to_vec::<f32>().unwrap(), [2.0]);
-        let z = place::with_stream(&other, || x.add(1.0)).unwrap();
+        let z = placement::with_stream(&other, || x.add(1.0)).unwrap();
         assert!(recycle(z).is_none());
     }
 }

@@ -23,7 +23,7 @@ use super::program::{NodeView, Program, Store, missing};
 use crate::Dtype;
 use crate::array::{Array, Call, Data, KnownBytes, Node, State, failure, node_pool};
 use crate::error::{Error, Result};
-use crate::ops::{Kind, OpRef};
+use crate::ops::{OpKind, OpRef};
 use crate::shape::Shape;
 
 /// Held while claims are taken, so that they are taken all together.
@@ -423,7 +423,7 @@ impl Table {
         let role = match (emit, call.op.get().kind()) {
             (Some(_), _) => Role::Elementwise,
             // Whether it reads rows that a group computes is known when its first input has been met.
-            (None, Kind::Commands) => Role::Rows,
+            (None, OpKind::Commands) => Role::Rows,
             _ => Role::Other,
         };
         let (first, count) = (self.graph.edges.len(), call.inputs.len());

@@ -16,7 +16,7 @@ use super::patterns::Mark;
 use crate::Dtype;
 use crate::backend;
 use crate::ids::WordHash;
-use crate::ops::{Kind, Op, OpRef};
+use crate::ops::{Op, OpKind, OpRef};
 use crate::shape::Shape;
 
 /// What a node or a step reads: the result of a node, or an array from outside of the graph.
@@ -83,8 +83,8 @@ impl Role {
     pub(crate) fn of(op: &OpRef, stream: &Stream, first: Option<(&[usize], Dtype, &Stream)>) -> Role {
         let op = op.get();
         match (op.kind(), first) {
-            (Kind::Elementwise(_), _) => Role::Elementwise,
-            (Kind::Commands, Some((shape, dtype, from)))
+            (OpKind::Elementwise(_), _) => Role::Elementwise,
+            (OpKind::Commands, Some((shape, dtype, from)))
                 if from.id() == stream.id() && takes_rows(op, stream, shape, dtype) =>
             {
                 Role::Rows
@@ -112,8 +112,8 @@ impl Emit {
     /// The expression of an op, if it is element-wise.
     pub(crate) fn of(op: &OpRef) -> Option<Emit> {
         match op.get().kind() {
-            Kind::Elementwise(op) => Some(Emit { name: op.name, indexed: op.indexed, emit: op.emit }),
-            Kind::Commands | Kind::View => None,
+            OpKind::Elementwise(op) => Some(Emit { name: op.name, indexed: op.indexed, emit: op.emit }),
+            OpKind::Commands | OpKind::View => None,
         }
     }
 }

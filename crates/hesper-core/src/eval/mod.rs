@@ -35,7 +35,7 @@ use crate::array::{Array, Data};
 use crate::backend::{self, Backend, BackendKind};
 use crate::error::{Error, Result};
 use crate::ops::Op;
-use crate::{Dtype, place};
+use crate::{Dtype, placement};
 use claim::Claim;
 pub use operand::{Operand, Owned};
 use producer_fusion::FusedRows;
@@ -73,7 +73,7 @@ fn submissions(arrays: &[&Array]) -> Result<Vec<Submission>> {
         submissions.push(array.0.stream.commit()?);
         // Ops without a kernel for the device run on the host.
         if backend::of_stream(&array.0.stream)?.kind() != BackendKind::Host {
-            submissions.push(place::default_stream(place::Device::Cpu)?.commit()?);
+            submissions.push(placement::default_stream(placement::Device::Cpu)?.commit()?);
         }
     }
     Ok(submissions)
@@ -127,7 +127,7 @@ pub(crate) fn lower_op(op: &dyn Op, l: &mut Lowering<'_>) -> Result<Data> {
         return Err(Error::value(op.name(), what));
     }
     backend::count_fallback(op.name());
-    l.host = Some(place::default_stream(place::Device::Cpu)?);
+    l.host = Some(placement::default_stream(placement::Device::Cpu)?);
     lower_op(op, l)
 }
 

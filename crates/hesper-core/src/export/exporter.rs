@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::format::{ALIGNMENT, Body, Constant, HEADER, Trace, checksum, header};
-use super::graph::{Graph, Place};
+use super::graph::{Graph, ValueRef};
 use crate::Dtype;
 use crate::array::Array;
 use crate::error::{Error, Result};
@@ -96,8 +96,8 @@ impl Exporter {
             .drain(..)
             .map(|constant| self.constant(constant))
             .collect::<Result<Vec<usize>>>()?;
-        let change = |place: &mut Place| {
-            if let Place::Constant(at) = place {
+        let change = |place: &mut ValueRef| {
+            if let ValueRef::Constant(at) = place {
                 *at = places[*at];
             }
         };

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use super::graph::{Place, Signature, Step};
+use super::graph::{Signature, Step, ValueRef};
 use super::record::{Attributes, Value};
 use crate::Dtype;
 use crate::error::{Error, Result};
@@ -37,7 +37,7 @@ pub(super) struct Constant {
 pub(super) struct Trace {
     pub(super) signature: Signature,
     pub(super) steps: Vec<Step>,
-    pub(super) outputs: Vec<Place>,
+    pub(super) outputs: Vec<ValueRef>,
 }
 
 /// The content of a file without the bytes of its constants.
@@ -145,11 +145,11 @@ impl Writer {
         Ok(())
     }
 
-    fn place(&mut self, place: Place) -> Result<()> {
+    fn place(&mut self, place: ValueRef) -> Result<()> {
         let (kind, at) = match place {
-            Place::Argument(at) => (0, at),
-            Place::Constant(at) => (1, at),
-            Place::Value(at) => (2, at),
+            ValueRef::Argument(at) => (0, at),
+            ValueRef::Constant(at) => (1, at),
+            ValueRef::Value(at) => (2, at),
         };
         self.byte(kind);
         self.count(at)
@@ -323,12 +323,12 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads a reference to an argument, a constant or a value that exists.
-    fn place(&mut self, arguments: usize, constants: usize, values: usize) -> Result<Place> {
+    fn place(&mut self, arguments: usize, constants: usize, values: usize) -> Result<ValueRef> {
         let (kind, at) = (self.byte()?, self.number()?);
         match kind {
-            0 if at < arguments => Ok(Place::Argument(at)),
-            1 if at < constants => Ok(Place::Constant(at)),
-            2 if at < values => Ok(Place::Value(at)),
+            0 if at < arguments => Ok(ValueRef::Argument(at)),
+            1 if at < constants => Ok(ValueRef::Constant(at)),
+            2 if at < values => Ok(ValueRef::Value(at)),
             _ => Err(self.wrong(format!("a reference to a value that does not exist ({kind}, {at})"))),
         }
     }

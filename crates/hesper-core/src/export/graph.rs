@@ -16,7 +16,7 @@ use crate::transform::tape::Tape;
 
 /// What a step reads, or what a function gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum ValueRef {
     /// An argument.
     Argument(usize),
     /// A constant.
@@ -33,7 +33,7 @@ pub struct Step {
     /// Its attributes.
     pub attributes: Attributes,
     /// What it reads: only outputs of earlier steps.
-    pub inputs: Vec<Place>,
+    pub inputs: Vec<ValueRef>,
     /// Shapes and types of its outputs.
     pub outputs: Vec<(Shape, Dtype)>,
 }
@@ -78,7 +78,7 @@ pub struct Graph {
     pub(crate) signature: Signature,
     pub(crate) constants: Vec<Array>,
     pub(crate) steps: Vec<Step>,
-    pub(crate) outputs: Vec<Place>,
+    pub(crate) outputs: Vec<ValueRef>,
 }
 
 impl Graph {
@@ -141,18 +141,18 @@ impl Graph {
     }
 
     /// What it gives.
-    pub fn outputs(&self) -> &[Place] {
+    pub fn outputs(&self) -> &[ValueRef] {
         &self.outputs
     }
 
     /// The shape and type at a place. Values are counted through all steps.
-    pub fn meta(&self, place: Place) -> Option<(&[usize], Dtype)> {
+    pub fn meta(&self, place: ValueRef) -> Option<(&[usize], Dtype)> {
         match place {
-            Place::Argument(at) => {
+            ValueRef::Argument(at) => {
                 self.signature.arguments.get(at).map(|(shape, dtype)| (&shape[..], *dtype))
             }
-            Place::Constant(at) => self.constants.get(at).map(|array| (array.shape(), array.dtype())),
-            Place::Value(at) => {
+            ValueRef::Constant(at) => self.constants.get(at).map(|array| (array.shape(), array.dtype())),
+            ValueRef::Value(at) => {
                 let mut all = self.steps.iter().flat_map(|step| &step.outputs);
                 all.nth(at).map(|(shape, dtype)| (&shape[..], *dtype))
             }
@@ -162,7 +162,7 @@ impl Graph {
 
 struct Builder {
     graph: Graph,
-    known: IdMap<Place>,
+    known: IdMap<ValueRef>,
     constants: IdMap<usize>,
     /// The first output of nodes that stand for several.
     several: IdMap<usize>,
@@ -172,7 +172,8 @@ struct Builder {
 impl Builder {
     fn new(signature: Signature, arguments: &[Array]) -> Self {
         let graph = Graph { signature, constants: Vec::new(), steps: Vec::new(), outputs: Vec::new() };
-        let known = arguments.iter().enumerate().map(|(at, one)| (one.0.id, Place::Argument(at))).collect();
+        let known =
+            arguments.iter().enumerate().map(|(at, one)| (one.0.id, ValueRef::Argument(at))).collect();
         Builder { graph, known, constants: IdMap::default(), several: IdMap::default(), values: 0 }
     }
 
@@ -183,7 +184,7 @@ impl Builder {
             if let Some(number) = op.part()
                 && let Some(first) = inputs.first().and_then(|whole| self.several.get(&whole.0.id))
             {
-                self.known.insert(node.id, Place::Value(first + number));
+                self.known.insert(node.id, ValueRef::Value(first + number));
                 continue;
             }
             // Nothing is stretched: the input itself.
@@ -205,7 +206,7 @@ impl Builder {
                     if outputs.is_some() {
                         self.several.insert(node.id, self.values);
                     } else {
-                        self.known.insert(node.id, Place::Value(self.values));
+                        self.known.insert(node.id, ValueRef::Value(self.values));
                     }
                     let outputs = outputs.unwrap_or_else(|| vec![(node.shape.clone(), node.dtype)]);
                     self.values += outputs.len();
@@ -216,7 +217,7 @@ impl Builder {
             }
         }
         self.graph.outputs =
-            outputs.iter().map(|output| self.place(&tape, output)).collect::<Result<Vec<Place>>>()?;
+            outputs.iter().map(|output| self.place(&tape, output)).collect::<Result<Vec<ValueRef>>>()?;
         self.graph.prune();
         if outermost(&self.graph.constants).is_some() {
             let what = "the function uses an array that another transformation varies";
@@ -226,7 +227,13 @@ impl Builder {
     }
 
     /// The places of a step's inputs.
-    fn inputs(&mut self, tape: &Tape, record: &Record, inputs: &[Array], node: &Array) -> Result<Vec<Place>> {
+    fn inputs(
+        &mut self,
+        tape: &Tape,
+        record: &Record,
+        inputs: &[Array],
+        node: &Array,
+    ) -> Result<Vec<ValueRef>> {
         let mut inputs: Vec<Array> = inputs.to_vec();
         if self.graph.signature.shapeless {
             if let Some(input) = record.stretched.and_then(|at| inputs.get_mut(at)) {
@@ -247,7 +254,7 @@ impl Builder {
     }
 
     /// The place of an array: one that is known, or a constant.
-    fn place(&mut self, tape: &Tape, array: &Array) -> Result<Place> {
+    fn place(&mut self, tape: &Tape, array: &Array) -> Result<ValueRef> {
         if let Some(place) = self.known.get(&array.0.id) {
             return Ok(*place);
         }
@@ -273,7 +280,7 @@ impl Builder {
 impl Builder {
     /// The place of a constant. One that is another way to look at an array is that array and a step: it is stored as
     /// it lies, and once for all ways to look at it.
-    fn constant(&mut self, array: &Array) -> Place {
+    fn constant(&mut self, array: &Array) -> ValueRef {
         let mut views = Vec::new();
         let mut base = array.clone();
         while !base.is_evaluated()
@@ -294,14 +301,14 @@ impl Builder {
                 if at == fresh {
                     self.graph.constants.push(base);
                 }
-                Place::Constant(at)
+                ValueRef::Constant(at)
             }
         };
         for (view, record) in views.into_iter().rev() {
             let outputs = vec![(view.0.shape.clone(), view.dtype())];
             let (op, attributes) = (Cow::Borrowed(record.name), record.attributes);
             self.graph.steps.push(Step { op, attributes, inputs: vec![place], outputs });
-            place = Place::Value(self.values);
+            place = ValueRef::Value(self.values);
             self.values += 1;
             self.known.insert(view.0.id, place);
         }
@@ -343,10 +350,10 @@ impl Graph {
             .collect();
         let count = self.steps.iter().map(|step| step.outputs.len()).sum();
         let (mut values, mut constants) = (vec![false; count], vec![false; self.constants.len()]);
-        let mark = |place: &Place, values: &mut [bool], constants: &mut [bool]| match place {
-            Place::Value(at) => values[*at] = true,
-            Place::Constant(at) => constants[*at] = true,
-            Place::Argument(_) => {}
+        let mark = |place: &ValueRef, values: &mut [bool], constants: &mut [bool]| match place {
+            ValueRef::Value(at) => values[*at] = true,
+            ValueRef::Constant(at) => constants[*at] = true,
+            ValueRef::Argument(_) => {}
         };
         self.outputs.iter().for_each(|place| mark(place, &mut values, &mut constants));
         let mut needed = vec![false; self.steps.len()];
@@ -370,10 +377,10 @@ impl Graph {
             Some(at)
         });
         let kept: Vec<usize> = kept.by_ref().collect();
-        let change = |place: &mut Place| match place {
-            Place::Value(at) => *at = moved[*at],
-            Place::Constant(at) => *at = kept[*at],
-            Place::Argument(_) => {}
+        let change = |place: &mut ValueRef| match place {
+            ValueRef::Value(at) => *at = moved[*at],
+            ValueRef::Constant(at) => *at = kept[*at],
+            ValueRef::Argument(_) => {}
         };
         let mut number = 0..;
         self.steps.retain(|_| number.next().is_some_and(|at| needed[at]));

@@ -25,7 +25,7 @@ pub fn op_names() -> impl Iterator<Item = &'static str> {
 pub use exporter::{Exporter, export_function};
 #[doc(hidden)]
 pub use format::header as file_header;
-pub use graph::{Graph, Place, Signature, Step};
+pub use graph::{Graph, Signature, Step, ValueRef};
 pub use imported::{Imported, import_function};
 pub use record::{Attributes, Value};
 #[doc(hidden)]

@@ -1,6 +1,6 @@
 //! Replays traced functions. Each step calls the constructor of its op, which checks the inputs.
 
-use super::graph::{Graph, Place, Step};
+use super::graph::{Graph, Step, ValueRef};
 use super::record::{Reader, Replay};
 use crate::array::Array;
 use crate::error::{Error, Result};
@@ -29,14 +29,14 @@ impl Graph {
             let mut shapes = Vec::with_capacity(step.inputs.len());
             for place in &step.inputs {
                 let (array, shape) = match *place {
-                    Place::Argument(at) => {
+                    ValueRef::Argument(at) => {
                         (arguments.get(at), self.signature.arguments.get(at).map(|(shape, _)| shape))
                     }
-                    Place::Constant(at) => {
+                    ValueRef::Constant(at) => {
                         let found = self.constants.get(at);
                         (found, found.map(|array| &array.0.shape))
                     }
-                    Place::Value(at) => (values.get(at), traced.get(at).copied()),
+                    ValueRef::Value(at) => (values.get(at), traced.get(at).copied()),
                 };
                 let (Some(array), Some(shape)) = (array, shape) else {
                     return Err(Error::Export(format!(
@@ -54,9 +54,9 @@ impl Graph {
             .iter()
             .map(|place| {
                 let found = match *place {
-                    Place::Argument(at) => arguments.get(at),
-                    Place::Constant(at) => self.constants.get(at),
-                    Place::Value(at) => values.get(at),
+                    ValueRef::Argument(at) => arguments.get(at),
+                    ValueRef::Constant(at) => self.constants.get(at),
+                    ValueRef::Value(at) => values.get(at),
                 };
                 found
                     .cloned()

@@ -10,7 +10,7 @@ use super::open::Quantized;
 use super::tensor::{Form, OpenFile, Wanted, dimensions, lazy, read};
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
-use crate::place;
+use crate::placement;
 
 /// A tensor of an open file.
 pub(super) type Part = (Arc<OpenFile>, usize);
@@ -156,7 +156,7 @@ impl Loaded {
         cancel: &Cancel,
         progress: impl Fn(Progress) + Sync,
     ) -> Result<Loaded> {
-        let runtime = place::cpu().clone();
+        let runtime = placement::cpu().clone();
         let mut wanted = self
             .parts
             .iter()

@@ -84,7 +84,7 @@ pub fn load_reader(reader: impl Read + Seek + Send + 'static) -> Result<Loaded> 
     load_with(Source::from_reader(reader)?, &Options::default())
 }
 
-/// Loads with options. Arrays belong to the current stream (see [`place`](crate::place)).
+/// Loads with options. Arrays belong to the current stream (see [`placement`](crate::placement)).
 pub fn load_with(input: impl Into<Input>, options: &Options) -> Result<Loaded> {
     let file = match input.into() {
         Input::Source(source) => parse(source, options)?,

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
-use crate::place;
+use crate::placement;
 use crate::shape::Shape;
 
 /// Lowers an op as the graph that `build` makes of its inputs; the result has the op's shape and type.
@@ -32,7 +32,7 @@ pub(crate) fn compose_all(
 ) -> Result<Vec<Data>> {
     l.bring()?;
     let stream = l.stream().clone();
-    place::with_stream(&stream, || {
+    placement::with_stream(&stream, || {
         let inputs = (0..l.input_count())
             .map(|at| Array::ready(l.input_shape(at).into(), l.input_dtype(at), l.input(at).clone()))
             .collect::<Result<SmallVec<[Array; 4]>>>()?;

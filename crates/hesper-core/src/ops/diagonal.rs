@@ -3,7 +3,7 @@
 use smallvec::smallvec;
 
 use super::reinterpret::strided_sum;
-use super::{Kind, Op, OpRef};
+use super::{Op, OpKind, OpRef};
 use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
@@ -32,8 +32,8 @@ impl Op for Diagonal {
         Record::new("diagonal").with("axes", &self.axes[..]).with("offset", offset).into()
     }
 
-    fn kind(&self) -> Kind<'_> {
-        Kind::View
+    fn kind(&self) -> OpKind<'_> {
+        OpKind::View
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {

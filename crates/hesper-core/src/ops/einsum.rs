@@ -9,7 +9,7 @@ mod path;
 use smallvec::{SmallVec, smallvec};
 
 use super::reinterpret::strided_sum;
-use super::{Kind, Op, OpRef};
+use super::{Op, OpKind, OpRef};
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
@@ -36,8 +36,8 @@ impl Op for Diagonal {
         Record::new("joined_axes").with("lengths", &lengths[..]).with("axes", &self.0.concat()[..]).into()
     }
 
-    fn kind(&self) -> Kind<'_> {
-        Kind::View
+    fn kind(&self) -> OpKind<'_> {
+        OpKind::View
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {

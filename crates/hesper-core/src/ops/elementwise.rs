@@ -31,7 +31,7 @@
 use hesper_kernel::ir::{Builder, ValueId};
 use smallvec::{SmallVec, smallvec};
 
-use super::{Kind, Op, OpRef};
+use super::{Op, OpKind, OpRef};
 use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::dtype::Category;
@@ -112,8 +112,8 @@ impl Op for Elementwise {
         Record::new(self.name).into()
     }
 
-    fn kind(&self) -> Kind<'_> {
-        Kind::Elementwise(self)
+    fn kind(&self) -> OpKind<'_> {
+        OpKind::Elementwise(self)
     }
 
     fn lower(&self, _: &mut Lowering<'_>) -> Result<Data> {

@@ -71,7 +71,7 @@ use crate::transform::rule::{Backward, Batch, Cotangents, Forward, Tangents};
 use elementwise::Elementwise;
 
 /// What the planner does with an op.
-pub enum Kind<'a> {
+pub enum OpKind<'a> {
     /// Element by element: may be fused.
     Elementwise(&'a Elementwise),
     /// The input's memory with another shape, strides or type; a copy of it where strides cannot describe the result.
@@ -86,8 +86,8 @@ pub trait Op: Identity + Send + Sync + fmt::Debug {
     fn name(&self) -> &'static str;
 
     /// What the planner does with it.
-    fn kind(&self) -> Kind<'_> {
-        Kind::Commands
+    fn kind(&self) -> OpKind<'_> {
+        OpKind::Commands
     }
 
     /// Makes the output of an op that is the same on every device ([`is_everywhere`](Op::is_everywhere)) from inputs that
@@ -99,7 +99,7 @@ pub trait Op: Identity + Send + Sync + fmt::Debug {
 
     /// Whether [`lower`](Op::lower) lowers it on every device.
     fn is_everywhere(&self) -> bool {
-        matches!(self.kind(), Kind::View)
+        matches!(self.kind(), OpKind::View)
     }
 
     /// Whether its cost does not follow from the sizes of what it reads and gives.
@@ -203,6 +203,6 @@ impl OpRef {
 
     /// Whether the planner may fuse it.
     pub fn is_elementwise(&self) -> bool {
-        matches!(self.get().kind(), Kind::Elementwise(_))
+        matches!(self.get().kind(), OpKind::Elementwise(_))
     }
 }

@@ -4,7 +4,7 @@ use hesper_runtime::Buffer;
 use smallvec::{SmallVec, smallvec};
 
 use super::command::Commands;
-use super::{Kind, Op, OpRef};
+use super::{Op, OpKind, OpRef};
 use crate::Dtype;
 use crate::array::{Array, Data, State};
 use crate::error::{Error, Result};
@@ -92,8 +92,8 @@ impl Op for Part {
         "output"
     }
 
-    fn kind(&self) -> Kind<'_> {
-        Kind::View
+    fn kind(&self) -> OpKind<'_> {
+        OpKind::View
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -124,8 +124,8 @@ impl Op for Together {
         "outputs"
     }
 
-    fn kind(&self) -> Kind<'_> {
-        Kind::View
+    fn kind(&self) -> OpKind<'_> {
+        OpKind::View
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {

@@ -11,7 +11,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
 use crate::ops::readers::reader;
-use crate::place::{self, Device};
+use crate::placement::{self, Device};
 use crate::shape::{Shape, size_of};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 
@@ -78,8 +78,8 @@ impl PackedArray {
         }
         let x = array.astype(Dtype::Float32)?;
         // Rounded once, on the host; then copied to the current device, where products read the blocks.
-        let host = place::default_stream(Device::Cpu)?;
-        let bytes = place::with_stream(&host, || {
+        let host = placement::default_stream(Device::Cpu)?;
+        let bytes = placement::with_stream(&host, || {
             let count = x.size() / format.block_len() * format.block_bytes();
             Array::lazy(smallvec![count], Dtype::Uint8, OpRef::new(Pack { format }), smallvec![x])?
                 .to_vec::<u8>()

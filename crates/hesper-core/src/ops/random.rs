@@ -3,7 +3,7 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::logic::select;
-use super::{Kind, Op, OpRef};
+use super::{Op, OpKind, OpRef};
 use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::Result;
@@ -105,8 +105,8 @@ impl Op for AsComplex {
         Record::new("as_complex").into()
     }
 
-    fn kind(&self) -> Kind<'_> {
-        Kind::View
+    fn kind(&self) -> OpKind<'_> {
+        OpKind::View
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {

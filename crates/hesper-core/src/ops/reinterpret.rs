@@ -2,7 +2,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::{Kind, Op, OpRef};
+use super::{Op, OpKind, OpRef};
 use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::backend;
@@ -26,8 +26,8 @@ impl Op for View {
         Record::new("view").into()
     }
 
-    fn kind(&self) -> Kind<'_> {
-        Kind::View
+    fn kind(&self) -> OpKind<'_> {
+        OpKind::View
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -122,8 +122,8 @@ impl Op for AsStrided {
         Record::new("as_strided").with("strides", &self.strides[..]).with("offset", self.offset).into()
     }
 
-    fn kind(&self) -> Kind<'_> {
-        Kind::View
+    fn kind(&self) -> OpKind<'_> {
+        OpKind::View
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {

@@ -3,7 +3,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::{Kind, Op, OpRef};
+use super::{Op, OpKind, OpRef};
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
@@ -50,8 +50,8 @@ impl Op for Reshape {
         Record::new("reshape").maybe("open", self.open).maybe("literal", literal).into()
     }
 
-    fn kind(&self) -> Kind<'_> {
-        Kind::View
+    fn kind(&self) -> OpKind<'_> {
+        OpKind::View
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -126,8 +126,8 @@ impl Op for Transpose {
         Record::new("transpose").with("axes", &self.0[..]).into()
     }
 
-    fn kind(&self) -> Kind<'_> {
-        Kind::View
+    fn kind(&self) -> OpKind<'_> {
+        OpKind::View
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -165,8 +165,8 @@ impl Op for BroadcastTo {
         Record::new("broadcast_to").into()
     }
 
-    fn kind(&self) -> Kind<'_> {
-        Kind::View
+    fn kind(&self) -> OpKind<'_> {
+        OpKind::View
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -210,8 +210,8 @@ impl Op for Slice {
         Record::new("slice").with("starts", &self.starts[..]).with("steps", &self.steps[..]).into()
     }
 
-    fn kind(&self) -> Kind<'_> {
-        Kind::View
+    fn kind(&self) -> OpKind<'_> {
+        OpKind::View
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -264,8 +264,8 @@ impl Op for Contiguous {
         Record::new("contiguous").into()
     }
 
-    fn kind(&self) -> Kind<'_> {
-        Kind::View
+    fn kind(&self) -> OpKind<'_> {
+        OpKind::View
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {

@@ -21,7 +21,7 @@ use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::export::Graph;
 use crate::shape::Shape;
-use crate::{Dtype, place};
+use crate::{Dtype, placement};
 
 /// Most signatures of one function. With one more, all are traced again when they are needed.
 const MAX_SIGNATURES: usize = 256;
@@ -86,7 +86,7 @@ impl<T> Cache<T> {
         inputs: &[Array],
         f: impl FnOnce(&[Array]) -> Result<(Vec<Array>, T), E>,
     ) -> Result<(Vec<Array>, Arc<T>), E> {
-        let stream = place::current_stream()?.id();
+        let stream = placement::current_stream()?.id();
         let signature = |shape: fn(&Shape) -> Shape| Signature {
             arrays: inputs.iter().map(|input| (shape(&input.0.shape), input.dtype())).collect(),
             stream,

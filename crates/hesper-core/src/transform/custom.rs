@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::Export;
 use crate::identity::equal_to_itself;
-use crate::ops::{Kind, Op, OpRef};
+use crate::ops::{Op, OpKind, OpRef};
 use crate::shape::Shape;
 
 type Function = dyn Fn(&[Array]) -> Result<Vec<Array>> + Send + Sync;
@@ -150,8 +150,8 @@ impl Op for Bundle {
         "custom function"
     }
 
-    fn kind(&self) -> Kind<'_> {
-        Kind::View
+    fn kind(&self) -> OpKind<'_> {
+        OpKind::View
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -266,8 +266,8 @@ impl Op for Part {
         Export::Input(1)
     }
 
-    fn kind(&self) -> Kind<'_> {
-        Kind::View
+    fn kind(&self) -> OpKind<'_> {
+        OpKind::View
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {

@@ -6,7 +6,7 @@ use crate::array::{Array, Data};
 use crate::error::Result;
 use crate::eval::Lowering;
 use crate::export::Export;
-use crate::ops::{Kind, Op, OpRef};
+use crate::ops::{Op, OpKind, OpRef};
 use crate::transform::rule::{Backward, Batch, Cotangents, Forward, Tangents};
 
 /// The first input, computed after the others.
@@ -22,8 +22,8 @@ impl Op for Depends {
         Export::Input(0)
     }
 
-    fn kind(&self) -> Kind<'_> {
-        Kind::View
+    fn kind(&self) -> OpKind<'_> {
+        OpKind::View
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {

@@ -23,7 +23,7 @@ use crate::eval::program::{NodeView, Program, Store, missing};
 use crate::eval::{Lowering, Operand, fusion_enabled};
 use crate::identity::equal_to_itself;
 use crate::ids::IdMap;
-use crate::ops::{Kind, Op, OpRef};
+use crate::ops::{Op, OpKind, OpRef};
 use crate::shape::Shape;
 
 struct Node {
@@ -358,8 +358,8 @@ impl Op for Output {
         "output"
     }
 
-    fn kind(&self) -> Kind<'_> {
-        Kind::View
+    fn kind(&self) -> OpKind<'_> {
+        OpKind::View
     }
 
     fn lower(&self, _: &mut Lowering<'_>) -> Result<Data> {

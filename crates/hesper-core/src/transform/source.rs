@@ -12,7 +12,7 @@ use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
 use crate::identity::equal_to_itself;
 use crate::ops::readers::reader;
-use crate::ops::{Kind, Op, OpRef};
+use crate::ops::{Op, OpKind, OpRef};
 use crate::shape::Shape;
 use crate::transform::rule::{Backward, Batch, Cotangents};
 
@@ -29,8 +29,8 @@ impl Op for Watched {
         Export::Input(0)
     }
 
-    fn kind(&self) -> Kind<'_> {
-        Kind::View
+    fn kind(&self) -> OpKind<'_> {
+        OpKind::View
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -114,8 +114,8 @@ impl Op for StopGradient {
         Record::new("stop_gradient").into()
     }
 
-    fn kind(&self) -> Kind<'_> {
-        Kind::View
+    fn kind(&self) -> OpKind<'_> {
+        OpKind::View
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {

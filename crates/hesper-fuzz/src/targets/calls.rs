@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use hesper::{Array, Dtype, Result, concatenate, eval, place, transform};
+use hesper::{Array, Dtype, Result, concatenate, eval, placement, transform};
 use hesper_runtime::sim::{Failure, Rng, Sim};
 use hesper_runtime::{Runtime, Stream};
 
@@ -191,9 +191,9 @@ fn apply_eagerly(ops: &[Op], inputs: &[Array]) -> Result<Array> {
 
 /// Runs `f` on the host without fusion.
 fn on_host<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
-    let stream = place::default_stream(place::Device::Cpu)?;
+    let stream = placement::default_stream(placement::Device::Cpu)?;
     eval::set_fusion(false);
-    let result = place::with_stream(&stream, f);
+    let result = placement::with_stream(&stream, f);
     eval::set_fusion(true);
     result
 }
@@ -264,7 +264,7 @@ impl Run {
         })
         .map_err(|error| format!("the eager copy: {error}"))?;
         let visible = self.visible();
-        let lazy = place::with_stream(&self.streams[stream], || lazy(&visible));
+        let lazy = placement::with_stream(&self.streams[stream], || lazy(&visible));
         let lazy = self.outcome("building", lazy)?;
         self.pairs.push(Pair { lazy, eager });
         Ok(())
@@ -438,7 +438,7 @@ impl Target for Calls {
         });
         let runtime = match &sim {
             Some(sim) => Runtime::builder(sim.clone()).validate(true).build(),
-            None => place::cpu().clone(),
+            None => placement::cpu().clone(),
         };
         let (Ok(one), Ok(other)) = (runtime.stream(), runtime.stream()) else { return Ok(Verdict::Refused) };
         let mut run =

@@ -58,7 +58,7 @@ impl Target for Exports {
     }
 
     fn run(&self, input: &[u8]) -> Result<Verdict, String> {
-        hesper::place::cpu().set_memory_limit(MEMORY_LIMIT);
+        hesper::placement::cpu().set_memory_limit(MEMORY_LIMIT);
         let Ok(imported) = Imported::from_bytes(input.to_vec()) else { return Ok(Verdict::Refused) };
         for graph in imported.graphs() {
             if !is_small(graph) {

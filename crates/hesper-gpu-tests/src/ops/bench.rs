@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use hesper::fast::{self, AttentionMask};
-use hesper::place::{self, Device};
+use hesper::placement::{self, Device};
 use hesper::{Array, CustomKernel, Dtype, Error, QuantMode, random, transform};
 
 /// How work is measured.
@@ -22,7 +22,7 @@ struct Bench<'a> {
 /// Runs all lines whose name contains `part`.
 pub fn run(part: &str) -> usize {
     let mut bench = Bench { part, failures: 0 };
-    let done = place::with_device(Device::Gpu(0), || {
+    let done = placement::with_device(Device::Gpu(0), || {
         let groups = [elementwise, reductions, products, quantized, attention, sequences, overheads];
         groups.iter().for_each(|group| {
             if let Err(error) = group(&mut bench) {
@@ -35,7 +35,7 @@ pub fn run(part: &str) -> usize {
         println!("FAIL bench: {error}");
         return 1;
     }
-    println!("computed on the host: {:?}", place::fallbacks());
+    println!("computed on the host: {:?}", placement::fallbacks());
     bench.failures
 }
 

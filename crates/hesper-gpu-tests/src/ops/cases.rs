@@ -3,7 +3,7 @@
 
 use hesper::fast;
 use hesper::ops::domain::Domain;
-use hesper::place::{self, Device};
+use hesper::placement::{self, Device};
 use hesper::{Array, Conv, CustomKernel, Dtype, Error, Operand, Pad, QuantMode, random, transform};
 
 use crate::compare::Case;
@@ -35,7 +35,7 @@ pub fn data(shape: &[usize], dtype: Dtype, seed: u64) -> Array {
         whole.eval()?;
         Ok(whole)
     };
-    match place::with_device(Device::Cpu, make).and_then(|result| result) {
+    match placement::with_device(Device::Cpu, make).and_then(|result| result) {
         Ok(array) => array,
         Err(error) => panic!("test data: {error}"),
     }
@@ -125,7 +125,7 @@ fn sample(domain: Domain, shape: &[usize], dtype: Dtype, seed: u64) -> Array {
         whole.eval()?;
         Ok(whole)
     };
-    match place::with_device(Device::Cpu, make).and_then(|made| made) {
+    match placement::with_device(Device::Cpu, make).and_then(|made| made) {
         Ok(array) => array,
         Err(error) => panic!("test data: {error}"),
     }
@@ -492,7 +492,7 @@ fn products(cases: &mut Cases) {
         for dtype in [Dtype::Bfloat16, Dtype::Float32, Dtype::Float16] {
             cases.add(format!("quantized {bits} bits, groups of {group}, {dtype}"), 2e-2, move || {
                 let w = data(&[256, 512], dtype, 1);
-                let quantized = place::with_device(Device::Cpu, || {
+                let quantized = placement::with_device(Device::Cpu, || {
                     w.quantize(Some(group), Some(bits), QuantMode::Affine)
                 });
                 let (q, scales, biases) = quantized??;
@@ -543,8 +543,9 @@ fn wide_codes(cases: &mut Cases) {
     for (n, k, bits, group, dtype, rows) in all {
         cases.add(format!("quantized {n}x{k}, {bits} bits, groups of {group}, {dtype}"), 2e-2, move || {
             let w = data(&[n, k], dtype, 1);
-            let quantized =
-                place::with_device(Device::Cpu, || w.quantize(Some(group), Some(bits), QuantMode::Affine));
+            let quantized = placement::with_device(Device::Cpu, || {
+                w.quantize(Some(group), Some(bits), QuantMode::Affine)
+            });
             let (q, scales, biases) = quantized??;
             let product = |rows: &usize| {
                 let (group, bits) = (Some(group), Some(bits));
@@ -577,7 +578,7 @@ fn float_codes(cases: &mut Cases) {
         for dtype in FLOATS {
             cases.add(format!("quantized {} {dtype}", mode.name()), 2e-2, move || {
                 let w = data(&[256, 512], dtype, 1);
-                let (q, scales, _) = place::with_device(Device::Cpu, || w.quantize(None, None, mode))??;
+                let (q, scales, _) = placement::with_device(Device::Cpu, || w.quantize(None, None, mode))??;
                 let product = |rows: usize, width: usize, transpose: bool| {
                     let x = data(&[rows, width], dtype, 2);
                     x.quantized_matmul(&q, &scales, None, transpose, None, None, mode)
@@ -593,7 +594,7 @@ fn float_codes(cases: &mut Cases) {
 fn more_rows(group: usize, bits: usize, dtype: Dtype) -> CaseResult {
     let w = data(&[1000, 1024], dtype, 4);
     let quantized =
-        place::with_device(Device::Cpu, || w.quantize(Some(group), Some(bits), QuantMode::Affine));
+        placement::with_device(Device::Cpu, || w.quantize(Some(group), Some(bits), QuantMode::Affine));
     let (q, scales, biases) = quantized??;
     let (group, bits) = (Some(group), Some(bits));
     let product =
@@ -850,7 +851,7 @@ fn transforms(cases: &mut Cases) {
     cases.add("both devices in one graph", 1e-5, || {
         let x = data(&[64, 64], Dtype::Float32, 1);
         let y = x.exp()?;
-        let here = place::with_device(Device::Cpu, || y.add(1.0))??;
+        let here = placement::with_device(Device::Cpu, || y.add(1.0))??;
         let back = here.multiply(&y)?;
         let sorted = back.sort(Some(1))?;
         Ok(vec![sorted.add(&y)?, here, sorted.slice(&[0, 3], &[64, 9], &[1, 1])?.sum(Some(&[0]), false)?])

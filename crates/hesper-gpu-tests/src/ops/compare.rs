@@ -1,6 +1,6 @@
 //! One computation on two devices, and the difference of the results.
 
-use hesper::place::{self, Device};
+use hesper::placement::{self, Device};
 use hesper::{Array, Dtype, Error};
 
 /// A computation with a name.
@@ -13,7 +13,7 @@ pub struct Case {
 
 /// Computes a case on a device.
 fn results(case: &Case, device: Device) -> Result<Vec<Array>, String> {
-    let result = place::with_device(device, || (case.run)()).and_then(|result| result);
+    let result = placement::with_device(device, || (case.run)()).and_then(|result| result);
     let arrays = result.map_err(|error| format!("on {device}: {error}"))?;
     hesper::eval(&arrays).map_err(|error| format!("on {device}: {error}"))?;
     Ok(arrays)
@@ -27,7 +27,7 @@ pub fn hash(case: &Case, device: Device) -> Result<u64, String> {
     };
     for array in results(case, device)? {
         add(format!("{:?} {:?}", array.shape(), array.dtype()).as_bytes());
-        let bytes = place::with_device(Device::Cpu, || -> Result<Vec<u8>, Error> {
+        let bytes = placement::with_device(Device::Cpu, || -> Result<Vec<u8>, Error> {
             let flat = array.reshape(&[-1, 1])?.contiguous()?;
             let flat = if flat.dtype() == Dtype::Bool { flat.astype(Dtype::Uint8)? } else { flat };
             flat.view(Dtype::Uint8)?.to_vec::<u8>()
@@ -74,7 +74,7 @@ fn distance(one: &Array, other: &Array, tolerance: f64) -> Result<f64, String> {
 }
 
 fn values(array: &Array) -> Result<Vec<f64>, String> {
-    place::with_device(Device::Cpu, || -> Result<Vec<f64>, Error> {
+    placement::with_device(Device::Cpu, || -> Result<Vec<f64>, Error> {
         Ok(match array.dtype() {
             Dtype::Complex64 => {
                 let parts = array.reshape(&[-1, 1])?.contiguous()?.view(Dtype::Float32)?;

@@ -2,7 +2,7 @@
 
 use hesper::fast::rms_norm;
 use hesper::ops::step::{StepHeads, Turns, attend_token, keep_token};
-use hesper::place::{self, Device};
+use hesper::placement::{self, Device};
 use hesper::{Array, Dtype, Error, PackedArray, PackedFormat, QuantMode, Split, concatenate, eval};
 
 use crate::cases::{Cases, FLOATS, data, indices, tolerance};
@@ -231,7 +231,7 @@ fn chains(cases: &mut Cases) {
                         w.eval()?;
                         return Ok(Weight { dense: Some(w), codes: Vec::new(), bits: 0, group });
                     };
-                    let codes = place::with_device(Device::Cpu, || {
+                    let codes = placement::with_device(Device::Cpu, || {
                         let (codes, scales, biases) =
                             w.quantize(Some(group), Some(bits), QuantMode::Affine)?;
                         Ok::<_, Error>(vec![Some(codes), Some(scales), biases])
@@ -285,11 +285,11 @@ fn fresh_matrices(cases: &mut Cases) {
 /// Submissions of one shape, first of kernels with clusters, then of others with odd numbers of blocks.
 fn clusters(cases: &mut Cases) {
     cases.add("kernels in clusters, then others", 2e-2, || {
-        let stream = place::current_device().stream()?;
-        let outputs = place::with_stream(&stream, || -> Result<Vec<Array>, Error> {
+        let stream = placement::current_device().stream()?;
+        let outputs = placement::with_stream(&stream, || -> Result<Vec<Array>, Error> {
             let w = data(&[1024, 4096], Dtype::Float16, 1);
             let (codes, scales, biases) =
-                place::with_device(Device::Cpu, || w.quantize(Some(64), Some(4), QuantMode::Affine))??;
+                placement::with_device(Device::Cpu, || w.quantize(Some(64), Some(4), QuantMode::Affine))??;
             let (x, packed) = (data(&[16, 4096], Dtype::Float16, 2), matrix(PackedFormat::Q8_0, 70, 768, 1)?);
             let mut all = Vec::new();
             for round in 0..4u64 {

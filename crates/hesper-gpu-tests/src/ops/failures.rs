@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hesper::fast::{self, AttentionMask};
-use hesper::place::{self, Device};
+use hesper::placement::{self, Device};
 use hesper::transform::compile;
 use hesper::{Array, CustomKernel, Dtype, Error, QuantMode};
 use hesper_cuda::inject::{self, Call};
@@ -129,20 +129,20 @@ fn attention() -> Result<Vec<Array>, Error> {
 
 fn transfers() -> Result<Vec<Array>, Error> {
     let here = ramp(20_000, &[100, 200], 1.0 / 10_000.0)?.add(1.0)?;
-    let there = place::with_device(Device::Cpu, || here.multiply(2.0)?.sort(Some(1)))??;
+    let there = placement::with_device(Device::Cpu, || here.multiply(2.0)?.sort(Some(1)))??;
     let back = there.add(&here)?;
-    let again = place::with_device(Device::Cpu, || back.sum(Some(&[0]), false))??;
+    let again = placement::with_device(Device::Cpu, || back.sum(Some(&[0]), false))??;
     Ok(vec![back, again.multiply(0.5)?])
 }
 
 fn streams() -> Result<Vec<Array>, Error> {
-    let runtime = place::current_stream()?.runtime();
+    let runtime = placement::current_stream()?.runtime();
     let (one, two) = (runtime.stream()?, runtime.stream()?);
     let x = ramp(4096, &[64, 64], 1.0 / 4096.0)?;
     let mut y = x.clone();
     for round in 0..6 {
         let stream = if round % 2 == 0 { &one } else { &two };
-        y = place::with_stream(stream, || y.add(&x)?.multiply(0.5)?.cumsum(Some(1), false, true))?;
+        y = placement::with_stream(stream, || y.add(&x)?.multiply(0.5)?.cumsum(Some(1), false, true))?;
         y = y.multiply(1.0 / 64.0)?;
     }
     Ok(vec![y])
@@ -180,7 +180,7 @@ fn early_rows() -> Result<Vec<Array>, Error> {
 
 /// The results of each part on the host.
 fn expected() -> Result<Vec<Vec<Vec<f32>>>, Error> {
-    place::with_device(Device::Cpu, || {
+    placement::with_device(Device::Cpu, || {
         let of = |(_, build): &(&str, Build)| -> Result<Vec<Vec<f32>>, Error> {
             build()?.iter().map(values).collect()
         };
@@ -189,7 +189,7 @@ fn expected() -> Result<Vec<Vec<Vec<f32>>>, Error> {
 }
 
 fn values(array: &Array) -> Result<Vec<f32>, Error> {
-    place::with_device(Device::Cpu, || array.astype(Dtype::Float32)?.to_vec::<f32>())?
+    placement::with_device(Device::Cpu, || array.astype(Dtype::Float32)?.to_vec::<f32>())?
 }
 
 /// The number of right results; wrong results, and errors without a cause, are failures.
@@ -232,8 +232,8 @@ fn judge(result: &Result<Vec<Array>, Error>, wanted: &[Vec<f32>]) -> Judged {
 }
 
 fn on_gpu(build: Build) -> Result<Vec<Array>, Error> {
-    let result = place::with_device(Device::Gpu(0), build)??;
-    place::with_device(Device::Gpu(0), || hesper::async_eval(&result))??;
+    let result = placement::with_device(Device::Gpu(0), build)??;
+    placement::with_device(Device::Gpu(0), || hesper::async_eval(&result))??;
     Ok(result)
 }
 
@@ -324,7 +324,7 @@ pub fn run() -> usize {
 
 /// Refuses a call at each position of each case, then evaluates the same arrays again, then everything anew.
 fn refused(wanted: &[Vec<Vec<f32>>], sums: &mut Sums) {
-    let Ok(runtime) = place::gpu(0) else { return sums.fail("no device".into()) };
+    let Ok(runtime) = placement::gpu(0) else { return sums.fail("no device".into()) };
     let begun = Instant::now();
     let mut left_out = 0;
     for (case, (name, build)) in CASES.iter().enumerate() {
@@ -369,7 +369,7 @@ fn refused(wanted: &[Vec<Vec<f32>>], sums: &mut Sums) {
 
 /// Lowers the memory limit step by step, then raises it.
 fn limits(wanted: &[Vec<Vec<f32>>], sums: &mut Sums) {
-    let Ok(runtime) = place::gpu(0) else { return sums.fail("no device".into()) };
+    let Ok(runtime) = placement::gpu(0) else { return sums.fail("no device".into()) };
     let old = runtime.memory_limit();
     for (case, (name, build)) in CASES.iter().enumerate() {
         let mut errors = 0;
@@ -420,7 +420,7 @@ fn threads(wanted: &[Vec<Vec<f32>>], sums: &mut Sums) {
                                 judged.wrong.into_iter().map(|what| format!("{}: {what}", CASES[case].0)),
                             );
                             if !faulty && judged.errors > 0 {
-                                let lost = place::gpu(0).ok().and_then(|runtime| runtime.lost());
+                                let lost = placement::gpu(0).ok().and_then(|runtime| runtime.lost());
                                 wrong.push(format!("{}: an error without a failure {lost:?}", CASES[case].0));
                             }
                             round += 1;
@@ -448,7 +448,7 @@ fn threads(wanted: &[Vec<Vec<f32>>], sums: &mut Sums) {
 fn cleared(_: &[Vec<Vec<f32>>], sums: &mut Sums) {
     let text =
         "uint i = thread_position_in_grid.x; if (i % 5 == 0) out[i] = 1.0f; if (i == 3) other[1] = 2.0f;";
-    let outcome = place::with_device(Device::Gpu(0), || -> Result<(), Error> {
+    let outcome = placement::with_device(Device::Gpu(0), || -> Result<(), Error> {
         let kernel = CustomKernel::new("fifths", &["x"], &["out", "other"], text)?;
         for n in [5usize, 257, 4096, 100_003] {
             for _ in 0..20 {
@@ -473,7 +473,7 @@ fn cleared(_: &[Vec<Vec<f32>>], sums: &mut Sums) {
 /// Kernels of the kernel language with out-of-range accesses: writes fail by name, reads return zero, and no other
 /// memory changes.
 fn out_of_bounds(wanted: &[Vec<Vec<f32>>], sums: &mut Sums) {
-    let outcome = place::with_device(Device::Gpu(0), || -> Result<(), Error> {
+    let outcome = placement::with_device(Device::Gpu(0), || -> Result<(), Error> {
         let neighbours: Vec<Array> = (0..64)
             .map(|value| Array::full(&[4096], value as f32, Some(Dtype::Float32))?.add(1.0))
             .collect::<Result<_, _>>()?;
@@ -539,7 +539,7 @@ fn out_of_bounds(wanted: &[Vec<Vec<f32>>], sums: &mut Sums) {
 
 /// Checks that all memory is returned.
 fn returned(_: &[Vec<Vec<f32>>], sums: &mut Sums) {
-    let Ok(runtime) = place::gpu(0) else { return sums.fail("no device".into()) };
+    let Ok(runtime) = placement::gpu(0) else { return sums.fail("no device".into()) };
     if let Err(error) = runtime.synchronize() {
         // Faults of submissions that failed on purpose are reported here; a lost device is an error.
         if runtime.lost().is_some() {
@@ -611,7 +611,7 @@ pub fn exit_as_requested() {
         hesper::async_eval([&x])?;
         Ok(vec![x])
     };
-    let busy = move || place::with_device(Device::Gpu(0), busy).and_then(|result| result);
+    let busy = move || placement::with_device(Device::Gpu(0), busy).and_then(|result| result);
     match way.as_str() {
         "exit" => {
             let _held = busy();

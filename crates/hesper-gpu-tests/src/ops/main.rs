@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use hesper::place::{self, Device};
+use hesper::placement::{self, Device};
 
 fn main() -> ExitCode {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -40,14 +40,14 @@ fn main() -> ExitCode {
             hash(arguments.get(1).map_or("cpu", String::as_str), part, share).min(255) as u8
         );
     }
-    if place::gpu_count() == 0 {
+    if placement::gpu_count() == 0 {
         println!("skipped: no GPU");
         return ExitCode::SUCCESS;
     }
     if what == "failures" {
         hesper_cuda::inject::install();
     }
-    let runtime = match place::gpu(0) {
+    let runtime = match placement::gpu(0) {
         Ok(runtime) => runtime,
         Err(error) => {
             println!("FAIL open: {error}");
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         failures::exit_as_requested();
         return ExitCode::SUCCESS;
     }
-    println!("{} of {} GPUs", runtime.info().name, place::gpu_count());
+    println!("{} of {} GPUs", runtime.info().name, placement::gpu_count());
     let start = Instant::now();
     let failures = match what {
         "check" => check(part, share),
@@ -139,17 +139,18 @@ fn each(part: &str, share: Share, f: impl Fn(usize, &compare::Case) + Sync) -> u
 /// Compares every case on the host and on one of the GPUs in turn.
 fn check(part: &str, share: Share) -> usize {
     let failures = AtomicUsize::new(0);
-    let count =
-        each(part, share, |at, case| match compare::compare(case, Device::Gpu(at % place::gpu_count())) {
+    let count = each(part, share, |at, case| {
+        match compare::compare(case, Device::Gpu(at % placement::gpu_count())) {
             Ok(how) => println!("ok   {}: {how}", case.name),
             Err(why) => {
                 failures.fetch_add(1, Ordering::Relaxed);
                 let why: String = why.replace('\n', " | ").chars().take(600).collect();
                 println!("FAIL {}: {why}", case.name);
             }
-        });
+        }
+    });
     let failures = failures.into_inner();
     println!("{} passed, {failures} failed", count - failures);
-    println!("computed on the host: {:?}", place::fallbacks());
+    println!("computed on the host: {:?}", placement::fallbacks());
     failures
 }

@@ -267,7 +267,7 @@ fn choices(cases: &mut Cases) {
 /// CUDA C++ kernels run on no other device: the host computes the expected result.
 fn cuda_kernels(cases: &mut Cases) {
     let on_host =
-        || hesper::place::current_stream().is_ok_and(|stream| stream.runtime().info().native_commands);
+        || hesper::placement::current_stream().is_ok_and(|stream| stream.runtime().info().native_commands);
     cases.add("a CUDA kernel with template arguments", 1e-6, move || {
         let x = data(&[1000], Dtype::Float32, 1);
         if on_host() {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use hesper::fast;
 use hesper::ops::step::{Turns, keep_token};
-use hesper::place::{self, Device};
+use hesper::placement::{self, Device};
 use hesper::{Activations, Array, Dtype, Error, concatenate, random, transform};
 use hesper_nn::{
     Activation, Attention, Embedding, Heads, KvCache, KvMask, KvRows, KvView, Leaf, Linear, Mlp, Module,
@@ -22,13 +22,13 @@ fn noise(shape: &[usize], dtype: Dtype, size: f64) -> Result<Array, Error> {
 
 /// Runs all lines whose name contains `part`; returns the number of failures.
 pub fn run(part: &str) -> usize {
-    let done = place::with_device(Device::Gpu(0), || -> Outcome<()> {
+    let done = placement::with_device(Device::Gpu(0), || -> Outcome<()> {
         if "MLP training step".contains(part) {
             training()?;
         }
         llama(part)
     });
-    println!("computed on the host: {:?}", place::fallbacks());
+    println!("computed on the host: {:?}", placement::fallbacks());
     match done.map_err(Into::into).and_then(|done| done) {
         Ok(()) => 0,
         Err(error) => {

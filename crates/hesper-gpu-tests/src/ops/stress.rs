@@ -1,6 +1,6 @@
 //! Concurrent tasks with temporaries and dropped handles, and faults of the device.
 
-use hesper::place::{self, Device};
+use hesper::placement::{self, Device};
 use hesper::{Array, CustomKernel, Dtype, Error};
 use hesper_gpu_tests::scenarios::{self, TASKS};
 
@@ -14,7 +14,7 @@ pub fn run(rounds: usize) -> usize {
             println!("FAIL {}: {failure}", outcome.name);
         }
         let verdict = if outcome.failures.is_empty() { "ok  " } else { "FAIL" };
-        let counters = place::gpu(0).map(|runtime| runtime.counters()).unwrap_or_default();
+        let counters = placement::gpu(0).map(|runtime| runtime.counters()).unwrap_or_default();
         println!(
             "{verdict} {}: {TASKS} tasks x {rounds}, {:.1} s, peak {} MiB, {} kernels",
             outcome.name,
@@ -85,7 +85,7 @@ pub fn faults() -> usize {
         }
     };
     let gpu = |f: &dyn Fn() -> Result<Array, Error>| {
-        place::with_device(Device::Gpu(0), f).and_then(|result| result)
+        placement::with_device(Device::Gpu(0), f).and_then(|result| result)
     };
     let works = || {
         let sum = gpu(&|| Array::full(&[1000], 2.0, Some(Dtype::Float32))?.sum(None, false))
@@ -119,7 +119,7 @@ pub fn faults() -> usize {
             Ok(_) => Err("it was compiled".into()),
         },
     );
-    let scattered = place::with_device(Device::Gpu(0), checked_write).and_then(|reported| reported);
+    let scattered = placement::with_device(Device::Gpu(0), checked_write).and_then(|reported| reported);
     tell(
         "a checked kernel that writes out of bounds",
         scattered
@@ -140,7 +140,7 @@ pub fn faults() -> usize {
         "an unchecked kernel that writes out of bounds",
         match outside {
             Err(error) => {
-                let host = place::with_device(Device::Cpu, || {
+                let host = placement::with_device(Device::Cpu, || {
                     Array::full(&[4], 1.0, Some(Dtype::Float32))?.sum(None, false)
                 });
                 match host.and_then(|sum| sum).and_then(|sum| sum.item::<f32>()) {

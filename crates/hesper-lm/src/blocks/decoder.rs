@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use hesper_core::{Array, Dtype, place};
+use hesper_core::{Array, Dtype, placement};
 use hesper_nn::{KvCache, Linear, Module, Norm, module};
 
 use super::TokenEmbedding;
@@ -37,7 +37,7 @@ impl Decoder {
         norm: Norm,
         head: Option<Linear>,
     ) -> Result<Self> {
-        if place::current_device() != place::Device::Cpu {
+        if placement::current_device() != placement::Device::Cpu {
             layers.iter_mut().try_for_each(|layer| layer.fuse_projections())?;
         }
         Ok(Decoder { embedding, layers, norm, head })

@@ -2,7 +2,7 @@
 
 use hesper_core::fast;
 use hesper_core::ops::step::{StepHeads, Turns, keep_token};
-use hesper_core::{Array, Dtype, concatenate, place};
+use hesper_core::{Array, Dtype, concatenate, placement};
 use hesper_nn::{Heads, KvCache, KvRows, KvView, Positions, Result, TokenView};
 
 use super::layer_mut;
@@ -77,7 +77,7 @@ impl KvCache for GrowingCache {
         let (step, layer) = (self.positions.step()?, layer_mut(&mut self.layers, layer)?);
         let dtype = tokens.dtype();
         // On the CPU only float32 has a fused kernel.
-        if dtype != Dtype::Float32 && place::current_device() == place::Device::Cpu {
+        if dtype != Dtype::Float32 && placement::current_device() == placement::Device::Cpu {
             return Ok(None);
         }
         let old = match layer.first().cloned() {

@@ -1,6 +1,6 @@
 //! The state of a sequence beside its cache: sampler, detokenizer, stop texts, counts.
 
-use hesper_core::place;
+use hesper_core::placement;
 
 use super::{Finish, GenerateOptions};
 use crate::error::{Error, Result};
@@ -43,7 +43,8 @@ impl Sequence {
             generated: 0,
             max_tokens: options.max_tokens,
             ignore_eos: options.ignore_eos,
-            device_greedy: options.sampling.is_greedy() && place::current_device() != place::Device::Cpu,
+            device_greedy: options.sampling.is_greedy()
+                && placement::current_device() != placement::Device::Cpu,
         })
     }
 

@@ -14,7 +14,7 @@ use crate::args::{Value, needs_type};
 use crate::error::raise;
 
 /// The largest number of axes of nested lists; deeper lists usually contain themselves.
-const MOST_AXES: usize = 64;
+const MAX_AXES: usize = 64;
 
 /// Whether an object is a list or tuple.
 pub fn is_container(object: &Bound<'_, PyAny>) -> bool {
@@ -188,9 +188,9 @@ fn nested(object: &Bound<'_, PyAny>, dtype: Option<Dtype>) -> PyResult<Array> {
     let mut at = object.clone();
     let mut leaf = None;
     while is_container(&at) {
-        if shape.len() == MOST_AXES {
+        if shape.len() == MAX_AXES {
             return Err(PyValueError::new_err(format!(
-                "cannot make an array of lists nested more than {MOST_AXES} deep"
+                "cannot make an array of lists nested more than {MAX_AXES} deep"
             )));
         }
         let length = at.len()?;
@@ -298,9 +298,9 @@ fn leaves(object: &Bound<'_, PyAny>, numbers: &mut Numbers) -> PyResult<()> {
 /// An array from lists that have arrays among their elements: all elements, stacked.
 fn stacked(object: &Bound<'_, PyAny>, dtype: Option<Dtype>) -> PyResult<Array> {
     fn parts(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Vec<Array>> {
-        if depth == MOST_AXES {
+        if depth == MAX_AXES {
             return Err(PyValueError::new_err(format!(
-                "cannot make an array of lists nested more than {MOST_AXES} deep"
+                "cannot make an array of lists nested more than {MAX_AXES} deep"
             )));
         }
         items(object)?

@@ -406,7 +406,7 @@ pub fn import(object: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<Array> 
 }
 
 /// The largest number of axes of an imported tensor.
-const MOST_AXES: usize = 64;
+const MAX_AXES: usize = 64;
 
 fn invalid(what: String) -> PyErr {
     PyValueError::new_err(format!("[from_dlpack] cannot import a tensor with {what}"))
@@ -426,7 +426,7 @@ fn build(taken: &Taken, copy: Option<bool>) -> PyResult<Built> {
         );
         return Err(PyValueError::new_err(what));
     }
-    let rank = usize::try_from(tensor.ndim).ok().filter(|rank| *rank <= MOST_AXES);
+    let rank = usize::try_from(tensor.ndim).ok().filter(|rank| *rank <= MAX_AXES);
     let rank = rank.ok_or_else(|| invalid(format!("{} axes", tensor.ndim)))?;
     let dtype = dtype_of(tensor.dtype)?;
     let lengths: &[i64] = match rank {

@@ -256,8 +256,8 @@ impl Output {
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        const MOST: usize = 16 << 20;
-        let part = &bytes[..bytes.len().min(MOST)];
+        const MAX_WRITE: usize = 16 << 20;
+        let part = &bytes[..bytes.len().min(MAX_WRITE)];
         self.call(|file| {
             // Raw files may write less; buffered ones write all.
             let written = file.call_method1("write", (PyBytes::new(file.py(), part),))?;

@@ -24,8 +24,8 @@ use crate::error::{Error, Result};
 /// A device.
 ///
 /// ```
-/// use hesper::place::{self, Device};
-/// let sum = place::with_device(Device::Cpu, || hesper::Array::from_slice(&[1.0f32, 2.0]).sum(None, false))??;
+/// use hesper::placement::{self, Device};
+/// let sum = placement::with_device(Device::Cpu, || hesper::Array::from_slice(&[1.0f32, 2.0]).sum(None, false))??;
 /// assert_eq!(sum.item::<f32>()?, 3.0);
 /// assert_eq!("gpu:1".parse::<Device>()?, Device::Gpu(1));
 /// # Ok::<(), hesper::Error>(())
