@@ -199,7 +199,7 @@ fn operations_of_groups_agree() {
 fn random_kernels_agree() {
     let input: Vec<u8> = (0..64).flat_map(|i| (i as f32 * 0.75 - 9.0).to_le_bytes()).collect();
     let mut done = 0;
-    for seed in 0..120 {
+    for seed in 0..60 {
         let kernel = random_kernel(seed);
         if matches!(emit(&kernel, &PLAIN), Err(EmitError::Double { .. })) {
             continue;
@@ -210,14 +210,14 @@ fn random_kernels_agree() {
         let memory = [input.clone(), vec![0; threads as usize * 16], vec![0; 64]];
         agree(&kernel, &launch, &memory, &|want, got| want == got);
     }
-    assert!(done > 30, "only {done} kernels have no f64");
+    assert!(done > 15, "only {done} kernels have no f64");
 }
 
 /// Functions of f32 that compute in f64, which Metal does in integers.
 #[test]
 fn functions_that_compute_in_f64_agree_on_many_operands() {
     use {BinaryOp as B, UnaryOp as U};
-    let count = 1500;
+    let count = 400;
     let mut random = Random::new(7);
     let mut floats = |exponents: u32| -> Vec<u8> {
         let mut bits = || {
@@ -342,9 +342,9 @@ fn clang_accepts_the_texts_where_it_is_installed() {
         for case in cases() {
             texts.push(emit(&support::compile(&case).unwrap().kernel, &options).unwrap().text);
         }
-        texts.extend((0..30).filter_map(|seed| Some(emit(&random_kernel(seed), &options).ok()?.text)));
+        texts.extend((0..10).filter_map(|seed| Some(emit(&random_kernel(seed), &options).ok()?.text)));
     }
-    for s in scalars() {
+    for s in [Scalar::F32, Scalar::BF16, Scalar::I64] {
         let one = |op: UnaryOp| build(&[s], false, &|b, x| b.unary(op, x[0]));
         let two = |op: BinaryOp| build(&[s, op.right(s)], false, &|b, x| b.binary(op, x[0], x[1]));
         let kernels = UnaryOp::ALL

@@ -64,7 +64,7 @@ pub struct Target {
 }
 
 impl Violation {
-    /// The violation that a launch of CUDA text [reports](crate::cuda::Slot::Report), if it does.
+    /// The violation that a launch of CUDA or Metal text [reports](crate::cuda::Slot::Report), if it does.
     pub fn reported(kernel: &Kernel, report: &[u64; 4]) -> Option<Violation> {
         let [number, object, len, offset] = *report;
         let (op, loc) =

@@ -23,7 +23,8 @@
 //!   the same pass), or by expressions of their own.
 //! * `text`: C++ expressions over `$a`, `$b`, `$c` and the type's name `$t`, for CUDA and Metal alike; the
 //!   first whose form fits the type counts. `Float` takes 16-bit floats through f32; fast forms are CUDA's.
-//! * `device`, optional: the C++ functions that `text` names, where the prelude has none.
+//! * `device`, optional: the C++ functions that `text` names, where the prelude has none. Metal drops overloads
+//!   for f64.
 //! * `builtins`: functions of the kernel language; in parentheses the operands that a function
 //!   converts to, where they are not those of the op.
 
@@ -585,6 +586,7 @@ HESPER_FN f32 hypot_of(f32 a, f32 b) {
   const f32 r = (f32)sqrt_of(x * x + y * y);
   return is_inf(a) || is_inf(b) ? f32_of(0x7f800000u) : r;
 }
+HESPER_FN f64 hypot_of(f64 a, f64 b) { return hypot(a, b); }
 "
                 builtins [hypot]
             }

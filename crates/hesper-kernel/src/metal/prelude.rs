@@ -41,6 +41,9 @@ fn sections() -> &'static [Section] {
         let device: String = DEVICE_TEXTS.concat().concat();
         let section =
             |text: String, kind| Section { items: split(text.leak()).into_iter().map(named).collect(), kind };
+        let mut ops = section(shared(&device), Kind::Always);
+        // Kernels have no values of f64.
+        ops.items.retain(|item| !item.names.iter().any(|name| item.text.contains(&format!("{name}(f64 "))));
         vec![
             section(include_str!("prelude/core.h").to_string(), Kind::Always),
             section(shared(INT), Kind::Always),
@@ -53,7 +56,7 @@ fn sections() -> &'static [Section] {
             section(shared(MATH), Kind::Always),
             section(shared(TRIG), Kind::Always),
             section(shared(SPECIAL), Kind::Always),
-            section(shared(&device), Kind::Always),
+            ops,
             section(include_str!("prelude/simd.h").to_string(), Kind::Words(&["simd_lanes"])),
             section(include_str!("prelude/atomic.h").to_string(), Kind::Words(&["atomic_"])),
             section(include_str!("prelude/access.h").to_string(), Kind::Words(&["load_u", "store_u"])),

@@ -42,4 +42,3 @@ HESPER_FN f64 atan2_of(f64 a, f64 b) { return atan2(a, b); }
 HESPER_FN f64 ieee_rem_of(f64 a, f64 b) { return remainder(a, b); }
 HESPER_FN f64 next_after_of(f64 a, f64 b) { return nextafter(a, b); }
 HESPER_FN f64 ldexp_of(f64 a, i32 n) { return ldexp(a, n); }
-HESPER_FN f64 hypot_of(f64 a, f64 b) { return hypot(a, b); }
