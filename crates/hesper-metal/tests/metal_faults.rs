@@ -35,8 +35,8 @@ fn a_failed_command_buffer_spoils_what_depends_on_it_and_the_queue_goes_on() {
             let after = world.mix(&one, "mix 1", &[&bad]).unwrap();
             let elsewhere = world.mix(&two, "mix 1", &[&after]).unwrap();
             let independent = world.mix(&one, "mix 2", &[&x]).unwrap();
-            for spoilt in [&bad, &sibling, &after, &elsewhere] {
-                let error = read(spoilt).unwrap_err();
+            for poisoned in [&bad, &sibling, &after, &elsewhere] {
+                let error = read(poisoned).unwrap_err();
                 let fault = error.fault().unwrap();
                 assert_eq!((fault.kind(), fault.scope()), (FaultKind::Failed, Scope::Submission));
                 assert!(fault.message().contains(part), "{fault}");
@@ -122,13 +122,13 @@ fn a_failed_part_of_a_submission_spares_its_native_commands() {
             Ok(())
         };
         stream.encode("double").read(&x).write(&good).run(double).unwrap();
-        stream.encode("spoilt").read(&first).write(&bad).run(double).unwrap();
+        stream.encode("poisoned").read(&first).write(&bad).run(double).unwrap();
         let last = world.mix(&stream, "mix 2", &[&good]).unwrap();
         let doubled: Vec<u32> = elements(1).iter().map(|x| x.wrapping_mul(2)).collect();
         assert_eq!(read(&last).unwrap(), mixed(2, &[&doubled]), "seed {seed}");
         assert_eq!(read(&good).unwrap(), doubled, "seed {seed}");
-        for spoilt in [&first, &bad] {
-            assert!(read(spoilt).unwrap_err().to_string().contains("ran for too long"), "seed {seed}");
+        for poisoned in [&first, &bad] {
+            assert!(read(poisoned).unwrap_err().to_string().contains("ran for too long"), "seed {seed}");
         }
         drop((x, first, good, bad, last, stream));
         world.end("native");
@@ -147,11 +147,11 @@ fn later_commands_rely_on_the_barrier_of_one_that_is_not_dispatched() {
         fail.unwrap();
         let first = world.mix(&stream, "mix 1", &[&x]).unwrap();
         // Has the barrier behind `first`, and does not run: an input failed.
-        let spoilt = world.mix(&stream, "mix 1", &[&first, &bad]).unwrap();
+        let poisoned = world.mix(&stream, "mix 1", &[&first, &bad]).unwrap();
         let second = world.mix(&stream, "mix 1", &[&first]).unwrap();
         other.synchronize().unwrap();
         assert_eq!(read(&second).unwrap(), mixed(1, &[&mixed(1, &[&elements(1)])]), "seed {seed}");
-        assert!(read(&spoilt).is_err());
+        assert!(read(&poisoned).is_err());
     }
 }
 

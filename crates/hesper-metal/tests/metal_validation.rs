@@ -9,7 +9,7 @@ use hesper_runtime::Rule;
 use hesper_runtime::sim::Simulated;
 
 /// An encoder with everything that a dispatch needs.
-struct Bench {
+struct Fixture {
     metal: SimMetal,
     queue: Queue,
     commands: CommandBuffer,
@@ -18,7 +18,7 @@ struct Bench {
     buffer: Buffer,
 }
 
-fn bench() -> Bench {
+fn bench() -> Fixture {
     let metal = SimMetal::builder(1).build();
     let queue = metal.new_queue(4).unwrap();
     let library = metal.library_from_source("mix 1", &LibraryOptions::default()).unwrap();
@@ -30,11 +30,11 @@ fn bench() -> Bench {
         let (pipeline, _) = metal.pipeline(&request, None).unwrap();
         let commands = metal.command_buffer(queue, "test").unwrap();
         let encoder = metal.compute_encoder(commands).unwrap();
-        Bench { metal, queue, commands, encoder, pipeline, buffer }
+        Fixture { metal, queue, commands, encoder, pipeline, buffer }
     }
 }
 
-fn assert_misuse(bench: &Bench, part: &str) {
+fn assert_misuse(bench: &Fixture, part: &str) {
     let found = bench.metal.misuse();
     assert!(found.iter().any(|what| what.contains(part)), "{part:?} is not among {found:?}");
 }

@@ -188,17 +188,17 @@ def test_custom_functions_kernels_and_gradients_are_what_they_compute(path):
 
 
 def test_a_callback_is_told_the_graph():
-    told = []
+    reported = []
     weight = mx.array([1.0, 2.0])
-    mx.export_function(told.append, lambda x, y: (x @ y.T) + weight, mx.ones((2, 2)), y=mx.ones((2, 2)))
-    kinds = [step["type"] for step in told]
+    mx.export_function(reported.append, lambda x, y: (x @ y.T) + weight, mx.ones((2, 2)), y=mx.ones((2, 2)))
+    kinds = [step["type"] for step in reported]
     assert kinds[:4] == ["inputs", "keyword_inputs", "outputs", "constants"]
     assert set(kinds[4:]) == {"primitive"}
-    assert told[0]["inputs"] == [("A", (2, 2), mx.float32), ("B", (2, 2), mx.float32)]
-    assert told[1]["keywords"] == [("y", "B")]
-    assert same((told[3]["constants"][0][1],), (weight,))
-    assert [step["name"] for step in told[4:]] == ["Transpose", "Matmul", "Broadcast", "Add"]
-    assert told[-1]["outputs"] == told[2]["outputs"]
+    assert reported[0]["inputs"] == [("A", (2, 2), mx.float32), ("B", (2, 2), mx.float32)]
+    assert reported[1]["keywords"] == [("y", "B")]
+    assert same((reported[3]["constants"][0][1],), (weight,))
+    assert [step["name"] for step in reported[4:]] == ["Transpose", "Matmul", "Broadcast", "Add"]
+    assert reported[-1]["outputs"] == reported[2]["outputs"]
 
 
 PRIMITIVES = {

@@ -14,14 +14,14 @@ def numbers(core, *shape):
     return core.array(values.astype(np.float32))
 
 
-def told(core, value):
+def comparable(core, value):
     """A tree of arrays as plain Python, with types and shapes."""
     if isinstance(value, core.array):
         return ("array", repr(value.dtype).split(".")[-1], tuple(value.shape), np.array(value))
     if isinstance(value, dict):
-        return {key: told(core, one) for key, one in value.items()}
+        return {key: comparable(core, one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(told(core, one) for one in value)
+        return type(value)(comparable(core, one) for one in value)
     return value
 
 
@@ -44,7 +44,7 @@ def assert_same(own, other, label):
 def outcome(core, program):
     """What a program gives, or the type of its exception."""
     try:
-        return told(core, program(core))
+        return comparable(core, program(core))
     except Exception as error:
         return type(error).__name__
 
@@ -360,7 +360,7 @@ def test_generated_programs_are_differentiated_and_mapped_as_the_reference_does(
             mapped = m.vmap(lambda a, b: run(m, steps, a, b), in_axes=(0, None))(m.stack([x, y]), y)
             return m.value_and_grad(loss, argnums=(0, 1))(x, y), tangents, mapped
 
-        assert_same(told(mx, all_of(mx)), told(reference, all_of(reference)), f"seed {seed}: {steps}")
+        assert_same(comparable(mx, all_of(mx)), comparable(reference, all_of(reference)), f"seed {seed}: {steps}")
 
 
 def test_generated_programs_give_the_same_bits_compiled():

@@ -6,7 +6,7 @@ use hesper_runtime::sim::Rng;
 use hesper_runtime::{Rule, Violation};
 
 use super::kernel::{Argument, Launch, SimFunction};
-use super::objects::{CommandOp, Kind, Objects, Status};
+use super::objects::{CommandOp, Objects, SimObject, Status};
 use super::{Call, Failure, FaultPlan};
 use crate::edge::{CommandError, CompletedHandler, ErrorCode};
 
@@ -143,11 +143,11 @@ impl Engine {
         let mut left_open = false;
         let mut abandoned = false;
         match self.objects.get_mut(id).map(|entry| &mut entry.kind) {
-            Some(Kind::Commands(commands)) => {
+            Some(SimObject::Commands(commands)) => {
                 left_open = commands.open_encoder.is_some();
                 abandoned = commands.status == Status::Encoding;
             }
-            Some(Kind::Encoder(encoder)) => left_open = encoder.open,
+            Some(SimObject::Encoder(encoder)) => left_open = encoder.open,
             _ => {}
         }
         if left_open {
@@ -189,7 +189,9 @@ impl Engine {
     fn resolve_fences(&mut self, id: u64) {
         let Some(commands) = self.objects.commands(id) else { return };
         let (queue, mut ops) = (commands.queue, std::mem::take(&mut commands.ops));
-        if let Some(Kind::Queue { last_update }) = self.objects.get_mut(queue).map(|entry| &mut entry.kind) {
+        if let Some(SimObject::Queue { last_update }) =
+            self.objects.get_mut(queue).map(|entry| &mut entry.kind)
+        {
             for (at, op) in ops.iter_mut().enumerate() {
                 let CommandOp::Encode(encoder) = op else { continue };
                 encoder.after =
@@ -204,7 +206,7 @@ impl Engine {
 
     /// Whether an operation has ended.
     fn is_done(&self, id: u64, at: usize) -> bool {
-        let Some(Kind::Commands(commands)) = self.objects.get(id).map(|entry| &entry.kind) else {
+        let Some(SimObject::Commands(commands)) = self.objects.get(id).map(|entry| &entry.kind) else {
             return true;
         };
         if commands.status == Status::Completed {
@@ -229,7 +231,7 @@ impl Engine {
     fn choices(&self) -> Vec<Choice> {
         let mut choices = Vec::new();
         for &id in &self.active {
-            let Some(Kind::Commands(commands)) = self.objects.get(id).map(|entry| &entry.kind) else {
+            let Some(SimObject::Commands(commands)) = self.objects.get(id).map(|entry| &entry.kind) else {
                 continue;
             };
             if !commands.failed && matches!(commands.fault, Some((_, _, 0))) {
@@ -316,7 +318,7 @@ impl Engine {
     pub(super) fn set_event(&mut self, event: u64, value: u64) {
         let name = self.objects.name(event);
         let mut backwards = None;
-        if let Some(Kind::Event(now)) = self.objects.get_mut(event).map(|entry| &mut entry.kind) {
+        if let Some(SimObject::Event(now)) = self.objects.get_mut(event).map(|entry| &mut entry.kind) {
             if value <= *now {
                 backwards = Some(*now);
             } else {
@@ -393,7 +395,9 @@ impl Engine {
     /// passed its waits.
     fn fail(&mut self, id: u64, code: ErrorCode, message: String) {
         let coin = self.rng.one_in(2);
-        let Some(Kind::Commands(commands)) = self.objects.get(id).map(|entry| &entry.kind) else { return };
+        let Some(SimObject::Commands(commands)) = self.objects.get(id).map(|entry| &entry.kind) else {
+            return;
+        };
         let passed = commands.ops.iter().all(|op| match op {
             CommandOp::Wait(event, value) => self.objects.event(*event) >= *value,
             _ => true,

@@ -25,7 +25,8 @@ use crate::edge::*;
 use engine::{Engine, Outside};
 pub use kernel::{Launch, SimCompiler, SimFunction, SimKernel, SimText};
 use objects::{
-    CommandOp, Kind, SimBuffer, SimCommands, SimDispatch, SimEncoder, SimLibrary, SimPipeline, Slot, Status,
+    CommandOp, SimBuffer, SimCommands, SimDispatch, SimEncoder, SimLibrary, SimObject, SimPipeline, Slot,
+    Status,
 };
 
 /// The number of buffer indices of a kernel.
@@ -356,7 +357,7 @@ unsafe impl Metal for SimMetal {
         }
         let buffer = SimBuffer::new(len, 256)?;
         let address = buffer.address;
-        Some((Buffer(engine.objects.add(Kind::Buffer(buffer))), address))
+        Some((Buffer(engine.objects.add(SimObject::Buffer(buffer))), address))
     }
 
     unsafe fn new_buffer_no_copy(&self, host: NonNull<u8>, len: usize) -> Option<Buffer> {
@@ -369,23 +370,23 @@ unsafe impl Metal for SimMetal {
         if !engine.allows(Call::NewBufferNoCopy) {
             return None;
         }
-        Some(Buffer(engine.objects.add(Kind::Buffer(SimBuffer::foreign(host, len)))))
+        Some(Buffer(engine.objects.add(SimObject::Buffer(SimBuffer::foreign(host, len)))))
     }
 
     fn new_queue(&self, _: usize) -> Option<Queue> {
         let mut engine = lock(&self.0.engine);
         let allowed = engine.allows(Call::NewQueue);
-        allowed.then(|| Queue(engine.objects.add(Kind::Queue { last_update: HashMap::new() })))
+        allowed.then(|| Queue(engine.objects.add(SimObject::Queue { last_update: HashMap::new() })))
     }
 
     fn new_fence(&self) -> Option<Fence> {
         let mut engine = lock(&self.0.engine);
-        engine.allows(Call::NewFence).then(|| Fence(engine.objects.add(Kind::Fence)))
+        engine.allows(Call::NewFence).then(|| Fence(engine.objects.add(SimObject::Fence)))
     }
 
     fn new_event(&self) -> Option<Event> {
         let mut engine = lock(&self.0.engine);
-        engine.allows(Call::NewEvent).then(|| Event(engine.objects.add(Kind::Event(0))))
+        engine.allows(Call::NewEvent).then(|| Event(engine.objects.add(SimObject::Event(0))))
     }
 
     unsafe fn event_value(&self, event: Event) -> u64 {
@@ -420,7 +421,7 @@ unsafe impl Metal for SimMetal {
             failed: false,
             signals: false,
         };
-        let id = engine.objects.add(Kind::Commands(Box::new(commands)));
+        let id = engine.objects.add(SimObject::Commands(Box::new(commands)));
         engine.use_object(id, queue.0, "commandBuffer");
         Some(CommandBuffer(id))
     }
@@ -452,7 +453,7 @@ unsafe impl Metal for SimMetal {
             slots: vec![Slot::Unset; INDICES],
             ..SimEncoder::default()
         };
-        let id = engine.objects.add(Kind::Encoder(Box::new(encoder)));
+        let id = engine.objects.add(SimObject::Encoder(Box::new(encoder)));
         engine.objects.commands(commands.0)?.open_encoder = Some(id);
         Some(Encoder(id))
     }
@@ -476,7 +477,7 @@ unsafe impl Metal for SimMetal {
         if let Some(buffer) = buffer {
             self.encode_use(encoder, buffer.0, "setBuffer");
             let mut engine = lock(&self.0.engine);
-            if let Some(Kind::Buffer(state)) = engine.objects.get(buffer.0).map(|entry| &entry.kind)
+            if let Some(SimObject::Buffer(state)) = engine.objects.get(buffer.0).map(|entry| &entry.kind)
                 && offset >= state.len
             {
                 let len = state.len;
@@ -585,12 +586,12 @@ unsafe impl Metal for SimMetal {
         if let Some((line, what)) = wrong {
             return Err(format!("program_source:{line}:2: error: {what}"));
         }
-        Ok(Library(engine.objects.add(Kind::Library(SimLibrary { text: text.into() }))))
+        Ok(Library(engine.objects.add(SimObject::Library(SimLibrary { text: text.into() }))))
     }
 
     unsafe fn function_names(&self, library: Library) -> Vec<String> {
         let engine = lock(&self.0.engine);
-        let Some(Kind::Library(library)) = engine.objects.get(library.0).map(|entry| &entry.kind) else {
+        let Some(SimObject::Library(library)) = engine.objects.get(library.0).map(|entry| &entry.kind) else {
             return Vec::new();
         };
         let mut names: Vec<String> = library
@@ -616,14 +617,15 @@ unsafe impl Metal for SimMetal {
             if !engine.allows(Call::Pipeline) {
                 return Err("the compiler service was interrupted".into());
             }
-            let Some(Kind::Library(library)) = engine.objects.get(request.library.0).map(|entry| &entry.kind)
+            let Some(SimObject::Library(library)) =
+                engine.objects.get(request.library.0).map(|entry| &entry.kind)
             else {
                 return Err("no such library".into());
             };
             let text = library.text.clone();
             if let Some(archive) = archive {
                 let known = match engine.objects.get(archive.0).map(|entry| &entry.kind) {
-                    Some(Kind::Archive(keys)) => keys.contains(&archive_key(&text, request)),
+                    Some(SimObject::Archive(keys)) => keys.contains(&archive_key(&text, request)),
                     _ => false,
                 };
                 if !known {
@@ -636,7 +638,7 @@ unsafe impl Metal for SimMetal {
         let most = self.0.properties.max_threads;
         let max_threads = request.max_threads.map_or(most, |threads| threads.min(most));
         let pipeline = SimPipeline { text, function, label: request.label.into(), max_threads };
-        let id = lock(&self.0.engine).objects.add(Kind::Pipeline(pipeline));
+        let id = lock(&self.0.engine).objects.add(SimObject::Pipeline(pipeline));
         Ok((Pipeline(id), PipelineLimits { max_threads, threadgroup_memory: 0 }))
     }
 
@@ -654,7 +656,7 @@ unsafe impl Metal for SimMetal {
             }
             keys = lines.collect();
         }
-        Ok(Archive(engine.objects.add(Kind::Archive(keys))))
+        Ok(Archive(engine.objects.add(SimObject::Archive(keys))))
     }
 
     unsafe fn archive_add(&self, archive: Archive, request: &PipelineRequest<'_>) -> Result<(), String> {
@@ -662,12 +664,14 @@ unsafe impl Metal for SimMetal {
         if !engine.allows(Call::ArchiveAdd) {
             return Err("not added".into());
         }
-        let Some(Kind::Library(library)) = engine.objects.get(request.library.0).map(|entry| &entry.kind)
+        let Some(SimObject::Library(library)) =
+            engine.objects.get(request.library.0).map(|entry| &entry.kind)
         else {
             return Err("no such library".into());
         };
         let key = archive_key(&library.text, request);
-        if let Some(Kind::Archive(keys)) = engine.objects.get_mut(archive.0).map(|entry| &mut entry.kind) {
+        if let Some(SimObject::Archive(keys)) = engine.objects.get_mut(archive.0).map(|entry| &mut entry.kind)
+        {
             keys.push(key);
         }
         Ok(())
@@ -678,7 +682,7 @@ unsafe impl Metal for SimMetal {
         if !engine.allows(Call::ArchiveSave) {
             return Err("not saved".into());
         }
-        let Some(Kind::Archive(keys)) = engine.objects.get(archive.0).map(|entry| &entry.kind) else {
+        let Some(SimObject::Archive(keys)) = engine.objects.get(archive.0).map(|entry| &entry.kind) else {
             return Err("no such archive".into());
         };
         let text = [&[ARCHIVE_MAGIC.to_string()], &keys[..]].concat().join("\n");
@@ -688,14 +692,15 @@ unsafe impl Metal for SimMetal {
     fn new_residency_set(&self) -> Option<ResidencySet> {
         let mut engine = lock(&self.0.engine);
         let allowed = engine.allows(Call::ResidencySet);
-        allowed.then(|| ResidencySet(engine.objects.add(Kind::ResidencySet(Vec::new()))))
+        allowed.then(|| ResidencySet(engine.objects.add(SimObject::ResidencySet(Vec::new()))))
     }
 
     unsafe fn use_residency_set(&self, _: Queue, _: ResidencySet) {}
 
     unsafe fn set_resident(&self, set: ResidencySet, buffer: Buffer, resident: bool) {
         let mut engine = lock(&self.0.engine);
-        let Some(Kind::ResidencySet(members)) = engine.objects.get_mut(set.0).map(|entry| &mut entry.kind)
+        let Some(SimObject::ResidencySet(members)) =
+            engine.objects.get_mut(set.0).map(|entry| &mut entry.kind)
         else {
             return;
         };

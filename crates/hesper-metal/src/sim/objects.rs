@@ -143,7 +143,7 @@ pub(super) struct SimPipeline {
     pub(super) max_threads: usize,
 }
 
-pub(super) enum Kind {
+pub(super) enum SimObject {
     Buffer(SimBuffer),
     Queue { last_update: HashMap<u64, (u64, usize)> },
     Fence,
@@ -156,25 +156,25 @@ pub(super) enum Kind {
     ResidencySet(Vec<u64>),
 }
 
-impl Kind {
+impl SimObject {
     fn name(&self) -> &'static str {
         match self {
-            Kind::Buffer(_) => "buffer",
-            Kind::Queue { .. } => "command queue",
-            Kind::Fence => "fence",
-            Kind::Event(_) => "event",
-            Kind::Commands(_) => "command buffer",
-            Kind::Encoder(_) => "encoder",
-            Kind::Library(_) => "library",
-            Kind::Pipeline(_) => "pipeline",
-            Kind::Archive(_) => "archive",
-            Kind::ResidencySet(_) => "residency set",
+            SimObject::Buffer(_) => "buffer",
+            SimObject::Queue { .. } => "command queue",
+            SimObject::Fence => "fence",
+            SimObject::Event(_) => "event",
+            SimObject::Commands(_) => "command buffer",
+            SimObject::Encoder(_) => "encoder",
+            SimObject::Library(_) => "library",
+            SimObject::Pipeline(_) => "pipeline",
+            SimObject::Archive(_) => "archive",
+            SimObject::ResidencySet(_) => "residency set",
         }
     }
 }
 
 pub(super) struct Entry {
-    pub(super) kind: Kind,
+    pub(super) kind: SimObject,
     pub(super) alive: bool,
     /// Command buffers that need it and have not completed.
     pub(super) used: usize,
@@ -190,9 +190,9 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    pub(super) fn add(&mut self, kind: Kind) -> u64 {
+    pub(super) fn add(&mut self, kind: SimObject) -> u64 {
         self.next += 1;
-        if let Kind::Buffer(buffer) = &kind {
+        if let SimObject::Buffer(buffer) = &kind {
             self.live_buffers += 1;
             self.live_bytes += if buffer.layout.is_some() { buffer.len } else { 0 };
         }
@@ -210,7 +210,7 @@ impl Objects {
 
     pub(super) fn name(&self, id: u64) -> String {
         match self.entries.get(&id).map(|entry| &entry.kind) {
-            Some(Kind::Pipeline(pipeline)) => format!("pipeline {} ({id})", pipeline.label),
+            Some(SimObject::Pipeline(pipeline)) => format!("pipeline {} ({id})", pipeline.label),
             Some(kind) => format!("{} {id}", kind.name()),
             None => format!("object {id}, which never existed"),
         }
@@ -224,7 +224,7 @@ impl Objects {
     pub(super) fn release(&mut self, id: u64) -> bool {
         let Some(entry) = self.entries.get_mut(&id) else { return false };
         let alive = std::mem::replace(&mut entry.alive, false);
-        if let (true, Kind::Buffer(buffer)) = (alive, &mut entry.kind) {
+        if let (true, SimObject::Buffer(buffer)) = (alive, &mut entry.kind) {
             self.live_buffers -= 1;
             self.live_bytes -= if buffer.layout.is_some() { buffer.len } else { 0 };
             buffer.release();
@@ -234,28 +234,28 @@ impl Objects {
 
     pub(super) fn commands(&mut self, id: u64) -> Option<&mut SimCommands> {
         match &mut self.entries.get_mut(&id)?.kind {
-            Kind::Commands(commands) => Some(commands),
+            SimObject::Commands(commands) => Some(commands),
             _ => None,
         }
     }
 
     pub(super) fn encoder(&mut self, id: u64) -> Option<&mut SimEncoder> {
         match &mut self.entries.get_mut(&id)?.kind {
-            Kind::Encoder(encoder) => Some(encoder),
+            SimObject::Encoder(encoder) => Some(encoder),
             _ => None,
         }
     }
 
     pub(super) fn pipeline(&self, id: u64) -> Option<&SimPipeline> {
         match &self.entries.get(&id)?.kind {
-            Kind::Pipeline(pipeline) => Some(pipeline),
+            SimObject::Pipeline(pipeline) => Some(pipeline),
             _ => None,
         }
     }
 
     pub(super) fn event(&self, id: u64) -> u64 {
         match self.entries.get(&id).map(|entry| &entry.kind) {
-            Some(Kind::Event(value)) => *value,
+            Some(SimObject::Event(value)) => *value,
             _ => 0,
         }
     }
@@ -266,7 +266,7 @@ impl Objects {
             Slot::Unset | Slot::Nil => Ok(Argument::Nothing),
             Slot::Bytes(bytes) => Ok(Argument::Bytes(bytes.clone())),
             Slot::Buffer(id, offset) => match self.entries.get(id) {
-                Some(Entry { kind: Kind::Buffer(buffer), alive: true, .. }) if *offset <= buffer.len => {
+                Some(Entry { kind: SimObject::Buffer(buffer), alive: true, .. }) if *offset <= buffer.len => {
                     // SAFETY: the offset lies inside of the buffer.
                     let address = unsafe { buffer.address.as_ptr().add(*offset) };
                     Ok(Argument::Buffer(address, buffer.len - offset))
@@ -279,7 +279,7 @@ impl Objects {
     /// The buffers of residency sets.
     pub(super) fn residents(&self) -> usize {
         let members = |entry: &Entry| match &entry.kind {
-            Kind::ResidencySet(members) if entry.alive => members.len(),
+            SimObject::ResidencySet(members) if entry.alive => members.len(),
             _ => 0,
         };
         self.entries.values().map(members).sum()

@@ -211,32 +211,32 @@ fn private(py: Python<'_>, array: &Array) -> PyResult<Array> {
 }
 
 /// A tensor of another library.
-enum Taken {
+enum ForeignTensor {
     Plain(NonNull<Plain>),
     Versioned(NonNull<Versioned>),
 }
 
 // SAFETY: the tensor is plain memory and its deleter is only called with the interpreter's lock held.
-unsafe impl Send for Taken {}
+unsafe impl Send for ForeignTensor {}
 // SAFETY: as above.
-unsafe impl Sync for Taken {}
+unsafe impl Sync for ForeignTensor {}
 
-impl Taken {
+impl ForeignTensor {
     fn tensor(&self) -> Tensor {
         // SAFETY: the producer keeps the tensor until its deleter is called.
         unsafe {
             match self {
-                Taken::Plain(tensor) => tensor.as_ref().tensor,
-                Taken::Versioned(tensor) => tensor.as_ref().tensor,
+                ForeignTensor::Plain(tensor) => tensor.as_ref().tensor,
+                ForeignTensor::Versioned(tensor) => tensor.as_ref().tensor,
             }
         }
     }
 
     fn is_copied(&self) -> bool {
         match self {
-            Taken::Plain(_) => false,
+            ForeignTensor::Plain(_) => false,
             // SAFETY: as above.
-            Taken::Versioned(tensor) => unsafe { tensor.as_ref().flags & COPIED != 0 },
+            ForeignTensor::Versioned(tensor) => unsafe { tensor.as_ref().flags & COPIED != 0 },
         }
     }
 
@@ -252,12 +252,12 @@ impl Taken {
         // SAFETY: called once for each tensor, which is not used afterwards.
         unsafe {
             match self {
-                Taken::Plain(tensor) => {
+                ForeignTensor::Plain(tensor) => {
                     if let Some(deleter) = tensor.as_ref().deleter {
                         deleter(tensor.as_ptr());
                     }
                 }
-                Taken::Versioned(tensor) => {
+                ForeignTensor::Versioned(tensor) => {
                     if let Some(deleter) = tensor.as_ref().deleter {
                         deleter(tensor.as_ptr());
                     }
@@ -268,7 +268,7 @@ impl Taken {
 }
 
 /// Tensors without arrays, until a thread with the interpreter's lock releases them.
-static OVER: Mutex<Vec<Taken>> = Mutex::new(Vec::new());
+static OVER: Mutex<Vec<ForeignTensor>> = Mutex::new(Vec::new());
 
 /// Releases these tensors. The interpreter's lock is held; `OVER` is not locked while a deleter runs.
 pub fn release_over(py: Python<'_>) {
@@ -288,7 +288,7 @@ extern "C" fn release_soon(_: *mut c_void) -> c_int {
 
 /// Memory of another library under an array of ours.
 struct Adopted {
-    taken: Option<Taken>,
+    taken: Option<ForeignTensor>,
     address: *const u8,
     len: usize,
 }
@@ -351,7 +351,7 @@ fn ask<'py>(object: &Bound<'py, PyAny>, copy: Option<bool>) -> PyResult<Bound<'p
 }
 
 /// Takes the tensor out of a capsule.
-fn take(capsule: &Bound<'_, PyAny>) -> PyResult<Taken> {
+fn take(capsule: &Bound<'_, PyAny>) -> PyResult<ForeignTensor> {
     let Ok(capsule) = capsule.cast::<PyCapsule>() else {
         return Err(PyTypeError::new_err("[from_dlpack] cannot import: __dlpack__ did not return a capsule"));
     };
@@ -367,14 +367,14 @@ fn take(capsule: &Bound<'_, PyAny>) -> PyResult<Taken> {
                     ));
                 }
                 ffi::PyCapsule_SetName(pointer, c"used_dltensor_versioned".as_ptr());
-                return Ok(Taken::Versioned(tensor));
+                return Ok(ForeignTensor::Versioned(tensor));
             }
         }
         if ffi::PyCapsule_IsValid(pointer, PLAIN.as_ptr()) == 1 {
             let tensor = ffi::PyCapsule_GetPointer(pointer, PLAIN.as_ptr()).cast::<Plain>();
             if let Some(tensor) = NonNull::new(tensor) {
                 ffi::PyCapsule_SetName(pointer, c"used_dltensor".as_ptr());
-                return Ok(Taken::Plain(tensor));
+                return Ok(ForeignTensor::Plain(tensor));
             }
         }
     }
@@ -417,7 +417,7 @@ enum Built {
     Adopts { dtype: Dtype, shape: Vec<usize>, address: *const u8, len: usize },
 }
 
-fn build(taken: &Taken, copy: Option<bool>) -> PyResult<Built> {
+fn build(taken: &ForeignTensor, copy: Option<bool>) -> PyResult<Built> {
     let tensor = taken.tensor();
     if tensor.device.kind != CPU {
         let what = format!(
