@@ -135,7 +135,7 @@ SHAPES = {
     "var": lambda a: [mx.var(a, ddof=1), mx.std(a, axis=1, ddof=1)],
     "take": lambda a: [mx.take(a, mx.array([3, 0, -1]), axis=0), mx.take(a, mx.array([[5, 70], [1, 2]]))],
     "take_along": lambda a: mx.take_along_axis(a, mx.argsort(a, axis=1), axis=1),
-    "put_along": lambda a: mx.put_along_axis(a, mx.argmin(a, axis=1, keepdims=True), 9.0, axis=1),
+    "put_along": lambda a: mx.put_along_axis(a, mx.argmin(a, axis=1, keepdims=True), mx.array(9.0), axis=1),
     "slice": lambda a: mx.slice(a, mx.array([1, 2]), (0, 1), (2, 3, 6)),
     "slice_update": lambda a: mx.slice_update(a, mx.ones((2, 2, 2)), mx.array([1, 2, 3]), (0, 1, 2)),
 }
