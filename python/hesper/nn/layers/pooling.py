@@ -43,10 +43,6 @@ class _Pool(Module):
         self._stride = self._per_axis("stride", self._kernel_size if stride is None else stride, least=1)
         self._padding = self._per_axis("padding", padding, least=0)
         self._axes = tuple(range(-self._rank - 1, -1))
-        for name, least in {"kernel_size": 1, "stride": 1, "padding": 0}.items():
-            sizes = tuple(getattr(self, f"_{name}"))
-            if min(sizes) < least:
-                raise ValueError(f"cannot pool with {name}={sizes}; the least is {least}")
 
     def _per_axis(self, name: str, value: Any, least: int) -> list[int]:
         """A size for each spatial axis."""
