@@ -1,0 +1,7 @@
+//! A server for language models.
+//!
+//! [`protocol`] is the interface between the engine, which owns the model's steps, and those who submit requests: the
+//! HTTP layer, the Python package, tests. Its types are plain data, so that an engine may run in another process.
+#![deny(unsafe_code)]
+
+pub mod protocol;

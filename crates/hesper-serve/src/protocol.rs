@@ -1,0 +1,427 @@
+//! What a client of the engine sends and receives.
+//!
+//! [`Generator`] is implemented by an engine in this process and by the supervisor of an engine in a worker process. A
+//! request is answered by [`Event`]s in order, the last of which is [`Event::Done`] or [`Event::Failed`]: exactly one of
+//! them, whatever happens. Dropping the [`Events`] of a request cancels it.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Generates texts for many requests at once.
+pub trait Generator: Send + Sync {
+    /// Accepts a request, or refuses it at once. Never blocks on the model.
+    fn submit(&self, request: Request) -> Result<Events, Refusal>;
+
+    /// Cancels a request by its id. Returns whether it was known and not yet finished.
+    fn cancel(&self, id: &str) -> bool;
+
+    /// The state of the loop that runs the model, seen from outside of it: answers while a step hangs.
+    fn health(&self) -> Health;
+
+    /// Counters and the state of every request.
+    fn snapshot(&self) -> Snapshot;
+
+    /// Refuses new requests, finishes those that run within the time, cancels the rest. Returns when all are answered.
+    fn drain(&self, limit: Duration);
+}
+
+/// The events of one request. Dropping it cancels the request.
+#[derive(Debug)]
+pub struct Events {
+    /// The id of the request.
+    pub id: String,
+    receiver: mpsc::Receiver<Event>,
+    /// Runs when the events are dropped.
+    _cancel: CancelOnDrop,
+}
+
+impl Events {
+    /// Events that arrive by a channel. `cancel` is called when they are dropped.
+    pub fn new(id: String, receiver: mpsc::Receiver<Event>, cancel: impl FnOnce() + Send + 'static) -> Self {
+        Events { id, receiver, _cancel: CancelOnDrop(Some(Box::new(cancel))) }
+    }
+
+    /// Waits for the next event. `None` after the last one.
+    pub fn next(&self) -> Option<Event> {
+        self.receiver.recv().ok()
+    }
+
+    /// Waits for the next event up to a limit.
+    pub fn next_within(&self, limit: Duration) -> Result<Event, mpsc::RecvTimeoutError> {
+        self.receiver.recv_timeout(limit)
+    }
+}
+
+struct CancelOnDrop(Option<Box<dyn FnOnce() + Send>>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        if let Some(cancel) = self.0.take() {
+            cancel();
+        }
+    }
+}
+
+impl std::fmt::Debug for CancelOnDrop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("CancelOnDrop")
+    }
+}
+
+/// A text to be generated.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Request {
+    /// Names the request in logs, events and cancellation; unique among those that are not finished.
+    pub id: String,
+    /// The tokens of the prompt.
+    pub prompt: Vec<u32>,
+    /// The largest number of tokens to generate.
+    pub max_tokens: usize,
+    /// How tokens are chosen.
+    pub sampling: Sampling,
+    /// Texts that end the generation. They are not part of the answer.
+    pub stops: Vec<String>,
+    /// Tokens that end the generation beside those of the model.
+    pub stop_tokens: Vec<u32>,
+    /// Whether to continue after a token that ends a sequence.
+    pub ignore_eos: bool,
+    /// What the text has to match.
+    pub constraint: Option<Constraint>,
+    /// The number of most likely tokens to report with each token; `None` reports no probabilities.
+    pub logprobs: Option<usize>,
+    /// Higher goes first.
+    pub priority: i32,
+    /// Fails the request when this much time has passed since it was submitted.
+    pub deadline: Option<Duration>,
+    /// Prefixes are shared only among requests of the same tenant, and tenants get equal shares of the engine.
+    pub tenant: u64,
+    /// Whether its prefix may be reused and kept.
+    pub use_prefix_cache: bool,
+}
+
+impl Default for Request {
+    fn default() -> Self {
+        Request {
+            id: String::new(),
+            prompt: Vec::new(),
+            max_tokens: 256,
+            sampling: Sampling::default(),
+            stops: Vec::new(),
+            stop_tokens: Vec::new(),
+            ignore_eos: false,
+            constraint: None,
+            logprobs: None,
+            priority: 0,
+            deadline: None,
+            tenant: 0,
+            use_prefix_cache: true,
+        }
+    }
+}
+
+/// How tokens are chosen. In this order: bias, penalties, constraint, temperature, top-k, top-p, min-p.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Sampling {
+    /// Divides the logits; 0 always chooses the most likely token.
+    pub temperature: f32,
+    /// Choose among this many of the most likely tokens; 0 for all.
+    pub top_k: usize,
+    /// Choose among the most likely tokens that together have this probability; 1 for all.
+    pub top_p: f32,
+    /// Choose among tokens of at least this probability relative to the most likely one; 0 for all.
+    pub min_p: f32,
+    /// The factor by which logits of repeated tokens are reduced; 1 for no penalty.
+    pub repetition_penalty: f32,
+    /// Subtracted from the logit of a generated token for each time it was generated.
+    pub frequency_penalty: f32,
+    /// Subtracted from the logit of every generated token.
+    pub presence_penalty: f32,
+    /// Added to the logits of tokens.
+    pub logit_bias: BTreeMap<u32, f32>,
+    /// The seed of the random draws.
+    pub seed: u64,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Sampling {
+            temperature: 0.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            frequency_penalty: 0.0,
+            presence_penalty: 0.0,
+            logit_bias: BTreeMap::new(),
+            seed: 0,
+        }
+    }
+}
+
+/// What a text has to match.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Constraint {
+    /// Any JSON object.
+    JsonObject,
+    /// JSON that is valid by a schema, given as JSON text.
+    JsonSchema(String),
+    /// A regular expression.
+    Regex(String),
+    /// A grammar in the Lark format.
+    Lark(String),
+    /// Free text in which calls of these tools must be valid by the schemas of their arguments.
+    ToolCalls {
+        /// The text that begins a call.
+        begin: String,
+        /// The JSON schema of what stands between begin and end.
+        schema: String,
+        /// The text that ends a call.
+        end: String,
+        /// Whether the answer has to begin with a call.
+        required: bool,
+    },
+}
+
+/// What happens to a request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// Its prompt is being computed.
+    Started {
+        /// Tokens of the prompt whose keys and values were found in the prefix cache.
+        cached_tokens: usize,
+    },
+    /// A token was chosen.
+    Token(Token),
+    /// The answer is complete.
+    Done {
+        /// Why.
+        finish: Finish,
+        /// Counts.
+        usage: Usage,
+    },
+    /// The request failed; others are not affected.
+    Failed(Failure),
+}
+
+/// A generated token.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Token {
+    /// Its number.
+    pub id: u32,
+    /// The text that is complete with this token; may be empty.
+    pub text: String,
+    /// Its probability, if asked for.
+    pub logprob: Option<f32>,
+    /// The most likely tokens and their log probabilities, if asked for.
+    pub top: Vec<(u32, f32)>,
+}
+
+/// Why a text is complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finish {
+    /// The model ended it, or a stop text was found, or the constraint is complete.
+    Stop,
+    /// The number of tokens was reached, or the context of the model.
+    Length,
+    /// It was cancelled.
+    Cancelled,
+}
+
+/// Counts of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Usage {
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Of them, found in the prefix cache.
+    pub cached_tokens: usize,
+    /// Generated tokens.
+    pub completion_tokens: usize,
+}
+
+/// Why a request failed after it was accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// What kind of failure it is.
+    pub kind: FailureKind,
+    /// The cause.
+    pub message: String,
+}
+
+/// Kinds of failures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// The request cannot be computed as it is: a bad constraint, numbers that are not finite.
+    Request,
+    /// Its deadline has passed.
+    Deadline,
+    /// Memory was exhausted, also after others were preempted.
+    OutOfMemory,
+    /// The device or the worker process was lost and the request could not be repeated.
+    Lost,
+    /// The server is stopping.
+    Stopping,
+    /// A fault of the server.
+    Internal,
+}
+
+/// Why a request was not accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Refusal {
+    /// The request is wrong.
+    #[error("{0}")]
+    Invalid(String),
+    /// It needs more memory than there is, also alone.
+    #[error("the request needs {needed} bytes of KV memory; the server has {limit}")]
+    TooLarge {
+        /// Bytes it needs.
+        needed: u64,
+        /// Bytes there are.
+        limit: u64,
+    },
+    /// The queue is full.
+    #[error("the queue of {limit} requests is full; try again in {} s", retry_after.as_secs().max(1))]
+    QueueFull {
+        /// Requests that may wait.
+        limit: usize,
+        /// When there is likely to be room.
+        retry_after: Duration,
+    },
+    /// The model is loading, the device is lost or the server is stopping.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+/// The state of the loop that runs the model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "status")]
+pub enum Health {
+    /// Steps end in time.
+    Ok,
+    /// The model is being loaded.
+    Loading {
+        /// What is being done.
+        what: String,
+    },
+    /// A step has not ended in time.
+    Stalled {
+        /// Seconds since it began.
+        seconds: f64,
+    },
+    /// The device or the worker process is lost.
+    LostDevice {
+        /// Why.
+        cause: String,
+    },
+    /// The server is stopping.
+    Stopping,
+}
+
+/// Counters of the engine and the state of its requests.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Snapshot {
+    /// Requests that were accepted.
+    pub accepted: u64,
+    /// Requests that were refused.
+    pub refused: u64,
+    /// Answers that are complete.
+    pub completed: u64,
+    /// Requests that failed.
+    pub failed: u64,
+    /// Requests that were cancelled.
+    pub cancelled: u64,
+    /// Times that a running request gave up its pages.
+    pub preemptions: u64,
+    /// Times that the worker process was restarted.
+    pub restarts: u64,
+    /// Steps of the model.
+    pub steps: u64,
+    /// Seconds in steps of the model.
+    pub step_seconds: f64,
+    /// Seconds of the loop outside of the model's steps.
+    pub scheduler_seconds: f64,
+    /// Tokens of prompts that were computed.
+    pub prompt_tokens: u64,
+    /// Tokens of prompts that were found in the prefix cache.
+    pub cached_tokens: u64,
+    /// Tokens that were generated.
+    pub generated_tokens: u64,
+    /// Tokens of a page.
+    pub page_tokens: usize,
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// Pages there are room for.
+    pub pages: usize,
+    /// Pages in use by requests.
+    pub pages_used: usize,
+    /// Pages that only the prefix cache holds.
+    pub pages_cached: usize,
+    /// Requests that wait or run, in the order of the queue.
+    pub requests: Vec<RequestState>,
+    /// Recent failures, latest last: seconds since the start of the engine, id and message.
+    pub recent_failures: Vec<(f64, String, String)>,
+    /// Seconds since the start of the engine.
+    pub uptime_seconds: f64,
+    /// Seconds from submission to the first token: upper bounds of buckets and counts, then sum.
+    pub time_to_first_token: Histogram,
+    /// Seconds between two tokens of a request.
+    pub inter_token: Histogram,
+    /// Seconds from submission to the end.
+    pub request_seconds: Histogram,
+    /// Seconds in the queue.
+    pub queue_seconds: Histogram,
+}
+
+/// Counts by upper bound.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Histogram {
+    /// Upper bounds, rising; a last bucket without a bound is implied.
+    pub bounds: Vec<f64>,
+    /// Counts of each bucket, not cumulative; one more than bounds.
+    pub counts: Vec<u64>,
+    /// The sum of all values.
+    pub sum: f64,
+}
+
+/// The state of a request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RequestState {
+    /// Its id.
+    pub id: String,
+    /// What it does.
+    pub phase: Phase,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Tokens of the prompt that are computed or were cached.
+    pub computed_tokens: usize,
+    /// Generated tokens.
+    pub generated_tokens: usize,
+    /// Its pages.
+    pub pages: Vec<u32>,
+    /// Seconds since it was submitted.
+    pub seconds: f64,
+}
+
+/// What a request does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// It waits for memory or for its turn.
+    Queued,
+    /// Its prompt is being computed.
+    Prefill,
+    /// Tokens are being generated.
+    Decode,
+    /// It gave up its pages and waits to be computed again.
+    Preempted,
+}
