@@ -22,7 +22,9 @@ mod gather;
 mod grouped;
 mod hadamard;
 mod index_arrays;
+#[cfg(feature = "files")]
 mod io;
+#[cfg(feature = "linalg")]
 mod linalg;
 mod matmul;
 mod norm;
@@ -59,15 +61,13 @@ pub struct Cpu;
 static REGISTERED: fn() -> &'static dyn Backend = || &Cpu;
 
 static OPS: LazyLock<OpTable> = LazyLock::new(|| {
-    OpTable::of::<Cpu>()
+    let table = OpTable::of::<Cpu>()
         .extend(attention::register)
         .extend(conv::register)
         .extend(fft::register)
         .extend(gated_delta::register)
         .extend(grouped::register)
         .extend(hadamard::register)
-        .extend(io::register)
-        .extend(linalg::register)
         .extend(matmul::register)
         .extend(norm::register)
         .extend(packed::register)
@@ -86,8 +86,12 @@ static OPS: LazyLock<OpTable> = LazyLock::new(|| {
         .extend(rope::register)
         .extend(scan::register)
         .extend(scatter::register)
-        .extend(slices::register)
-        .build()
+        .extend(slices::register);
+    #[cfg(feature = "files")]
+    let table = table.extend(io::register);
+    #[cfg(feature = "linalg")]
+    let table = table.extend(linalg::register);
+    table.build()
 });
 
 impl Backend for Cpu {

@@ -9,6 +9,7 @@ use hesper_core::backend::reach;
 use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::linalg::factor::{Factor, Work};
+use hesper_core::ops::linalg::root::SymmetricRoot;
 use hesper_core::{Dtype, Error, Result};
 use hesper_cpu::Cores;
 use hesper_linalg::{Failure, General};
@@ -17,7 +18,7 @@ use smallvec::SmallVec;
 use crate::Cpu;
 
 pub(crate) fn register(table: OpTableBuilder<Cpu>) -> OpTableBuilder<Cpu> {
-    table.with::<Factor>()
+    table.with::<Factor>().with::<SymmetricRoot>()
 }
 
 impl Lower<Factor> for Cpu {
@@ -34,6 +35,40 @@ impl Lower<Factor> for Cpu {
         }
         .map(Some)
     }
+}
+
+impl Lower<SymmetricRoot> for Cpu {
+    fn lower(op: &SymmetricRoot, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        let (input, output) = (l.row_major(0)?, l.output()?);
+        let (bytes, _) = reach(&input, l.shape(), size_of::<f32>());
+        let side = l.shape()[l.shape().len() - 1];
+        l.stream().command(op.name()).read_range(&input.buffer, bytes).write(&output).run(move |native| {
+            let [from, to] = native.take()?;
+            let matrix = (side * side).max(1);
+            let matrices = from.as_slice::<f32>()?.chunks_exact(matrix);
+            for (from, to) in matrices.zip(to.as_mut_slice::<f32>()?.chunks_exact_mut(matrix)) {
+                match root(from, to, side) {
+                    Err(Failure::NotFinite) => to.fill(f32::NAN),
+                    done => done.map_err(|failure| failure.to_string())?,
+                }
+            }
+            Ok(())
+        })?;
+        Ok(Some(Data::contiguous(output, l.shape())))
+    }
+}
+
+/// The symmetric square root of a matrix, `V sqrt(D) V^T` of `V D V^T`, in double precision.
+fn root(from: &[f32], to: &mut [f32], n: usize) -> Outcome {
+    let wide: Vec<f64> = from.iter().map(|x| f64::from(*x)).collect();
+    let (mut values, mut vectors) = (vec![0.0; n], vec![0.0; n * n]);
+    hesper_linalg::eigh(&Cores, n, &wide, false, &mut values, Some(&mut vectors))?;
+    values.iter_mut().for_each(|value| *value = value.max(0.0).sqrt());
+    for (at, out) in to.iter_mut().enumerate() {
+        let (left, right) = (&vectors[at / n * n..][..n], &vectors[at % n * n..][..n]);
+        *out = (0..n).map(|k| left[k] * values[k] * right[k]).sum::<f64>() as f32;
+    }
+    Ok(())
 }
 
 type Outcome = std::result::Result<(), Failure>;

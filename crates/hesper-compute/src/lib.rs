@@ -35,14 +35,14 @@ pub use gemm::{
     Element, GemmOptions, Lines, MAX_ELIMINATED, Real, Stack, add_rows, axpy, dot, eliminate, gemm,
     gemm_stacked, rows_times, solve_unit, symmetric_rows,
 };
+pub use hesper_types::{Activations, GgmlType, QuantFormat};
 pub use mat::{MatMut, MatRef};
 pub use par::{AtLevel, Par, Serial, Threads};
 pub use quant::{
-    AFFINE_GROUP, Activations, GgmlType, GgufMat, LayerEnd, QuantFormat, QuantMat, Scales, affine_biases,
-    affine_scales, affine_words, dequantize, gguf_dequantize, gguf_layer, gguf_matmul, gguf_quantize,
-    qmatmul, quantize_affine, quantize_fp,
+    GgufMat, LayerEnd, QuantMat, Scales, affine_biases, affine_scales, affine_words, dequantize,
+    gguf_dequantize, gguf_layer, gguf_matmul, gguf_quantize, qmatmul, quantize_affine, quantize_fp,
 };
-pub use random::{random_words, threefry};
+pub use random::random_words;
 pub use rows::Axis;
 pub use rows::arg::{Ordered, arg_extreme};
 pub use rows::input::{ReduceInput, SumOrder};

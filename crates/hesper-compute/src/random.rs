@@ -4,46 +4,16 @@
 //! and `half + i` (zero for the word past the end of an odd `n`). A word depends only on the key, on `n` and on its
 //! index.
 
+use hesper_types::threefry_lanes;
+
 use crate::par::{Par, Shared};
 use crate::simd::{Isa, Kernel, dispatch};
-
-const ROTATIONS: [[u32; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]];
 
 /// Counters per step of the loop, for the compiler to vectorize.
 const LANES: usize = 32;
 
 /// Counters per task.
 const GRAIN: usize = 1 << 14;
-
-/// The two outputs for several pairs of counters.
-#[inline(always)]
-fn rounds<const N: usize>(key: [u32; 2], mut a: [u32; N], mut b: [u32; N]) -> ([u32; N], [u32; N]) {
-    let keys = [key[0], key[1], key[0] ^ key[1] ^ 0x1bd1_1bda];
-    for lane in 0..N {
-        a[lane] = a[lane].wrapping_add(keys[0]);
-        b[lane] = b[lane].wrapping_add(keys[1]);
-    }
-    for round in 0..5 {
-        for rotation in ROTATIONS[round % 2] {
-            for lane in 0..N {
-                a[lane] = a[lane].wrapping_add(b[lane]);
-                b[lane] = b[lane].rotate_left(rotation) ^ a[lane];
-            }
-        }
-        let (first, second) = (keys[(round + 1) % 3], keys[(round + 2) % 3].wrapping_add(round as u32 + 1));
-        for lane in 0..N {
-            a[lane] = a[lane].wrapping_add(first);
-            b[lane] = b[lane].wrapping_add(second);
-        }
-    }
-    (a, b)
-}
-
-/// The two words of a key for a pair of counters.
-pub fn threefry(key: [u32; 2], counters: [u32; 2]) -> [u32; 2] {
-    let ([a], [b]) = rounds(key, [counters[0]], [counters[1]]);
-    [a, b]
-}
 
 /// The same range of both halves of the words, from `start` on; the second may be one shorter.
 struct Fill<'a> {
@@ -72,7 +42,7 @@ impl Kernel for Fill<'_> {
                 // The last word of an odd count has no partner.
                 b[most] = 0;
             }
-            let (a, b) = rounds::<LANES>(key, a, b);
+            let (a, b) = threefry_lanes::<LANES>(key, a, b);
             if most >= LANES {
                 first[at..at + LANES].copy_from_slice(&a);
                 second[at..at + LANES].copy_from_slice(&b);
@@ -108,6 +78,8 @@ pub fn random_words(par: &dyn Par, key: [u32; 2], words: &mut [u32]) {
 
 #[cfg(test)]
 mod tests {
+    use hesper_types::threefry;
+
     use super::*;
     use crate::par::{AtLevel, Serial, Threads};
     use crate::simd::Simd;
@@ -134,16 +106,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn threefry_gives_the_published_words() {
-        // The known answers of the function's authors.
-        assert_eq!(threefry([0, 0], [0, 0]), [0x6b20_0159, 0x99ba_4efe]);
-        assert_eq!(threefry([u32::MAX; 2], [u32::MAX; 2]), [0x1cb9_96fc, 0xbb00_2be7]);
-        assert_eq!(
-            threefry([0x1319_8a2e, 0x0370_7344], [0x243f_6a88, 0x85a3_08d3]),
-            [0xc492_3a9c, 0x483d_f7a0]
-        );
     }
 }

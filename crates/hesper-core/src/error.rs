@@ -92,6 +92,7 @@ pub enum Error {
     #[error("{0}")]
     User(Arc<dyn std::error::Error + Send + Sync>),
     /// A tensor file: what is wrong with it, or with reading or writing it.
+    #[cfg(feature = "files")]
     #[error(transparent)]
     File(Arc<hesper_files::Error>),
     /// The runtime refused a call, or work failed: the first cause.
@@ -99,6 +100,7 @@ pub enum Error {
     Runtime(#[from] hesper_runtime::Error),
 }
 
+#[cfg(feature = "files")]
 impl From<hesper_files::Error> for Error {
     fn from(error: hesper_files::Error) -> Self {
         Error::File(Arc::new(error))
@@ -114,6 +116,7 @@ impl Error {
     /// Whether a file that an array comes from was truncated or changed after it was loaded.
     pub fn is_damage(&self) -> bool {
         match self {
+            #[cfg(feature = "files")]
             Error::File(error) => match error.root() {
                 hesper_files::Error::Producer { cause, .. } => match cause.downcast_ref::<Error>() {
                     Some(cause) => cause.is_damage(),

@@ -17,7 +17,9 @@ mod host;
 pub mod identity;
 #[doc(hidden)]
 pub mod ids;
+#[cfg(feature = "files")]
 pub mod io;
+#[cfg(feature = "linalg")]
 pub mod linalg;
 mod nested;
 #[doc(hidden)]

@@ -9,13 +9,15 @@
 use std::sync::Mutex;
 use std::time::SystemTime;
 
-use hesper_compute::threefry;
+use hesper_types::threefry;
 
 use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::ops::creation::alone;
-use crate::ops::random::{as_complex, bits_of, choose, permute_rows, symmetric_root};
+#[cfg(feature = "linalg")]
+use crate::ops::linalg::root::symmetric_root;
+use crate::ops::random::{as_complex, bits_of, choose, permute_rows};
 use crate::scalar::Operand;
 use crate::shape::{axis as axis_of, broadcast};
 use crate::{Dtype, Range};
@@ -360,6 +362,7 @@ pub fn permute(array: &Array, axis: isize, key: Option<&Array>) -> Result<Array>
 
 /// Vectors of normally distributed numbers with a mean (`[..., n]`) and a covariance (`[..., n, n]`,
 /// symmetric, not negative definite). An empty `shape` is that of the means and covariances.
+#[cfg(feature = "linalg")]
 pub fn multivariate_normal(
     mean: &Array,
     cov: &Array,

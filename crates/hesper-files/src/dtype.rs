@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use hesper_compute::GgmlType;
+use hesper_types::GgmlType;
 
 /// The element type of a tensor in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

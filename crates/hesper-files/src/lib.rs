@@ -53,7 +53,7 @@ mod zip;
 
 pub use dtype::{FileDtype, ShapeError};
 pub use error::{Error, Result};
-pub use hesper_compute::GgmlType;
+pub use hesper_types::GgmlType;
 pub use load::{Cancel, LoadOptions, Progress, Request, load_into};
 pub use metadata::{MetaArray, MetaValue, Metadata};
 pub use shards::{ShardIndex, ShardedFile};

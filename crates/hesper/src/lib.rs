@@ -5,8 +5,10 @@
 //!
 //! | feature | what it adds |
 //! |---|---|
-//! | `cuda` (default) | NVIDIA GPUs; every CUDA library is loaded at run time |
-//! | `nn` | layers: [`nn`] |
+//! | `files` (default) | tensor files: [`io`]; functions in files: [`export`] |
+//! | `linalg` | factorizations, equations and norms: [`linalg`]; [`random::multivariate_normal`] |
+//! | `cuda` | NVIDIA GPUs; every CUDA library is loaded at run time |
+//! | `nn` | layers: [`nn`]; implies `files` |
 //! | `lm` | language models: [`lm`] |
 #![deny(unsafe_code)]
 

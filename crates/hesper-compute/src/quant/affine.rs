@@ -5,24 +5,10 @@
 //! types become unsigned by moving their zero into the bias.
 
 use half::f16;
+use hesper_types::GgmlType;
 
-use super::ggml::GgmlType;
 use crate::error::{Mismatch, same};
 use crate::par::{Par, Shared, chunks, grain};
-
-/// Elements that share a scale and a bias.
-pub const AFFINE_GROUP: usize = 32;
-
-impl GgmlType {
-    /// Bits of an element in the affine layout; `None` for types that do not fit it.
-    pub fn affine_bits(self) -> Option<usize> {
-        match self {
-            Self::Q4_0 | Self::Q4_1 => Some(4),
-            Self::Q8_0 => Some(8),
-            _ => None,
-        }
-    }
-}
 
 /// The packed words of blocks: as many for each block as an element has bits.
 pub fn affine_words(par: &dyn Par, kind: GgmlType, blocks: &[u8], words: &mut [u32]) -> Result<(), Mismatch> {

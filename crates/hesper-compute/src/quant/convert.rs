@@ -177,7 +177,7 @@ fn sizes(
     packed: usize,
     scales: usize,
 ) -> Result<(usize, usize), Mismatch> {
-    format.check(cols)?;
+    super::check(format, cols)?;
     let rows = len.checked_div(cols).unwrap_or(0);
     same("elements in whole rows", rows * cols, len)?;
     same("packed words", rows * format.words(cols), packed)?;

@@ -4,7 +4,7 @@
 //! Blocks of 32 elements split nibbles in halves: byte `i` holds elements `i` and `i + 16`. Blocks of 256
 //! elements have a scale per group, and spread the bits of a code over several bytes.
 
-use super::ggml::GgmlType;
+use hesper_types::GgmlType;
 
 /// Levels of the non-linear 4-bit types.
 const IQ4_LEVELS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];

@@ -1,10 +1,10 @@
 //! Matrices of GGUF blocks: decoded, quantized, and multiplied without conversion. Blocks need no alignment.
 
 use half::f16;
+use hesper_types::GgmlType;
 
 use super::columns::QuantColumns;
 use super::decode::decode_block;
-use super::ggml::GgmlType;
 use super::gguf_dot::{Heads, Tiles};
 use super::int8::{Order, PackedActivations, Prepare};
 use super::{Activations, as_bf16, in_f32, panels};

@@ -4,8 +4,9 @@
 //! once for all rows of a tile. The order of a sum does not depend on the tile: a row of activations has
 //! bit-identical results alone and in a batch.
 
+use hesper_types::GgmlType;
+
 use super::decode::widen;
-use super::ggml::GgmlType;
 use super::gguf::{BLOCK, DecodeLine, GgufMat, decode_line};
 use crate::mat::MatRef;
 use crate::par::Shared;

@@ -13,20 +13,19 @@ mod columns;
 mod convert;
 mod decode;
 mod exact;
-mod ggml;
 mod gguf;
 mod gguf_dot;
 mod int8;
 mod layer;
 mod tables;
 
-pub use affine::{AFFINE_GROUP, affine_biases, affine_scales, affine_words};
+pub use affine::{affine_biases, affine_scales, affine_words};
 pub use convert::{dequantize, quantize_affine, quantize_fp};
-pub use ggml::GgmlType;
 pub use gguf::{GgufMat, gguf_dequantize, gguf_matmul, gguf_quantize};
 pub use layer::{LayerEnd, gguf_layer};
 
 use half::{bf16, f16};
+use hesper_types::{Activations, QuantFormat};
 
 use crate::error::{Mismatch, at_least, product, same};
 use crate::gemm::columns::{Columns, LeftRows};
@@ -37,61 +36,18 @@ use crate::par::{Par, Shared, chunks, grain};
 use crate::scratch::Scratch;
 use crate::simd::{Float, FloatKind};
 
-/// A quantization format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum QuantFormat {
-    /// `scale * code + bias` with codes of 1, 2, 3, 4, 5, 6 or 8 bits, in groups of 32, 64 or 128.
-    Affine {
-        /// Bits of a code.
-        bits: usize,
-        /// Codes that share a scale and a bias.
-        group: usize,
-    },
-    /// 4-bit floats (E2M1) in groups of 32 with a power of two as scale (E8M0).
-    Mxfp4,
-    /// 8-bit floats (E4M3) in groups of 32 with a power of two as scale (E8M0).
-    Mxfp8,
-    /// 4-bit floats (E2M1) in groups of 16 with an 8-bit float as scale (E4M3).
-    Nvfp4,
-}
-
-impl QuantFormat {
-    /// Bits of a code.
-    pub fn bits(self) -> usize {
-        match self {
-            Self::Affine { bits, .. } => bits,
-            Self::Mxfp4 | Self::Nvfp4 => 4,
-            Self::Mxfp8 => 8,
+/// Whether a format exists and rows of `cols` codes can have it.
+fn check(format: QuantFormat, cols: usize) -> Result<(), Mismatch> {
+    if let QuantFormat::Affine { bits, group } = format {
+        if !matches!(bits, 1..=6 | 8) {
+            return Err(Mismatch { what: "bits of a code", expected: 4, given: bits });
+        }
+        if !matches!(group, 32 | 64 | 128) {
+            return Err(Mismatch { what: "codes of a group", expected: 64, given: group });
         }
     }
-
-    /// Codes that share a scale.
-    pub fn group(self) -> usize {
-        match self {
-            Self::Affine { group, .. } => group,
-            Self::Mxfp4 | Self::Mxfp8 => 32,
-            Self::Nvfp4 => 16,
-        }
-    }
-
-    /// 32-bit words that hold `n` codes.
-    pub fn words(self, n: usize) -> usize {
-        n / 16 * self.bits() / 2
-    }
-
-    /// Whether the format exists and rows of `cols` codes can have it.
-    pub fn check(self, cols: usize) -> Result<(), Mismatch> {
-        if let Self::Affine { bits, group } = self {
-            if !matches!(bits, 1..=6 | 8) {
-                return Err(Mismatch { what: "bits of a code", expected: 4, given: bits });
-            }
-            if !matches!(group, 32 | 64 | 128) {
-                return Err(Mismatch { what: "codes of a group", expected: 64, given: group });
-            }
-        }
-        let unit = self.group();
-        same("columns of a quantized matrix", cols / unit * unit, cols)
-    }
+    let unit = format.group();
+    same("columns of a quantized matrix", cols / unit * unit, cols)
 }
 
 /// The scales or biases of a quantized matrix, row by row.
@@ -151,7 +107,7 @@ impl<'a> QuantMat<'a> {
         scales: Scales<'a>,
         biases: Option<Scales<'a>>,
     ) -> Result<Self, Mismatch> {
-        format.check(cols)?;
+        check(format, cols)?;
         let groups = product("groups of a quantized matrix", &[rows, cols / format.group()])?;
         let words = product("words of a quantized matrix", &[rows, format.words(cols)])?;
         at_least("words of a quantized matrix", words, packed.len())?;
@@ -188,19 +144,6 @@ impl<'a> QuantMat<'a> {
         let i = row * self.row_groups() + g;
         (self.scales.get(i, self.format), self.biases.map_or(0.0, |b| b.get(i, self.format)))
     }
-}
-
-/// The precision of activations in a product.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Activations {
-    /// Activations are not rounded.
-    #[default]
-    Exact,
-    /// Activations may be rounded to 8 bits in blocks of 32, and multiplied as integers.
-    ///
-    /// Applies to 4-bit and 8-bit codes, used transposed, and only for few rows, where it is faster. Other
-    /// products are exact.
-    Int8,
 }
 
 /// Most rows of activations for which codes are unpacked in registers.

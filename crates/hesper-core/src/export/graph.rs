@@ -51,6 +51,7 @@ pub struct Signature {
     pub shapeless: bool,
 }
 
+#[cfg(feature = "files")]
 impl Signature {
     /// Whether an array will do for an argument.
     pub(crate) fn takes(&self, at: usize, array: &Array) -> bool {

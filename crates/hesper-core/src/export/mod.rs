@@ -9,9 +9,12 @@
 //! all that they get: a damaged or hostile file is an error and never an op that could not have been built. The
 //! result is a graph like any other, and can be differentiated, vectorised and compiled.
 
+#[cfg(feature = "files")]
 mod exporter;
+#[cfg(feature = "files")]
 mod format;
 mod graph;
+#[cfg(feature = "files")]
 mod imported;
 mod record;
 mod replay;
@@ -22,10 +25,13 @@ pub fn op_names() -> impl Iterator<Item = &'static str> {
     crate::ops::readers::names()
 }
 
+#[cfg(feature = "files")]
 pub use exporter::{Exporter, export_function};
+#[cfg(feature = "files")]
 #[doc(hidden)]
 pub use format::header as file_header;
 pub use graph::{Graph, Signature, Step, ValueRef};
+#[cfg(feature = "files")]
 pub use imported::{Imported, import_function};
 pub use record::{Attributes, Value};
 #[doc(hidden)]

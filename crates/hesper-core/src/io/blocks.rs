@@ -3,7 +3,7 @@
 //! A [`Blocks`] holds the file's bytes as a lazy array; all else is computed from that array when it is
 //! evaluated, on all cores.
 
-use hesper_compute::{AFFINE_GROUP, GgmlType};
+use hesper_types::{AFFINE_GROUP, GgmlType};
 use smallvec::smallvec;
 
 use crate::array::Array;

@@ -29,6 +29,7 @@ pub mod grouped;
 pub mod hadamard;
 pub mod index;
 pub mod index_arrays;
+#[cfg(feature = "linalg")]
 pub mod linalg;
 pub mod logic;
 pub mod matmul;
@@ -51,6 +52,7 @@ pub mod sort;
 pub mod step;
 pub mod stft;
 pub mod update_mode;
+#[cfg(feature = "linalg")]
 pub mod vector_norm;
 pub mod view;
 

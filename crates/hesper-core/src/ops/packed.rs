@@ -15,7 +15,7 @@ use crate::placement::{self, Device};
 use crate::shape::{Shape, size_of};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 
-pub use hesper_compute::GgmlType as PackedFormat;
+pub use hesper_types::GgmlType as PackedFormat;
 
 /// A matrix in blocks: bytes and their layout. The bytes may be those of a mapped file.
 ///

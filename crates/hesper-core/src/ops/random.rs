@@ -1,8 +1,7 @@
-//! The ops behind [`random`](crate::random): random bits, random order, choice, and the root of a covariance.
+//! The ops behind [`random`](crate::random): random bits, random order and choice.
 
 use smallvec::{SmallVec, smallvec};
 
-use super::logic::select;
 use super::{Op, OpKind, OpRef};
 use crate::Dtype;
 use crate::array::{Array, Data};
@@ -138,43 +137,6 @@ pub fn as_complex(pairs: &Array, shape: &[usize]) -> Result<Array> {
     Array::lazy(shape.into(), Dtype::Complex64, OpRef::Static(&AsComplex), smallvec![pairs.clone()])
 }
 
-/// The symmetric square root of symmetric matrices of float32.
-#[derive(Debug, PartialEq, Eq, Hash)]
-pub struct SymmetricRoot;
-
-impl Op for SymmetricRoot {
-    fn name(&self) -> &'static str {
-        "covariance root"
-    }
-
-    fn export(&self) -> Export {
-        Record::new("symmetric_root").into()
-    }
-
-    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
-        // With roots `r` on the diagonal, a change of the matrix is divided by `r_i + r_j`.
-        let (values, basis) = crate::linalg::eigh(&rule.inputs[0], false)?;
-        let turned = basis.swapaxes(-1, -2)?;
-        let roots = values.maximum(0)?.sqrt()?;
-        let sums = roots.expand_dims(&[-1])?.add(&roots.expand_dims(&[-2])?)?;
-        let (flat, zero) = (sums.equal(0)?, zeros_like(&sums)?);
-        let factors = select(&flat, &zero, &select(&flat, &sums.ones_like()?, &sums)?.reciprocal()?)?;
-        let inner = turned.matmul(&rule.cotangent()?)?.matmul(&basis)?.multiply(&factors)?;
-        let whole = basis.matmul(&inner)?.matmul(&turned)?;
-        rule.only(whole.add(&whole.swapaxes(-1, -2)?)?.multiply(0.5))
-    }
-
-    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
-        rule.apply(rule.op.clone(), smallvec![rule.front(0)?])
-    }
-}
-
-/// The symmetric square root of the matrices of the last two axes.
-pub fn symmetric_root(matrices: &Array) -> Result<Array> {
-    let op = OpRef::Static(&SymmetricRoot);
-    Array::lazy(matrices.0.shape.clone(), Dtype::Float32, op, smallvec![matrices.clone()])
-}
-
 reader!("random_bits", One(read_bits));
 fn read_bits(replay: &Replay<'_>) -> Result<Array> {
     let [key] = replay.inputs()?;
@@ -211,15 +173,4 @@ fn read_as_complex(replay: &Replay<'_>) -> Result<Array> {
         return Err(replay.wrong("no pairs of float32"));
     }
     as_complex(pairs, replay.shape())
-}
-
-reader!("symmetric_root", One(read_symmetric_root));
-fn read_symmetric_root(replay: &Replay<'_>) -> Result<Array> {
-    let [matrices] = replay.inputs()?;
-    match *matrices.shape() {
-        [.., rows, columns] if rows == columns && matrices.dtype() == Dtype::Float32 => {
-            symmetric_root(matrices)
-        }
-        _ => Err(replay.wrong("no square matrices of float32")),
-    }
 }

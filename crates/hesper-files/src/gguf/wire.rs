@@ -1,6 +1,6 @@
 //! GGUF's numbers for tensor types and metadata value types.
 
-use hesper_compute::GgmlType;
+use hesper_types::GgmlType;
 
 use crate::dtype::FileDtype;
 

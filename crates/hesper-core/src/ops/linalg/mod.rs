@@ -1,6 +1,7 @@
 //! Factors of matrices, equations, and products of vectors.
 
 pub mod factor;
+pub mod root;
 mod rules;
 
 use smallvec::smallvec;

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::export::{Record, Replay};
 use crate::{Array, Dtype};
 
-pub use hesper_compute::{Activations, QuantFormat};
+pub use hesper_types::{Activations, QuantFormat};
 
 /// How codes are decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

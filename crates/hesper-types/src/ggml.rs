@@ -1,5 +1,8 @@
 //! The block types of GGUF files: names, codes, sizes.
 
+/// Elements that share a scale and a bias in the affine layout of blocks.
+pub const AFFINE_GROUP: usize = 32;
+
 macro_rules! ggml_types {
     ($($variant:ident $name:literal = $code:literal, $len:literal in $bytes:literal;)*) => {
         /// Block-quantized element types of GGUF.
@@ -82,12 +85,21 @@ impl GgmlType {
 
     /// Whether its blocks are decoded in registers during a product, and can be written: 32 codes after one scale,
     /// and a minimum for Q4_1.
-    pub(super) fn is_plain(self) -> bool {
+    pub fn is_plain(self) -> bool {
         matches!(self, Self::Q4_0 | Self::Q4_1 | Self::Q8_0)
     }
 
     /// Bytes before the codes of a plain block.
-    pub(super) fn head(self) -> usize {
+    pub fn head(self) -> usize {
         if self == Self::Q4_1 { 4 } else { 2 }
+    }
+
+    /// Bits of an element in the affine layout; `None` for types that do not fit it.
+    pub fn affine_bits(self) -> Option<usize> {
+        match self {
+            Self::Q4_0 | Self::Q4_1 => Some(4),
+            Self::Q8_0 => Some(8),
+            _ => None,
+        }
     }
 }

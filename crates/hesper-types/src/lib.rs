@@ -1,0 +1,11 @@
+//! What arrays, files and host kernels all name: the formats of quantized numbers, and the function that makes random
+//! bits. Definitions only; `hesper-compute` computes with them.
+#![forbid(unsafe_code)]
+
+mod ggml;
+mod quant;
+mod random;
+
+pub use ggml::{AFFINE_GROUP, GgmlType};
+pub use quant::{Activations, QuantFormat};
+pub use random::{threefry, threefry_lanes};
