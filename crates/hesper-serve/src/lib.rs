@@ -4,4 +4,5 @@
 //! HTTP layer, the Python package, tests. Its types are plain data, so that an engine may run in another process.
 #![deny(unsafe_code)]
 
+mod events;
 pub mod protocol;

@@ -6,8 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+pub use crate::events::{EventReceiver, EventSender, channel};
 use serde::{Deserialize, Serialize};
 
 /// Generates texts for many requests at once.
@@ -33,25 +35,30 @@ pub trait Generator: Send + Sync {
 pub struct Events {
     /// The id of the request.
     pub id: String,
-    receiver: mpsc::Receiver<Event>,
+    receiver: EventReceiver,
     /// Runs when the events are dropped.
     _cancel: CancelOnDrop,
 }
 
 impl Events {
-    /// Events that arrive by a channel. `cancel` is called when they are dropped.
-    pub fn new(id: String, receiver: mpsc::Receiver<Event>, cancel: impl FnOnce() + Send + 'static) -> Self {
+    /// Events that arrive by a [`channel`]. `cancel` is called when they are dropped.
+    pub fn new(id: String, receiver: EventReceiver, cancel: impl FnOnce() + Send + 'static) -> Self {
         Events { id, receiver, _cancel: CancelOnDrop(Some(Box::new(cancel))) }
     }
 
     /// Waits for the next event. `None` after the last one.
     pub fn next(&self) -> Option<Event> {
-        self.receiver.recv().ok()
+        self.receiver.recv()
     }
 
     /// Waits for the next event up to a limit.
     pub fn next_within(&self, limit: Duration) -> Result<Event, mpsc::RecvTimeoutError> {
         self.receiver.recv_timeout(limit)
+    }
+
+    /// The next event if there is one, `None` after the last one; otherwise the task is woken when there is.
+    pub fn poll_next(&self, context: &Context<'_>) -> Poll<Option<Event>> {
+        self.receiver.poll_recv(context)
     }
 }
 
