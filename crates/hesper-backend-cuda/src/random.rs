@@ -53,7 +53,7 @@ impl Lower<PermuteRows> for Cuda {
 fn choose(inputs: &[Array]) -> Result<Array> {
     let logits = &inputs[0];
     let low = Array::scalar(f64::NEG_INFINITY, logits.dtype())?;
-    select(&logits.isnan()?, &low, logits)?.argmax(Some(-1), false)
+    select(&logits.isnan()?, &low, logits)?.argmax(-1)
 }
 
 /// Rows in the order that sorts random words.

@@ -36,11 +36,11 @@ fn median(inputs: &[Array]) -> Result<Array> {
     let (last, length) = (x.ndim() - 1, x.shape()[x.ndim() - 1] as isize);
     // NaN is last.
     let sorted = x.sort(Some(-1))?;
-    let middle = sorted.slice_axis(last, (length - 1) / 2, length / 2 + 1, 1)?.mean(Some(&[-1]), false)?;
+    let middle = sorted.slice_axis(last, (length - 1) / 2, length / 2 + 1, 1)?.mean(-1)?;
     if !x.dtype().is(Category::Inexact) {
         return Ok(middle);
     }
-    let end = sorted.slice_axis(last, length - 1, length, 1)?.squeeze(Some(&[-1]))?;
+    let end = sorted.slice_axis(last, length - 1, length, 1)?.squeeze(-1)?;
     select(&end.isnan()?, &end, &middle)
 }
 

@@ -90,8 +90,8 @@ fn loss(parameters: &[Array], x: &Array, labels: &Array) -> Result<Array> {
             y = y.maximum(0.0)?;
         }
     }
-    let chosen = y.take_along_axis(&labels.expand_dims(&[-1])?, Some(-1))?.squeeze(Some(&[-1]))?;
-    y.logsumexp(Some(&[-1]), false)?.subtract(chosen)?.mean(None, false)
+    let chosen = y.take_along_axis(&labels.expand_dims(-1)?, Some(-1))?.squeeze(-1)?;
+    y.logsumexp(-1)?.subtract(chosen)?.mean(())
 }
 
 fn step(rule: Rule, inputs: &[Array]) -> Result<Vec<Array>> {

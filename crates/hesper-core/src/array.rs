@@ -329,8 +329,8 @@ impl Array {
         self.0.shape == other.0.shape && self.0.stream.id() == other.0.stream.id()
     }
 
-    /// Whether both are the same node.
-    pub fn same(&self, other: &Array) -> bool {
+    /// Whether both are handles of the same array. To compare elements, use [`Array::array_equal`].
+    pub fn ptr_eq(&self, other: &Array) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 

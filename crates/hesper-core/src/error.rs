@@ -90,7 +90,7 @@ pub enum Error {
     },
     /// A function of the user's failed while it was transformed.
     #[error("{0}")]
-    User(Arc<dyn std::error::Error + Send + Sync>),
+    User(#[source] Arc<dyn std::error::Error + Send + Sync>),
     /// A tensor file: what is wrong with it, or with reading or writing it.
     #[cfg(feature = "files")]
     #[error(transparent)]

@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 mod array;
+mod axes;
 pub mod backend;
 mod dtype;
 mod error;
@@ -22,6 +23,7 @@ pub mod io;
 #[cfg(feature = "linalg")]
 pub mod linalg;
 mod nested;
+mod operators;
 #[doc(hidden)]
 pub mod ops;
 pub mod placement;
@@ -33,11 +35,14 @@ pub mod shape;
 pub mod transform;
 
 pub use array::{Array, is_quick};
+pub use axes::{Axes, axes};
 pub use dtype::{Category, Dtype, Element};
 pub use error::{Error, Result};
 pub use eval::{async_eval, eval};
+pub use half::{bf16, f16};
+pub use hesper_runtime::{HostMemory, Runtime, Stream};
 pub use host::HostArray;
-pub use nested::Nested;
+pub use nested::{Literal, Nested};
 pub use ops::concat::{concatenate, stack};
 pub use ops::conv::{Conv, ConvolveMode};
 pub use ops::creation::{Indexing, Range, meshgrid};

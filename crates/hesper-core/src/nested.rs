@@ -1,4 +1,4 @@
-//! Arrays from Rust collections: nested vectors, slices, iterators, bools.
+//! Arrays from Rust collections and back: literals, nested vectors, slices, iterators, bools.
 
 use crate::array::Array;
 use crate::error::{Error, Result};
@@ -126,6 +126,81 @@ impl Array {
             return Err(Error::Type { op: "read".into(), what, dtype: self.dtype() });
         }
         self.read_bytes(|bytes| bytes.iter().map(|byte| *byte != 0).collect())
+    }
+}
+
+/// An array of literals: float literals are float32, integers int32.
+///
+/// ```
+/// use hesper::{Dtype, array};
+/// let x = array![[1., 2.], [3., 4.], [5., 6.]];
+/// assert_eq!((x.shape(), x.dtype()), (&[3, 2][..], Dtype::Float32));
+/// assert_eq!(array![1, 2u8].dtype(), Dtype::Uint8);
+/// assert_eq!(array![].shape(), [0]);
+/// ```
+///
+/// Panics if the host is out of memory, as a vector does. Lists of different lengths do not compile;
+/// [`Array::from_nested`](crate::Array::from_nested) takes vectors of vectors, and float64.
+#[macro_export]
+macro_rules! array {
+    () => { $crate::Array::from_slice::<f32>(&[]) };
+    ($($element:expr),+ $(,)?) => { $crate::Array::from([$($element),+]) };
+}
+
+/// An element of [`array!`]: a number or an array of them. Not float64, so that a float literal is float32.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot stand in `array!`",
+    note = "`array!` takes float32, half precision, integers, bools and arrays of them",
+    note = "use `Array::from_nested` for float64 and for vectors of vectors"
+)]
+pub trait Literal: Nested {}
+
+macro_rules! literals {
+    ($($t:ty),*) => { $(impl Literal for $t {})* };
+}
+
+literals!(bool, u8, u16, u32, u64, i8, i16, i32, i64, f32, half::f16, half::bf16);
+impl<T: Literal, const N: usize> Literal for [T; N] {}
+
+/// The array of literals. Panics if the host is out of memory, as a vector does.
+impl<T: Literal, const N: usize> From<[T; N]> for Array {
+    fn from(elements: [T; N]) -> Self {
+        match Array::from_nested(&elements) {
+            Ok(array) => array,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// A one-dimensional array. Panics if the host is out of memory, as a vector does.
+impl<T: Element> From<Vec<T>> for Array {
+    fn from(elements: Vec<T>) -> Self {
+        Array::from_slice(&elements)
+    }
+}
+
+/// A one-dimensional array. Panics if the host is out of memory, as a vector does.
+impl<T: Element> From<&[T]> for Array {
+    fn from(elements: &[T]) -> Self {
+        Array::from_slice(elements)
+    }
+}
+
+/// Fails if the rows have different lengths.
+impl<T: Element + Nested> TryFrom<Vec<Vec<T>>> for Array {
+    type Error = Error;
+
+    fn try_from(rows: Vec<Vec<T>>) -> Result<Self> {
+        Array::from_nested(&rows)
+    }
+}
+
+/// The elements in row-major order, as [`Array::to_vec`].
+impl<T: Element> TryFrom<&Array> for Vec<T> {
+    type Error = Error;
+
+    fn try_from(array: &Array) -> Result<Self> {
+        array.to_vec()
     }
 }
 

@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 ///
 /// ```
 /// use hesper::placement::{self, Device};
-/// let sum = placement::with_device(Device::Cpu, || hesper::Array::from_slice(&[1.0f32, 2.0]).sum(None, false))??;
+/// let sum = placement::with_device(Device::Cpu, || hesper::Array::from_slice(&[1.0f32, 2.0]).sum(()))??;
 /// assert_eq!(sum.item::<f32>()?, 3.0);
 /// assert_eq!("gpu:1".parse::<Device>()?, Device::Gpu(1));
 /// # Ok::<(), hesper::Error>(())

@@ -20,7 +20,7 @@ use crate::ops::linalg::root::symmetric_root;
 use crate::ops::random::{as_complex, bits_of, choose, permute_rows};
 use crate::scalar::Operand;
 use crate::shape::{axis as axis_of, broadcast};
-use crate::{Dtype, Range};
+use crate::{Axes, Dtype, Range};
 
 /// The process's key, once it is used or set.
 static GLOBAL: Mutex<Option<[u32; 2]>> = Mutex::new(None);
@@ -336,10 +336,11 @@ pub fn categorical(logits: &Array, axis: isize, draws: Draws<'_>, key: Option<&A
 /// Draws from one distribution: how many cumulative weights a uniform number of their total reaches. A sum that is NaN
 /// gives index 0.
 fn invert_cdf(logits: &Array, shape: &[usize], key: Option<&Array>) -> Result<Array> {
-    let sums = logits.subtract(&logits.max(None, true)?)?.exp()?.cumsum(Some(0), false, true)?;
-    let drawn = uniform(0, 1, shape, Dtype::Float32, key)?.expand_dims(&[-1])?;
+    let sums =
+        logits.subtract(&logits.max(Axes::from(()).keepdims())?)?.exp()?.cumsum(Some(0), false, true)?;
+    let drawn = uniform(0, 1, shape, Dtype::Float32, key)?.expand_dims(-1)?;
     let reached = drawn.multiply(&sums.slice_axis(0, -1, isize::MAX, 1)?)?;
-    sums.less_equal(&reached)?.sum(Some(&[-1]), false)?.astype(Dtype::Uint32)
+    sums.less_equal(&reached)?.sum(-1)?.astype(Dtype::Uint32)
 }
 
 /// The integers below `count` in random order: uint32.
@@ -392,6 +393,6 @@ pub fn multivariate_normal(
     // Each vector times the root: both as stacks of rows, multiplied and summed.
     let mut row: Vec<isize> = full.iter().map(|length| *length as isize).collect();
     row.insert(full.len() - 1, 1);
-    let turned = drawn.reshape(&row)?.multiply(&root)?.sum(Some(&[-1]), false)?;
+    let turned = drawn.reshape(&row)?.multiply(&root)?.sum(-1)?;
     turned.add(mean.astype(dtype)?)
 }

@@ -80,7 +80,7 @@ macro_rules! numbers {
     };
 }
 
-numbers!(Int(i64): i32, i64, u32, usize, u8);
+numbers!(Int(i64): i8, i16, i32, i64, isize, u8, u16, u32, usize);
 numbers!(Float(f64): f32, f64);
 
 impl Array {
@@ -115,65 +115,5 @@ impl Array {
             Dtype::Uint64 | Dtype::Int64 => Array::known(&value.to_ne_bytes(), dtype),
             _ => Array::scalar(value as f64, dtype),
         }
-    }
-}
-
-macro_rules! operators {
-    ($($trait:ident $fn:ident $method:ident),*) => {
-        $(impl<R: Into<Operand>> std::ops::$trait<R> for &Array {
-            type Output = Array;
-            fn $fn(self, other: R) -> Array {
-                match self.$method(other) {
-                    Ok(array) => array,
-                    Err(error) => panic!("{error}"),
-                }
-            }
-        }
-        impl<R: Into<Operand>> std::ops::$trait<R> for Array {
-            type Output = Array;
-            fn $fn(self, other: R) -> Array {
-                std::ops::$trait::$fn(&self, other)
-            }
-        })*
-    };
-}
-
-operators!(
-    Add add add,
-    Sub sub subtract,
-    Mul mul multiply,
-    Div div divide,
-    Rem rem remainder,
-    BitAnd bitand bitwise_and,
-    BitOr bitor bitwise_or,
-    BitXor bitxor bitwise_xor,
-    Shl shl left_shift,
-    Shr shr right_shift
-);
-
-impl std::ops::Not for &Array {
-    type Output = Array;
-    fn not(self) -> Array {
-        match self.bitwise_invert() {
-            Ok(array) => array,
-            Err(error) => panic!("{error}"),
-        }
-    }
-}
-
-impl std::ops::Neg for &Array {
-    type Output = Array;
-    fn neg(self) -> Array {
-        match self.negative() {
-            Ok(array) => array,
-            Err(error) => panic!("{error}"),
-        }
-    }
-}
-
-impl std::ops::Neg for Array {
-    type Output = Array;
-    fn neg(self) -> Array {
-        -&self
     }
 }

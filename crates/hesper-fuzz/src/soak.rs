@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hesper::{Array, CustomKernel, Dtype, Result, io, placement, transform};
+use hesper::{Array, CustomKernel, Dtype, Result, axes, io, placement, transform};
 use hesper_runtime::sim::Rng;
 
 use crate::heap;
@@ -93,11 +93,11 @@ fn chain(rng: &mut Rng, x: &Array) -> Result<Array> {
             1 => y.multiply(0.5)?,
             2 => y.tanh()?,
             3 => y.abs()?.add(1.0)?.log()?,
-            4 => y.softmax(Some(&[-1]), false)?,
+            4 => y.softmax(-1)?,
             5 => y.astype(Dtype::Float16)?.astype(Dtype::Float32)?,
             6 => y.t()?.add(1.0)?.t()?,
             7 => y.maximum(0.0)?,
-            _ => y.subtract(&y.mean(Some(&[-1]), true)?)?,
+            _ => y.subtract(&y.mean(axes(-1).keepdims())?)?,
         };
     }
     Ok(y)
@@ -110,13 +110,13 @@ fn build(rng: &mut Rng, _: &Path) -> Result<()> {
     if rng.one_in(3) {
         hesper::async_eval([&y])?;
     }
-    let sum = y.sum(None, false)?.item::<f32>()?;
+    let sum = y.sum(())?.item::<f32>()?;
     debug_assert!(sum.is_finite());
     Ok(())
 }
 
 fn network(x: &[Array]) -> Result<Array> {
-    x[0].matmul(&x[1])?.tanh()?.softmax(Some(&[-1]), false)?.square()?.sum(None, false)
+    x[0].matmul(&x[1])?.tanh()?.softmax(-1)?.square()?.sum(())
 }
 
 fn compile(rng: &mut Rng, _: &Path) -> Result<()> {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use hesper::io::{self, Loaded};
 use hesper::placement::{self, Device};
-use hesper::{Array, CustomKernel, Dtype, Error, Result, fast, transform};
+use hesper::{Array, CustomKernel, Dtype, Error, Result, axes, fast, transform};
 
 /// The number of concurrent tasks.
 pub const TASKS: usize = 64;
@@ -110,7 +110,7 @@ fn expect(what: &str, found: f32, wanted: f32) -> Result<()> {
 }
 
 fn sum(x: &Array) -> Result<f32> {
-    x.astype(Dtype::Float32)?.sum(None, false)?.item::<f32>()
+    x.astype(Dtype::Float32)?.sum(())?.item::<f32>()
 }
 
 /// `2 x + y` by a custom kernel.
@@ -212,11 +212,11 @@ fn dropped(_: &Weights, task: usize, round: usize) -> Result<()> {
     for _ in 0..4 {
         let y = x.add(1.0)?.t()?.multiply(0.5)?;
         hesper::async_eval([&y])?;
-        x = y.sum(Some(&[0]), true)?.multiply(1.0 / 64.0)?.broadcast_to(&[64, 64])?;
+        x = y.sum(axes(0).keepdims())?.multiply(1.0 / 64.0)?.broadcast_to(&[64, 64])?;
     }
     if !(task + round).is_multiple_of(5) {
         return hesper::async_eval([&x]).map(drop);
     }
     // The fixed point of (x + 1) / 2 is 1.
-    expect("mean of means", x.mean(None, false)?.item::<f32>()?, 1.0)
+    expect("mean of means", x.mean(())?.item::<f32>()?, 1.0)
 }

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use hesper_core::{Array, Dtype, select};
+use hesper_core::{Array, Dtype, axes, select};
 
 use crate::error::{Error, Result};
 
@@ -74,7 +74,7 @@ pub(crate) const NAN_LOGITS: u32 = u32::MAX;
 /// The first of the most likely tokens of each row of logits, chosen on the device: uint32 of shape (rows). A row with a
 /// NaN has [`NAN_LOGITS`].
 pub(crate) fn greedy_tokens(logits: &Array) -> hesper_core::Result<Array> {
-    let best = logits.argmax(Some(-1), true)?.astype(Dtype::Uint32)?;
+    let best = logits.argmax(axes(-1).keepdims())?.astype(Dtype::Uint32)?;
     let is_nan = logits.take_along_axis(&best, Some(-1))?.isnan()?;
     let nan = Array::full(best.shape(), i64::from(NAN_LOGITS), Some(Dtype::Uint32))?;
     select(&is_nan, &nan, &best)?.reshape(&[-1])

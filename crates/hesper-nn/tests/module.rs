@@ -74,7 +74,7 @@ fn a_load_that_does_not_fit_changes_nothing_and_names_the_parameter() {
     let mut more = doubled.clone();
     more.insert("other".into(), values(&[1]));
     assert!(net.load(&more, true).unwrap_err().to_string().contains("other"));
-    let sum = |net: &Net| net.parameters()["table.weight"].sum(None, false).unwrap().item::<f32>().unwrap();
+    let sum = |net: &Net| net.parameters()["table.weight"].sum(()).unwrap().item::<f32>().unwrap();
     let old = sum(&net);
     net.load(&more, false).unwrap();
     assert!((sum(&net) - 2.0 * old).abs() < 1e-4);

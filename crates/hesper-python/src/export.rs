@@ -500,7 +500,7 @@ fn export_to_dot(
         names.extend(named.into_iter().map(|array| (key.clone(), array)));
     }
     let find =
-        |array: &Array| names.iter().find(|(_, named)| named.same(array)).map(|(name, _)| name.clone());
+        |array: &Array| names.iter().find(|(_, named)| named.ptr_eq(array)).map(|(name, _)| name.clone());
     let text = transform::named_dot(&arrays, find, primitives::name);
     if let Some(path) = path_of(file)? {
         return Ok(std::fs::write(path, text)?);

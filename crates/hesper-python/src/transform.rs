@@ -136,7 +136,7 @@ impl<'a, 'py> Lent<'a, 'py> {
             return tuple.iter().all(|item| !item.is_instance_of::<PyArray>() || self.is_unchanged(&item));
         }
         let mut pairs = self.objects.iter().zip(self.varied);
-        pairs.any(|(one, varied)| one.is(object) && one.get().value().same(varied))
+        pairs.any(|(one, varied)| one.is(object) && one.get().value().ptr_eq(varied))
     }
 }
 
@@ -151,7 +151,7 @@ fn untouched<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
 impl Drop for Lent<'_, '_> {
     fn drop(&mut self) {
         for ((object, varied), original) in self.objects.iter().zip(self.varied).zip(self.originals) {
-            if object.get().value().same(varied) {
+            if object.get().value().ptr_eq(varied) {
                 object.get().replace(original.clone());
             }
         }
@@ -644,7 +644,7 @@ fn vmapped<'py>(
         if place.is_none() {
             let last = [array.ndim() as isize];
             let shape: Vec<usize> = array.shape().iter().copied().chain(size).collect();
-            *array = array.expand_dims(&last).and_then(|one| one.broadcast_to(&shape)).map_err(raise)?;
+            *array = array.expand_dims(last).and_then(|one| one.broadcast_to(&shape)).map_err(raise)?;
         }
     }
     match shape {

@@ -48,16 +48,16 @@ fn main() -> Result<()> {
     println!("{SIDE} x {SIDE} float32: copy {copy:.2} ms, plain sum {plain:.2} ms; times in copies");
     type Case<'a> = (&'a str, &'a dyn Fn() -> Result<Array>);
     let cases: [Case<'_>; 12] = [
-        ("sum", &|| x.sum(None, false)),
-        ("sum over axis 0", &|| x.sum(Some(&[0]), false)),
-        ("sum over axis 1", &|| x.sum(Some(&[1]), false)),
-        ("sum of transposed over axis 0", &|| x.t()?.sum(Some(&[0]), false)),
-        ("max over axis 1", &|| x.max(Some(&[1]), false)),
-        ("variance", &|| x.var(None, false, 0)),
-        ("argmax over axis 1", &|| x.argmax(Some(1), false)),
-        ("argmax over axis 0", &|| x.argmax(Some(0), false)),
-        ("softmax over axis 1", &|| x.softmax(Some(&[1]), true)),
-        ("softmax over axis 0", &|| x.softmax(Some(&[0]), true)),
+        ("sum", &|| x.sum(())),
+        ("sum over axis 0", &|| x.sum(0)),
+        ("sum over axis 1", &|| x.sum(1)),
+        ("sum of transposed over axis 0", &|| x.t()?.sum(0)),
+        ("max over axis 1", &|| x.max(1)),
+        ("variance", &|| x.var((), 0)),
+        ("argmax over axis 1", &|| x.argmax(1)),
+        ("argmax over axis 0", &|| x.argmax(0)),
+        ("softmax over axis 1", &|| x.softmax(1)),
+        ("softmax over axis 0", &|| x.softmax(0)),
         ("running sum over axis 1", &|| x.cumsum(Some(1), false, true)),
         ("running sum over axis 0", &|| x.cumsum(Some(0), false, true)),
     ];

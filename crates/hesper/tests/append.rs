@@ -20,7 +20,7 @@ fn a_block_with_one_handle_keeps_its_memory() {
     for step in 1..8 {
         block = fast::append(&block, &rows(&[step as f32; 4], &[1, 2, 1, 2]), &[step], 8).unwrap();
         let used = block.slice(&[0, 0, 0, 0], &[1, 2, step as isize + 1, 2], &[1, 1, 1, 1]).unwrap();
-        let sum = used.sum(None, false).unwrap();
+        let sum = used.sum(()).unwrap();
         let expected = 4.0 * (1 + (1..=step).sum::<usize>()) as f32;
         assert_eq!(sum.item::<f32>().unwrap(), expected);
         drop((used, sum));

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hesper::{Array, CustomKernel, Dtype, Error, async_eval, eval, placement};
+use hesper::{Array, CustomKernel, Dtype, Error, async_eval, axes, eval, placement};
 
 fn grid(rows: usize, cols: usize) -> Array {
     let elements: Vec<f32> = (0..rows * cols).map(|at| at as f32).collect();
@@ -57,7 +57,7 @@ fn views_share_memory_and_compute_right() {
     assert_eq!(flat.to_vec::<f32>().unwrap()[..5], [0.0, 4.0, 8.0, 1.0, 5.0]);
     let stretched = x.slice(&[0, 0], &[1, 4], &[1, 1]).unwrap().broadcast_to(&[2, 3, 4]).unwrap();
     assert_eq!(stretched.to_vec::<f32>().unwrap().len(), 24);
-    assert_eq!(stretched.sum(None, false).unwrap().item::<f32>().unwrap(), 36.0);
+    assert_eq!(stretched.sum(()).unwrap().item::<f32>().unwrap(), 36.0);
 }
 
 #[test]
@@ -85,10 +85,10 @@ fn deep_views_of_many_axes_are_indexed_right() {
 #[test]
 fn reductions_and_products() {
     let x = grid(3, 4);
-    assert_eq!(x.sum(Some(&[0]), false).unwrap().to_vec::<f32>().unwrap(), [12.0, 15.0, 18.0, 21.0]);
-    assert_eq!(x.sum(Some(&[-1]), true).unwrap().shape(), [3, 1]);
-    assert_eq!(x.mean(None, false).unwrap().item::<f32>().unwrap(), 5.5);
-    assert_eq!(x.max(Some(&[1]), false).unwrap().to_vec::<f32>().unwrap(), [3.0, 7.0, 11.0]);
+    assert_eq!(x.sum(0).unwrap().to_vec::<f32>().unwrap(), [12.0, 15.0, 18.0, 21.0]);
+    assert_eq!(x.sum(axes(-1).keepdims()).unwrap().shape(), [3, 1]);
+    assert_eq!(x.mean(()).unwrap().item::<f32>().unwrap(), 5.5);
+    assert_eq!(x.max(1).unwrap().to_vec::<f32>().unwrap(), [3.0, 7.0, 11.0]);
     let product = x.matmul(&x.t().unwrap()).unwrap();
     assert_eq!(product.to_vec::<f32>().unwrap(), [14.0, 38.0, 62.0, 38.0, 126.0, 214.0, 62.0, 214.0, 366.0]);
     let vector = Array::from_slice(&[1.0f32, 0.0, 0.0, 1.0]);
@@ -100,8 +100,8 @@ fn reductions_and_products() {
 fn empty_and_zero_dimensional_arrays_work_everywhere() {
     let empty = Array::try_from_slice::<f32>(&[], &[0, 3]).unwrap();
     assert_eq!((&empty + 1.0).exp().unwrap().to_vec::<f32>().unwrap(), []);
-    assert_eq!(empty.sum(Some(&[0]), false).unwrap().to_vec::<f32>().unwrap(), [0.0; 3]);
-    assert!(empty.max(None, false).is_err());
+    assert_eq!(empty.sum(0).unwrap().to_vec::<f32>().unwrap(), [0.0; 3]);
+    assert!(empty.max(()).is_err());
     let number = Array::scalar(3.0, Dtype::Float32).unwrap();
     assert_eq!((&number * &number).item::<f32>().unwrap(), 9.0);
     assert_eq!(number.reshape(&[1, 1]).unwrap().shape(), [1, 1]);
@@ -158,7 +158,7 @@ fn two_threads_on_one_graph_run_each_node_once() {
         let before = placement::cpu().counters().encoded;
         let _ = before;
         let x = Array::from_slice(&[1.0f32; 64]);
-        let shared = (&x * 2.0).sum(None, true).unwrap();
+        let shared = (&x * 2.0).sum(axes(()).keepdims()).unwrap();
         let outs: Vec<Array> = (0..8).map(|at| &shared + at as f32).collect();
         let wrong = Arc::new(AtomicUsize::new(0));
         std::thread::scope(|scope| {
@@ -337,7 +337,7 @@ fn the_reason_why_two_ops_are_not_fused_is_reported() {
     assert_eq!(why_apart(&y, &x.add(1).unwrap()), Some(Apart::Unrelated));
     let wide = y.add(Array::zeros(&[3, 2], Dtype::Float32).unwrap()).unwrap();
     assert_eq!(why_apart(&y, &wide), Some(Apart::Shapes(vec![2], vec![3, 2])));
-    let both = y.subtract(y.sum(None, false).unwrap()).unwrap();
+    let both = y.subtract(y.sum(()).unwrap()).unwrap();
     assert_eq!(why_apart(&y, &both), Some(Apart::OtherReader("sum")));
     let mut long = y.clone();
     for _ in 0..100 {

@@ -267,7 +267,7 @@ fn check_slope(f: &dyn Fn(&Array) -> Array, at: &Array, tolerance: f64, what: &s
         let y = f(&x[0]);
         let weights: Vec<f64> = (0..y.size()).map(|at| 1.0 + (at % 5) as f64).collect();
         let weights = Array::try_from_slice(&weights, y.shape())?.astype(y.dtype())?;
-        Ok(vec![y.multiply(&weights)?.sum(None, false)?])
+        Ok(vec![y.multiply(&weights)?.sum(())?])
     };
     let (_, given) = transform::gradient::<hesper::Error>(weighed, &[at.clone()], &[0]).unwrap();
     let given = doubles(&given[0]);

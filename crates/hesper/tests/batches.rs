@@ -12,7 +12,7 @@ fn another(input: &Array) -> Array {
         dtype if dtype.is(Category::Inexact) => input * 0.9 + like(7, input) * 0.05,
         // Bytes have an order that is not to be broken.
         Dtype::Uint8 => input.clone(),
-        _ => input.flip(None).unwrap(),
+        _ => input.flip(()).unwrap(),
     }
 }
 

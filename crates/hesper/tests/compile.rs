@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hesper::transform::{self, compile};
-use hesper::{Array, CustomKernel, Dtype, Result, concatenate, select};
+use hesper::{Array, CustomKernel, Dtype, Result, axes, concatenate, select};
 
 /// Numbers that look random, from a seed.
 struct Dice(u64);
@@ -38,10 +38,10 @@ fn program(seed: u64, inputs: &[Array]) -> Result<Vec<Array>> {
             4 => a.sigmoid()?,
             5 => a.t()?,
             6 => a.slice(&[3, 0], &[-9, 4], &[-1, 1])?,
-            7 => a.sum(Some(&[1]), true)?.multiply(0.1)?.add(&b)?,
-            8 => a.max(Some(&[0]), true)?.maximum(&b)?,
+            7 => a.sum(axes(1).keepdims())?.multiply(0.1)?.add(&b)?,
+            8 => a.max(axes(0).keepdims())?.maximum(&b)?,
             9 => a.matmul(&b)?.multiply(0.1)?,
-            10 => a.softmax(Some(&[-1]), false)?,
+            10 => a.softmax(-1)?,
             11 => select(&a.greater(&b)?, &a, &b)?,
             12 => a.reshape(&[2, 8])?.reshape(&[4, 4])?,
             13 => a.slice_update(&b.slice(&[0, 0], &[2, 4], &[1, 1])?, &[1, 0], &[3, 4], &[1, 1])?,
@@ -89,14 +89,14 @@ fn generated_programs_give_the_same_bits_compiled_and_not() {
 fn derivatives_and_compilation_nest_either_way() {
     for seed in 0..60 {
         let inputs = [numbers(1, &[4, 4]), numbers(2, &[4, 4])];
-        let value = move |x: &[Array]| program(seed, x)?[0].mean(None, false);
+        let value = move |x: &[Array]| program(seed, x)?[0].mean(());
         let plain = transform::grad(value, &[0, 1])(&inputs).unwrap();
         let inner = compile(move |x| Ok(vec![value(x)?]));
         let outside = transform::grad(move |x| Ok(inner(x)?.remove(0)), &[0, 1])(&inputs).unwrap();
         let inside = compile(move |x| transform::grad(value, &[0, 1])(x))(&inputs).unwrap();
         for (one, others) in plain.iter().zip(outside.iter().zip(&inside)) {
             for other in [others.0, others.1] {
-                let far = (one - other).abs().unwrap().max(None, false).unwrap().item::<f32>().unwrap();
+                let far = (one - other).abs().unwrap().max(()).unwrap().item::<f32>().unwrap();
                 assert!(far < 1e-5, "seed {seed}: {far}");
             }
         }
@@ -105,7 +105,7 @@ fn derivatives_and_compilation_nest_either_way() {
 
 #[test]
 fn slices_and_compilation_nest_either_way() {
-    let f = |x: &[Array]| Ok(vec![x[0].multiply(&x[1])?.sum(Some(&[0]), false)?.tanh()?]);
+    let f = |x: &[Array]| Ok(vec![x[0].multiply(&x[1])?.sum(0)?.tanh()?]);
     let inputs = [numbers(1, &[3, 4, 4]), numbers(2, &[4, 4])];
     let axes = [Some(0), None];
     let plain = transform::vmap(f, &axes, &[Some(0)])(&inputs).unwrap();
@@ -133,7 +133,7 @@ fn a_function_is_called_once_for_each_signature() {
 
 #[test]
 fn results_of_earlier_calls_stay_and_threads_share_a_function() {
-    let f = compile(|x| Ok(vec![x[0].multiply(2)?.sum(Some(&[1]), true)?.add(&x[0])?]));
+    let f = compile(|x| Ok(vec![x[0].multiply(2)?.sum(axes(1).keepdims())?.add(&x[0])?]));
     let first = f(&[numbers(1, &[8, 8])]).unwrap();
     let before = first[0].to_vec::<f32>().unwrap();
     std::thread::scope(|scope| {
@@ -142,7 +142,7 @@ fn results_of_earlier_calls_stay_and_threads_share_a_function() {
             scope.spawn(move || {
                 for turn in 0..50 {
                     let input = numbers(thread * 50 + turn, &[8, 8]);
-                    let expected = (&input * 2).sum(Some(&[1]), true).unwrap().add(&input).unwrap();
+                    let expected = (&input * 2).sum(axes(1).keepdims()).unwrap().add(&input).unwrap();
                     same(&f(&[input]).unwrap(), &[expected], "in threads");
                 }
             });
@@ -169,11 +169,11 @@ fn what_a_function_captures_from_a_derivative_under_way_has_its_part_in_it() {
         |w| {
             let captured = w[0].clone();
             let f = compile(move |x| Ok(vec![x[0].multiply(&captured)?]));
-            f(&[numbers(1, &[3])])?[0].sum(None, false)
+            f(&[numbers(1, &[3])])?[0].sum(())
         },
         &[0],
     );
-    let expected = numbers(1, &[3]).sum(None, false).unwrap().item::<f32>().unwrap();
+    let expected = numbers(1, &[3]).sum(()).unwrap().item::<f32>().unwrap();
     let found = slope(&[Array::scalar(2.0, Dtype::Float32).unwrap()]).unwrap();
     assert_eq!(found[0].item::<f32>().unwrap(), expected);
 }
@@ -189,11 +189,10 @@ fn a_function_without_shapes_is_called_once_for_each_number_of_axes() {
         };
         Ok(cache.call(&[], &[x], traced)?.0.remove(0))
     };
-    let centered: fn(&Array) -> Result<Array> =
-        |x| x.subtract(x.mean(None, false)?)?.reshape_literal(&[-1, 2]);
+    let centered: fn(&Array) -> Result<Array> = |x| x.subtract(x.mean(())?)?.reshape_literal(&[-1, 2]);
     for rows in [1, 3, 2, 3] {
         let x = numbers(rows, &[rows, 4]);
-        let wanted = x.subtract(x.mean(None, false).unwrap()).unwrap();
+        let wanted = x.subtract(x.mean(()).unwrap()).unwrap();
         let found = call(x, centered).unwrap();
         assert_eq!(found.shape(), [rows * 2, 2]);
         same(&[found.reshape(&[-1]).unwrap()], &[wanted.reshape(&[-1]).unwrap()], "other shapes");
@@ -249,7 +248,7 @@ fn equal_ops_are_done_once_and_custom_kernels_take_part() {
 
 #[test]
 fn many_calls_leave_nothing_behind() {
-    let f = compile(|x| transform::grad(|x| x[0].matmul(&x[0])?.tanh()?.sum(None, false), &[0])(x));
+    let f = compile(|x| transform::grad(|x| x[0].matmul(&x[0])?.tanh()?.sum(()), &[0])(x));
     let run = |count: usize| {
         let mut x = numbers(1, &[16, 16]);
         for _ in 0..count {

@@ -89,7 +89,7 @@ fn overwritten_memory_has_no_stale_replica() {
     for step in 0..4 {
         let row = Array::try_from_slice(&[step as f32, 1.0], &[1, 1, 1, 2]).unwrap();
         block = hesper::fast::append(&block, &row, &[step], 4).unwrap();
-        let sum = placement::with_stream(&stream, || block.sum(None, false).unwrap());
+        let sum = placement::with_stream(&stream, || block.sum(()).unwrap());
         let wanted: usize = (0..=step).map(|at| at + 1).sum();
         assert_eq!(sum.item::<f32>().unwrap(), wanted as f32);
     }
@@ -98,7 +98,7 @@ fn overwritten_memory_has_no_stale_replica() {
 #[test]
 fn compiled_functions_run_on_the_stream_they_were_called_on() {
     let (runtime, stream) = elsewhere();
-    let f = transform::compile(|x: &[Array]| Ok(vec![x[0].multiply(2.0)?.add(&x[1])?.sum(None, false)?]));
+    let f = transform::compile(|x: &[Array]| Ok(vec![x[0].multiply(2.0)?.add(&x[1])?.sum(())?]));
     let inputs = [Array::from_slice(&[1.0f32, 2.0]), Array::from_slice(&[3.0f32, 4.0])];
     let before = runtime.counters().encoded;
     let there = placement::with_stream(&stream, || f(&inputs).unwrap().swap_remove(0));

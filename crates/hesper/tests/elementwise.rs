@@ -139,10 +139,10 @@ fn complex128_has_double_precision_in_every_step() {
     assert_eq!((product.dtype(), product.to_vec::<[f64; 2]>().unwrap()[0]), (Dtype::Complex128, [1.25, 0.3]));
     let mixed = Array::from_slice(&[1.0f64, 2.0]).add(Array::from_slice(&[[0.5f32, 1.0]])).unwrap();
     assert_eq!(mixed.to_vec::<[f64; 2]>().unwrap(), [[1.5, 1.0], [2.5, 1.0]]);
-    let sum = x.slice(&[0, 0], &[2, 1], &[1, 1]).unwrap().sum(None, false).unwrap();
+    let sum = x.slice(&[0, 0], &[2, 1], &[1, 1]).unwrap().sum(()).unwrap();
     assert_eq!(sum.item::<[f64; 2]>().unwrap(), [0.3 - 0.7, -1.25 + 3.0]);
     assert_eq!(x.sort(Some(-1)).unwrap().to_vec::<[f64; 2]>().unwrap()[2], [-0.7, 3.0]);
-    assert_eq!(x.count_nonzero(None, false).unwrap().item::<i32>().unwrap(), 4);
+    assert_eq!(x.count_nonzero(()).unwrap().item::<i32>().unwrap(), 4);
     let narrow = x.astype(Dtype::Complex64).unwrap().to_vec::<[f32; 2]>().unwrap();
     assert_eq!((narrow[1], narrow[3]), ([2.0, 0.5], [f32::INFINITY; 2]));
 }

@@ -8,7 +8,7 @@ use hesper::export::{Exporter, Graph, Imported, Value, ValueRef, export_function
 use hesper::transform::{self, CustomFunction};
 use hesper::{
     Array, Conv, CustomKernel, Dtype, Error, Index, PackedArray, PackedFormat, Pad, QuantMode, Result,
-    Update, concatenate, einsum, fast, fft, linalg, random, select, stack,
+    Update, axes, concatenate, einsum, fast, fft, linalg, random, select, stack,
 };
 
 /// A folder that is removed when it is dropped.
@@ -128,7 +128,7 @@ fn movement() -> Vec<Case> {
         case("stack", &[t.clone(), x(4, &[2, 3, 4])], |x| stack(x, 2)),
         case("pad", &[t.clone()], |x| x[0].pad(&[(1, 0), (0, 2), (1, 1)], &Pad::Constant(0.into()))),
         case("pad edge", &[t.clone()], |x| x[0].pad(&[(1, 0), (0, 2), (1, 1)], &Pad::Edge)),
-        case("flip", &[t.clone()], |x| x[0].flip(Some(&[0, 2]))),
+        case("flip", &[t.clone()], |x| x[0].flip([0, 2])),
         case("tile", &[t.clone()], |x| x[0].tile(&[2, 1, 2])),
         case("diagonal", &[x(5, &[3, 2, 4])], |x| x[0].diagonal(1, 0, 2)),
         case("diag", &[x(6, &[3])], |x| x[0].diag(-1)),
@@ -155,9 +155,9 @@ fn indexing() -> Vec<Case> {
         case("scatter_max", &[t.clone(), at.clone(), x(3, &[3, 1, 3])], |x| {
             x[0].scatter_max(&x[1..2], &x[2], &[0])
         }),
-        case("index", &[t.clone()], |x| x[0].index(&[Index::Int(-1)])),
+        case("index", &[t.clone()], |x| x[0].index([Index::Int(-1)])),
         case("index_update", &[t.clone(), x(4, &[2, 3])], |x| {
-            x[0].index_update(&[Index::Slice { start: Some(1), stop: Some(3), step: 1 }], &x[1], Update::Add)
+            x[0].index_update([Index::Slice { start: Some(1), stop: Some(3), step: 1 }], &x[1], Update::Add)
         }),
         case("slice_update", &[t.clone(), x(5, &[1, 2])], |x| {
             x[0].slice_update(&x[1], &[3, 2], &[isize::MIN, isize::MIN], &[-2, -2])
@@ -171,7 +171,7 @@ fn indexing() -> Vec<Case> {
         case("partition", &[t.clone()], |x| x[0].partition(-2, Some(0))),
         case("argpartition", &[t.clone()], |x| x[0].argpartition(1, Some(1))),
         case("topk", &[t.clone()], |x| x[0].topk(2, Some(0))),
-        case("median", &[t.clone()], |x| x[0].median(Some(&[0]), false)),
+        case("median", &[t.clone()], |x| x[0].median(0)),
         case("searchsorted", &[x(7, &[5]), x(8, &[2, 2])], |x| x[0].sort(None)?.searchsorted(&x[1], true)),
         many("unique", &[ints(&[3, 1, 3, 2]).reshape(&[2, 2]).unwrap()], |x| {
             let found = x[0].unique(3, None)?;
@@ -183,20 +183,20 @@ fn indexing() -> Vec<Case> {
 fn reductions() -> Vec<Case> {
     let t = x(1, &[4, 3]);
     let mut cases = vec![
-        case("sum", &[t.clone()], |x| x[0].sum(Some(&[0]), true)),
-        case("sum of bools", &[t.clone()], |x| x[0].greater(0)?.sum(None, false)),
-        case("mean", &[t.clone()], |x| x[0].mean(None, false)),
-        case("prod", &[t.clone()], |x| x[0].prod(Some(&[1]), false)),
-        case("max", &[t.clone()], |x| x[0].max(Some(&[1]), false)),
-        case("min", &[t.clone()], |x| x[0].min(None, true)),
-        case("all", &[t.clone()], |x| x[0].greater(-2)?.all(None, false)),
-        case("any", &[t.clone()], |x| x[0].greater(2)?.any(Some(&[0]), false)),
-        case("var", &[t.clone()], |x| x[0].var(Some(&[0]), false, 1)),
-        case("std", &[t.clone()], |x| x[0].std(None, false, 0)),
-        case("argmax", &[t.clone()], |x| x[0].argmax(Some(1), false)),
-        case("argmin", &[t.clone()], |x| x[0].argmin(None, false)),
-        case("logsumexp", &[t.clone()], |x| x[0].logsumexp(Some(&[1]), false)),
-        case("softmax", &[t.clone()], |x| x[0].softmax(Some(&[-1]), false)),
+        case("sum", &[t.clone()], |x| x[0].sum(axes(0).keepdims())),
+        case("sum of bools", &[t.clone()], |x| x[0].greater(0)?.sum(())),
+        case("mean", &[t.clone()], |x| x[0].mean(())),
+        case("prod", &[t.clone()], |x| x[0].prod(1)),
+        case("max", &[t.clone()], |x| x[0].max(1)),
+        case("min", &[t.clone()], |x| x[0].min(axes(()).keepdims())),
+        case("all", &[t.clone()], |x| x[0].greater(-2)?.all(())),
+        case("any", &[t.clone()], |x| x[0].greater(2)?.any(0)),
+        case("var", &[t.clone()], |x| x[0].var(0, 1)),
+        case("std", &[t.clone()], |x| x[0].std((), 0)),
+        case("argmax", &[t.clone()], |x| x[0].argmax(1)),
+        case("argmin", &[t.clone()], |x| x[0].argmin(())),
+        case("logsumexp", &[t.clone()], |x| x[0].logsumexp(1)),
+        case("softmax", &[t.clone()], |x| x[0].softmax(-1)),
         case("cross_entropy", &[t.clone(), ints(&[0, 2, 1, -1])], |x| fast::cross_entropy(&x[0], &x[1])),
         case("rms_norm", &[t.clone(), x(2, &[3])], |x| fast::rms_norm(&x[0], Some(&x[1]), 1e-5)),
         case("layer_norm", &[t.clone(), x(3, &[3])], |x| fast::layer_norm(&x[0], None, Some(&x[1]), 1e-5)),
@@ -398,7 +398,7 @@ fn vmapped_functions_are_exported_and_imported() {
 
 #[test]
 fn an_imported_function_is_differentiated_vectorised_and_compiled() {
-    let imported = round_trip(|x| Ok(vec![x[0].square()?.sum(None, false)?]), &[x(1, &[3])]).unwrap();
+    let imported = round_trip(|x| Ok(vec![x[0].square()?.sum(())?]), &[x(1, &[3])]).unwrap();
     let f = |x: &[Array]| imported.call(x, &[]);
     let given = x(2, &[3]);
     let slope = transform::grad(|x: &[Array]| Ok(f(x)?.remove(0)), &[0])(&[given.clone()]).unwrap();
@@ -431,26 +431,21 @@ fn shapes_may_be_free() {
         ),
         ("flatten", Box::new(|x| x[0].flatten(0, -1)), vec![&[4, 6]], vec![&[3, 5]]),
         ("unflatten", Box::new(|x| x[0].unflatten(1, &[2, -1])), vec![&[4, 6]], vec![&[3, 6]]),
-        (
-            "expand",
-            Box::new(|x| x[0].expand_dims(&[1])?.add(x[0].expand_dims(&[0])?)),
-            vec![&[4]],
-            vec![&[3]],
-        ),
-        ("squeeze", Box::new(|x| x[0].squeeze(Some(&[1]))), vec![&[4, 1]], vec![&[3, 1]]),
+        ("expand", Box::new(|x| x[0].expand_dims(1)?.add(x[0].expand_dims(0)?)), vec![&[4]], vec![&[3]]),
+        ("squeeze", Box::new(|x| x[0].squeeze(1)), vec![&[4, 1]], vec![&[3, 1]]),
         ("matmul", Box::new(|x| x[0].matmul(&x[1])), vec![&[4, 6], &[6, 2]], vec![&[3, 5], &[5, 7]]),
         ("t", Box::new(|x| x[0].t()?.matmul(&x[0])), vec![&[4, 6]], vec![&[3, 5]]),
-        ("mean", Box::new(|x| x[0].mean(Some(&[0]), false)), vec![&[4, 6]], vec![&[3, 6]]),
-        ("var", Box::new(|x| x[0].var(None, false, 1)), vec![&[4, 6]], vec![&[3, 6]]),
-        ("softmax", Box::new(|x| x[0].softmax(Some(&[-1]), false)), vec![&[4, 6]], vec![&[3, 7]]),
-        ("first", Box::new(|x| x[0].index(&[Index::Int(0)])), vec![&[4, 6]], vec![&[5, 6]]),
+        ("mean", Box::new(|x| x[0].mean(0)), vec![&[4, 6]], vec![&[3, 6]]),
+        ("var", Box::new(|x| x[0].var((), 1)), vec![&[4, 6]], vec![&[3, 6]]),
+        ("softmax", Box::new(|x| x[0].softmax(-1)), vec![&[4, 6]], vec![&[3, 7]]),
+        ("first", Box::new(|x| x[0].index([Index::Int(0)])), vec![&[4, 6]], vec![&[5, 6]]),
         (
             "columns",
             Box::new(|x| x[0].slice(&[0, 1], &[isize::MAX, 3], &[1, 1])),
             vec![&[4, 6]],
             vec![&[5, 6]],
         ),
-        ("flip", Box::new(|x| x[0].flip(Some(&[0]))), vec![&[4, 6]], vec![&[5, 6]]),
+        ("flip", Box::new(|x| x[0].flip(0)), vec![&[4, 6]], vec![&[5, 6]]),
         ("take", Box::new(|x| x[0].take(ints(&[1, 0]), Some(1))), vec![&[4, 6]], vec![&[5, 7]]),
         ("sort", Box::new(|x| x[0].sort(Some(0))), vec![&[4, 6]], vec![&[5, 7]]),
         (
@@ -469,19 +464,19 @@ fn shapes_may_be_free() {
         ("zeros_like", Box::new(|x| x[0].zeros_like()?.subtract(&x[0])), vec![&[4]], vec![&[5]]),
         (
             "gradient",
-            Box::new(|x| Ok(transform::grad(|x| x[0].square()?.sum(None, false), &[0])(x)?.remove(0))),
+            Box::new(|x| Ok(transform::grad(|x| x[0].square()?.sum(()), &[0])(x)?.remove(0))),
             vec![&[3, 4]],
             vec![&[5, 4]],
         ),
         (
             "gradient of a mean",
-            Box::new(|x| Ok(transform::grad(|x| x[0].square()?.mean(None, false), &[0])(x)?.remove(0))),
+            Box::new(|x| Ok(transform::grad(|x| x[0].square()?.mean(()), &[0])(x)?.remove(0))),
             vec![&[3, 4]],
             vec![&[5, 4]],
         ),
         (
             "gradient of a deviation",
-            Box::new(|x| Ok(transform::grad(|x| x[0].std(None, false, 1), &[0])(x)?.remove(0))),
+            Box::new(|x| Ok(transform::grad(|x| x[0].std((), 1), &[0])(x)?.remove(0))),
             vec![&[3, 4]],
             vec![&[5, 2]],
         ),
@@ -516,7 +511,7 @@ fn a_shape_that_cannot_be_inferred_is_an_error_that_names_the_op() {
     // With two for the first axis, or with its length?
     let reshape = |x: &[Array]| Ok(vec![x[0].reshape(&[2, -1])?]);
     assert!(free(reshape, &[x(1, &[2, 3, 4])], &[x(1, &[4, 3, 4])]).is_err());
-    let mean = |x: &[Array]| Ok(vec![x[0].mean(Some(&[0]), false)?]);
+    let mean = |x: &[Array]| Ok(vec![x[0].mean(0)?]);
     assert!(free(mean, &[x(1, &[1, 2])], &[x(1, &[4, 2])]).is_err());
 }
 
@@ -550,7 +545,7 @@ fn constants_are_stored_in_their_layout() {
         Ok(vec![
             x[0].matmul(&turned)?,
             x[0].matmul(&turned)?.matmul(&weight)?,
-            wide.multiply(&x[0].sum(None, false)?)?,
+            wide.multiply(&x[0].sum(())?)?,
         ])
     };
     let file = Folder::new();
@@ -598,7 +593,7 @@ fn an_op_that_cannot_be_exported_is_named() {
     let leaked = transform::grad(
         |outer: &[Array]| {
             round_trip(|x| Ok(vec![x[0].add(&outer[0])?]), &[x(1, &[2])])?;
-            outer[0].sum(None, false)
+            outer[0].sum(())
         },
         &[0],
     );
@@ -612,7 +607,7 @@ fn an_op_that_cannot_be_exported_is_named() {
 fn a_graph_lists_its_steps() {
     let bias = x(1, &[2]);
     let graph = Graph::trace(&[x(2, &[3, 2])], &[], false, |x| {
-        Ok::<_, Error>(vec![x[0].t()?.t()?.add(&bias)?.sum(Some(&[0]), false)?])
+        Ok::<_, Error>(vec![x[0].t()?.t()?.add(&bias)?.sum(0)?])
     })
     .unwrap();
     let names: Vec<&str> = graph.steps().iter().map(|step| &*step.op).collect();
@@ -653,10 +648,10 @@ fn assembled(body: &[u8], data: &[u8]) -> Vec<u8> {
 fn sample(shapeless: bool) -> Vec<u8> {
     let weight = x(1, &[4, 4]);
     let f = |a: &[Array]| {
-        let y = a[0].matmul(&weight)?.softmax(Some(&[-1]), false)?;
+        let y = a[0].matmul(&weight)?.softmax(-1)?;
         let z = y.reshape(&[-1])?.sort(Some(0))?.reshape(&[2, 3, 4])?.transpose(&[1, 0, 2])?;
-        let z = z.slice(&[0, 1, 3], &[3, 2, -9], &[1, 1, -1])?.mean(Some(&[0]), true)?;
-        let (q, r) = linalg::qr(&y.slice(&[0, 0, 0], &[1, 3, 4], &[1, 1, 1])?.squeeze(Some(&[0]))?)?;
+        let z = z.slice(&[0, 1, 3], &[3, 2, -9], &[1, 1, -1])?.mean(axes(0).keepdims())?;
+        let (q, r) = linalg::qr(&y.slice(&[0, 0, 0], &[1, 3, 4], &[1, 1, 1])?.squeeze(0)?)?;
         let w = fast::rms_norm(&y, Some(&a[1]), 1e-5)?.take(ints(&[1, 0]), Some(1))?;
         let gone = y.scatter_add(&[ints(&[0])], &Array::ones(&[1, 1, 3, 4], Dtype::Float32)?, &[0])?;
         let wave = fft::rfft(&y, None, -1, fft::Norm::Backward)?.abs()?.cumsum(Some(1), false, true)?;

@@ -75,7 +75,7 @@ fn a_long_chain_of_ops_alone_is_right_and_stays_in_one_block() {
     let before = placement::cpu().counters().active;
     let mut x = start.clone();
     for _ in 0..1000 {
-        x = x + 1.0;
+        x += 1.0;
     }
     x.eval().unwrap();
     let peak = placement::cpu().counters().peak - before;
@@ -128,7 +128,7 @@ fn arrays_with_other_handles_or_later_readers_are_not_overwritten() {
     assert_eq!((held.to_vec::<f32>().unwrap(), result.to_vec::<f32>().unwrap()), (plain.clone(), plus(1.0)));
     // Two ops of different shapes read it, in either order.
     let shared = temporary(&[64]);
-    let (sum, result) = (shared.sum(None, false).unwrap(), &shared + 1.0);
+    let (sum, result) = (shared.sum(()).unwrap(), &shared + 1.0);
     drop(shared);
     let both = &result + &sum;
     eval([&both, &result, &sum]).unwrap();
@@ -154,7 +154,7 @@ fn arrays_with_other_handles_or_later_readers_are_not_overwritten() {
             let y = x[0].sort(None)?;
             let z = y.multiply(&y)?;
             y.eval()?;
-            Ok(vec![z.multiply(&y)?.sum(None, false)?])
+            Ok(vec![z.multiply(&y)?.sum(())?])
         },
         &[0],
     );

@@ -43,6 +43,6 @@ fn four_gibibytes_are_loaded_in_less_than_64_mebibytes_and_used_by_the_piece() {
     assert!(resident() < before + 64, "from {before} to {} MiB", resident());
 
     let row = file.require("t7").unwrap().slice(&[4095, 0], &[4096, 1024], &[1, 1]).unwrap();
-    assert_eq!((row + 1.0).sum(None, false).unwrap().item::<f32>().unwrap(), 1024.0);
+    assert_eq!((row + 1.0).sum(()).unwrap().item::<f32>().unwrap(), 1024.0);
     assert!(resident() < before + 64, "from {before} to {} MiB", resident());
 }

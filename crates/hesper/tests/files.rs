@@ -63,7 +63,7 @@ fn lazy_arrays_enter_fused_and_custom_kernels_before_and_after_they_are_evaluate
             }
             let custom = doubled(x);
             let fused = (x * 2.0).add(y).unwrap();
-            let sum = fused.sum(None, false).unwrap();
+            let sum = fused.sum(()).unwrap();
             assert_eq!(
                 custom.to_vec::<f32>().unwrap(),
                 expected(0).iter().map(|x| x * 2.0).collect::<Vec<_>>()
@@ -182,7 +182,7 @@ fn tensors_without_elements_load_compute_and_save() {
         let loaded = file.require("empty").unwrap();
         assert_eq!(loaded.shape(), [3, 0, 2], "{end}");
         assert_eq!((loaded + 1.0).to_vec::<f32>().unwrap(), []);
-        assert_eq!(loaded.sum(None, false).unwrap().item::<f32>().unwrap(), 0.0);
+        assert_eq!(loaded.sum(()).unwrap().item::<f32>().unwrap(), 0.0);
         assert_eq!(file.require("one").unwrap().to_vec::<f32>().unwrap(), [1.0]);
     }
 }

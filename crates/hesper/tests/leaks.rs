@@ -16,7 +16,7 @@ fn resident() -> Option<usize> {
 
 fn network(x: &[Array]) -> Result<Array> {
     let hidden = x[0].matmul(&x[1])?.tanh()?;
-    hidden.cumprod(Some(-1), false, true)?.softmax(Some(&[-1]), false)?.square()?.sum(None, false)
+    hidden.cumprod(Some(-1), false, true)?.softmax(-1)?.square()?.sum(())
 }
 
 #[test]

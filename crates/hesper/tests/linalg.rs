@@ -12,7 +12,7 @@ fn matrix(seed: u64, shape: &[usize], dtype: Dtype) -> Array {
 fn apart(a: &Array, b: &Array) -> f64 {
     assert_eq!(a.shape(), b.shape());
     let distance = a.subtract(b).unwrap().abs().unwrap().astype(Dtype::Float64).unwrap();
-    if distance.size() == 0 { 0.0 } else { distance.max(None, false).unwrap().item().unwrap() }
+    if distance.size() == 0 { 0.0 } else { distance.max(()).unwrap().item().unwrap() }
 }
 
 fn turned(a: &Array) -> Array {
@@ -60,7 +60,7 @@ fn products_of_factors_are_the_matrices() {
         let mut stop: Vec<isize> = u.shape().iter().map(|length| *length as isize).collect();
         *stop.last_mut().unwrap() = k as isize;
         let (start, step) = (vec![0; stop.len()], vec![1; stop.len()]);
-        let thin = u.slice(&start, &stop, &step).unwrap().multiply(s.expand_dims(&[-2]).unwrap()).unwrap();
+        let thin = u.slice(&start, &stop, &step).unwrap().multiply(s.expand_dims(-2).unwrap()).unwrap();
         let mut stop: Vec<isize> = vt.shape().iter().map(|length| *length as isize).collect();
         let rows = stop.len() - 2;
         stop[rows] = k as isize;
@@ -69,7 +69,7 @@ fn products_of_factors_are_the_matrices() {
         assert!(apart(&linalg::singular_values(&a).unwrap(), &s) < near);
 
         let (places, lower, upper) = linalg::lu(&a).unwrap();
-        let rows = places.expand_dims(&[-1]).unwrap();
+        let rows = places.expand_dims(-1).unwrap();
         let shape_of_rows: Vec<usize> = lower.shape().to_vec();
         let exchanged = lower.take_along_axis(&rows.broadcast_to(&shape_of_rows).unwrap(), Some(-2)).unwrap();
         assert!(apart(&exchanged.matmul(&upper).unwrap(), &a) < near, "lu of {shape:?}");
@@ -114,7 +114,7 @@ fn eigenvectors_are_stretched_by_their_eigenvalues() {
         let symmetric = a.add(turned(&a)).unwrap();
         for upper in [false, true] {
             let (values, vectors) = linalg::eigh(&symmetric, upper).unwrap();
-            let stretched = vectors.multiply(values.expand_dims(&[-2]).unwrap()).unwrap();
+            let stretched = vectors.multiply(values.expand_dims(-2).unwrap()).unwrap();
             assert!(apart(&symmetric.matmul(&vectors).unwrap(), &stretched) < 5.0 * near(dtype));
             assert!(apart(&linalg::eigvalsh(&symmetric, upper).unwrap(), &values) < near(dtype));
             let sorted = values.sort(Some(-1)).unwrap();
@@ -123,9 +123,9 @@ fn eigenvectors_are_stretched_by_their_eigenvalues() {
         let (values, vectors) = linalg::eig(&a).unwrap();
         assert_eq!((values.dtype(), vectors.dtype()), (dtype.complex(), dtype.complex()));
         let complex = a.astype(dtype.complex()).unwrap();
-        let stretched = vectors.multiply(values.expand_dims(&[-2]).unwrap()).unwrap();
+        let stretched = vectors.multiply(values.expand_dims(-2).unwrap()).unwrap();
         assert!(apart(&complex.matmul(&vectors).unwrap(), &stretched) < 2e-2, "eig of {shape:?}");
-        let lengths = vectors.abs().unwrap().square().unwrap().sum(Some(&[-2]), false).unwrap();
+        let lengths = vectors.abs().unwrap().square().unwrap().sum(-2).unwrap();
         assert!(apart(&lengths, &lengths.ones_like().unwrap()) < 1e-4);
     }
 }
@@ -172,14 +172,14 @@ fn complex_matrices_have_singular_values_and_eigenvalues() {
     let adjoint = turned(&a).conjugate().unwrap();
     let (u, s, vt) = linalg::svd(&a).unwrap();
     assert_eq!(s.dtype(), Dtype::Float32);
-    let again = u.multiply(s.expand_dims(&[-2]).unwrap()).unwrap().matmul(&vt).unwrap();
+    let again = u.multiply(s.expand_dims(-2).unwrap()).unwrap().matmul(&vt).unwrap();
     assert!(apart(&again, &a) < 1e-4);
     let hermitian = a.add(&adjoint).unwrap();
     let (values, vectors) = linalg::eigh(&hermitian, false).unwrap();
-    let stretched = vectors.multiply(values.expand_dims(&[-2]).unwrap()).unwrap();
+    let stretched = vectors.multiply(values.expand_dims(-2).unwrap()).unwrap();
     assert!(apart(&hermitian.matmul(&vectors).unwrap(), &stretched) < 1e-4);
     let (values, vectors) = linalg::eig(&a).unwrap();
-    let stretched = vectors.multiply(values.expand_dims(&[-2]).unwrap()).unwrap();
+    let stretched = vectors.multiply(values.expand_dims(-2).unwrap()).unwrap();
     assert!(apart(&a.matmul(&vectors).unwrap(), &stretched) < 1e-4);
 }
 
@@ -286,7 +286,7 @@ fn cross_products_broadcast_and_fill_up_with_zeros() {
 #[test]
 fn norms_of_singular_values() {
     let a = Array::try_from_slice(&[3.0f32, 0.0, 0.0, -4.0], &[2, 2]).unwrap();
-    let norm = |kind| linalg::norm(&a, kind, None, false).unwrap().item::<f32>().unwrap();
+    let norm = |kind| linalg::norm(&a, kind, ()).unwrap().item::<f32>().unwrap();
     assert!((norm(linalg::Norm::Nuclear) - 7.0).abs() < 1e-5);
     assert!((norm(linalg::Norm::Order(2.0)) - 4.0).abs() < 1e-5);
     assert!((norm(linalg::Norm::Order(-2.0)) - 3.0).abs() < 1e-5);
@@ -294,10 +294,10 @@ fn norms_of_singular_values() {
 
 /// The derivative of a sum along a direction, by its gradient and by a small step.
 fn slopes(f: impl Fn(&Array) -> hesper::Result<Array>, a: &Array, direction: &Array) -> (f64, f64) {
-    let total = |x: &Array| f(x).unwrap().sum(None, false).unwrap();
-    let gradient = hesper::transform::grad(|x: &[Array]| f(&x[0])?.sum(None, false), &[0]);
+    let total = |x: &Array| f(x).unwrap().sum(()).unwrap();
+    let gradient = hesper::transform::grad(|x: &[Array]| f(&x[0])?.sum(()), &[0]);
     let gradient = gradient(std::slice::from_ref(a)).unwrap().remove(0);
-    let by_gradient = gradient.multiply(direction).unwrap().sum(None, false).unwrap().item::<f64>().unwrap();
+    let by_gradient = gradient.multiply(direction).unwrap().sum(()).unwrap().item::<f64>().unwrap();
     let step = direction.multiply(1e-6).unwrap();
     let (up, down) = (total(&a.add(&step).unwrap()), total(&a.subtract(&step).unwrap()));
     (by_gradient, up.subtract(&down).unwrap().item::<f64>().unwrap() / 2e-6)

@@ -191,7 +191,7 @@ fn a_gate_and_what_it_multiplies_become_one_op() {
         });
         becomes("halves that something else reads", &stream, one, &|| {
             let [gate, up] = halves(&both)?;
-            Ok(vec![gated(&gate, &up)?, gate.sum(Some(&[-1]), false)?, up])
+            Ok(vec![gated(&gate, &up)?, gate.sum(-1)?, up])
         });
         becomes("the second half as the gate", &stream, &[], &|| {
             let [up, gate] = halves(&both)?;
@@ -213,7 +213,7 @@ fn a_gate_and_what_it_multiplies_become_one_op() {
         becomes("another reader of the logistic function", &stream, &[], &|| {
             let [gate, up] = halves(&both)?;
             let open = gate.sigmoid()?;
-            Ok(vec![gate.multiply(&open)?.multiply(&up)?, open.reshape(&[-1])?.sum(None, false)?])
+            Ok(vec![gate.multiply(&open)?.multiply(&up)?, open.reshape(&[-1])?.sum(())?])
         });
         becomes("silu as a result", &stream, &[], &|| {
             let [gate, up] = halves(&both)?;
@@ -332,7 +332,7 @@ fn compiled_and_differentiated_functions_have_the_same_numbers() {
             assert!(values(&|| compiled(&given)) == plain);
             assert_eq!(met(), ["add_norm", "silu_gate"]);
         }
-        let loss = |x: &[Array]| f(x)?[0].sum(None, false);
+        let loss = |x: &[Array]| f(x)?[0].sum(());
         let slopes = || transform::grad(loss, &[0, 2])(&given);
         assert!(values(&|| slopes()) == apart(&|| slopes()));
         met();

@@ -5,7 +5,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hesper::eval::{Apart, why_apart};
-use hesper::{Array, Dtype, Result, eval, fast, placement, random, transform};
+use hesper::{Array, Dtype, Result, axes, eval, fast, placement, random, transform};
 
 /// Fusion and the command counter are global, so tests run one at a time.
 fn alone() -> MutexGuard<'static, ()> {
@@ -54,13 +54,13 @@ fn chain(x: &Array, other: &Array) -> Result<Array> {
 type RowOp = fn(&Array) -> Result<Array>;
 
 const ROW_OPS: [(&str, RowOp); 8] = [
-    ("sum", |x| x.sum(Some(&[-1]), false)),
-    ("mean", |x| x.mean(Some(&[-1]), true)),
-    ("max", |x| x.max(Some(&[-1]), false)),
-    ("min", |x| x.min(Some(&[-1]), true)),
-    ("prod", |x| x.prod(Some(&[-1]), false)),
-    ("softmax", |x| x.softmax(Some(&[-1]), false)),
-    ("logsumexp", |x| x.logsumexp(Some(&[-1]), false)),
+    ("sum", |x| x.sum(-1)),
+    ("mean", |x| x.mean(axes(-1).keepdims())),
+    ("max", |x| x.max(-1)),
+    ("min", |x| x.min(axes(-1).keepdims())),
+    ("prod", |x| x.prod(-1)),
+    ("softmax", |x| x.softmax(-1)),
+    ("logsumexp", |x| x.logsumexp(-1)),
     ("rms_norm", |x| fast::rms_norm(x, None, 1e-5)),
 ];
 
@@ -97,17 +97,16 @@ fn a_whole_array_is_reduced_as_it_is_computed() {
     let _alone = alone();
     let (x, b) = (normal(&[33, 5, 2000], 5), normal(&[33, 1, 2000], 6));
     eval::eval([&x, &b]).unwrap();
-    same("sum of all", 1, &|| chain(&x, &b)?.sum(None, false));
-    same("mean of two axes", 1, &|| chain(&x, &b)?.mean(Some(&[1, 2]), false));
-    same("largest of all", 1, &|| chain(&x, &b)?.max(None, true));
-    let half =
-        |dtype| move |x: &Array, b: &Array| chain(&x.astype(dtype)?, &b.astype(dtype)?)?.sum(None, false);
+    same("sum of all", 1, &|| chain(&x, &b)?.sum(()));
+    same("mean of two axes", 1, &|| chain(&x, &b)?.mean([1, 2]));
+    same("largest of all", 1, &|| chain(&x, &b)?.max(axes(()).keepdims()));
+    let half = |dtype| move |x: &Array, b: &Array| chain(&x.astype(dtype)?, &b.astype(dtype)?)?.sum(());
     same("sum of bfloat16, and the other operand", 2, &|| half(Dtype::Bfloat16)(&x, &b));
     same("sum of float16, and the other operand", 2, &|| half(Dtype::Float16)(&x, &b));
     let whole = x.multiply(1000.0f32).unwrap().astype(Dtype::Int32).unwrap();
     eval::eval([&whole]).unwrap();
-    same("sum of integers", 1, &|| whole.multiply(&whole)?.add(7)?.sum(None, false));
-    same("largest of integers", 1, &|| whole.multiply(3)?.max(Some(&[-1]), false));
+    same("sum of integers", 1, &|| whole.multiply(&whole)?.add(7)?.sum(()));
+    same("largest of integers", 1, &|| whole.multiply(3)?.max(-1));
 }
 
 #[test]
@@ -123,7 +122,7 @@ fn norms_read_fused_inputs() {
     let mask = normal(&[1, 3, 768], 11).greater(0.0f32).unwrap();
     let low = Array::full(&[], f32::NEG_INFINITY, Some(Dtype::Float32)).unwrap();
     eval::eval([&mask, &low]).unwrap();
-    same("a mask", 1, &|| hesper::select(&mask, &x.multiply(0.125f32)?, &low)?.softmax(Some(&[-1]), false));
+    same("a mask", 1, &|| hesper::select(&mask, &x.multiply(0.125f32)?, &low)?.softmax(-1));
 }
 
 #[test]
@@ -134,7 +133,7 @@ fn values_that_are_needed_in_memory_are_not_fused() {
     // The program has a handle.
     let y = x.exp().unwrap();
     let held = y.clone();
-    let sum = y.sum(None, false).unwrap();
+    let sum = y.sum(()).unwrap();
     assert_eq!(why_apart(&y, &sum), Some(Apart::Held));
     drop(held);
     assert_eq!(why_apart(&y, &sum), None);
@@ -143,13 +142,13 @@ fn values_that_are_needed_in_memory_are_not_fused() {
     // Two readers.
     same("two readers", 4, &|| {
         let y = x.exp()?;
-        y.sum(None, false)?.add(y.max(None, false)?)
+        y.sum(())?.add(y.max(())?)
     });
     // Other axes, and rows too short for the row kernels.
-    same("columns", 2, &|| x.exp()?.sum(Some(&[0]), false));
-    same("short rows", 2, &|| x.reshape(&[-1, 8])?.exp()?.sum(Some(&[-1]), false));
+    same("columns", 2, &|| x.exp()?.sum(0));
+    same("short rows", 2, &|| x.reshape(&[-1, 8])?.exp()?.sum(-1));
     let empty = Array::zeros(&[3, 0], Dtype::Float32).unwrap();
-    assert_eq!(empty.exp().unwrap().sum(Some(&[-1]), false).unwrap().to_vec::<f32>().unwrap(), [0.0; 3]);
+    assert_eq!(empty.exp().unwrap().sum(-1).unwrap().to_vec::<f32>().unwrap(), [0.0; 3]);
 }
 
 #[test]
@@ -158,8 +157,8 @@ fn compiled_functions_fuse_producers() {
     let (x, w) = (normal(&[32, 300], 13), normal(&[300], 14));
     let f = |x: &[Array]| -> Result<Vec<Array>> {
         let y = chain(&x[0], &x[1])?;
-        let shares = y.add(1.0f32)?.softmax(Some(&[-1]), false)?;
-        Ok(vec![shares.multiply(&y)?.sum(Some(&[-1]), false)?, y.mean(None, false)?])
+        let shares = y.add(1.0f32)?.softmax(-1)?;
+        Ok(vec![shares.multiply(&y)?.sum(-1)?, y.mean(())?])
     };
     let expected = f(&[x.clone(), w.clone()]).unwrap();
     eval::eval(&expected).unwrap();

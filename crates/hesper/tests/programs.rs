@@ -62,7 +62,7 @@ impl Program {
     fn loss(&self, inputs: &[Array]) -> Result<Array> {
         let mut sum = Array::scalar(0.0, Dtype::Float32)?;
         for output in self.run(inputs)? {
-            sum = sum.add(output.tanh()?.sum(None, false)?)?;
+            sum = sum.add(output.tanh()?.sum(())?)?;
         }
         Ok(sum)
     }

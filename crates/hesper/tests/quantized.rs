@@ -140,7 +140,7 @@ fn batches_broadcast_vectors_are_rows_and_types_promote() {
         let given = times(&x, (&codes, &scales, &biases)).unwrap();
         let wanted = x.matmul(&wide).unwrap();
         assert_eq!(given.shape(), wanted.shape());
-        let off = given.subtract(&wanted).unwrap().abs().unwrap().max(None, false).unwrap();
+        let off = given.subtract(&wanted).unwrap().abs().unwrap().max(()).unwrap();
         assert!(off.item::<f32>().unwrap() < 1e-4, "{shape:?}");
     }
     assert!(times(&array(&[1, 2, 64], 5, Dtype::Float32), (&codes, &scales, &biases)).is_ok());
@@ -219,7 +219,7 @@ fn gathered_products_agree_with_those_of_the_dequantized_matrices() {
                 let wanted = x.gather_mm(&matrices, left, right).unwrap();
                 let given = given.unwrap();
                 assert_eq!((given.shape(), given.dtype()), (wanted.shape(), dtype));
-                let off = given.subtract(&wanted).unwrap().abs().unwrap().max(None, false).unwrap();
+                let off = given.subtract(&wanted).unwrap().abs().unwrap().max(()).unwrap();
                 assert!(doubles(&off)[0] < 1e-4, "{mode}, transpose {transpose}");
             }
         }
@@ -328,7 +328,7 @@ fn derivatives_of_products_are_those_of_the_dequantized_matrix() {
         let x = array(&[3, 5, if transpose { 64 } else { 32 }], 16, Dtype::Float32);
         let weights = array(&[3, 5, if transpose { 32 } else { 64 }], 17, Dtype::Float32);
         let list = Array::from_slice(&[2, 0, 2]);
-        let sum = |y: Array| Ok(vec![y.multiply(&weights)?.sum(None, false)?]);
+        let sum = |y: Array| Ok(vec![y.multiply(&weights)?.sum(())?]);
         let wide = |scales: &Array, biases: &Array| {
             let w = codes.dequantize(scales, Some(biases), size, Some(4), mode, None)?;
             if transpose { w.swapaxes(-1, -2) } else { Ok(w) }
@@ -400,7 +400,7 @@ fn both_sides_quantized_and_small_floats_round_as_their_formats_say() {
 fn the_derivative_of_a_packed_product_is_that_of_the_unpacked_one() {
     let packed = PackedArray::quantize(&array(&[8, 64], 22, Dtype::Float32), PackedFormat::Q8_0).unwrap();
     let x = array(&[3, 64], 23, Dtype::Float32);
-    let f = |x: &[Array]| Ok(vec![packed.matmul(&x[0])?.sum(None, false)?]);
+    let f = |x: &[Array]| Ok(vec![packed.matmul(&x[0])?.sum(())?]);
     let (_, given) = transform::gradient::<hesper::Error>(f, &[x], &[0]).unwrap();
     let wide = doubles(&packed.dequantize(Dtype::Float32).unwrap());
     for (at, slope) in doubles(&given[0]).iter().enumerate() {

@@ -63,8 +63,8 @@ fn large_draws_equal_small_ones_word_by_word_and_lie_where_they_should() {
     let key = random::key(5).unwrap();
     let n = 200_001;
     let x = random::normal(&[n], Dtype::Float32, 0, 1, Some(&key)).unwrap();
-    let mean = x.mean(None, false).unwrap().item::<f32>().unwrap();
-    let var = x.square().unwrap().mean(None, false).unwrap().item::<f32>().unwrap();
+    let mean = x.mean(()).unwrap().item::<f32>().unwrap();
+    let var = x.square().unwrap().mean(()).unwrap().item::<f32>().unwrap();
     assert!(mean.abs() < 0.01 && (var - 1.0).abs() < 0.02, "{mean} {var}");
     let words = random::bits(&[n], Some(&key)).unwrap().to_vec::<u32>().unwrap();
     let mut sorted = words.clone();

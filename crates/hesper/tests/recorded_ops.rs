@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use half::{bf16, f16};
 use hesper::linalg::Norm;
-use hesper::{Array, Dtype, Result, einsum, fast, linalg};
+use hesper::{Array, Dtype, Result, axes, einsum, fast, linalg};
 
 fn dtype(name: &str) -> Dtype {
     Dtype::ALL.into_iter().find(|dtype| dtype.name() == name).unwrap()
@@ -63,25 +63,25 @@ impl Params<'_> {
 fn run(op: &str, text: &str, x: &[Array]) -> Result<Vec<Array>> {
     let params = Params(text.split(' ').filter_map(|param| param.split_once('=')).collect());
     let p = &params;
-    let axes = if p.0.contains_key("axes") { p.axes("axes") } else { None };
-    let (over, keep) = (axes.as_deref(), p.flag("keepdims"));
+    let named = if p.0.contains_key("axes") { p.axes("axes") } else { None };
+    let over = &axes(named.as_deref()).keepdims_if(p.flag("keepdims"));
     let a = &x[0];
     let one = match op {
-        "sum" => a.sum(over, keep),
-        "prod" => a.prod(over, keep),
-        "mean" => a.mean(over, keep),
-        "var" => a.var(over, keep, p.number("ddof") as isize),
-        "std" => a.std(over, keep, p.number("ddof") as isize),
-        "max" => a.max(over, keep),
-        "min" => a.min(over, keep),
-        "all" => a.all(over, keep),
-        "any" => a.any(over, keep),
-        "count_nonzero" => a.count_nonzero(over, keep),
-        "median" => a.median(over, keep),
-        "logsumexp" => a.logsumexp(over, keep),
-        "softmax" => a.softmax(over, true),
-        "argmax" => a.argmax(p.axis(), keep),
-        "argmin" => a.argmin(p.axis(), keep),
+        "sum" => a.sum(over),
+        "prod" => a.prod(over),
+        "mean" => a.mean(over),
+        "var" => a.var(over, p.number("ddof") as isize),
+        "std" => a.std(over, p.number("ddof") as isize),
+        "max" => a.max(over),
+        "min" => a.min(over),
+        "all" => a.all(over),
+        "any" => a.any(over),
+        "count_nonzero" => a.count_nonzero(over),
+        "median" => a.median(over),
+        "logsumexp" => a.logsumexp(over),
+        "softmax" => a.softmax(over),
+        "argmax" => a.argmax(axes(p.axis()).keepdims_if(over.is_kept())),
+        "argmin" => a.argmin(axes(p.axis()).keepdims_if(over.is_kept())),
         "cumsum" => a.cumsum(p.axis(), p.flag("reverse"), p.flag("inclusive")),
         "cumprod" => a.cumprod(p.axis(), p.flag("reverse"), p.flag("inclusive")),
         "cummax" => a.cummax(p.axis(), p.flag("reverse"), p.flag("inclusive")),
@@ -105,7 +105,7 @@ fn run(op: &str, text: &str, x: &[Array]) -> Result<Vec<Array>> {
         "cross_entropy" => fast::cross_entropy(a, &x[1]),
         "norm" => {
             let norm = p.0["order"].parse().map_or(Norm::Euclidean, Norm::Order);
-            linalg::norm(a, norm, over, keep)
+            linalg::norm(a, norm, over)
         }
         "outer" => a.outer(&x[1]),
         "inner" => a.inner(&x[1]),

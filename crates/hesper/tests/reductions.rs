@@ -1,7 +1,7 @@
 //! Reductions, scans and sorts of sizes that reach all paths: segments, blocks, wide rows, many cores.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use hesper::{Array, Dtype};
+use hesper::{Array, Dtype, axes};
 
 /// Whole numbers whose sums are exact in float32.
 fn grid(shape: &[usize]) -> (Vec<f32>, Array) {
@@ -17,7 +17,7 @@ fn sums_over_any_axis_of_large_arrays_are_exact() {
     let (numbers, x) = grid(&[a, b, c]);
     let at = |i: usize, j: usize, k: usize| numbers[(i * b + j) * c + k];
     let all: f32 = numbers.iter().sum();
-    assert_eq!(x.sum(None, false).unwrap().item::<f32>().unwrap(), all);
+    assert_eq!(x.sum(()).unwrap().item::<f32>().unwrap(), all);
     let expect = |over: &[isize], f: &dyn Fn(usize, usize, usize) -> usize, size: usize| {
         let mut sums = vec![0.0; size];
         for i in 0..a {
@@ -27,7 +27,7 @@ fn sums_over_any_axis_of_large_arrays_are_exact() {
                 }
             }
         }
-        assert_eq!(x.sum(Some(over), false).unwrap().to_vec::<f32>().unwrap(), sums, "over {over:?}");
+        assert_eq!(x.sum(over).unwrap().to_vec::<f32>().unwrap(), sums, "over {over:?}");
     };
     expect(&[0], &|_, j, k| j * c + k, b * c);
     expect(&[1], &|i, _, k| i * c + k, a * c);
@@ -49,11 +49,11 @@ fn transposed_reversed_and_strided_views_reduce_without_a_copy_and_right() {
     for view in views {
         let copy = Array::try_from_slice(&view.to_vec::<f32>().unwrap(), view.shape()).unwrap();
         for over in [Some(&[0isize][..]), Some(&[1]), None] {
-            let (a, b) = (view.sum(over, true).unwrap(), copy.sum(over, true).unwrap());
+            let (a, b) = (view.sum(axes(over).keepdims()).unwrap(), copy.sum(axes(over).keepdims()).unwrap());
             assert_eq!(a.to_vec::<f32>().unwrap(), b.to_vec::<f32>().unwrap(), "{view:?} over {over:?}");
         }
         for over in [Some(0), Some(1), None] {
-            let (a, b) = (view.argmax(over, false).unwrap(), copy.argmax(over, false).unwrap());
+            let (a, b) = (view.argmax(over).unwrap(), copy.argmax(over).unwrap());
             assert_eq!(a.to_vec::<u32>().unwrap(), b.to_vec::<u32>().unwrap(), "{view:?} over {over:?}");
         }
     }
@@ -134,20 +134,20 @@ fn every_reduction_of_a_view_has_the_bits_of_its_contiguous_copy() {
         }
         view.eval().unwrap();
         let copy = view.contiguous().unwrap();
-        let axes: Vec<isize> = (0..view.ndim() as isize).filter(|_| random.below(2) == 0).collect();
-        for over in [Some(&axes[..]), None] {
+        let some: Vec<isize> = (0..view.ndim() as isize).filter(|_| random.below(2) == 0).collect();
+        for over in [Some(&some[..]), None] {
             let reduced = |x: &Array| {
                 [
-                    x.sum(over, false),
-                    x.mean(over, true),
-                    x.prod(over, false),
-                    x.max(over, false),
-                    x.min(over, false),
-                    x.all(over, false),
-                    x.any(over, true),
-                    x.count_nonzero(over, false),
-                    x.var(over, false, 1),
-                    x.std(over, false, 0),
+                    x.sum(over),
+                    x.mean(axes(over).keepdims()),
+                    x.prod(over),
+                    x.max(over),
+                    x.min(over),
+                    x.all(over),
+                    x.any(axes(over).keepdims()),
+                    x.count_nonzero(over),
+                    x.var(over, 1),
+                    x.std(over, 0),
                 ]
                 .map(|found| bits(&found.unwrap()))
             };
@@ -156,8 +156,8 @@ fn every_reduction_of_a_view_has_the_bits_of_its_contiguous_copy() {
             }
         }
         for axis in 0..view.ndim() as isize {
-            for arg in [Array::argmax, Array::argmin] {
-                let [got, want] = [&view, &copy].map(|x| bits(&arg(x, Some(axis), false).unwrap()));
+            for arg in [|x: &Array, axis: isize| x.argmax(axis), |x: &Array, axis: isize| x.argmin(axis)] {
+                let [got, want] = [&view, &copy].map(|x| bits(&arg(x, axis).unwrap()));
                 assert!(got == want, "index in {view:?} along {axis}, {dtype:?}, round {round}");
             }
         }
@@ -169,9 +169,9 @@ fn sums_of_floats_are_near_the_true_sum() {
     let numbers: Vec<f32> = (0..1_000_000).map(|at| 0.1 + (at % 10) as f32 * 1e-3).collect();
     let exact: f64 = numbers.iter().map(|x| f64::from(*x)).sum();
     let x = Array::from_slice(&numbers);
-    let sum = f64::from(x.sum(None, false).unwrap().item::<f32>().unwrap());
+    let sum = f64::from(x.sum(()).unwrap().item::<f32>().unwrap());
     assert!((sum / exact - 1.0).abs() < 1e-6, "{sum} and {exact}");
-    let column = x.reshape(&[500_000, 2]).unwrap().sum(Some(&[0]), false).unwrap();
+    let column = x.reshape(&[500_000, 2]).unwrap().sum(0).unwrap();
     let sum: f64 = column.to_vec::<f32>().unwrap().iter().map(|x| f64::from(*x)).sum();
     assert!((sum / exact - 1.0).abs() < 1e-6, "{sum} and {exact}");
 }
@@ -179,7 +179,7 @@ fn sums_of_floats_are_near_the_true_sum() {
 #[test]
 fn variance_survives_a_large_mean() {
     let numbers: Vec<f32> = (0..10_000).map(|at| 10_000.0 + (at % 2) as f32).collect();
-    let var = Array::from_slice(&numbers).var(None, false, 0).unwrap().item::<f32>().unwrap();
+    let var = Array::from_slice(&numbers).var((), 0).unwrap().item::<f32>().unwrap();
     assert!((var - 0.25).abs() < 1e-4, "{var}");
 }
 
@@ -188,8 +188,8 @@ fn the_first_of_equal_extremes_is_found_in_long_rows() {
     let mut numbers = vec![0i32; 200_000];
     (numbers[70_001], numbers[150_000], numbers[70_000]) = (9, 9, 8);
     let x = Array::from_slice(&numbers);
-    assert_eq!(x.argmax(None, false).unwrap().item::<u32>().unwrap(), 70_001);
-    assert_eq!(x.argmin(None, false).unwrap().item::<u32>().unwrap(), 0);
+    assert_eq!(x.argmax(()).unwrap().item::<u32>().unwrap(), 70_001);
+    assert_eq!(x.argmin(()).unwrap().item::<u32>().unwrap(), 0);
 }
 
 #[test]
@@ -271,23 +271,18 @@ fn softmax_along_any_axis_of_any_view_is_that_of_its_rows() {
             let near = |got: &Array, want: &Array| {
                 let far = got.subtract(want).unwrap().abs().unwrap().astype(Dtype::Float32).unwrap();
                 assert_eq!(got.shape(), want.shape());
-                assert!(
-                    far.max(None, false).unwrap().item::<f32>().unwrap() < tol,
-                    "view {view}, axis {axis}"
-                );
+                assert!(far.max(()).unwrap().item::<f32>().unwrap() < tol, "view {view}, axis {axis}");
             };
             // Rows of a copy in which the axis comes last.
             let rows = x.moveaxis(axis, -1).unwrap().add(0.0f32).unwrap();
-            let want = rows.softmax(Some(&[-1]), false).unwrap().moveaxis(-1, axis).unwrap();
-            near(&x.softmax(Some(&[axis]), false).unwrap(), &want);
-            let want = rows.logsumexp(Some(&[-1]), false).unwrap();
-            near(&x.logsumexp(Some(&[axis]), false).unwrap(), &want);
-            let kept = x.logsumexp(Some(&[axis]), true).unwrap();
-            near(&kept, &want.expand_dims(&[axis]).unwrap());
-            let weighted = |x: &Array| x.softmax(Some(&[axis]), false)?.square()?.sum(None, false);
-            let of_rows = |x: &Array| {
-                x.moveaxis(axis, -1)?.add(0.0f32)?.softmax(Some(&[-1]), false)?.square()?.sum(None, false)
-            };
+            let want = rows.softmax(-1).unwrap().moveaxis(-1, axis).unwrap();
+            near(&x.softmax(axis).unwrap(), &want);
+            let want = rows.logsumexp(-1).unwrap();
+            near(&x.logsumexp(axis).unwrap(), &want);
+            let kept = x.logsumexp(axes(axis).keepdims()).unwrap();
+            near(&kept, &want.expand_dims(axis).unwrap());
+            let weighted = |x: &Array| x.softmax(axis)?.square()?.sum(());
+            let of_rows = |x: &Array| x.moveaxis(axis, -1)?.add(0.0f32)?.softmax(-1)?.square()?.sum(());
             let [got, want] = [
                 hesper::transform::grad(move |x: &[Array]| weighted(&x[0]), &[0])(&[x.clone()]),
                 hesper::transform::grad(move |x: &[Array]| of_rows(&x[0]), &[0])(&[x.clone()]),
@@ -314,32 +309,12 @@ fn small_integers_and_bools_reduce_alike_over_any_view() {
             let wide = x.astype(Dtype::Int32).unwrap();
             for over in [None, Some(&[0isize][..]), Some(&[1]), Some(&[2]), Some(&[0, 2])] {
                 let read = |y: Array| y.astype(Dtype::Int32).unwrap().to_vec::<i32>().unwrap();
-                assert_eq!(
-                    read(x.max(over, false).unwrap()),
-                    read(wide.max(over, false).unwrap()),
-                    "{dtype:?}"
-                );
-                assert_eq!(
-                    read(x.min(over, false).unwrap()),
-                    read(wide.min(over, false).unwrap()),
-                    "{dtype:?}"
-                );
-                assert_eq!(
-                    read(x.sum(over, false).unwrap()),
-                    read(wide.sum(over, false).unwrap()),
-                    "{dtype:?}"
-                );
-                assert_eq!(
-                    read(x.all(over, false).unwrap()),
-                    read(wide.all(over, false).unwrap()),
-                    "{dtype:?}"
-                );
-                assert_eq!(
-                    read(x.any(over, false).unwrap()),
-                    read(wide.any(over, false).unwrap()),
-                    "{dtype:?}"
-                );
-                let counts = |y: &Array| read(y.count_nonzero(over, false).unwrap());
+                assert_eq!(read(x.max(over).unwrap()), read(wide.max(over).unwrap()), "{dtype:?}");
+                assert_eq!(read(x.min(over).unwrap()), read(wide.min(over).unwrap()), "{dtype:?}");
+                assert_eq!(read(x.sum(over).unwrap()), read(wide.sum(over).unwrap()), "{dtype:?}");
+                assert_eq!(read(x.all(over).unwrap()), read(wide.all(over).unwrap()), "{dtype:?}");
+                assert_eq!(read(x.any(over).unwrap()), read(wide.any(over).unwrap()), "{dtype:?}");
+                let counts = |y: &Array| read(y.count_nonzero(over).unwrap());
                 assert_eq!(counts(&x), counts(&wide), "{dtype:?}");
             }
         }
@@ -350,10 +325,10 @@ fn small_integers_and_bools_reduce_alike_over_any_view() {
 fn softmax_of_long_and_of_middle_axes_sums_to_one() {
     let (_, x) = grid(&[3, 50, 70]);
     for over in [&[0isize][..], &[1], &[2], &[0, 2]] {
-        let sums = x.softmax(Some(over), false).unwrap().sum(Some(over), false).unwrap();
+        let sums = x.softmax(over).unwrap().sum(over).unwrap();
         assert!(sums.to_vec::<f32>().unwrap().iter().all(|sum| (sum - 1.0).abs() < 1e-5), "over {over:?}");
     }
-    let half = x.astype(Dtype::Float16).unwrap().softmax(Some(&[-1]), true).unwrap();
+    let half = x.astype(Dtype::Float16).unwrap().softmax(-1).unwrap();
     assert_eq!(half.dtype(), Dtype::Float16);
 }
 

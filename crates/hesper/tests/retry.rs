@@ -275,13 +275,13 @@ fn chains() -> Vec<Job<'static>> {
         job("updates in place", move || Ok(vec![updates(&x(), 3)?])),
         job("updates in place, then a product", move || Ok(vec![updates(&x(), 2)?.matmul(&w)?.tanh()?])),
         job("compiled updates", move || {
-            let f = transform::compile(|x| Ok(vec![updates(&x[0], 2)?.add(&x[0])?, x[1].sum(None, false)?]));
+            let f = transform::compile(|x| Ok(vec![updates(&x[0], 2)?.add(&x[0])?, x[1].sum(())?]));
             f(&[temporary(&x())?.add(1.0)?, temporary(&x())?])
         }),
         job("a compiled function of several steps", move || {
             let f = transform::compile(|x| {
                 let y = x[0].add(1.0)?.matmul(&other)?;
-                Ok(vec![y.softmax(Some(&[-1]), false)?, x[0].multiply(&x[1])?, y.t()?])
+                Ok(vec![y.softmax(-1)?, x[0].multiply(&x[1])?, y.t()?])
             });
             let mut all = f(&[temporary(&x())?, temporary(&x())?])?;
             all.extend(f(&[all[1].clone(), temporary(&x())?])?);
@@ -305,18 +305,17 @@ fn chains() -> Vec<Job<'static>> {
             Ok(vec![y])
         }),
         job("a gradient of a mapped function", move || {
-            let row =
-                |x: &[Array]| Ok(vec![updates(&x[0].reshape(&[6, 1])?, 1)?.square()?.sum(None, false)?]);
+            let row = |x: &[Array]| Ok(vec![updates(&x[0].reshape(&[6, 1])?, 1)?.square()?.sum(())?]);
             let mapped = transform::vmap(row, &[Some(0)], &[Some(0)]);
-            let loss = move |x: &[Array]| mapped(x)?[0].sum(None, false);
+            let loss = move |x: &[Array]| mapped(x)?[0].sum(());
             transform::grad(loss, &[0])(&[temporary(&x())?])
         }),
         job("an evaluation inside of a gradient", move || {
             let loss = |x: &[Array]| {
                 let y = x[0].square()?.add(1.0)?;
-                let sum = y.sum(None, false)?;
+                let sum = y.sum(())?;
                 sum.eval()?;
-                sum.multiply(y.log()?.mean(None, false)?)
+                sum.multiply(y.log()?.mean(())?)
             };
             transform::grad(loss, &[0])(&[temporary(&x())?])
         }),

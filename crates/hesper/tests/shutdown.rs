@@ -19,12 +19,9 @@ static DROPPED: AtomicUsize = AtomicUsize::new(0);
 impl Drop for Late {
     fn drop(&mut self) {
         let stream = Device::Cpu.stream().unwrap();
-        let sum =
-            placement::with_stream(&stream, || self.0.add(1.0)?.matmul(&self.0)?.sum(None, false)).unwrap();
+        let sum = placement::with_stream(&stream, || self.0.add(1.0)?.matmul(&self.0)?.sum(())).unwrap();
         assert_eq!(sum.item::<f32>().unwrap(), 8.0 * 8.0 * 16.0);
-        transform::grad(|x| x[0].square()?.sum(None, false), &[0])(&[self.0.clone()]).unwrap()[0]
-            .eval()
-            .unwrap();
+        transform::grad(|x| x[0].square()?.sum(()), &[0])(&[self.0.clone()]).unwrap()[0].eval().unwrap();
         hesper::async_eval(&[self.0.exp().unwrap()]).unwrap();
         DROPPED.fetch_add(1, Ordering::SeqCst);
     }
@@ -98,7 +95,7 @@ fn a_process_ends_while_threads_compute() {
 fn any_thread_can_drop_the_last_handle_of_an_array() {
     let arrays: Vec<Array> = (0..64).map(|n| Array::ones(&[n + 1], Dtype::Float32).unwrap()).collect();
     let threads = arrays.into_iter().map(|array| {
-        let sum = array.sum(None, false).unwrap();
+        let sum = array.sum(()).unwrap();
         hesper::async_eval(std::slice::from_ref(&sum)).unwrap();
         let other = sum.clone();
         [thread::spawn(move || drop((array, sum))), thread::spawn(move || drop(other))]
@@ -130,7 +127,7 @@ fn quiet() {
 
 fn works() {
     let x = Array::from_slice(&[1.0f32, 2.0]);
-    let slope = transform::grad(|x| x[0].square()?.sum(None, false), &[0])(&[x.clone()]).unwrap();
+    let slope = transform::grad(|x| x[0].square()?.sum(()), &[0])(&[x.clone()]).unwrap();
     assert_eq!(slope[0].to_vec::<f32>().unwrap(), [2.0, 4.0]);
     let f = transform::compile(|x| Ok(vec![x[0].add(1.0)?]));
     assert_eq!(f(&[x]).unwrap()[0].to_vec::<f32>().unwrap(), [2.0, 3.0]);

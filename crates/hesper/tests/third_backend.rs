@@ -41,7 +41,7 @@ fn fused_kernels_and_products_run_on_the_device_and_other_ops_fall_back() {
     let (a, b) = (table::numbers(1, &[5, 7], Dtype::Float32), table::numbers(2, &[7, 3], Dtype::Float32));
     let compute = || -> hesper::Result<Array> {
         let product = a.multiply(2.0)?.add(1.0)?.matmul(&b)?;
-        product.softmax(Some(&[-1]), false)?.sort(Some(-1))
+        product.softmax(-1)?.sort(Some(-1))
     };
     let expected = compute().unwrap().to_vec::<f32>().unwrap();
     let (products, sorts) = (fallbacks("matmul"), fallbacks("sort"));

@@ -49,7 +49,7 @@ fn total(model: &Model) -> Result<Array> {
             sum = sum.add(bias.square()?)?;
         }
     }
-    sum.add(model.others["a"][0].multiply(&model.others["b"][1])?)?.sum(None, false)
+    sum.add(model.others["a"][0].multiply(&model.others["b"][1])?)?.sum(())
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn gradients_have_the_structure_of_the_argument() {
     assert_eq!(values(&slope), [2.0, 4.0, 2.0, 5.5, 0.0, 0.0, 4.0, 14.0]);
     assert_eq!(values(&tree::grad(total)(&model()).unwrap()), values(&slope));
     // Further outputs are returned, too.
-    let both = |x: &Vec<Array>| Ok((x[0].square()?.sum(None, false)?, vec![x[0].negative()?]));
+    let both = |x: &Vec<Array>| Ok((x[0].square()?.sum(())?, vec![x[0].negative()?]));
     let ((value, besides), slope) = tree::value_and_grad(both)(&vec![number(3.0)]).unwrap();
     assert_eq!(
         (value.item::<f32>().unwrap(), values(&besides), values(&slope)),
@@ -96,7 +96,7 @@ fn forward_and_reverse_mode_agree() {
 #[test]
 fn vmap_takes_one_axis_for_all_arrays_or_one_for_each() {
     let rows = Array::try_from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2]).unwrap();
-    let f = |pair: &(Array, Array)| pair.0.multiply(&pair.1)?.sum(None, false);
+    let f = |pair: &(Array, Array)| pair.0.multiply(&pair.1)?.sum(());
     let both = tree::vmap(f, &[Some(0)], &[Some(0)])(&(rows.clone(), rows.clone())).unwrap();
     assert_eq!(both.to_vec::<f32>().unwrap(), [5.0, 25.0]);
     let one = tree::vmap(f, &[Some(1), None], &[Some(0)])(&(rows.clone(), number(1.0))).unwrap();

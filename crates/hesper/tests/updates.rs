@@ -77,7 +77,7 @@ fn two_index_arrays_of_different_strides_select_elements() {
     let (rows, columns) = (generator.indices(300, 30), generator.indices(200, 40));
     let x = Array::try_from_slice(&values, &[30, 40, 3]).unwrap();
     let rows_at = Array::from_slice(&rows).reshape(&[300, 1]).unwrap();
-    let taken = x.index(&[Index::Array(rows_at), Index::Array(Array::from_slice(&columns))]).unwrap();
+    let taken = x.index([Index::Array(rows_at), Index::Array(Array::from_slice(&columns))]).unwrap();
     let taken = taken.to_vec::<f32>().unwrap();
     for (at, row) in rows.iter().enumerate() {
         for (next, column) in columns.iter().enumerate() {
@@ -119,7 +119,7 @@ fn updates_are_applied_in_order_as_a_loop_would_in_place_and_not() {
             }
             let list = Array::from_slice(&places);
             let whole = Array::try_from_slice(&changes, &[before, count, behind]).unwrap();
-            let updates = whole.transpose(&[1, 0, 2]).unwrap().expand_dims(&[2]).unwrap();
+            let updates = whole.transpose(&[1, 0, 2]).unwrap().expand_dims(2).unwrap();
             let x = Array::try_from_slice(&values, &[before, length, behind]).unwrap();
             let scatter = |x: &Array| {
                 let lists = std::slice::from_ref(&list);
@@ -169,9 +169,7 @@ fn an_array_with_one_handle_is_updated_in_place() {
         ),
         (
             "slice_update",
-            Box::new(|x| {
-                x.slice_update(&row.squeeze(Some(&[1])).unwrap(), &[0, 0], &[4, 64], &[2, 1]).unwrap()
-            }),
+            Box::new(|x| x.slice_update(&row.squeeze(1).unwrap(), &[0, 0], &[4, 64], &[2, 1]).unwrap()),
         ),
         (
             "backwards",
@@ -183,8 +181,7 @@ fn an_array_with_one_handle_is_updated_in_place() {
         (
             "dynamic",
             Box::new(|x| {
-                x.dynamic_slice_update(&row.squeeze(Some(&[1])).unwrap(), &Array::from_slice(&[1]), &[0])
-                    .unwrap()
+                x.dynamic_slice_update(&row.squeeze(1).unwrap(), &Array::from_slice(&[1]), &[0]).unwrap()
             }),
         ),
     ];

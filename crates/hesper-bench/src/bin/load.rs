@@ -37,7 +37,7 @@ fn report(loaded: f64, resident: usize, done: f64, check: f64) {
 }
 
 fn sum_of(arrays: &[(String, Array)]) -> hesper::Result<f64> {
-    let sums = arrays.iter().map(|(_, array)| array.sum(None, false)).collect::<hesper::Result<Vec<_>>>()?;
+    let sums = arrays.iter().map(|(_, array)| array.sum(())).collect::<hesper::Result<Vec<_>>>()?;
     eval(&sums)?;
     sums.iter().map(|sum| sum.item::<f32>().map(f64::from)).sum()
 }
@@ -48,7 +48,7 @@ fn read(path: &str) -> hesper::Result<()> {
     let (loaded, resident) = (begun.elapsed().as_secs_f64(), status("VmRSS:"));
     let file = file.read(Reading::default(), &Cancel::new(), |_| ())?;
     let done = begun.elapsed().as_secs_f64();
-    let last = file.arrays().last().map_or(Ok(0.0), |(_, array)| array.sum(None, false)?.item::<f32>());
+    let last = file.arrays().last().map_or(Ok(0.0), |(_, array)| array.sum(())?.item::<f32>());
     report(loaded, resident, done, last?.into());
     Ok(())
 }

@@ -500,7 +500,7 @@ mod tests {
         assert!(Table::default().collect(&[&other], number).is_err());
         let [first, second] = &claim.0.nodes[..] else { panic!("two nodes are claimed") };
         assert_eq!(claim.0.graph.reads(0), [Slot::node(1)]);
-        assert!(first.as_ref().is_some_and(|node| node.same(&y)));
-        assert!(second.as_ref().is_some_and(|node| node.same(&x)));
+        assert!(first.as_ref().is_some_and(|node| node.ptr_eq(&y)));
+        assert!(second.as_ref().is_some_and(|node| node.ptr_eq(&x)));
     }
 }

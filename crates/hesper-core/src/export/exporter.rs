@@ -176,7 +176,7 @@ impl Exporter {
 /// use hesper::{Array, Dtype, export};
 /// # let path = std::env::temp_dir().join(format!("hesper-export-{}", std::process::id()));
 /// let weight = Array::from_slice(&[1.0f32, 10.0]);
-/// let f = |x: &[Array]| Ok(vec![x[0].multiply(&weight)?.sum(Some(&[-1]), false)?]);
+/// let f = |x: &[Array]| Ok(vec![x[0].multiply(&weight)?.sum(-1)?]);
 /// export::export_function(&path, f, &[Array::zeros(&[1, 2], Dtype::Float32)?], true)?;
 /// let f = export::import_function(&path)?;
 /// let x = Array::try_from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;

@@ -96,8 +96,8 @@ impl Op for PutAlong {
 impl Array {
     /// The elements that `indices` point at along an axis. Except along it, both broadcast. Without an
     /// axis, both are one row.
-    pub fn take_along_axis(&self, indices: &Array, along: Option<isize>) -> Result<Array> {
-        let Some(along) = along else {
+    pub fn take_along_axis(&self, indices: &Array, along: impl Into<Option<isize>>) -> Result<Array> {
+        let Some(along) = along.into() else {
             return self.reshape(&[-1])?.take_along_axis(&indices.reshape(&[-1])?, Some(0));
         };
         let (along, source, indices) = self.align("take_along_axis", indices, along)?;
@@ -107,8 +107,13 @@ impl Array {
 
     /// The array with `values` in place of the elements that `indices` point at along an axis; without
     /// an axis, of the array as one row. Where several meet, the last one stays.
-    pub fn put_along_axis(&self, indices: &Array, values: &Array, along: Option<isize>) -> Result<Array> {
-        self.put_by(UpdateMode::Set, "put_along_axis", indices, values, along)
+    pub fn put_along_axis(
+        &self,
+        indices: &Array,
+        values: &Array,
+        along: impl Into<Option<isize>>,
+    ) -> Result<Array> {
+        self.put_by(UpdateMode::Set, "put_along_axis", indices, values, along.into())
     }
 
     /// Like [`put_along_axis`](Array::put_along_axis), adding the values.

@@ -221,7 +221,7 @@ impl Attention {
         let split =
             |last: usize| [batch as isize, shared as isize, each as isize, queries as isize, last as isize];
         let scaled = q.multiply(self.scale.0)?.reshape(&split(width))?;
-        let turned = k.expand_dims(&[2])?.swapaxes(-1, -2)?;
+        let turned = k.expand_dims(2)?.swapaxes(-1, -2)?;
         let mut scores = scaled.matmul(&turned)?;
         let low = Array::scalar(f64::from(f32::MIN), scores.dtype())?;
         if self.causal {
@@ -243,11 +243,11 @@ impl Attention {
             let mut shape: Shape = scores.shape().into();
             shape[4] = 1;
             let all = crate::concatenate(&[sinks.broadcast_to(&shape)?, scores], -1)?;
-            all.softmax(Some(&[-1]), true)?.slice_axis(4, 1, keys as isize + 1, 1)?
+            all.softmax(-1)?.slice_axis(4, 1, keys as isize + 1, 1)?
         } else {
-            scores.softmax(Some(&[-1]), true)?
+            scores.softmax(-1)?
         };
-        let out = weights.matmul(&v.expand_dims(&[2])?)?;
+        let out = weights.matmul(&v.expand_dims(2)?)?;
         out.reshape(&[batch as isize, heads as isize, queries as isize, v.shape()[3] as isize])
     }
 }

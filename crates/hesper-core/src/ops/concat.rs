@@ -100,7 +100,7 @@ pub fn stack(arrays: &[Array], along: isize) -> Result<Array> {
         return Err(Error::shape("stack", what));
     }
     let along = axis("stack", along, first.ndim() + 1)? as isize;
-    let rows: Vec<Array> = arrays.iter().map(|array| array.expand_dims(&[along])).collect::<Result<_>>()?;
+    let rows: Vec<Array> = arrays.iter().map(|array| array.expand_dims(along)).collect::<Result<_>>()?;
     concatenate(&rows, along)
 }
 

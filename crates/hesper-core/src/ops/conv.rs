@@ -327,7 +327,7 @@ impl Array {
         }
         output.push(outs);
         let spatial: SmallVec<[isize; 3]> = (1..=rank as isize).collect();
-        let weight = if conv.flip { weight.flip(Some(&spatial))? } else { weight.clone() };
+        let weight = if conv.flip { weight.flip(&spatial[..])? } else { weight.clone() };
         let geometry = Geometry {
             input: self.0.shape.clone(),
             weight: weight.0.shape.clone(),

@@ -143,7 +143,7 @@ impl Array {
             Some(dtype) => diagonal.astype(dtype)?,
             None => diagonal,
         };
-        diagonal.sum(Some(&[-1]), false)
+        diagonal.sum(-1)
     }
 }
 

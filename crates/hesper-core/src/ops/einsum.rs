@@ -216,7 +216,7 @@ impl Term {
         if over.is_empty() {
             return Ok(self);
         }
-        let array = self.array.sum(Some(&over), false)?;
+        let array = self.array.sum(&over)?;
         Ok(Term { array, labels: self.labels.into_iter().filter(|label| wanted(*label)).collect() })
     }
 

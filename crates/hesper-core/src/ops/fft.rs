@@ -257,7 +257,7 @@ fn shift(x: &Array, along: Option<&[isize]>, by: fn(isize) -> isize) -> Result<A
     let all: SmallVec<[isize; 6]> = (0..x.ndim() as isize).collect();
     along.unwrap_or(&all).iter().try_fold(x.clone(), |x, one| {
         let length = x.shape()[axis("fftshift", *one, x.ndim())?];
-        x.roll(&[by(length as isize)], Some(&[*one]))
+        x.roll(&[by(length as isize)], *one)
     })
 }
 

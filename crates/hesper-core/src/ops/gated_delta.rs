@@ -176,22 +176,21 @@ fn composed(inputs: &[Array], state: Option<Array>, marks: Option<&Array>) -> Re
     let heads = |array: Array| if each > 1 { array.repeat(each, Some(1)) } else { Ok(array) };
     let mut answers = Vec::with_capacity(length);
     for t in 0..length {
-        let (query, key) = (heads(step(q, t)?)?.expand_dims(&[-2])?, heads(step(k, t)?)?.expand_dims(&[-2])?);
+        let (query, key) = (heads(step(q, t)?)?.expand_dims(-2)?, heads(step(k, t)?)?.expand_dims(-2)?);
         let decay = step(gamma, t)?;
-        let decay =
-            if decay.ndim() == 2 { decay.expand_dims(&[-1, -2])? } else { decay.expand_dims(&[-2])? };
+        let decay = if decay.ndim() == 2 { decay.expand_dims([-1, -2])? } else { decay.expand_dims(-2)? };
         let decayed = state.multiply(&decay)?;
-        let known = decayed.multiply(&key)?.sum(Some(&[-1]), false)?;
-        let more = step(v, t)?.subtract(&known)?.multiply(&step(beta, t)?.expand_dims(&[-1])?)?;
-        let mut next = decayed.add(&more.expand_dims(&[-1])?.multiply(&key)?)?;
-        let mut answer = next.multiply(&query)?.sum(Some(&[-1]), false)?;
+        let known = decayed.multiply(&key)?.sum(-1)?;
+        let more = step(v, t)?.subtract(&known)?.multiply(&step(beta, t)?.expand_dims(-1)?)?;
+        let mut next = decayed.add(&more.expand_dims(-1)?.multiply(&key)?)?;
+        let mut answer = next.multiply(&query)?.sum(-1)?;
         if let Some(marks) = marks {
             let mark = step(marks, t)?.reshape(&[batch as isize, 1, 1])?;
             answer = select(&mark, &answer, &answer.zeros_like()?)?;
-            next = select(&mark.expand_dims(&[-1])?, &next, &state)?;
+            next = select(&mark.expand_dims(-1)?, &next, &state)?;
         }
         state = next;
-        answers.push(answer.expand_dims(&[1])?);
+        answers.push(answer.expand_dims(1)?);
     }
     let all = if answers.is_empty() { v.clone() } else { concatenate(&answers, 1)? };
     Ok((all, state))

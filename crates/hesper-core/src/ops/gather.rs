@@ -97,7 +97,7 @@ impl Op for Gather {
         indices.insert(0, Array::from_slice(&numbers).reshape(&own)?);
         let axes = std::iter::once(0).chain(self.axes.iter().map(|at| at + 1)).collect();
         let gathered = source.gather_at(&indices, axes, ahead(1), self.before + 1)?;
-        Ok((gathered.squeeze(Some(&[0]))?, self.before))
+        Ok((gathered.squeeze(0)?, self.before))
     }
 }
 
@@ -170,12 +170,12 @@ impl Array {
     /// ```
     /// use hesper::Array;
     /// let x = Array::try_from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
-    /// let columns = x.take(Array::from_slice(&[1, 1, -2]), Some(1))?;
+    /// let columns = x.take(Array::from_slice(&[1, 1, -2]), 1)?;
     /// assert_eq!(columns.to_vec::<f32>()?, [2.0, 2.0, 1.0, 4.0, 4.0, 3.0]);
     /// # Ok::<(), hesper::Error>(())
     /// ```
-    pub fn take(&self, indices: impl Into<Operand>, along: Option<isize>) -> Result<Array> {
-        let Some(along) = along else { return self.reshape(&[-1])?.take(indices, Some(0)) };
+    pub fn take(&self, indices: impl Into<Operand>, along: impl Into<Option<isize>>) -> Result<Array> {
+        let Some(along) = along.into() else { return self.reshape(&[-1])?.take(indices, Some(0)) };
         let along = axis("take", along, self.ndim())?;
         let indices = match indices.into() {
             Operand::Array(indices) => indices,

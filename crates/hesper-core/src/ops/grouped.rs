@@ -135,11 +135,11 @@ impl Op for SegmentedMm {
             Ok(match at {
                 0 => {
                     let all = cotangent.matmul(&b.t()?)?;
-                    Some(select(&inside.expand_dims(&[1])?, &all, &zero)?.sum(Some(&[0]), false)?)
+                    Some(select(&inside.expand_dims(1)?, &all, &zero)?.sum(0)?)
                 }
                 1 => {
                     let all = a.t()?.matmul(&cotangent)?;
-                    Some(select(&inside.expand_dims(&[2])?, &all, &zero)?.sum(Some(&[0]), false)?)
+                    Some(select(&inside.expand_dims(2)?, &all, &zero)?.sum(0)?)
                 }
                 _ => None,
             })
@@ -164,10 +164,10 @@ impl Array {
         // A vector is a row on the left and a column on the right, as in a product.
         if self.ndim() == 1 {
             let rows = if other.ndim() == 1 { -1 } else { -2 };
-            return self.expand_dims(&[0])?.gather_mm(other, left, right)?.squeeze(Some(&[rows]));
+            return self.expand_dims(0)?.gather_mm(other, left, right)?.squeeze(rows);
         }
         if other.ndim() == 1 {
-            return self.gather_mm(&other.expand_dims(&[1])?, left, right)?.squeeze(Some(&[-1]));
+            return self.gather_mm(&other.expand_dims(1)?, left, right)?.squeeze(-1);
         }
         let fits = self.ndim() >= 2
             && other.ndim() >= 2

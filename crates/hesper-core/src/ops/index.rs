@@ -1,6 +1,6 @@
 //! Indexing: `x[...]` and its updates, with NumPy's rules.
 //!
-//! A list of [`Index`]es is brought into one form: for each axis of the array a slice, or an array of
+//! [`s!`](crate::s) writes a list of [`Index`]es, which is brought into one form: for each axis of the array a slice, or an array of
 //! indices, and new axes in between. Slices are views; arrays of indices become one gather, or one
 //! scatter. The axes of index arrays stand where the first of them is, or first of all if anything but an
 //! index array or a number is in between.
@@ -48,24 +48,6 @@ impl Index {
     /// Every `step`-th element between bounds.
     pub fn slice(start: impl Into<Option<isize>>, stop: impl Into<Option<isize>>, step: isize) -> Self {
         Index::Slice { start: start.into(), stop: stop.into(), step }
-    }
-}
-
-impl From<isize> for Index {
-    fn from(index: isize) -> Self {
-        Index::Int(index)
-    }
-}
-
-impl From<std::ops::Range<isize>> for Index {
-    fn from(range: std::ops::Range<isize>) -> Self {
-        Index::slice(range.start, range.end, 1)
-    }
-}
-
-impl From<&Array> for Index {
-    fn from(array: &Array) -> Self {
-        if array.dtype() == Dtype::Bool { Index::Mask(array.clone()) } else { Index::Array(array.clone()) }
     }
 }
 
@@ -290,10 +272,9 @@ impl Array {
     /// The elements that a list of indices names, by NumPy's rules.
     ///
     /// ```
-    /// use hesper::{Array, Index};
+    /// use hesper::{Array, array, s};
     /// let x = Array::try_from_slice(&(0..24).collect::<Vec<i32>>(), &[2, 3, 4])?;
-    /// let rows = Array::from_slice(&[2, 0]);
-    /// let y = x.index(&[Index::all(), (&rows).into(), Index::slice(None, None, -2)])?;
+    /// let y = x.index(s![.., array![2, 0], ::-2])?;
     /// assert_eq!(y.shape(), [2, 2, 2]);
     /// assert_eq!(y.to_vec::<i32>()?, [11, 9, 3, 1, 23, 21, 15, 13]);
     /// # Ok::<(), hesper::Error>(())
@@ -301,8 +282,8 @@ impl Array {
     ///
     /// Numbers that are out of range are errors. In arrays, whose values are not known here, they are
     /// moved to the nearest element.
-    pub fn index(&self, indices: &[Index]) -> Result<Array> {
-        let form = Form::of("index", self, indices)?;
+    pub fn index(&self, indices: impl AsRef<[Index]>) -> Result<Array> {
+        let form = Form::of("index", self, indices.as_ref())?;
         let [start, stop, step] = form.slices(self);
         let whole = step.iter().all(|step| *step == 1)
             && start.iter().zip(&stop).zip(self.shape()).all(|((a, b), n)| (*a, *b) == (0, *n as isize));
@@ -329,25 +310,26 @@ impl Array {
     /// the array's type and broadcast to the shape of [`index`](Array::index).
     ///
     /// ```
-    /// use hesper::{Array, Index, Update};
-    /// let x = Array::from_slice(&[0.0f32, 0.0, 0.0]);
-    /// let twice = Array::from_slice(&[1, 1]);
-    /// let y = x.index_update(&[(&twice).into()], 2.5, Update::Add)?;
+    /// use hesper::{Update, array, s};
+    /// let x = array![0.0, 0.0, 0.0];
+    /// let y = x.index_update(s![array![1, 1]], 2.5, Update::Add)?;
     /// assert_eq!(y.to_vec::<f32>()?, [0.0, 5.0, 0.0]);
+    /// assert_eq!(x.index_update(s![1..], 7, Update::Set)?.to_vec::<f32>()?, [0.0, 7.0, 7.0]);
     /// # Ok::<(), hesper::Error>(())
     /// ```
     pub fn index_update(
         &self,
-        indices: &[Index],
+        indices: impl AsRef<[Index]>,
         value: impl Into<Operand>,
         update: Update,
     ) -> Result<Array> {
+        let indices = indices.as_ref();
         let value = value.into().beside(self)?.astype(self.dtype())?;
         if let [Index::Mask(mask)] = indices
             && mask.ndim() == 0
         {
             // The mask is for the whole array.
-            return select(mask, &self.index_update(&[Index::Ellipsis], value, update)?, self);
+            return select(mask, &self.index_update([Index::Ellipsis], value, update)?, self);
         }
         let (mode, value) = match update {
             Update::Set => (UpdateMode::Set, value),
@@ -476,7 +458,7 @@ impl Array {
     /// The elements where `mask` is true, as the first axis. Its length depends on the data: the mask is
     /// evaluated.
     pub fn masked_select(&self, mask: &Array) -> Result<Array> {
-        self.index(&[Index::Mask(mask.clone())])
+        self.index([Index::Mask(mask.clone())])
     }
 
     /// For each axis, the places of the elements that are not zero, in order. Their number depends on

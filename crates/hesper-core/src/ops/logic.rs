@@ -217,7 +217,7 @@ fn holds(bools: &Array) -> Result<Array> {
     if bools.size() == 0 {
         return Array::scalar(1.0, Dtype::Bool);
     }
-    bools.astype(Dtype::Uint8)?.min(None, false)?.astype(Dtype::Bool)
+    bools.astype(Dtype::Uint8)?.min(())?.astype(Dtype::Bool)
 }
 
 reader!("where", One(read_where));

@@ -47,6 +47,7 @@ pub mod reinterpret;
 pub mod rope;
 pub mod scan;
 pub mod scatter;
+pub mod slice_syntax;
 pub mod slices;
 pub mod sort;
 pub mod step;

@@ -4,6 +4,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::concat::concatenate;
 use super::gather::smallvec_of;
+use crate::Axes;
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::shape::{axes, axis, broadcast, signed};
@@ -38,10 +39,10 @@ impl Array {
         self.transpose(&order)
     }
 
-    /// Removes axes of length one: the given ones, or all.
-    pub fn squeeze(&self, which: Option<&[isize]>) -> Result<Array> {
-        let removed = match which {
-            Some(which) => axes("squeeze", which, self.ndim())?,
+    /// Removes axes of length one: the given [axes](Axes), or with `()` all.
+    pub fn squeeze(&self, which: impl Into<Axes>) -> Result<Array> {
+        let removed = match which.into().without_keepdims("squeeze")? {
+            Some(which) => axes("squeeze", &which, self.ndim())?,
             None => (0..self.ndim()).filter(|at| self.shape()[*at] == 1).collect(),
         };
         if let Some(at) = removed.iter().find(|at| self.shape()[**at] != 1) {
@@ -53,10 +54,13 @@ impl Array {
         self.reshape(&shape)
     }
 
-    /// Inserts axes of length one at these axes of the result.
-    pub fn expand_dims(&self, new_axes: &[isize]) -> Result<Array> {
+    /// Inserts axes of length one at these [axes](Axes) of the result.
+    pub fn expand_dims(&self, new_axes: impl Into<Axes>) -> Result<Array> {
+        let Some(new_axes) = new_axes.into().without_keepdims("expand_dims")? else {
+            return Err(Error::value("expand_dims", "cannot insert all axes; name those of the result"));
+        };
         let rank = self.ndim() + new_axes.len();
-        let new = axes("expand_dims", new_axes, rank)?;
+        let new = axes("expand_dims", &new_axes, rank)?;
         let mut old = self.shape().iter();
         let shape: Signed = (0..rank)
             .map(|at| if new.contains(&at) { 1 } else { old.next().map_or(1, |length| *length as isize) })
@@ -121,7 +125,7 @@ impl Array {
     pub fn atleast_3d(&self) -> Result<Array> {
         match self.ndim() {
             0 | 1 => self.reshape(&[1, self.size() as isize, 1]),
-            2 => self.expand_dims(&[2]),
+            2 => self.expand_dims(2),
             _ => Ok(self.clone()),
         }
     }
@@ -133,13 +137,14 @@ impl Array {
         self.slice(&bounds[0], &bounds[1], &bounds[2])
     }
 
-    /// Reverses the elements along axes, or along all. A view.
-    pub fn flip(&self, along: Option<&[isize]>) -> Result<Array> {
-        let all: Signed = (0..self.ndim() as isize).collect();
+    /// Reverses the elements along [axes](Axes), `()` for all. A view.
+    pub fn flip(&self, along: impl Into<Axes>) -> Result<Array> {
+        let along = along.into().without_keepdims("flip")?;
+        let along = along.unwrap_or_else(|| (0..self.ndim() as isize).collect());
         let mut flipped = self.clone();
         let mut done: SmallVec<[usize; 6]> = SmallVec::new();
-        for one in along.unwrap_or(&all) {
-            let at = axis("flip", *one, self.ndim())?;
+        for one in along {
+            let at = axis("flip", one, self.ndim())?;
             if !done.contains(&at) {
                 done.push(at);
                 let length = self.shape()[at] as isize;
@@ -186,9 +191,7 @@ impl Array {
     /// The slices along an axis, without it. Views.
     pub fn unstack(&self, along: isize) -> Result<Vec<Array>> {
         let at = axis("unstack", along, self.ndim())?;
-        (0..self.shape()[at] as isize)
-            .map(|k| self.slice_axis(at, k, k + 1, 1)?.squeeze(Some(&[at as isize])))
-            .collect()
+        (0..self.shape()[at] as isize).map(|k| self.slice_axis(at, k, k + 1, 1)?.squeeze(at)).collect()
     }
 
     /// Repeats the array along each axis. If `reps` has fewer elements than there are axes, they are for the last axes.
@@ -210,8 +213,8 @@ impl Array {
     }
 
     /// Repeats each element along an axis, or of the flattened array.
-    pub fn repeat(&self, times: usize, along: Option<isize>) -> Result<Array> {
-        let Some(along) = along else { return self.reshape(&[-1])?.repeat(times, Some(0)) };
+    pub fn repeat(&self, times: usize, along: impl Into<Option<isize>>) -> Result<Array> {
+        let Some(along) = along.into() else { return self.reshape(&[-1])?.repeat(times, Some(0)) };
         let at = axis("repeat", along, self.ndim())?;
         let mut repeated: SmallVec<[usize; 6]> = self.shape().into();
         repeated.insert(at + 1, times);
@@ -220,15 +223,15 @@ impl Array {
             .checked_mul(times)
             .and_then(|x| isize::try_from(x).ok())
             .ok_or_else(|| Error::TooLarge { shape: vec![self.shape()[at], times] })?;
-        self.expand_dims(&[at as isize + 1])?.broadcast_to(&repeated)?.reshape(&joined)
+        self.expand_dims(at as isize + 1)?.broadcast_to(&repeated)?.reshape(&joined)
     }
 
     /// Shifts the elements along axes; those that leave at one end enter at the other. There is a shift for each
-    /// axis, or one for all. Without axes, the flattened array is shifted by the sum of the shifts.
-    pub fn roll(&self, shifts: &[isize], along: Option<&[isize]>) -> Result<Array> {
-        let Some(along) = along else {
+    /// axis, or one for all. With `()` for axes, the flattened array is shifted by the sum of the shifts.
+    pub fn roll(&self, shifts: &[isize], along: impl Into<Axes>) -> Result<Array> {
+        let Some(along) = along.into().without_keepdims("roll")? else {
             let shift = shifts.iter().copied().fold(0isize, isize::wrapping_add);
-            return self.reshape(&[-1])?.roll(&[shift], Some(&[0]))?.reshape(&signed(self.shape()));
+            return self.reshape(&[-1])?.roll(&[shift], 0)?.reshape(&signed(self.shape()));
         };
         if shifts.len() < along.len() && shifts.len() != 1 {
             let what = format!(

@@ -5,9 +5,7 @@ use std::ops::Range;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::reduce::axes_or_all;
 use super::{Op, OpRef};
-use crate::Dtype;
 use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
@@ -15,6 +13,7 @@ use crate::export::{Export, Record, Replay};
 use crate::identity::BitEq;
 use crate::ops::readers::reader;
 use crate::transform::rule::{Backward, Batch, Cotangents, unbroadcast};
+use crate::{Axes, Dtype};
 
 /// Elements of a row above which a few rows are computed by reductions, which share a row among cores.
 const LONG_ROW: usize = 1 << 18;
@@ -66,15 +65,15 @@ impl Op for RowOp {
         let wide = if dtype.size() < 4 { Dtype::Float32 } else { dtype };
         let x = rule.inputs[0].astype(wide)?;
         let (out, cotangent) = (rule.output.astype(wide)?, rule.cotangent()?.astype(wide)?);
-        let mean = |y: Array| y.mean(last, true);
+        let mean = |y: Array| y.mean(Axes::from(last).keepdims());
         match *self {
             RowOp::Softmax => {
-                let along = cotangent.multiply(&out)?.sum(last, true)?;
+                let along = cotangent.multiply(&out)?.sum(Axes::from(last).keepdims())?;
                 rule.only(cotangent.subtract(along)?.multiply(&out))
             }
             RowOp::LogSumExp => {
-                let share = x.subtract(out.expand_dims(&[-1])?)?.exp()?;
-                rule.only(share.multiply(cotangent.expand_dims(&[-1])?))
+                let share = x.subtract(out.expand_dims(-1)?)?.exp()?;
+                rule.only(share.multiply(cotangent.expand_dims(-1)?))
             }
             RowOp::RmsNorm { eps, weight } => {
                 let scale = mean(x.square()?)?.add(eps.0)?.rsqrt()?;
@@ -129,8 +128,8 @@ pub fn not_floats(op: &str, dtype: Dtype) -> Error {
 }
 
 /// Refuses axes of an array that has none.
-pub(crate) fn not_of_scalar(op: &str, over: Option<&[isize]>, x: &Array) -> Result<()> {
-    match over {
+pub(crate) fn not_of_scalar(op: &str, over: &Axes, x: &Array) -> Result<()> {
+    match over.named() {
         Some(over @ [_, ..]) if x.ndim() == 0 => {
             Err(Error::shape(op, format!("axes {over:?} of an array without axes")))
         }
@@ -139,18 +138,19 @@ pub(crate) fn not_of_scalar(op: &str, over: Option<&[isize]>, x: &Array) -> Resu
 }
 
 impl Array {
-    /// The exponentials over axes, or over all, divided by their sum. Half precision is computed in
-    /// single precision, `precise` or not.
+    /// The exponentials over [axes](Axes), `()` for all, divided by their sum. Half precision is computed in
+    /// single precision.
     ///
     /// ```
     /// use hesper::Array;
-    /// let p = Array::from_slice(&[0.0f32, 0.0]).softmax(None, false)?;
+    /// let p = Array::from_slice(&[0.0f32, 0.0]).softmax(())?;
     /// assert_eq!(p.to_vec::<f32>()?, [0.5, 0.5]);
     /// # Ok::<(), hesper::Error>(())
     /// ```
-    pub fn softmax(&self, over: Option<&[isize]>, precise: bool) -> Result<Array> {
-        not_of_scalar("softmax", over, self)?;
-        let over = axes_or_all("softmax", over, self.ndim())?;
+    pub fn softmax(&self, over: impl Into<Axes>) -> Result<Array> {
+        let over = over.into();
+        not_of_scalar("softmax", &over, self)?;
+        let over = over.resolve("softmax", self.ndim())?;
         let input = self.astype(self.dtype().to_inexact())?;
         if self.size() == 0 {
             return Ok(input);
@@ -166,26 +166,25 @@ impl Array {
             let shape: SmallVec<[isize; 6]> = self.shape().iter().map(|length| *length as isize).collect();
             return result.reshape(&shape);
         }
-        let _ = precise;
         if let Some(turned) = input.turned_to_columns(&over)? {
             let op = OpRef::Static(&RowOp::Softmax);
             let result = Array::lazy(turned.0.shape.clone(), input.dtype(), op, smallvec![turned])?;
             return result.moveaxis(-1, over[0] as isize);
         }
-        let over: SmallVec<[isize; 6]> = over.iter().map(|at| *at as isize).collect();
+        let over = Axes::from(&over[..]).keepdims();
         let wide = if input.dtype().size() < 4 { Dtype::Float32 } else { input.dtype() };
         let x = input.astype(wide)?;
-        let powers = x.subtract(&x.max(Some(&over), true)?)?.exp()?;
-        powers.divide(&powers.sum(Some(&over), true)?)?.astype(input.dtype())
+        let powers = x.subtract(&x.max(over.clone())?)?.exp()?;
+        powers.divide(&powers.sum(over)?)?.astype(input.dtype())
     }
 
-    /// The logarithm of the softmax over axes, or over all.
-    pub fn log_softmax(&self, over: Option<&[isize]>) -> Result<Array> {
+    /// The logarithm of the softmax over [axes](Axes), `()` for all.
+    pub fn log_softmax(&self, over: impl Into<Axes>) -> Result<Array> {
         let input = self.astype(self.dtype().to_inexact())?;
         if self.size() == 0 {
             return Ok(input);
         }
-        input.subtract(&input.logsumexp(over, true)?)
+        input.subtract(&input.logsumexp(over.into().keepdims())?)
     }
 
     /// A view whose last axis is the one to go along, where that is worth it: rows of the view are columns side by
@@ -278,9 +277,9 @@ impl Op for CrossEntropy {
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         let logits = &rule.inputs[0];
-        let cotangent = rule.cotangent()?.expand_dims(&[-1])?;
-        let shares = logits.astype(Dtype::Float32)?.softmax(Some(&[-1]), true)?.multiply(&cotangent)?;
-        let targets = rule.inputs[1].expand_dims(&[-1])?;
+        let cotangent = rule.cotangent()?.expand_dims(-1)?;
+        let shares = logits.astype(Dtype::Float32)?.softmax(-1)?.multiply(&cotangent)?;
+        let targets = rule.inputs[1].expand_dims(-1)?;
         rule.only(shares.scatter_add_axis(&targets, &cotangent.negative()?, -1))
     }
 

@@ -84,7 +84,7 @@ impl Array {
             let what = format!("axis {along} is not of one length in both: shapes {a:?} and {b:?}");
             return Err(Error::shape("vecdot", what));
         }
-        self.conjugate()?.multiply(other)?.sum(Some(&[at as isize]), false)
+        self.conjugate()?.multiply(other)?.sum(at)
     }
 
     /// The Kronecker product: every element times the whole other array, laid out in blocks.

@@ -47,7 +47,7 @@ impl Op for PermuteRows {
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         let order = rule.inputs[1].argsort(Some(0))?;
-        let rows = rule.cotangent()?.expand_dims(&[1])?;
+        let rows = rule.cotangent()?.expand_dims(1)?;
         rule.only(zeros_like(&rule.inputs[0])?.scatter_add(&[stop_gradient(&order)?], &rows, &[0]))
     }
 }

@@ -136,7 +136,7 @@ impl Rope {
         let ((a, b), (cotangent_a, cotangent_b)) = (pair(rule.output)?, pair(&rule.cotangent()?)?);
         let turn = cotangent_b.multiply(&a)?.subtract(cotangent_a.multiply(&b)?)?;
         let length = rule.output.shape()[rank - 2];
-        let rows = Array::from_slice(&(0..length as i64).collect::<Vec<i64>>()).expand_dims(&[-1])?;
+        let rows = Array::from_slice(&(0..length as i64).collect::<Vec<i64>>()).expand_dims(-1)?;
         let positions = match self.offset {
             Some(offset) => rows.add(offset)?,
             None => {
@@ -150,7 +150,7 @@ impl Rope {
         let scale = if self.back { self.scale.0 } else { -self.scale.0 };
         let angles = positions.astype(Dtype::Float32)?.multiply(f64::from(scale))?;
         let over: SmallVec<[isize; 6]> = (0..rank as isize - 1).collect();
-        turn.multiply(angles)?.sum(Some(&over), false)?.divide(periods.square()?)
+        turn.multiply(angles)?.sum(&over)?.divide(periods.square()?)
     }
 }
 

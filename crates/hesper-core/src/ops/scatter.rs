@@ -105,7 +105,7 @@ impl Op for Scatter {
         }
         let axes: SmallVec<[isize; 6]> =
             std::iter::once(0).chain(self.axes.iter().map(|at| *at as isize + 1)).collect();
-        let updates = updates.expand_dims(&[points as isize])?;
+        let updates = updates.expand_dims(points)?;
         Ok((source.scatter_by(self.mode, &lists, &updates, &axes)?, 0))
     }
 }

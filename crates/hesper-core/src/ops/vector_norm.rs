@@ -3,10 +3,10 @@
 use smallvec::SmallVec;
 
 use super::linalg::singular_values;
-use crate::Dtype;
 use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
+use crate::{Axes, Dtype};
 
 /// Which norm.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -21,54 +21,52 @@ pub enum Norm {
     Order(f64),
 }
 
-/// A norm over axes: of vectors along one, of matrices along two. Without axes the array must be a vector
+/// A norm over [axes](Axes): of vectors along one, of matrices along two. With `()` the array must be a vector
 /// or a matrix, unless the norm is [`Norm::Euclidean`], which then is of all elements.
 ///
 /// ```
 /// use hesper::{Array, linalg};
 /// let x = Array::from_slice(&[3.0f32, 4.0]);
-/// assert_eq!(linalg::norm(&x, linalg::Norm::Euclidean, None, false)?.item::<f32>()?, 5.0);
+/// assert_eq!(linalg::norm(&x, linalg::Norm::Euclidean, ())?.item::<f32>()?, 5.0);
 /// # Ok::<(), hesper::Error>(())
 /// ```
-pub fn norm(x: &Array, norm: Norm, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
+pub fn norm(x: &Array, norm: Norm, over: impl Into<Axes>) -> Result<Array> {
+    let over = over.into();
     let all: SmallVec<[isize; 6]> = (0..x.ndim() as isize).collect();
-    let axes = over.unwrap_or(&all);
+    let (axes, keepdims) = (over.named().unwrap_or(&all), over.is_kept());
     let x = x.astype(x.dtype().to_inexact())?;
     let fail = |what: String| Err(Error::value("norm", what));
     let euclidean = || -> Result<Array> {
         let squares = if x.dtype().is(Category::Complex) { x.abs()?.square()? } else { x.square()? };
-        squares.sum(Some(axes), keepdims)?.sqrt()
+        squares.sum(&over)?.sqrt()
     };
     match (norm, axes) {
-        (Norm::Euclidean, _) if over.is_none() || axes.len() <= 2 => euclidean(),
+        (Norm::Euclidean, _) if over.named().is_none() || axes.len() <= 2 => euclidean(),
         (Norm::Frobenius, [_, _]) => euclidean(),
-        (Norm::Order(order), [_]) => vector(&x, order, axes, keepdims),
+        (Norm::Order(order), [_]) => vector(&x, order, over),
         (Norm::Order(order), [rows, columns]) => matrix(&x, order, *rows, *columns, keepdims),
-        (Norm::Nuclear, [rows, columns]) => {
-            singular(&x, *rows, *columns, keepdims, |values| values.sum(Some(&[-1]), false))
-        }
+        (Norm::Nuclear, [rows, columns]) => singular(&x, *rows, *columns, keepdims, |values| values.sum(-1)),
         (Norm::Nuclear, _) => fail(format!("the nuclear norm is of matrices, not over {axes:?}")),
         (Norm::Frobenius, _) => fail(format!("the Frobenius norm is of matrices, not over {axes:?}")),
         _ => fail(format!("over {} axes of an array of shape {:?}", axes.len(), x.shape())),
     }
 }
 
-fn vector(x: &Array, order: f64, axes: &[isize], keepdims: bool) -> Result<Array> {
-    let over = Some(axes);
+fn vector(x: &Array, order: f64, over: Axes) -> Result<Array> {
     if order == 2.0 {
         // Of complex numbers real, as the Euclidean norm is.
-        return x.abs()?.square()?.sum(over, keepdims)?.sqrt();
+        return x.abs()?.square()?.sum(over)?.sqrt();
     }
     let result = if order == 0.0 {
-        x.count_nonzero(over, keepdims)?.astype(x.dtype())
+        x.count_nonzero(over)?.astype(x.dtype())
     } else if order == f64::INFINITY {
-        x.abs()?.max(over, keepdims)
+        x.abs()?.max(over)
     } else if order == f64::NEG_INFINITY {
-        x.abs()?.min(over, keepdims)
+        x.abs()?.min(over)
     } else if order == 1.0 {
-        x.abs()?.sum(over, keepdims)
+        x.abs()?.sum(over)
     } else {
-        x.abs()?.power(order)?.sum(over, keepdims)?.power(1.0 / order)
+        x.abs()?.power(order)?.sum(over)?.power(1.0 / order)
     }?;
     result.astype(x.dtype())
 }
@@ -89,15 +87,14 @@ fn singular(
     if !keepdims {
         return Ok(result);
     }
-    let places: SmallVec<[isize; 2]> = over.iter().map(|at| *at as isize).collect();
-    result.expand_dims(&places)
+    result.expand_dims(&over[..])
 }
 
 fn matrix(x: &Array, order: f64, rows: isize, columns: isize, keepdims: bool) -> Result<Array> {
     crate::shape::axes("norm", &[rows, columns], x.ndim())?;
     if order.abs() == 2.0 {
         return singular(x, rows, columns, keepdims, |values| {
-            if order > 0.0 { values.max(Some(&[-1]), false) } else { values.min(Some(&[-1]), false) }
+            if order > 0.0 { values.max(-1) } else { values.min(-1) }
         });
     }
     // The axis that is summed over, then the one that is chosen from.
@@ -106,8 +103,9 @@ fn matrix(x: &Array, order: f64, rows: isize, columns: isize, keepdims: bool) ->
         let what = format!("order {order} of a matrix of shape {:?} is not defined", x.shape());
         return Err(Error::value("norm", what));
     }
-    let sums = x.abs()?.sum(Some(&[summed]), true)?;
-    let kept = if order > 0.0 { sums.max(Some(&[chosen]), true)? } else { sums.min(Some(&[chosen]), true)? };
-    let kept = if keepdims { kept } else { kept.sum(Some(&[rows, columns]), false)? };
+    let sums = x.abs()?.sum(Axes::from(summed).keepdims())?;
+    let chosen = Axes::from(chosen).keepdims();
+    let kept = if order > 0.0 { sums.max(chosen)? } else { sums.min(chosen)? };
+    let kept = if keepdims { kept } else { kept.sum([rows, columns])? };
     kept.astype(x.dtype())
 }

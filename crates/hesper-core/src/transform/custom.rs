@@ -225,9 +225,7 @@ impl Rules {
                 let found = super::vmap_with(each, &all, &all_axes, |count| Ok(vec![Some(0); count]))?;
                 // An unbatched input contributes to every slice: sum over them.
                 let whole = found.into_iter().zip(&axes);
-                whole
-                    .map(|(one, axis)| if axis.is_some() { Ok(one) } else { one.sum(Some(&[0]), false) })
-                    .collect()
+                whole.map(|(one, axis)| if axis.is_some() { Ok(one) } else { one.sum(0) }).collect()
             })
         });
         let jvp = self.jvp.clone().map(|own| -> Arc<JvpRule> {
@@ -296,7 +294,7 @@ impl Op for Part {
 /// ```
 /// use hesper::{Array, transform};
 /// let f = transform::checkpoint(|x| Ok(vec![x[0].sin()?.exp()?]));
-/// let gradient = transform::grad(move |x| f(x)?[0].sum(None, false), &[0]);
+/// let gradient = transform::grad(move |x| f(x)?[0].sum(()), &[0]);
 /// assert_eq!(gradient(&[Array::from_slice(&[0.0f32])])?[0].to_vec::<f32>()?, [1.0]);
 /// # Ok::<(), hesper::Error>(())
 /// ```

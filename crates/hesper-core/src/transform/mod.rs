@@ -179,7 +179,7 @@ pub fn jvp_with<E: From<Error>>(
 ///
 /// ```
 /// use hesper::{Array, transform};
-/// let f = transform::value_and_grad(|x| Ok(vec![x[0].square()?.sum(None, false)?]), &[0]);
+/// let f = transform::value_and_grad(|x| Ok(vec![x[0].square()?.sum(())?]), &[0]);
 /// let (value, slope) = f(&[Array::from_slice(&[1.0f32, 2.0])])?;
 /// assert_eq!(value[0].item::<f32>()?, 5.0);
 /// assert_eq!(slope[0].to_vec::<f32>()?, [2.0, 4.0]);
@@ -249,7 +249,7 @@ pub fn grad<F: Fn(&[Array]) -> Result<Array>>(
 /// ```
 /// use hesper::{Array, transform};
 /// let rows = Array::try_from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
-/// let sums = transform::vmap(|x| Ok(vec![x[0].sum(None, false)?]), &[Some(0)], &[Some(0)]);
+/// let sums = transform::vmap(|x| Ok(vec![x[0].sum(())?]), &[Some(0)], &[Some(0)]);
 /// assert_eq!(sums(&[rows])?[0].to_vec::<f32>()?, [3.0, 7.0]);
 /// # Ok::<(), hesper::Error>(())
 /// ```

@@ -197,7 +197,7 @@ impl Batch<'_> {
         let number = number as isize;
         let one = |(input, axis): (&Array, &Option<usize>)| match axis {
             None => Ok(input.clone()),
-            Some(axis) => input.slice_axis(*axis, number, number + 1, 1)?.squeeze(Some(&[*axis as isize])),
+            Some(axis) => input.slice_axis(*axis, number, number + 1, 1)?.squeeze(*axis as isize),
         };
         self.inputs.iter().zip(self.axes).map(one).collect()
     }
@@ -250,8 +250,7 @@ pub fn unbroadcast(cotangent: &Array, shape: &[usize]) -> Result<Array> {
         .filter(|axis| *axis < missing || shape[axis - missing] == 1 && cotangent.shape()[*axis] != 1)
         .map(|axis| axis as isize)
         .collect();
-    let sum =
-        if broadcast.is_empty() { cotangent.clone() } else { cotangent.sum(Some(&broadcast), false)? };
+    let sum = if broadcast.is_empty() { cotangent.clone() } else { cotangent.sum(&broadcast)? };
     let shape: SmallVec<[isize; 6]> = shape.iter().map(|length| *length as isize).collect();
     sum.reshape(&shape)?.astype(cotangent.dtype())
 }

@@ -13,7 +13,7 @@
 //!
 //! let layer = Linear { weight: Array::ones(&[2], Dtype::Float32)?, bias: None };
 //! let x = Array::from_slice(&[3.0f32, 4.0]);
-//! let (loss, gradient) = tree::value_and_grad(|layer: &Linear| x.multiply(&layer.weight)?.sum(None, false))(&layer)?;
+//! let (loss, gradient) = tree::value_and_grad(|layer: &Linear| x.multiply(&layer.weight)?.sum(()))(&layer)?;
 //! assert_eq!(loss.item::<f32>()?, 7.0);
 //! assert_eq!(gradient.weight.to_vec::<f32>()?, [3.0, 4.0]);
 //! assert!(gradient.bias.is_none());
@@ -219,7 +219,7 @@ impl<T: Tree> Tree for HashMap<String, T> {
 ///
 /// let leaf = Layer { weight: Array::from_slice(&[2.0f32]), layers: vec![], scale: 3.0 };
 /// let layer = Layer { weight: Array::from_slice(&[1.0f32]), layers: vec![leaf], scale: 1.0 };
-/// let f = |layer: &Layer| layer.weight.multiply(&layer.layers[0].weight)?.sum(None, false);
+/// let f = |layer: &Layer| layer.weight.multiply(&layer.layers[0].weight)?.sum(());
 /// let gradient = tree::grad(f)(&layer)?;
 /// assert_eq!(gradient.layers[0].weight.to_vec::<f32>()?, [1.0]);
 /// assert_eq!(gradient.layers[0].scale, 3.0);
@@ -318,7 +318,7 @@ pub fn value_and_grad<T: Tree, U: Tree, F: Fn(&T) -> Result<U>>(f: F) -> impl Fn
 /// use std::collections::BTreeMap;
 /// use hesper::{Array, transform::tree};
 /// let tree: BTreeMap<String, Array> = [("x".to_string(), Array::from_slice(&[3.0f32]))].into();
-/// let gradient = tree::grad(|tree: &BTreeMap<String, Array>| tree["x"].square()?.sum(None, false))(&tree)?;
+/// let gradient = tree::grad(|tree: &BTreeMap<String, Array>| tree["x"].square()?.sum(()))(&tree)?;
 /// assert_eq!(gradient["x"].to_vec::<f32>()?, [6.0]);
 /// # Ok::<(), hesper::Error>(())
 /// ```
@@ -333,7 +333,7 @@ pub fn grad<T: Tree, F: Fn(&T) -> Result<Array>>(f: F) -> impl Fn(&T) -> Result<
 /// ```
 /// use hesper::{Array, transform::tree};
 /// let rows = vec![Array::try_from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?];
-/// let sums = tree::vmap(|x: &Vec<Array>| x[0].sum(None, false), &[Some(0)], &[Some(0)]);
+/// let sums = tree::vmap(|x: &Vec<Array>| x[0].sum(()), &[Some(0)], &[Some(0)]);
 /// assert_eq!(sums(&rows)?.to_vec::<f32>()?, [3.0, 7.0]);
 /// # Ok::<(), hesper::Error>(())
 /// ```

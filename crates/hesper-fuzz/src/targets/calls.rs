@@ -199,7 +199,7 @@ fn on_host<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 fn gradient(ops: &[Op]) -> impl Fn(&[Array]) -> Result<Vec<Array>> + '_ {
-    let loss = |x: &[Array]| apply_all(ops, x)?.tanh()?.sum(None, false);
+    let loss = |x: &[Array]| apply_all(ops, x)?.tanh()?.sum(());
     transform::grad(loss, &[0])
 }
 
@@ -308,7 +308,7 @@ impl Run {
             Step::Vmapped(a, ops) => {
                 let batch = |all: &[Array]| -> Result<Vec<Array>> {
                     let x = all[*a].reshape(&[-1])?;
-                    Ok(vec![concatenate(&[x.expand_dims(&[0])?, x.multiply(0.5)?.expand_dims(&[0])?], 0)?])
+                    Ok(vec![concatenate(&[x.expand_dims(0)?, x.multiply(0.5)?.expand_dims(0)?], 0)?])
                 };
                 let batched = |op: &Op| match op {
                     Op::Kernel(which, a) => Op::Unary(*which, *a),

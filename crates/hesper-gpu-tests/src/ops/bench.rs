@@ -143,13 +143,13 @@ fn elementwise(b: &mut Bench<'_>) -> Result<(), Error> {
 fn reductions(b: &mut Bench<'_>) -> Result<(), Error> {
     let x = noise(&[16384, 8192], Dtype::Bfloat16)?;
     let bytes = x.nbytes() as f64;
-    b.line("sum all, 16384x8192 bf16", Unit::Bytes(bytes), || x.sum(None, false));
-    b.line("sum axis 0", Unit::Bytes(bytes), || x.sum(Some(&[0]), false));
-    b.line("sum axis 1", Unit::Bytes(bytes), || x.sum(Some(&[1]), false));
-    b.line("softmax", Unit::Bytes(2.0 * bytes), || x.softmax(Some(&[-1]), false));
+    b.line("sum all, 16384x8192 bf16", Unit::Bytes(bytes), || x.sum(()));
+    b.line("sum axis 0", Unit::Bytes(bytes), || x.sum(0));
+    b.line("sum axis 1", Unit::Bytes(bytes), || x.sum(1));
+    b.line("softmax", Unit::Bytes(2.0 * bytes), || x.softmax(-1));
     b.line("rms_norm", Unit::Bytes(2.0 * bytes), || fast::rms_norm(&x, None, 1e-5));
     b.line("layer_norm", Unit::Bytes(2.0 * bytes), || fast::layer_norm(&x, None, None, 1e-5));
-    b.line("argmax", Unit::Bytes(bytes), || x.argmax(Some(1), false));
+    b.line("argmax", Unit::Bytes(bytes), || x.argmax(1));
     b.line("transpose copy", Unit::Bytes(2.0 * bytes), || x.t()?.contiguous());
     b.line("strided copy", Unit::Bytes(2.0 * bytes), || {
         x.reshape(&[128, 128, 8192])?.transpose(&[1, 0, 2])?.contiguous()

@@ -4,7 +4,9 @@
 use hesper::fast;
 use hesper::ops::domain::Domain;
 use hesper::placement::{self, Device};
-use hesper::{Array, Conv, CustomKernel, Dtype, Error, Operand, Pad, QuantMode, random, transform};
+use hesper::{
+    Array, Axes, Conv, CustomKernel, Dtype, Error, Operand, Pad, QuantMode, axes, random, transform,
+};
 
 use crate::compare::Case;
 
@@ -235,7 +237,7 @@ fn elementwise(cases: &mut Cases) {
     });
     cases.add("empty", 0.0, || {
         let x = Array::zeros(&[0, 5], Dtype::Float32)?;
-        Ok(vec![x.add(1.0)?, x.sum(Some(&[0]), false)?, x.exp()?.sum(None, false)?])
+        Ok(vec![x.add(1.0)?, x.sum(0)?, x.exp()?.sum(())?])
     });
 }
 
@@ -247,7 +249,7 @@ fn layouts(cases: &mut Cases) {
                 x.transpose(&[2, 1, 0])?,
                 x.transpose(&[0, 2, 1])?,
                 x.transpose(&[1, 0, 2])?,
-                x.flip(Some(&[0, 2]))?,
+                x.flip([0, 2])?,
                 x.slice(&[1, 2, 3], &[60, 34, 130], &[2, 1, 3])?,
                 x.slice(&[0, 0, 0], &[65, 34, 128], &[1, 1, 1])?,
                 x.slice(&[0, 0, 1], &[1, 34, 2], &[1, 1, 1])?.broadcast_to(&[3, 34, 5])?,
@@ -262,7 +264,7 @@ fn layouts(cases: &mut Cases) {
             x.view(Dtype::Uint16)?,
             x.tile(&[2, 3])?,
             x.repeat(3, Some(1))?,
-            x.roll(&[5], Some(&[1]))?,
+            x.roll(&[5], 1)?,
             x.pad(&[(1, 2), (3, 0)], &Pad::Constant(1.5.into()))?,
         ])
     });
@@ -288,13 +290,13 @@ fn reduction_tables(cases: &mut Cases) {
             $($(add(stringify!($name), Domain::$domain, add_cases!(@$signature $name));)+)*
         };
         (@axes $name:ident) => {
-            |x| OVER.into_iter().map(|(axes, keep)| x.$name(axes, keep)).collect()
+            |x| over().into_iter().map(|axes| x.$name(axes)).collect()
         };
         (@axis $name:ident) => {
-            |x| [Some(0), Some(1), Some(2), None].into_iter().map(|axis| x.$name(axis, true)).collect()
+            |x| [axes(0), axes(1), axes(2), axes(())].into_iter().map(|axis| x.$name(axis.keepdims())).collect()
         };
         (@spread $name:ident) => {
-            |x| OVER.into_iter().map(|(axes, keep)| x.$name(axes, keep, 1)).collect()
+            |x| over().into_iter().map(|axes| x.$name(axes, 1)).collect()
         };
         (@scan $name:ident) => {
             |x| {
@@ -309,8 +311,9 @@ fn reduction_tables(cases: &mut Cases) {
 }
 
 /// Axes of an array of three, and whether they are kept.
-const OVER: [(Option<&[isize]>, bool); 4] =
-    [(Some(&[0, 1]), false), (Some(&[1]), true), (Some(&[2]), false), (Some(&[0, 2]), true)];
+fn over() -> [Axes; 4] {
+    [axes([0, 1]), axes(1).keepdims(), axes(2), axes([0, 2]).keepdims()]
+}
 
 fn reductions(cases: &mut Cases) {
     reduction_tables(cases);
@@ -335,14 +338,13 @@ fn reductions(cases: &mut Cases) {
                 if rank == 3 {
                     over.extend([vec![0, 2], vec![1, 2], vec![0, 1]]);
                 }
-                for axes in &over {
-                    let axes = Some(&axes[..]);
-                    results.push(x.sum(axes, false)?);
-                    results.push(x.max(axes, true)?);
-                    results.push(x.min(axes, false)?);
-                    results.push(x.any(axes, false)?);
-                    results.push(x.all(axes, false)?);
-                    results.push(x.count_nonzero(axes, false)?);
+                for over in &over {
+                    results.push(x.sum(over)?);
+                    results.push(x.max(axes(over).keepdims())?);
+                    results.push(x.min(over)?);
+                    results.push(x.any(over)?);
+                    results.push(x.all(over)?);
+                    results.push(x.count_nonzero(over)?);
                 }
             }
             Ok(results)
@@ -352,21 +354,21 @@ fn reductions(cases: &mut Cases) {
         cases.add(format!("mean, var, std {dtype}"), tolerance(dtype), move || {
             let x = data(&[40, 70, 33], dtype, 11);
             Ok(vec![
-                x.mean(Some(&[1]), false)?,
-                x.var(Some(&[0, 2]), false, 0)?,
-                x.std(Some(&[2]), true, 1)?,
-                x.transpose(&[2, 0, 1])?.sum(Some(&[1]), false)?,
-                x.slice(&[0, 0, 0], &[40, 70, 33], &[1, 2, 1])?.sum(Some(&[1]), false)?,
+                x.mean(1)?,
+                x.var([0, 2], 0)?,
+                x.std(axes(2).keepdims(), 1)?,
+                x.transpose(&[2, 0, 1])?.sum(1)?,
+                x.slice(&[0, 0, 0], &[40, 70, 33], &[1, 2, 1])?.sum(1)?,
             ])
         });
         cases.add(format!("argmax, argmin {dtype}"), 0.0, move || {
             let x = data(&[40, 700, 33], dtype, 12);
             Ok(vec![
-                x.argmax(Some(0), false)?,
-                x.argmax(Some(1), false)?,
-                x.argmin(Some(2), true)?,
-                x.argmax(None, false)?,
-                x.flip(Some(&[1]))?.argmax(Some(1), false)?,
+                x.argmax(0)?,
+                x.argmax(1)?,
+                x.argmin(axes(2).keepdims())?,
+                x.argmax(())?,
+                x.flip(1)?.argmax(1)?,
             ])
         });
     }
@@ -377,12 +379,12 @@ fn reductions(cases: &mut Cases) {
                 // Few different values, so that extremes repeat.
                 let x = data(&shape, dtype, 21).multiply(3.0)?.floor()?.astype(dtype)?;
                 for axis in [0, 1] {
-                    all.extend([x.sum(Some(&[axis]), false)?, x.max(Some(&[axis]), false)?]);
-                    all.extend([x.argmax(Some(axis), false)?, x.argmin(Some(axis), true)?]);
+                    all.extend([x.sum(axis)?, x.max(axis)?]);
+                    all.extend([x.argmax(axis)?, x.argmin(axes(axis).keepdims())?]);
                 }
-                all.extend([x.sum(None, false)?, x.argmax(None, false)?, x.argmin(None, false)?]);
-                let turned = x.flip(Some(&[1]))?;
-                all.extend([turned.argmax(Some(1), false)?, turned.max(Some(&[0]), false)?]);
+                all.extend([x.sum(())?, x.argmax(())?, x.argmin(())?]);
+                let turned = x.flip(1)?;
+                all.extend([turned.argmax(1)?, turned.max(0)?]);
             }
             Ok(all)
         });
@@ -390,29 +392,19 @@ fn reductions(cases: &mut Cases) {
     cases.add("prod and complex", 1e-4, || {
         let x = data(&[9, 33], Dtype::Float32, 12);
         let z = data(&[9, 33], Dtype::Complex64, 13);
-        Ok(vec![
-            x.prod(Some(&[0]), false)?,
-            z.sum(Some(&[1]), false)?,
-            z.prod(Some(&[0]), false)?,
-            z.max(None, false)?,
-        ])
+        Ok(vec![x.prod(0)?, z.sum(1)?, z.prod(0)?, z.max(())?])
     });
     cases.add("extremes with nan", 0.0, || {
         let x = data(&[20, 300], Dtype::Float32, 14);
         let y = hesper::select(&x.greater(1.99)?, &Array::scalar(f64::NAN, Dtype::Float32)?, &x)?;
-        let mut all = vec![
-            y.max(Some(&[1]), false)?,
-            y.min(None, false)?,
-            y.argmax(Some(1), false)?,
-            y.argmin(Some(0), false)?,
-        ];
+        let mut all = vec![y.max(1)?, y.min(())?, y.argmax(1)?, y.argmin(0)?];
         let low = Array::full(&[2200, 1032], f64::NEG_INFINITY, Some(Dtype::Float32))?;
         for dtype in FLOATS {
             let x = data(&[2200, 1032], Dtype::Float32, 15);
             let y = hesper::select(&x.greater(1.99)?, &Array::scalar(f64::NAN, Dtype::Float32)?, &x)?;
             let y = y.astype(dtype)?;
-            all.extend([y.argmax(Some(1), false)?, y.argmin(Some(1), false)?, y.max(Some(&[1]), false)?]);
-            all.push(low.astype(dtype)?.argmax(Some(1), false)?);
+            all.extend([y.argmax(1)?, y.argmin(1)?, y.max(1)?]);
+            all.push(low.astype(dtype)?.argmax(1)?);
         }
         Ok(all)
     });
@@ -425,8 +417,8 @@ fn rows(cases: &mut Cases) {
                 let x = data(&[9, length], dtype, 15);
                 let (w, b) = (data(&[length], dtype, 16), data(&[length], dtype, 17));
                 Ok(vec![
-                    x.softmax(Some(&[-1]), false)?,
-                    x.logsumexp(Some(&[-1]), false)?,
+                    x.softmax(-1)?,
+                    x.logsumexp(-1)?,
                     fast::rms_norm(&x, Some(&w), 1e-5)?,
                     fast::rms_norm(&x, None, 1e-5)?,
                     fast::layer_norm(&x, Some(&w), Some(&b), 1e-5)?,
@@ -437,7 +429,7 @@ fn rows(cases: &mut Cases) {
     }
     cases.add("softmax over other axes", 1e-5, || {
         let x = data(&[6, 17, 40], Dtype::Float32, 18);
-        Ok(vec![x.softmax(Some(&[0]), false)?, x.softmax(Some(&[1, 2]), false)?, x.log_softmax(Some(&[1]))?])
+        Ok(vec![x.softmax(0)?, x.softmax([1, 2])?, x.log_softmax(1)?])
     });
     cases.add("cross entropy", 1e-4, || {
         let x = data(&[33, 1000], Dtype::Float32, 19);
@@ -616,7 +608,7 @@ fn movement(cases: &mut Cases) {
             Ok(vec![
                 hesper::concatenate(&[x.clone(), y.clone()], 1)?,
                 hesper::concatenate(&[x.clone(), x.slice(&[0, 0], &[5, 33], &[1, 1])?, x.clone()], 0)?,
-                hesper::stack(&[x.clone(), x.flip(Some(&[1]))?], 1)?,
+                hesper::stack(&[x.clone(), x.flip(1)?], 1)?,
                 x.take(indices(&[4, 5], 20, 3), Some(0))?,
                 x.take(indices(&[6], 33, 4), Some(1))?,
                 x.take_along_axis(&indices(&[20, 5], 33, 5), Some(1))?,
@@ -699,7 +691,7 @@ fn networks(cases: &mut Cases) {
             let mut all = Vec::new();
             for (stride, groups) in [(1, 1), (2, 1), (1, 4)] {
                 let loss = move |x: &[Array]| {
-                    x[0].conv2d(&x[1], [stride; 2], [1, 1], [1, 1], groups)?.multiply(&x[2])?.sum(None, false)
+                    x[0].conv2d(&x[1], [stride; 2], [1, 1], [1, 1], groups)?.multiply(&x[2])?.sum(())
                 };
                 let out = if stride == 1 { [2, 18, 20, 16] } else { [2, 9, 10, 16] };
                 let inputs = [
@@ -828,7 +820,7 @@ fn transforms(cases: &mut Cases) {
     cases.add("gradient of a small network", 1e-3, || {
         let loss = |x: &[Array]| {
             let h = x[0].matmul(&x[1])?.add(&x[2])?.tanh()?;
-            h.matmul(&x[3])?.square()?.mean(None, false)
+            h.matmul(&x[3])?.square()?.mean(())
         };
         let inputs = [
             data(&[16, 32], Dtype::Float32, 1),
@@ -841,7 +833,7 @@ fn transforms(cases: &mut Cases) {
     cases.add("compiled function", 1e-5, || {
         let f = transform::compile(|x: &[Array]| {
             let y = x[0].multiply(2.0)?.add(&x[1])?.exp()?;
-            Ok(vec![y.sum(Some(&[1]), true)?.multiply(&y)?, y.sort(Some(1))?])
+            Ok(vec![y.sum(axes(1).keepdims())?.multiply(&y)?, y.sort(Some(1))?])
         });
         let inputs = [data(&[8, 128], Dtype::Float32, 1), data(&[128], Dtype::Float32, 2)];
         let mut all = f(&inputs)?;
@@ -854,6 +846,6 @@ fn transforms(cases: &mut Cases) {
         let here = placement::with_device(Device::Cpu, || y.add(1.0))??;
         let back = here.multiply(&y)?;
         let sorted = back.sort(Some(1))?;
-        Ok(vec![sorted.add(&y)?, here, sorted.slice(&[0, 3], &[64, 9], &[1, 1])?.sum(Some(&[0]), false)?])
+        Ok(vec![sorted.add(&y)?, here, sorted.slice(&[0, 3], &[64, 9], &[1, 1])?.sum(0)?])
     });
 }

@@ -70,7 +70,7 @@ fn with_difference(build: impl Fn() -> Result<Vec<Array>, Error>) -> Result<Vec<
     let alone = build().and_then(|alone| eval(&alone).map(|()| alone));
     eval::set_fusion(true);
     for (one, other) in fused.clone().iter().zip(alone?) {
-        fused.push(one.not_equal(other)?.any(None, false)?);
+        fused.push(one.not_equal(other)?.any(())?);
     }
     Ok(fused)
 }
@@ -271,7 +271,7 @@ fn fresh_matrices(cases: &mut Cases) {
                 let (mut x, mut w) = (data(&[1, 1024], dtype, 1), data(&[1024, 1024], dtype, 2 + round));
                 for _ in 0..6 {
                     w = w.t()?.multiply(0.5)?.add(0.01)?;
-                    let scale = norm.add(x.max(None, false)?)?;
+                    let scale = norm.add(x.max(())?)?;
                     [_, x] = add_norm(&x, &x.matmul(&w.t()?)?, &scale)?;
                 }
                 x.eval()?;

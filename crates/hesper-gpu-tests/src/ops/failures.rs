@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use hesper::fast::{self, AttentionMask};
 use hesper::placement::{self, Device};
 use hesper::transform::compile;
-use hesper::{Array, CustomKernel, Dtype, Error, QuantMode};
+use hesper::{Array, CustomKernel, Dtype, Error, QuantMode, axes};
 use hesper_cuda::inject::{self, Call};
 
 /// The time limit of the sweep over all positions in seconds; skipped positions are reported.
@@ -51,9 +51,9 @@ fn chains() -> Result<Vec<Array>, Error> {
     let mut y = x.clone();
     for _ in 0..6 {
         y = y.multiply(1.5)?.tanh()?.add(&x)?;
-        y = y.subtract(y.mean(Some(&[1]), true)?)?.t()?;
+        y = y.subtract(y.mean(axes(1).keepdims())?)?.t()?;
     }
-    Ok(vec![y.sum(Some(&[0]), false)?, y.softmax(Some(&[-1]), false)?, y])
+    Ok(vec![y.sum(0)?, y.softmax(-1)?, y])
 }
 
 fn compiled() -> Result<Vec<Array>, Error> {
@@ -131,7 +131,7 @@ fn transfers() -> Result<Vec<Array>, Error> {
     let here = ramp(20_000, &[100, 200], 1.0 / 10_000.0)?.add(1.0)?;
     let there = placement::with_device(Device::Cpu, || here.multiply(2.0)?.sort(Some(1)))??;
     let back = there.add(&here)?;
-    let again = placement::with_device(Device::Cpu, || back.sum(Some(&[0]), false))??;
+    let again = placement::with_device(Device::Cpu, || back.sum(0))??;
     Ok(vec![back, again.multiply(0.5)?])
 }
 

@@ -87,7 +87,7 @@ fn updates(cases: &mut Cases) {
         let table = data(&[300, 24], Dtype::Float32, 1);
         let tokens = indices(&[5, 90], 300, 2);
         let loss = move |x: &[Array]| -> Result<Array, Error> {
-            x[0].take(tokens.clone(), Some(0))?.square()?.sum(None, false)
+            x[0].take(tokens.clone(), Some(0))?.square()?.sum(())
         };
         hesper::transform::grad(loss, &[0])(&[table])
     });
@@ -229,10 +229,10 @@ fn choices(cases: &mut Cases) {
         let x = data(&[40, 51], Dtype::Float32, 1);
         let different = indices(&[200], 23, 4).unique(30, None)?;
         Ok(vec![
-            x.median(Some(&[1]), false)?,
+            x.median(1)?,
             x.topk(7, Some(1))?.sort(Some(1))?,
             x.partition(5, Some(1))?.sort(Some(1))?,
-            x.roll(&[3], Some(&[1]))?,
+            x.roll(&[3], 1)?,
             x.logcumsumexp(Some(1), false, true)?,
             different.values,
             different.counts,
@@ -327,7 +327,7 @@ fn networks(cases: &mut Cases) {
         let loss = move |p: &[Array]| -> Result<Array, Error> {
             let x = p[0].take(tokens.clone(), Some(0))?;
             let scores = x.tanh()?.matmul(&p[1].t()?)?;
-            fast::cross_entropy(&scores, &targets)?.mean(None, false)
+            fast::cross_entropy(&scores, &targets)?.mean(())
         };
         let mut slopes = hesper::transform::grad(loss, &[0, 1])(&[table, w])?;
         let halves = slopes.remove(1).split(Split::Sections(2), 0)?;

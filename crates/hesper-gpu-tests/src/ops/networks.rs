@@ -63,7 +63,7 @@ fn training() -> Outcome<()> {
                     h = h.maximum(0.0)?;
                 }
             }
-            Ok(vec![h.subtract(&data[1])?.square()?.mean(None, false)?])
+            Ok(vec![h.subtract(&data[1])?.square()?.mean(())?])
         };
         let every: Vec<usize> = (0..parameters).collect();
         let (mut outputs, slopes) = transform::value_and_grad(loss, &every)(&state[..parameters])?;
@@ -247,7 +247,7 @@ impl Decoder {
         cache.end();
         cache.commit(1);
         let scores = self.head.forward(&self.norm.forward(&x)?)?;
-        Ok(scores.argmax(Some(-1), false)?)
+        Ok(scores.argmax(-1)?)
     }
 }
 

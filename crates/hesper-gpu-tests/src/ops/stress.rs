@@ -50,7 +50,7 @@ fn checked_write() -> Result<String, Error> {
         let _ = hesper::async_eval(&outputs);
         for (shift, out) in shifts.iter().zip(&outputs) {
             for _ in 0..2 {
-                match (shift, out.sum(None, false).and_then(|sum| sum.item::<f32>())) {
+                match (shift, out.sum(()).and_then(|sum| sum.item::<f32>())) {
                     (0, Ok(3072.0)) => {}
                     (0, Ok(sum)) => {
                         return Err(Error::Kernel(format!("round {round}: a sum of {sum}, not of 3072")));
@@ -88,7 +88,7 @@ pub fn faults() -> usize {
         placement::with_device(Device::Gpu(0), f).and_then(|result| result)
     };
     let works = || {
-        let sum = gpu(&|| Array::full(&[1000], 2.0, Some(Dtype::Float32))?.sum(None, false))
+        let sum = gpu(&|| Array::full(&[1000], 2.0, Some(Dtype::Float32))?.sum(()))
             .and_then(|sum| sum.item::<f32>());
         match sum {
             Ok(2000.0) => Ok("the device goes on".to_string()),
@@ -141,7 +141,7 @@ pub fn faults() -> usize {
         match outside {
             Err(error) => {
                 let host = placement::with_device(Device::Cpu, || {
-                    Array::full(&[4], 1.0, Some(Dtype::Float32))?.sum(None, false)
+                    Array::full(&[4], 1.0, Some(Dtype::Float32))?.sum(())
                 });
                 match host.and_then(|sum| sum).and_then(|sum| sum.item::<f32>()) {
                     Ok(4.0) => Ok(format!("{error}; the host goes on")),

@@ -192,7 +192,7 @@ impl PyArray {
 
     fn __reversed__(&self) -> PyResult<ArrayIterator> {
         let own = self.value();
-        let array = crate::args::on(None, || own.flip(Some(&[0])))?;
+        let array = crate::args::on(None, || own.flip(0))?;
         Ok(ArrayIterator { array, at: std::sync::atomic::AtomicUsize::new(0) })
     }
 

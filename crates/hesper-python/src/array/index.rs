@@ -136,7 +136,7 @@ fn scalar_mask(array: &Array, parts: &Parts) -> PyResult<Option<(Array, Parts)>>
     if mask.ndim() > 0 {
         return Ok(None);
     }
-    let (array, mask) = (array.expand_dims(&[0]).map_err(raise)?, mask.reshape(&[1]).map_err(raise)?);
+    let (array, mask) = (array.expand_dims(0).map_err(raise)?, mask.reshape(&[1]).map_err(raise)?);
     Ok(Some((array, std::iter::once(Index::Mask(mask)).collect())))
 }
 
@@ -161,7 +161,7 @@ fn update(array: &Array, index: &Bound<'_, PyAny>, value: Array, how: Update) ->
     let build = || {
         on(None, || {
             let updated = widened.index_update(&parts, &value, how)?;
-            if updated.ndim() > array.ndim() { updated.squeeze(Some(&[0])) } else { Ok(updated) }
+            if updated.ndim() > array.ndim() { updated.squeeze(0) } else { Ok(updated) }
         })
     };
     if waits(&parts) { waiting::detached(index.py(), build) } else { build() }

@@ -90,10 +90,10 @@ fn product(a: &Array, b: &Array) -> hesper::Result<Array> {
     // A product of floats that is not evaluated says which shapes fit, and the shape of the result.
     let like = a.astype(Dtype::Float32)?.matmul(&b.astype(Dtype::Float32)?)?;
     let shape: Vec<isize> = like.shape().iter().map(|length| *length as isize).collect();
-    let rows = if a.ndim() == 1 { a.expand_dims(&[0])? } else { a.clone() };
-    let columns = if b.ndim() == 1 { b.expand_dims(&[-1])? } else { b.clone() };
-    let products = rows.astype(dtype)?.expand_dims(&[-1])?.multiply(columns.expand_dims(&[-3])?)?;
-    products.sum(Some(&[-2]), false)?.astype(dtype)?.reshape(&shape)
+    let rows = if a.ndim() == 1 { a.expand_dims(0)? } else { a.clone() };
+    let columns = if b.ndim() == 1 { b.expand_dims(-1)? } else { b.clone() };
+    let products = rows.astype(dtype)?.expand_dims(-1)?.multiply(columns.expand_dims(-3)?)?;
+    products.sum(-2)?.astype(dtype)?.reshape(&shape)
 }
 
 /// The methods of the arithmetic operators, of their reflected forms and of their in-place forms.

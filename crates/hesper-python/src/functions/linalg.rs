@@ -4,7 +4,7 @@ use hesper::{Array, linalg as algebra};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use super::axes_of;
+use super::over;
 use crate::args::{Axes, On, array_on, on};
 use crate::array::PyArray;
 
@@ -229,7 +229,7 @@ fn norm(
         },
     };
     let a = a.value();
-    array_on(stream, || algebra::norm(&a, kind, axes_of(&axis), keepdims))
+    array_on(stream, || algebra::norm(&a, kind, over(axis, keepdims)))
 }
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {

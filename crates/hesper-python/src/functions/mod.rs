@@ -43,6 +43,11 @@ pub fn axes_of(axis: &Option<Axes>) -> Option<&[isize]> {
     axis.as_ref().map(|Axes(axes)| &axes[..])
 }
 
+/// The axes of a reduction, and whether they are kept.
+pub fn over(axis: Option<Axes>, keepdims: bool) -> hesper::Axes {
+    hesper::axes(axis.map(|Axes(axes)| axes)).keepdims_if(keepdims)
+}
+
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     elementwise::register(m)?;
     reduce::register(m)?;

@@ -2,7 +2,9 @@
 
 use pyo3::prelude::*;
 
-use super::{axes_of, tables};
+use hesper::axes;
+
+use super::{axes_of, over, tables};
 use crate::args::{Axes, Count, On, array_on, on};
 use crate::array::PyArray;
 use crate::dtype::PyDtype;
@@ -50,7 +52,7 @@ macro_rules! define_functions {
         #[pyo3(signature = (a, /, axis = None, keepdims = false, *, stream = None))]
         fn $name(a: PyArray, axis: Option<Axes>, keepdims: bool, stream: Option<On>) -> PyResult<PyArray> {
             let a = a.value();
-            array_on(stream, || a.$op(axes_of(&axis), keepdims))
+            array_on(stream, || a.$op(over(axis, keepdims)))
         }
     };
     (@axis [$($doc:literal)+] $op:ident $name:ident [$args:literal $result:literal]) => {
@@ -66,7 +68,7 @@ macro_rules! define_functions {
         #[pyo3(signature = (a, /, axis = None, keepdims = false, *, stream = None))]
         fn $name(a: PyArray, axis: Option<isize>, keepdims: bool, stream: Option<On>) -> PyResult<PyArray> {
             let a = a.value();
-            array_on(stream, || a.$op(axis, keepdims))
+            array_on(stream, || a.$op(axes(axis).keepdims_if(keepdims)))
         }
     };
     (@spread [$($doc:literal)+] $op:ident $name:ident [$args:literal $result:literal]) => {
@@ -96,7 +98,7 @@ macro_rules! define_functions {
             stream: Option<On>,
         ) -> PyResult<PyArray> {
             let a = a.value();
-            array_on(stream, || a.$op(axes_of(&axis), keepdims, correction.unwrap_or(ddof)))
+            array_on(stream, || a.$op(over(axis, keepdims), correction.unwrap_or(ddof)))
         }
     };
     (@scan [$($doc:literal)+] $op:ident $name:ident [$args:literal $result:literal]) => {
@@ -143,7 +145,7 @@ macro_rules! define_functions {
             #[pyo3(signature = (axis = None, keepdims = false, *, stream = None))]
             fn $method(&self, axis: Option<Axes>, keepdims: bool, stream: Option<On>) -> PyResult<PyArray> {
                 let own = self.value();
-                array_on(stream, || own.$op(axes_of(&axis), keepdims))
+                array_on(stream, || own.$op(over(axis, keepdims)))
             }
         }
     };
@@ -154,7 +156,7 @@ macro_rules! define_functions {
             #[pyo3(signature = (axis = None, keepdims = false, *, stream = None))]
             fn $method(&self, axis: Option<isize>, keepdims: bool, stream: Option<On>) -> PyResult<PyArray> {
                 let own = self.value();
-                array_on(stream, || own.$op(axis, keepdims))
+                array_on(stream, || own.$op(axes(axis).keepdims_if(keepdims)))
             }
         }
     };
@@ -172,7 +174,7 @@ macro_rules! define_functions {
                 stream: Option<On>,
             ) -> PyResult<PyArray> {
                 let own = self.value();
-                array_on(stream, || own.$op(axes_of(&axis), keepdims, correction.unwrap_or(ddof)))
+                array_on(stream, || own.$op(over(axis, keepdims), correction.unwrap_or(ddof)))
             }
         }
     };
@@ -223,13 +225,13 @@ fn minmax(
     stream: Option<On>,
 ) -> PyResult<(PyArray, PyArray)> {
     let a = a.value();
-    let (low, high) = on(stream, || a.minmax(axes_of(&axis), keepdims))?;
+    let (low, high) = on(stream, || a.minmax(over(axis, keepdims)))?;
     Ok((PyArray::new(low), PyArray::new(high)))
 }
 
 /// Exponentials divided by their sum over axes, by default over all.
 ///
-/// `precise` computes half-precision numbers in single precision.
+/// Half precision is computed in single precision, `precise` or not.
 ///
 /// Parameters
 /// ----------
@@ -245,8 +247,9 @@ fn minmax(
 #[pyfunction]
 #[pyo3(signature = (a, /, axis = None, *, precise = false, stream = None))]
 fn softmax(a: PyArray, axis: Option<Axes>, precise: bool, stream: Option<On>) -> PyResult<PyArray> {
+    let _ = precise;
     let a = a.value();
-    array_on(stream, || a.softmax(axes_of(&axis), precise))
+    array_on(stream, || a.softmax(axes_of(&axis)))
 }
 
 /// Differences of neighbours along an axis, `n` times.

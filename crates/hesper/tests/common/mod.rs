@@ -86,7 +86,7 @@ fn input(text: &str) -> Array {
     let array = Values::parse(values).array();
     match view.split_at(view.len().min(1)) {
         ("t", _) => array.t().unwrap(),
-        ("f", _) => array.flip(None).unwrap(),
+        ("f", _) => array.flip(()).unwrap(),
         ("b", shape) => array.broadcast_to(&numbers_of(shape)).unwrap(),
         _ => array,
     }

@@ -1,7 +1,7 @@
 //! The ops of generated programs: each computes one more array from those before it. The fuzzer uses them, too.
 #![allow(dead_code, reason = "not every user generates every op")]
 
-use hesper::{Array, CustomKernel, Dtype, Result, concatenate, fast, select, transform};
+use hesper::{Array, CustomKernel, Dtype, Result, axes, concatenate, fast, select, transform};
 
 /// One op. Numbers are indices of earlier arrays, or of a table of functions.
 #[derive(Debug, Clone)]
@@ -61,7 +61,7 @@ impl Op {
     /// do not grow.
     pub fn apply(&self, all: &[Array], max_size: usize) -> Result<Array> {
         let result = self.unbounded(all)?;
-        let result = if result.size() > max_size { result.mean(None, true)? } else { result };
+        let result = if result.size() > max_size { result.mean(axes(()).keepdims())? } else { result };
         result.clip(Some(-1e3), Some(1e3))
     }
 
@@ -79,7 +79,7 @@ impl Op {
             Op::Slice(a, step) => slice(&matrix(&all[*a])?, *step),
             Op::Flatten(a) => all[*a].reshape(&[-1]),
             Op::Broadcast(a) => {
-                let x = matrix(&all[*a])?.mean(Some(&[-2]), true)?;
+                let x = matrix(&all[*a])?.mean(axes(-2).keepdims())?;
                 let mut shape = x.shape().to_vec();
                 let rows = shape.len() - 2;
                 shape[rows] = 2;
@@ -88,10 +88,10 @@ impl Op {
             Op::Reduce(a, kind, axis) => {
                 let (x, over) = (matrix(&all[*a])?, Some(&[*axis][..]));
                 match kind {
-                    0 => x.sum(over, true),
-                    1 => x.max(over, true),
-                    2 => x.mean(over, false),
-                    _ => x.softmax(over, false),
+                    0 => x.sum(axes(over).keepdims()),
+                    1 => x.max(axes(over).keepdims()),
+                    2 => x.mean(over),
+                    _ => x.softmax(over),
                 }
             }
             Op::Matmul(a) => {
@@ -145,7 +145,7 @@ fn kernel(which: usize, x: &Array) -> Result<Array> {
 fn matrix(x: &Array) -> Result<Array> {
     match x.ndim() {
         0 => x.reshape(&[1, 1]),
-        1 => x.expand_dims(&[0]),
+        1 => x.expand_dims(0),
         _ => Ok(x.clone()),
     }
 }
@@ -154,7 +154,7 @@ fn matrix(x: &Array) -> Result<Array> {
 fn fit(x: &Array, y: &Array) -> Result<Array> {
     let fits = y.ndim() <= x.ndim()
         && y.shape().iter().rev().zip(x.shape().iter().rev()).all(|(one, other)| one == other || *one == 1);
-    if fits { Ok(y.clone()) } else { y.mean(None, false) }
+    if fits { Ok(y.clone()) } else { y.mean(()) }
 }
 
 /// All of the last axis with a step.

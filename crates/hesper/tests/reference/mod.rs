@@ -18,7 +18,7 @@ use hesper::ops::composite::silu_gate::SiluGate;
 use hesper::ops::matmul::Matmul;
 use hesper::ops::norm::RowOp;
 use hesper::placement::{self, Device as Place};
-use hesper::{CustomKernel, Dtype, Error, Result, stack};
+use hesper::{CustomKernel, Dtype, Error, Result, axes, stack};
 use hesper_kernel::interp;
 use hesper_kernel::ir::{Kernel, ParamKind};
 use hesper_kernel::launch::{Arg, Bindings, Launch};
@@ -294,8 +294,8 @@ impl Lower<RowOp> for ReferenceBackend {
         }
         compose(l, |inputs| {
             let x = &inputs[0];
-            let powers = x.subtract(x.max(Some(&[-1]), true)?)?.exp()?;
-            powers.divide(powers.sum(Some(&[-1]), true)?)
+            let powers = x.subtract(x.max(axes(-1).keepdims())?)?.exp()?;
+            powers.divide(powers.sum(axes(-1).keepdims())?)
         })
     }
 }

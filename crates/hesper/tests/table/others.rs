@@ -211,8 +211,8 @@ fn given() -> Vec<Case> {
         let first = c[0].multiply(x[0].cos()?)?.add(c[1].multiply(&x[1])?)?;
         Ok(vec![first, c[1].multiply(&x[0])?])
     });
-    let plain = CustomFunction::new(|x| Ok(vec![x[0].exp()?, x[0].sum(None, false)?]));
-    let compiled = transform::compile(|x| Ok(vec![x[0].exp()?.add(1.0)?, x[0].sum(None, false)?]));
+    let plain = CustomFunction::new(|x| Ok(vec![x[0].exp()?, x[0].sum(())?]));
+    let compiled = transform::compile(|x| Ok(vec![x[0].exp()?.add(1.0)?, x[0].sum(())?]));
     let again = transform::checkpoint(|x| Ok(vec![x[0].exp()?.sin()?]));
     vec![
         many("custom kernel", &[numbers(1, &[4], Dtype::Float32)], move |x| {

@@ -1,7 +1,7 @@
 //! Reductions and scans: the cases of the crate's tables, and others. Norms.
 
 use hesper::ops::domain::Domain;
-use hesper::{Array, Result, fast, linalg};
+use hesper::{Array, Result, axes, fast, linalg};
 
 use super::{Case, case, ints, of_domains, sample, single, x};
 
@@ -21,8 +21,7 @@ fn of_elements(y: Array, reverse: bool, inclusive: bool) -> Result<Array> {
 /// The cases of the tables: every entry over several axes and with every flag.
 fn tables() -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
-    let over: [(Option<&[isize]>, bool); 4] =
-        [(Some(&[0, 2]), false), (Some(&[1]), true), (Some(&[2]), false), (None, true)];
+    let over = || [axes([0, 2]), axes(1).keepdims(), axes(2), axes(()).keepdims()];
     let mut add = |name: &str, domain: Domain, what: String, f: Reduction| {
         let input = sample(domain, cases.len(), &[2, 3, 4]);
         cases.push(of_domains(format!("{name} [{domain:?}] {what}"), &[input], move |x| f(&x[0])));
@@ -34,21 +33,21 @@ fn tables() -> Vec<Case> {
             $($(add_cases!(@$signature $name Domain::$domain);)+)*
         };
         (@axes $name:ident $domain:expr) => {
-            for (axes, keep) in over {
+            for axes in over() {
                 let what = format!("over {axes:?}");
-                add(stringify!($name), $domain, what, Box::new(move |x| x.$name(axes, keep)));
+                add(stringify!($name), $domain, what, Box::new(move |x| x.$name(&axes)));
             }
         };
         (@axis $name:ident $domain:expr) => {
-            for (axis, keep) in [(Some(0), false), (Some(1), true), (Some(2), false), (None, true)] {
+            for axis in [axes(0), axes(1).keepdims(), axes(2), axes(()).keepdims()] {
                 let what = format!("over {axis:?}");
-                add(stringify!($name), $domain, what, Box::new(move |x| x.$name(axis, keep)));
+                add(stringify!($name), $domain, what, Box::new(move |x| x.$name(&axis)));
             }
         };
         (@spread $name:ident $domain:expr) => {
-            for ((axes, keep), ddof) in over.into_iter().zip([0, 1, 1, 2]) {
+            for (axes, ddof) in over().into_iter().zip([0, 1, 1, 2]) {
                 let what = format!("over {axes:?}");
-                add(stringify!($name), $domain, what, Box::new(move |x| x.$name(axes, keep, ddof)));
+                add(stringify!($name), $domain, what, Box::new(move |x| x.$name(&axes, ddof)));
             }
         };
         (@scan $name:ident $domain:expr) => {
@@ -75,17 +74,17 @@ pub fn cases() -> Vec<Case> {
     let zeros = Array::from_slice(&[2.0f64, 0.0, 3.0]);
     let mut cases = tables();
     cases.extend([
-        case("prod with a zero", &[zeros.clone()], |x| x[0].prod(None, false)),
-        case("prod with two zeros", &[Array::from_slice(&[2.0, 0.0, 3.0, 0.0])], |x| x[0].prod(None, false)),
+        case("prod with a zero", &[zeros.clone()], |x| x[0].prod(())),
+        case("prod with two zeros", &[Array::from_slice(&[2.0, 0.0, 3.0, 0.0])], |x| x[0].prod(())),
         case("cumprod with zeros", &[Array::from_slice(&[2.0, 0.0, 3.0, 0.0, 1.5])], |x| {
             x[0].cumprod(Some(0), false, true)
         }),
         case("cumprod with zeros, back, without itself", &[zeros.clone()], |x| {
             x[0].cumprod(Some(0), true, false)
         }),
-        case("softmax", &[t.clone()], |x| x[0].softmax(Some(&[-1]), false)),
-        case("softmax inside", &[t.clone()], |x| x[0].softmax(Some(&[1]), false)),
-        case("log_softmax", &[t.clone()], |x| x[0].log_softmax(Some(&[-1]))),
+        case("softmax", &[t.clone()], |x| x[0].softmax(-1)),
+        case("softmax inside", &[t.clone()], |x| x[0].softmax(1)),
+        case("log_softmax", &[t.clone()], |x| x[0].log_softmax(-1)),
         case("diff", &[t.clone()], |x| x[0].diff(1, 2)),
         case("rms_norm", &[t.clone(), x(2, &[4])], |x| fast::rms_norm(&x[0], Some(&x[1]), 1e-5)),
         case("layer_norm", &[t.clone(), x(3, &[4]), x(4, &[4])], |x| {
@@ -95,11 +94,11 @@ pub fn cases() -> Vec<Case> {
             fast::layer_norm(&x[0], None, Some(&x[1]), 1e-5)
         }),
         single("cross_entropy", &[x(5, &[3, 4])], |x| fast::cross_entropy(&x[0], &ints(&[1, 3, 0]))),
-        case("all", &[t.clone()], |x| x[0].greater(-2)?.all(Some(&[1]), false)).flat(),
-        case("any", &[t.clone()], |x| x[0].greater(0.9)?.any(Some(&[0]), false)).flat(),
-        case("norm", &[t.clone()], |x| linalg::norm(&x[0], linalg::Norm::Euclidean, Some(&[1]), false)),
+        case("all", &[t.clone()], |x| x[0].greater(-2)?.all(1)).flat(),
+        case("any", &[t.clone()], |x| x[0].greater(0.9)?.any(0)).flat(),
+        case("norm", &[t.clone()], |x| linalg::norm(&x[0], linalg::Norm::Euclidean, 1)),
         case("sort with ties", &[Array::from_slice(&[1.0, 0.0, 1.0])], |x| x[0].sort(None)).flat(),
-        case("max of equals", &[Array::from_slice(&[1.0, 0.0, 1.0])], |x| x[0].max(None, false)).flat(),
+        case("max of equals", &[Array::from_slice(&[1.0, 0.0, 1.0])], |x| x[0].max(())).flat(),
     ]);
     cases
 }

@@ -6,7 +6,6 @@ mod rules;
 
 use smallvec::smallvec;
 
-use crate::Dtype;
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::export::Replay;
@@ -14,6 +13,7 @@ use crate::ops::concat::concatenate;
 use crate::ops::logic::select;
 use crate::ops::readers::reader;
 use crate::shape::{Shape, axis, broadcast};
+use crate::{Axes, Dtype};
 use factor::{Work, factor};
 
 /// Rows and columns of the matrices of an array.
@@ -97,11 +97,11 @@ pub fn pinv(a: &Array) -> Result<Array> {
     let u = u.slice_axis(rank - 1, 0, k, 1)?;
     let v = adjoint(&vt.slice_axis(rank - 2, 0, k, 1)?)?;
     let precision = if a.dtype().real() == Dtype::Float64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
-    let limit = s.max(Some(&[-1]), true)?.multiply(10.0 * m.max(n) as f64 * precision)?;
+    let limit = s.max(Axes::from(-1).keepdims())?.multiply(10.0 * m.max(n) as f64 * precision)?;
     let zero = s.zeros_like()?;
     let counts = s.greater(&limit)?;
     let inverse = select(&counts, &select(&counts, &s, &s.ones_like()?)?.reciprocal()?, &zero)?;
-    v.multiply(&inverse.expand_dims(&[-2])?)?.matmul(&adjoint(&u)?)
+    v.multiply(&inverse.expand_dims(-2)?)?.matmul(&adjoint(&u)?)
 }
 
 /// Matrices of orthonormal columns and upper triangular ones, whose products are the given ones.
@@ -211,7 +211,7 @@ fn equations(op: &str, a: &Array, b: &Array, work: Work) -> Result<Array> {
     let (a, b) = (a.astype(dtype)?, b.astype(dtype)?);
     let n = square(op, &a)?;
     let vector = b.ndim() == 1;
-    let sides = if vector { b.expand_dims(&[-1])? } else { b.clone() };
+    let sides = if vector { b.expand_dims(-1)? } else { b.clone() };
     let [.., rows, count] = *sides.shape() else {
         return Err(Error::shape(op, "a number is no right side of an equation"));
     };
@@ -226,7 +226,7 @@ fn equations(op: &str, a: &Array, b: &Array, work: Work) -> Result<Array> {
     };
     let (a, sides) = (stretched(&a, [n, n])?, stretched(&sides, [n, count])?);
     let solution = single(work, &[&a, &sides], smallvec![n, count], dtype)?;
-    if vector { solution.squeeze(Some(&[-1])) } else { Ok(solution) }
+    if vector { solution.squeeze(-1) } else { Ok(solution) }
 }
 
 /// The diagonal of the upper factors, and whether rows were exchanged an odd number of times.
@@ -236,7 +236,7 @@ fn pivots(op: &str, a: &Array) -> Result<(Array, Array)> {
     let n = square(op, &a)?;
     let (factors, swaps) = lu_factor(&a)?;
     let places = Array::arange(0..n as i64, Some(Dtype::Uint32))?;
-    let exchanged = swaps.not_equal(&places)?.astype(Dtype::Int32)?.sum(Some(&[-1]), false)?;
+    let exchanged = swaps.not_equal(&places)?.astype(Dtype::Int32)?.sum(-1)?;
     let odd = exchanged.remainder(2)?.astype(Dtype::Bool)?;
     Ok((factors.diagonal(0, -2, -1)?, odd))
 }
@@ -256,7 +256,7 @@ fn float_of(dtype: Dtype) -> Dtype {
 /// ```
 pub fn det(a: &Array) -> Result<Array> {
     let (diagonal, odd) = pivots("det", a)?;
-    let product = diagonal.prod(Some(&[-1]), false)?;
+    let product = diagonal.prod(-1)?;
     select(&odd, &product.negative()?, &product)?.astype(float_of(a.dtype()))
 }
 
@@ -264,9 +264,9 @@ pub fn det(a: &Array) -> Result<Array> {
 pub fn slogdet(a: &Array) -> Result<(Array, Array)> {
     let (diagonal, odd) = pivots("slogdet", a)?;
     let dtype = float_of(a.dtype());
-    let sign = diagonal.sign()?.prod(Some(&[-1]), false)?;
+    let sign = diagonal.sign()?.prod(-1)?;
     let sign = select(&odd, &sign.negative()?, &sign)?;
-    let size = diagonal.abs()?.log()?.sum(Some(&[-1]), false)?;
+    let size = diagonal.abs()?.log()?.sum(-1)?;
     Ok((sign.astype(dtype)?, size.astype(dtype.real())?))
 }
 

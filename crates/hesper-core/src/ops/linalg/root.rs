@@ -30,7 +30,7 @@ impl Op for SymmetricRoot {
         let (values, basis) = eigh(&rule.inputs[0], false)?;
         let turned = basis.swapaxes(-1, -2)?;
         let roots = values.maximum(0)?.sqrt()?;
-        let sums = roots.expand_dims(&[-1])?.add(&roots.expand_dims(&[-2])?)?;
+        let sums = roots.expand_dims(-1)?.add(&roots.expand_dims(-2)?)?;
         let (flat, zero) = (sums.equal(0)?, zeros_like(&sums)?);
         let factors = select(&flat, &zero, &select(&flat, &sums.ones_like()?, &sums)?.reciprocal()?)?;
         let inner = turned.matmul(&rule.cotangent()?)?.matmul(&basis)?.multiply(&factors)?;

@@ -53,11 +53,11 @@ fn of_singular(results: &[Array], changes: [Array; 3]) -> Result<Array> {
         let rank = x.ndim();
         x.slice_axis(rank - 2, rows.0, rows.1, 1)?.slice_axis(rank - 1, columns.0, columns.1, 1)
     };
-    let (of_row, of_column) = (s.expand_dims(&[-1])?, s.expand_dims(&[-2])?);
+    let (of_row, of_column) = (s.expand_dims(-1)?, s.expand_dims(-2)?);
     let gaps = of_column.square()?.subtract(of_row.square()?)?;
     let among = block(&left, (0, k), (0, k))?.multiply(&of_column)?;
     let among = among.add(block(&right, (0, k), (0, k))?.multiply(&of_row)?)?;
-    let values = Array::identity(k as usize, s.dtype())?.multiply(&change_s.expand_dims(&[-2])?)?;
+    let values = Array::identity(k as usize, s.dtype())?.multiply(&change_s.expand_dims(-2)?)?;
     let mut inner = among.multiply(reciprocal_or_zero(&gaps)?)?.add(values)?;
     if m > k {
         let below = block(&left, (k, m), (0, k))?.multiply(reciprocal_or_zero(&of_column)?)?;
@@ -154,7 +154,7 @@ pub fn cotangents(work: Work, rule: &Backward<'_>, results: &[Array]) -> Result<
             if let Some((axis, outer)) = outer {
                 rows = concatenate(&[rows, outer], axis)?;
             }
-            let which = places.expand_dims(&[-1])?.broadcast_to(a.shape())?;
+            let which = places.expand_dims(-1)?.broadcast_to(a.shape())?;
             rule.only(rows.take_along_axis(&stop_gradient(&which)?, Some(-2)))
         }
         Work::Qr => {
@@ -175,11 +175,11 @@ pub fn cotangents(work: Work, rule: &Backward<'_>, results: &[Array]) -> Result<
         Work::Eigh { upper, vectors } => {
             let (values, basis) =
                 if vectors { (results[0].clone(), results[1].clone()) } else { eigh(a, upper)? };
-            let change = cotangent(0)?.expand_dims(&[-2])?;
+            let change = cotangent(0)?.expand_dims(-2)?;
             let mut inner =
                 Array::identity(values.shape()[values.ndim() - 1], a.dtype())?.multiply(&change)?;
             if vectors && rule.cotangents[1].is_some() {
-                let gaps = values.expand_dims(&[-2])?.subtract(values.expand_dims(&[-1])?)?;
+                let gaps = values.expand_dims(-2)?.subtract(values.expand_dims(-1)?)?;
                 let factors = reciprocal_or_zero(&gaps)?;
                 inner = inner.add(turned(&basis)?.matmul(&cotangent(1)?)?.multiply(&factors)?)?;
             }
@@ -188,13 +188,13 @@ pub fn cotangents(work: Work, rule: &Backward<'_>, results: &[Array]) -> Result<
         Work::SingularValues => {
             let (u, s, vt) = svd(a)?;
             let (k, rank) = (s.shape()[s.ndim() - 1] as isize, a.ndim());
-            let u = u.slice_axis(rank - 1, 0, k, 1)?.multiply(&cotangent(0)?.expand_dims(&[-2])?)?;
+            let u = u.slice_axis(rank - 1, 0, k, 1)?.multiply(&cotangent(0)?.expand_dims(-2)?)?;
             rule.only(u.matmul(&vt.slice_axis(rank - 2, 0, k, 1)?))
         }
         Work::Svd if rule.cotangents[0].is_none() && rule.cotangents[2].is_none() => {
             let (k, rank) = (results[1].shape()[results[1].ndim() - 1] as isize, a.ndim());
             let u = results[0].slice_axis(rank - 1, 0, k, 1)?;
-            let u = u.multiply(&cotangent(1)?.expand_dims(&[-2])?)?;
+            let u = u.multiply(&cotangent(1)?.expand_dims(-2)?)?;
             rule.only(u.matmul(&results[2].slice_axis(rank - 2, 0, k, 1)?))
         }
         Work::Svd => rule.only(of_singular(results, [cotangent(0)?, cotangent(1)?, cotangent(2)?])),

@@ -95,7 +95,7 @@ pub fn of_groups(
         let codes = w.dequantize(&one, Some(&zero), group, bits, QuantMode::Affine, None)?;
         shares = shares.multiply(&grouped(&codes)?)?;
     }
-    shares.sum(Some(&[-1]), false)
+    shares.sum(-1)
 }
 
 impl Array {
@@ -108,7 +108,7 @@ impl Array {
     /// let (codes, scales, biases) = x.quantize(Some(32), Some(8), QuantMode::Affine)?;
     /// assert_eq!((codes.shape(), scales.shape()), (&[2, 8][..], &[2, 1][..]));
     /// let back = codes.dequantize(&scales, biases.as_ref(), Some(32), Some(8), QuantMode::Affine, None)?;
-    /// let off = back.subtract(&x)?.abs()?.max(None, false)?.item::<f32>()?;
+    /// let off = back.subtract(&x)?.abs()?.max(())?.item::<f32>()?;
     /// assert!(off < 0.1);
     /// # Ok::<(), hesper::Error>(())
     /// ```

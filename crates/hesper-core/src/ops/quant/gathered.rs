@@ -44,7 +44,7 @@ impl Op for GatherQmm {
         let cotangent = rule.cotangent()?;
         // Scatters one matrix for each product to the place of its operand.
         let collect = |of: &Array, list: &Array, shares: &Array| {
-            let updates = shares.expand_dims(&[-3])?;
+            let updates = shares.expand_dims(-3)?;
             of.scatter_add(std::slice::from_ref(list), &updates, &[0])
         };
         rule.each(|at| match (at, rule.inputs.get(5)) {

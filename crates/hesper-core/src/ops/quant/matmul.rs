@@ -255,10 +255,10 @@ impl Array {
         };
         let q = Quantized::new(OP, &codes, &scales, None, group_size, bits, mode)?;
         check_inner(OP, self, &q, true)?;
-        let rows = if self.ndim() == 1 { self.expand_dims(&[0])? } else { self.clone() };
+        let rows = if self.ndim() == 1 { self.expand_dims(0)? } else { self.clone() };
         let (own, own_scales, _) = rows.quantize(group_size, bits, mode)?;
         let rounded = own.dequantize(&own_scales, None, group_size, bits, mode, Some(self.dtype()))?;
-        let rounded = if self.ndim() == 1 { rounded.squeeze(Some(&[0]))? } else { rounded };
+        let rounded = if self.ndim() == 1 { rounded.squeeze(0)? } else { rounded };
         rounded.quantized_matmul(&codes, &scales, None, true, group_size, bits, mode)
     }
 }

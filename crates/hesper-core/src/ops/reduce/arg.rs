@@ -1,23 +1,23 @@
 //! Places of the largest and the smallest elements.
 
 use super::{ReduceKind, without};
+use crate::Axes;
 use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::shape::axis;
 
 /// The place of an extreme along an axis, or in the flattened array.
-pub fn place_of(x: &Array, kind: ReduceKind, over: Option<isize>, keepdims: bool) -> Result<Array> {
+pub fn place_of(x: &Array, kind: ReduceKind, over: &Axes) -> Result<Array> {
     if x.size() == 0 {
         let what = format!("an array of shape {:?} has no elements", x.shape());
         return Err(Error::value(kind.name(), what));
     }
-    let Some(over) = over else {
+    let keepdims = over.is_kept();
+    let Some(over) = over.at_most_one(kind.name(), x.ndim())? else {
         let flat = x.reshape(&[-1])?.reduce_axes(kind, [0].into_iter().collect(), false)?;
         let all: Vec<usize> = (0..x.ndim()).collect();
         let shape: Vec<isize> = without(x.shape(), &all, keepdims).iter().map(|one| *one as isize).collect();
         return flat.reshape(&shape);
     };
-    let over = axis(kind.name(), over, x.ndim())?;
     if x.shape()[over] > u32::MAX as usize {
         let what = format!("places along axis {over} of shape {:?} do not fit uint32", x.shape());
         return Err(Error::value(kind.name(), what));

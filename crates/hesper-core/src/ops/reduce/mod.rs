@@ -4,12 +4,12 @@
 //! copy give the same bits.
 //!
 //! ```
-//! use hesper::Array;
+//! use hesper::{Array, axes};
 //! let x = Array::try_from_slice(&[1.0f32, 5.0, 7.0, 2.0], &[2, 2])?;
-//! assert_eq!(x.sum(Some(&[0]), false)?.to_vec::<f32>()?, [8.0, 7.0]);
-//! assert_eq!(x.sum(None, true)?.shape(), [1, 1]);
-//! assert_eq!(x.argmax(Some(1), false)?.to_vec::<u32>()?, [1, 0]);
-//! assert_eq!(x.argmax(None, false)?.item::<u32>()?, 2);
+//! assert_eq!(x.sum(0)?.to_vec::<f32>()?, [8.0, 7.0]);
+//! assert_eq!(x.sum(axes(()).keepdims())?.shape(), [1, 1]);
+//! assert_eq!(x.argmax(1)?.to_vec::<u32>()?, [1, 0]);
+//! assert_eq!(x.argmax(())?.item::<u32>()?, 2);
 //! # Ok::<(), hesper::Error>(())
 //! ```
 
@@ -21,7 +21,6 @@ pub mod table;
 use smallvec::{SmallVec, smallvec};
 
 use super::{Op, OpRef};
-use crate::Dtype;
 use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
@@ -30,6 +29,7 @@ use crate::identity::BitEq;
 use crate::ops::readers::reader;
 use crate::shape::{Shape, axes, signed};
 use crate::transform::rule::{Backward, Batch, Cotangents};
+use crate::{Axes, Dtype};
 use count::Count;
 use table::define_reductions;
 
@@ -115,7 +115,7 @@ impl Op for Reduce {
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         let x = &rule.inputs[0];
         let kept = signed(&without(x.shape(), &self.over, true));
-        let over: SmallVec<[isize; 6]> = self.over.iter().map(|at| *at as isize).collect();
+        let over = Axes::from(&self.over[..]).keepdims();
         let cotangent = rule.cotangent()?.reshape(&kept)?;
         let whole = |y: Array| y.broadcast_to(x.shape());
         let result = match self.kind {
@@ -138,11 +138,11 @@ impl Op for Reduce {
             }
             ReduceKind::Max | ReduceKind::Min => {
                 let mask = x.equal(rule.output.reshape(&kept)?)?.astype(x.dtype())?;
-                let shared = cotangent.divide(mask.sum(Some(&over), true)?)?;
+                let shared = cotangent.divide(mask.sum(over)?)?;
                 mask.multiply(shared)?
             }
             ReduceKind::Variance { ddof, root, .. } => {
-                let distance = x.subtract(x.mean(Some(&over), true)?)?;
+                let distance = x.subtract(x.mean(over)?)?;
                 let factor = if root {
                     let part = cotangent.divide(rule.output.reshape(&kept)?)?;
                     self.count(ddof.0, None).scale(&part, x, true)?
@@ -197,14 +197,6 @@ fn others_product(x: &Array, over: &[usize]) -> Result<Array> {
     product.reshape(&shape)?.transpose(&back)
 }
 
-/// All axes, if none are named; else those named, in order, each at most once.
-pub fn axes_or_all(op: &str, over: Option<&[isize]>, rank: usize) -> Result<SmallVec<[usize; 6]>> {
-    match over {
-        Some(list) => axes(op, list, rank),
-        None => Ok((0..rank).collect()),
-    }
-}
-
 /// The shape without some axes, or with length one in their places.
 pub fn without(shape: &[usize], over: &[usize], keepdims: bool) -> Shape {
     let length = |at: usize| if over.contains(&at) { keepdims.then_some(1) } else { Some(shape[at]) };
@@ -217,76 +209,75 @@ pub fn without(shape: &[usize], over: &[usize], keepdims: bool) -> Shape {
 macro_rules! reduction_ops {
     ($callback:ident) => { $callback! {
     /// The sum. Bools and small integers are summed as int32 or uint32.
-    sum(axes) = |x, over, keepdims| sum(x, over, keepdims);
+    sum(axes) = |x, over| sum(x, over);
         python "mx.array([[1.0, 2.0], [3.0, 4.0]]), axis=0" => "array([4, 6], dtype=float32)", method sum;
         cases [Real] [Bool] [Integer] [Complex];
     /// The product. Bools and small integers are multiplied as int32 or uint32.
-    prod(axes) = |x, over, keepdims| x.reduce_or_same(ReduceKind::Product, over, keepdims);
+    prod(axes) = |x, over| x.reduce_or_same(ReduceKind::Product, over);
         python "mx.array([[1.0, 2.0], [3.0, 4.0]]), axis=0" => "array([3, 8], dtype=float32)", method prod;
         cases [Real] [Positive] [Count] [Complex];
     /// The largest element; NaN if there is one.
-    max(axes) = |x, over, keepdims| x.nonempty("max", over)?.reduce_or_same(ReduceKind::Max, over, keepdims);
+    max(axes) = |x, over| x.nonempty("max", over)?.reduce_or_same(ReduceKind::Max, over);
         python "mx.array([[1.0, 2.0], [3.0, 4.0]]), axis=0" => "array([3, 4], dtype=float32)", method max;
         cases [Real] [Integer];
     /// The smallest element; NaN if there is one.
-    min(axes) = |x, over, keepdims| x.nonempty("min", over)?.reduce_or_same(ReduceKind::Min, over, keepdims);
+    min(axes) = |x, over| x.nonempty("min", over)?.reduce_or_same(ReduceKind::Min, over);
         python "mx.array([[1.0, 2.0], [3.0, 4.0]]), axis=0" => "array([1, 2], dtype=float32)", method min;
         cases [Real] [Integer];
     /// Whether all elements are true or not zero.
-    all(axes) = |x, over, keepdims| x.reduce(ReduceKind::All, over, keepdims);
+    all(axes) = |x, over| x.reduce(ReduceKind::All, over);
         python "mx.array([True, False])" => "array(False, dtype=bool)", method all;
         cases [Bool] [Real];
     /// Whether any element is true or not zero.
-    any(axes) = |x, over, keepdims| x.reduce(ReduceKind::Any, over, keepdims);
+    any(axes) = |x, over| x.reduce(ReduceKind::Any, over);
         python "mx.array([True, False])" => "array(True, dtype=bool)", method any;
         cases [Bool] [Real];
     /// How many elements are not zero.
-    count_nonzero(axes) = |x, over, keepdims| x.reduce(ReduceKind::Count, over, keepdims);
+    count_nonzero(axes) = |x, over| x.reduce(ReduceKind::Count, over);
         python "mx.array([0, 1, 2])" => "array(2, dtype=int32)";
         cases [Bool] [Integer];
     /// The mean; of integers as float32.
-    mean(axes) = |x, over, keepdims| stats::mean(x, over, keepdims);
+    mean(axes) = |x, over| stats::mean(x, over);
         python "mx.array([[1.0, 2.0], [3.0, 4.0]]), axis=0" => "array([2, 3], dtype=float32)", method mean;
         cases [Real] [Integer] [Complex];
     /// The median: the middle element, or the mean of the two in the middle; NaN if there is one. Of integers as float32.
-    median(axes) = |x, over, keepdims| stats::median(x, over, keepdims);
+    median(axes) = |x, over| stats::median(x, over);
         python "mx.array([[1.0, 2.0], [3.0, 4.0]]), axis=0" => "array([2, 3], dtype=float32)";
         cases [Real] [Integer];
     /// The logarithm of the sum of exponentials, without overflow.
-    logsumexp(axes) = |x, over, keepdims| stats::logsumexp(x, over, keepdims);
+    logsumexp(axes) = |x, over| stats::logsumexp(x, over);
         python "mx.array([0.0, 0.0])" => "array(0.693147, dtype=float32)", method logsumexp;
         cases [Real] [Integer];
     /// The variance: the mean of squared distances to the mean, with the divisor ``N - ddof`` for ``N`` elements.
-    var(spread) = |x, over, keepdims, ddof| stats::variance(x, over, keepdims, ddof, false);
+    var(spread) = |x, over, ddof| stats::variance(x, over, ddof, false);
         python "mx.array([1.0, 3.0])" => "array(1, dtype=float32)", method var;
         cases [Real] [Single];
     /// The standard deviation: the root of the variance, with the divisor ``N - ddof`` for ``N`` elements.
-    std(spread) = |x, over, keepdims, ddof| stats::variance(x, over, keepdims, ddof, true);
+    std(spread) = |x, over, ddof| stats::variance(x, over, ddof, true);
         python "mx.array([1.0, 3.0])" => "array(1, dtype=float32)", method std;
         cases [Real] [Single];
     /// The place of the largest element: the first of equals, or the first NaN.
-    argmax(axis) = |x, over, keepdims| arg::place_of(x, ReduceKind::ArgMax, over, keepdims);
+    argmax(axis) = |x, over| arg::place_of(x, ReduceKind::ArgMax, over);
         python "mx.array([1, 3, 2])" => "array(1, dtype=uint32)", method argmax;
         cases [Real] [Integer];
     /// The place of the smallest element: the first of equals, or the first NaN.
-    argmin(axis) = |x, over, keepdims| arg::place_of(x, ReduceKind::ArgMin, over, keepdims);
+    argmin(axis) = |x, over| arg::place_of(x, ReduceKind::ArgMin, over);
         python "mx.array([1, 3, 2])" => "array(0, dtype=uint32)", method argmin;
         cases [Real] [Integer];
     } };
 }
 reduction_ops!(define_reductions);
 
-fn sum(x: &Array, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
-    if x.dtype() == Dtype::Bool && over != Some(&[]) && x.ndim() > 0 {
-        return x.reduce(ReduceKind::Count, over, keepdims);
+fn sum(x: &Array, over: &Axes) -> Result<Array> {
+    if x.dtype() == Dtype::Bool && over.named() != Some(&[]) && x.ndim() > 0 {
+        return x.reduce(ReduceKind::Count, over);
     }
-    x.reduce_or_same(ReduceKind::Sum(BitEq(1.0)), over, keepdims)
+    x.reduce_or_same(ReduceKind::Sum(BitEq(1.0)), over)
 }
 
 impl Array {
-    fn reduce(&self, kind: ReduceKind, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
-        let over = axes_or_all(kind.name(), over, self.ndim())?;
-        self.reduce_axes(kind, over, keepdims)
+    fn reduce(&self, kind: ReduceKind, over: &Axes) -> Result<Array> {
+        self.reduce_axes(kind, over.resolve(kind.name(), self.ndim())?, over.is_kept())
     }
 
     fn reduce_axes(&self, kind: ReduceKind, over: SmallVec<[usize; 6]>, keepdims: bool) -> Result<Array> {
@@ -301,21 +292,22 @@ impl Array {
     }
 
     /// A reduction over no axes gives the array itself, of its own type.
-    fn reduce_or_same(&self, kind: ReduceKind, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
-        if axes_or_all(kind.name(), over, self.ndim())?.is_empty() {
+    fn reduce_or_same(&self, kind: ReduceKind, over: &Axes) -> Result<Array> {
+        if over.resolve(kind.name(), self.ndim())?.is_empty() {
             return Ok(self.clone());
         }
-        self.reduce(kind, over, keepdims)
+        self.reduce(kind, over)
     }
 
-    /// The smallest and the largest element over axes, or over all.
-    pub fn minmax(&self, over: Option<&[isize]>, keepdims: bool) -> Result<(Array, Array)> {
-        Ok((self.min(over, keepdims)?, self.max(over, keepdims)?))
+    /// The smallest and the largest element over [axes](Axes), `()` for all.
+    pub fn minmax(&self, over: impl Into<Axes>) -> Result<(Array, Array)> {
+        let over = over.into();
+        Ok((self.min(over.clone())?, self.max(over)?))
     }
 
     /// An error if there is nothing to choose from.
-    fn nonempty(&self, op: &'static str, over: Option<&[isize]>) -> Result<&Array> {
-        let over = axes_or_all(op, over, self.ndim())?;
+    fn nonempty(&self, op: &'static str, over: &Axes) -> Result<&Array> {
+        let over = over.resolve(op, self.ndim())?;
         match over.iter().find(|at| self.shape()[**at] == 0) {
             Some(at) => {
                 let what = format!("axis {at} of an array of shape {:?} has no elements", self.shape());

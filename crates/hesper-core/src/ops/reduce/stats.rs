@@ -2,25 +2,25 @@
 
 use smallvec::SmallVec;
 
-use super::{ReduceKind, axes_or_all, without};
-use crate::Dtype;
+use super::{ReduceKind, without};
 use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::identity::BitEq;
 use crate::ops::logic::select;
 use crate::ops::norm::not_of_scalar;
+use crate::{Axes, Dtype};
 
-pub fn mean(x: &Array, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
-    let over = axes_or_all("mean", over, x.ndim())?;
+pub fn mean(x: &Array, axes: &Axes) -> Result<Array> {
+    let over = axes.resolve("mean", x.ndim())?;
     let count: usize = over.iter().map(|at| x.shape()[*at]).product();
     let input = x.astype(x.dtype().to_inexact())?;
-    input.reduce_axes(ReduceKind::Sum(BitEq(1.0 / count as f64)), over, keepdims)
+    input.reduce_axes(ReduceKind::Sum(BitEq(1.0 / count as f64)), over, axes.is_kept())
 }
 
-pub fn variance(x: &Array, over: Option<&[isize]>, keepdims: bool, ddof: isize, root: bool) -> Result<Array> {
+pub fn variance(x: &Array, axes: &Axes, ddof: isize, root: bool) -> Result<Array> {
     let op = if root { "std" } else { "var" };
-    let over = axes_or_all(op, over, x.ndim())?;
+    let over = axes.resolve(op, x.ndim())?;
     let count = over.iter().map(|at| x.shape()[*at]).product::<usize>() as f64;
     let input = x.astype(x.dtype().to_inexact())?;
     if input.dtype().size() > 4 {
@@ -28,18 +28,18 @@ pub fn variance(x: &Array, over: Option<&[isize]>, keepdims: bool, ddof: isize, 
         let mean = input.reduce_axes(ReduceKind::Sum(BitEq(1.0 / count)), over.clone(), true)?;
         let distance = input.subtract(&mean)?.abs()?.square()?;
         let scale = 1.0 / (count - ddof as f64).max(0.0);
-        let variance = distance.reduce_axes(ReduceKind::Sum(BitEq(scale)), over, keepdims)?;
+        let variance = distance.reduce_axes(ReduceKind::Sum(BitEq(scale)), over, axes.is_kept())?;
         return if root { variance.sqrt() } else { Ok(variance) };
     }
     input.reduce_axes(
         ReduceKind::Variance { count: BitEq(count), ddof: BitEq(ddof as f64), root },
         over,
-        keepdims,
+        axes.is_kept(),
     )
 }
 
-pub fn median(x: &Array, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
-    let over = axes_or_all("median", over, x.ndim())?;
+pub fn median(x: &Array, axes: &Axes) -> Result<Array> {
+    let over = axes.resolve("median", x.ndim())?;
     if over.iter().any(|at| x.shape()[*at] == 0) {
         let what = format!("axes {over:?} of an array of shape {:?} have no elements", x.shape());
         return Err(Error::value("median", what));
@@ -50,17 +50,17 @@ pub fn median(x: &Array, over: Option<&[isize]>, keepdims: bool) -> Result<Array
     let rows = x.astype(x.dtype().to_inexact())?.rows_over(&over)?;
     let middle = rows.middle()?;
     let shape: SmallVec<[isize; 6]> =
-        without(x.shape(), &over, keepdims).iter().map(|length| *length as isize).collect();
+        without(x.shape(), &over, axes.is_kept()).iter().map(|length| *length as isize).collect();
     middle.reshape(&shape)
 }
 
-pub fn logsumexp(x: &Array, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
+pub fn logsumexp(x: &Array, axes: &Axes) -> Result<Array> {
     if x.size() == 0 {
         let what = format!("an array of shape {:?} has no elements", x.shape());
         return Err(Error::value("logsumexp", what));
     }
-    not_of_scalar("logsumexp", over, x)?;
-    let over = axes_or_all("logsumexp", over, x.ndim())?;
+    not_of_scalar("logsumexp", axes, x)?;
+    let over = axes.resolve("logsumexp", x.ndim())?;
     let input = x.astype(x.dtype().to_inexact())?;
     if over.is_empty() {
         return Ok(input);
@@ -74,7 +74,7 @@ pub fn logsumexp(x: &Array, over: Option<&[isize]>, keepdims: bool) -> Result<Ar
     if let Some(rows) = rows {
         let rows = rows.logsumexp_rows()?;
         let shape: SmallVec<[isize; 6]> =
-            without(x.shape(), &over, keepdims).iter().map(|length| *length as isize).collect();
+            without(x.shape(), &over, axes.is_kept()).iter().map(|length| *length as isize).collect();
         return rows.reshape(&shape);
     }
     let wide = if input.dtype().size() < 4 { Dtype::Float32 } else { input.dtype() };
@@ -85,7 +85,7 @@ pub fn logsumexp(x: &Array, over: Option<&[isize]>, keepdims: bool) -> Result<Ar
     let sum = x.subtract(&top)?.exp()?.reduce_axes(ReduceKind::Sum(BitEq(1.0)), over.clone(), true)?;
     let result = sum.log()?.add(&top)?.astype(input.dtype())?;
     let shape: SmallVec<[isize; 6]> =
-        without(x.shape(), &over, keepdims).iter().map(|length| *length as isize).collect();
+        without(x.shape(), &over, axes.is_kept()).iter().map(|length| *length as isize).collect();
     result.reshape(&shape)
 }
 

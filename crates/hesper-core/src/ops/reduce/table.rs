@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! /// The largest element; NaN if there is one.             documentation, in Rust and in Python
-//! max(axes) = |x, over, keepdims| ...;                      name (signature) = what it returns
+//! max(axes) = |x, over| ...;                                name (signature) = what it returns
 //!     python "mx.array([1, 3])" => "array(3, dtype=int32)", method max;
 //!     cases [Real] [Integer];                               test cases: the domain of the array
 //! ```
@@ -13,8 +13,8 @@
 //!
 //! | signature | parameters | example |
 //! |---|---|---|
-//! | `axes` | axes or all of them, whether they are kept | `sum` |
-//! | `axis` | one axis or the flattened array, whether it is kept | `argmax` |
+//! | `axes` | [`Axes`](crate::Axes) | `sum` |
+//! | `axis` | [`Axes`](crate::Axes), of which only one may be named; else the flattened array | `argmax` |
 //! | `spread` | as `axes`, and what is taken off the divisor | `var` |
 //! | `scan` | one axis or the flattened array, whether from the end, whether with the element itself | `cumsum` |
 //!
@@ -32,35 +32,30 @@ macro_rules! define_reductions {
     (@names $docs:tt [$($name:ident)+] $signature:ident $xs:tt $body:expr) => {
         $(define_reductions!(@$signature $docs $name $xs $body);)+
     };
-    (@axes [$($doc:literal)+] $name:ident [$x:ident $over:ident $keepdims:ident] $body:expr) => {
+    (@axes [$($doc:literal)+] $name:ident [$x:ident $over:ident] $body:expr) => {
         $(#[doc = $doc])+
         ///
-        /// Over the given axes, or over all; they stay with length one if `keepdims`.
-        pub fn $name(&self, $over: Option<&[isize]>, $keepdims: bool) -> $crate::Result<$crate::Array> {
-            let $x = self;
+        /// Over the given [axes]($crate::Axes), `()` for all.
+        pub fn $name(&self, over: impl Into<$crate::Axes>) -> $crate::Result<$crate::Array> {
+            let ($x, $over) = (self, &over.into());
             $body
         }
     };
-    (@axis [$($doc:literal)+] $name:ident [$x:ident $over:ident $keepdims:ident] $body:expr) => {
+    (@axis [$($doc:literal)+] $name:ident [$x:ident $over:ident] $body:expr) => {
         $(#[doc = $doc])+
         ///
-        /// Along an axis, which stays with length one if `keepdims`, or in the flattened array.
-        pub fn $name(&self, $over: Option<isize>, $keepdims: bool) -> $crate::Result<$crate::Array> {
-            let $x = self;
+        /// Along the one [axis]($crate::Axes) that is given, or with `()` in the flattened array.
+        pub fn $name(&self, over: impl Into<$crate::Axes>) -> $crate::Result<$crate::Array> {
+            let ($x, $over) = (self, &over.into());
             $body
         }
     };
-    (@spread [$($doc:literal)+] $name:ident [$x:ident $over:ident $keepdims:ident $ddof:ident] $body:expr) => {
+    (@spread [$($doc:literal)+] $name:ident [$x:ident $over:ident $ddof:ident] $body:expr) => {
         $(#[doc = $doc])+
         ///
-        /// Over the given axes, or over all; they stay with length one if `keepdims`.
-        pub fn $name(
-            &self,
-            $over: Option<&[isize]>,
-            $keepdims: bool,
-            $ddof: isize,
-        ) -> $crate::Result<$crate::Array> {
-            let $x = self;
+        /// Over the given [axes]($crate::Axes), `()` for all.
+        pub fn $name(&self, over: impl Into<$crate::Axes>, $ddof: isize) -> $crate::Result<$crate::Array> {
+            let ($x, $over) = (self, &over.into());
             $body
         }
     };
@@ -71,11 +66,11 @@ macro_rules! define_reductions {
         /// `inclusive`.
         pub fn $name(
             &self,
-            $along: Option<isize>,
+            along: impl Into<Option<isize>>,
             $reverse: bool,
             $inclusive: bool,
         ) -> $crate::Result<$crate::Array> {
-            let $x = self;
+            let ($x, $along) = (self, along.into());
             $body
         }
     };

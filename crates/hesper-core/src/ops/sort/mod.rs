@@ -64,11 +64,11 @@ impl Op for Sort {
         let places = match self.order {
             Order::Middle => {
                 let length = x.shape()[x.ndim() - 1] as isize;
-                cotangent = cotangent.expand_dims(&[-1])?;
+                cotangent = cotangent.expand_dims(-1)?;
                 if length % 2 == 0 {
                     cotangent = cotangent.multiply(0.5)?;
                 }
-                x.argsort(Some(-1))?.slice_axis(x.ndim() - 1, (length - 1) / 2, length / 2 + 1, 1)?
+                x.argsort(-1)?.slice_axis(x.ndim() - 1, (length - 1) / 2, length / 2 + 1, 1)?
             }
             order => {
                 let op = OpRef::new(Sort { order, places: true });
@@ -89,34 +89,34 @@ impl Array {
     /// ```
     /// use hesper::Array;
     /// let x = Array::from_slice(&[3.0f32, f32::NAN, 1.0]);
-    /// assert_eq!(x.sort(Some(-1))?.to_vec::<f32>()?[..2], [1.0, 3.0]);
-    /// assert_eq!(x.argsort(Some(-1))?.to_vec::<u32>()?, [2, 0, 1]);
+    /// assert_eq!(x.sort(-1)?.to_vec::<f32>()?[..2], [1.0, 3.0]);
+    /// assert_eq!(x.argsort(-1)?.to_vec::<u32>()?, [2, 0, 1]);
     /// # Ok::<(), hesper::Error>(())
     /// ```
-    pub fn sort(&self, along: Option<isize>) -> Result<Array> {
-        self.ordered("sort", along, false, |_| Ok(Order::Sorted))
+    pub fn sort(&self, along: impl Into<Option<isize>>) -> Result<Array> {
+        self.ordered("sort", along.into(), false, |_| Ok(Order::Sorted))
     }
 
     /// The places of elements that put them in order along an axis, or in the flattened array. Equal
     /// elements keep their order.
-    pub fn argsort(&self, along: Option<isize>) -> Result<Array> {
-        self.ordered("argsort", along, true, |_| Ok(Order::Sorted))
+    pub fn argsort(&self, along: impl Into<Option<isize>>) -> Result<Array> {
+        self.ordered("argsort", along.into(), true, |_| Ok(Order::Sorted))
     }
 
     /// The elements along an axis with the `kth` in its sorted place, smaller ones before and larger ones
     /// behind it. A negative `kth` counts from the back.
-    pub fn partition(&self, kth: isize, along: Option<isize>) -> Result<Array> {
-        self.ordered("partition", along, false, |length| around("partition", kth, length))
+    pub fn partition(&self, kth: isize, along: impl Into<Option<isize>>) -> Result<Array> {
+        self.ordered("partition", along.into(), false, |length| around("partition", kth, length))
     }
 
     /// The places of elements that [`partition`](Array::partition) them.
-    pub fn argpartition(&self, kth: isize, along: Option<isize>) -> Result<Array> {
-        self.ordered("argpartition", along, true, |length| around("argpartition", kth, length))
+    pub fn argpartition(&self, kth: isize, along: impl Into<Option<isize>>) -> Result<Array> {
+        self.ordered("argpartition", along.into(), true, |length| around("argpartition", kth, length))
     }
 
     /// The `k` largest elements along an axis, or of the flattened array, in no order.
-    pub fn topk(&self, k: usize, along: Option<isize>) -> Result<Array> {
-        let (input, at) = match along {
+    pub fn topk(&self, k: usize, along: impl Into<Option<isize>>) -> Result<Array> {
+        let (input, at) = match along.into() {
             None => (self.reshape(&[-1])?, 0),
             Some(along) => (self.clone(), axis("topk", along, self.ndim())?),
         };

@@ -157,7 +157,7 @@ fn read_unique(replay: &Replay<'_>) -> Result<Array> {
         other => return Err(replay.wrong(format!("nothing to say about {other:?}"))),
     };
     // The order that is there already, if it is this row's.
-    let sorts = |call: crate::array::Call| call.op.name() == "argsort" && call.inputs[0].same(flat);
+    let sorts = |call: crate::array::Call| call.op.name() == "argsort" && call.inputs[0].ptr_eq(flat);
     match (chosen.call(), order.call().is_some_and(sorts)) {
         (Some(mut call), true) => {
             call.inputs[1] = order.clone();

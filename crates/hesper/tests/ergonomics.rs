@@ -1,0 +1,184 @@
+//! Arrays as they are written in Rust: operators, slices, axes, literals, conversions and what they refuse.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::error::Error as _;
+
+use hesper::{Array, Axes, Dtype, Error, Index, Update, array, axes, f16, s};
+
+fn floats(x: &Array) -> Vec<f32> {
+    x.to_vec().unwrap()
+}
+
+fn ints(shape: &[usize]) -> Array {
+    let count = shape.iter().product::<usize>() as i32;
+    Array::try_from_slice(&(0..count).collect::<Vec<i32>>(), shape).unwrap()
+}
+
+#[test]
+fn operators_take_owned_borrowed_and_plain_operands() {
+    let (x, y) = (array![4.0, 8.0], array![1.0, 2.0]);
+    let forms = [&x - &y, x.clone() - &y, &x - y.clone(), x.clone() - y.clone()];
+    assert!(forms.iter().all(|form| floats(form) == [3.0, 6.0]));
+    assert_eq!(floats(&(1.0 - &x)), [-3.0, -7.0]);
+    assert_eq!(floats(&(1 - x.clone())), [-3.0, -7.0]);
+    assert_eq!(floats(&(8.0 / &x)), [2.0, 1.0]);
+    assert_eq!(floats(&(10.0 % &array![4.0, 3.0])), [2.0, 1.0]);
+    assert_eq!(floats(&-&y), floats(&-y.clone()));
+    let bits = array![6, 3];
+    assert_eq!((2 | &bits).to_vec::<i32>().unwrap(), [6, 3]);
+    assert_eq!((1 << array![0, 3]).to_vec::<i32>().unwrap(), [1, 8]);
+    assert_eq!((!&bits).to_vec::<i32>().unwrap(), [-7, -4]);
+    assert_eq!((true ^ array![true, false]).to_bools().unwrap(), [false, true]);
+}
+
+#[test]
+fn a_number_takes_the_type_of_the_array_on_either_side() {
+    let half = array![f16::from_f32(1.5)];
+    assert_eq!((2.0 * &half).dtype(), Dtype::Float16);
+    assert_eq!((&half * 2.0).dtype(), Dtype::Float16);
+    assert_eq!((2 * &array![1u8]).dtype(), Dtype::Uint8);
+    assert_eq!((0.5 * &array![1]).dtype(), Dtype::Float32);
+}
+
+#[test]
+fn assignment_replaces_the_handle_and_leaves_other_handles_alone() {
+    let mut x = array![1.0, 2.0];
+    let before = x.clone();
+    x += &array![1.0, 1.0];
+    x -= 0.5;
+    x *= 4;
+    x /= array![2.0, 1.0];
+    assert_eq!((floats(&x), floats(&before)), (vec![3.0, 10.0], vec![1.0, 2.0]));
+    let mut bits = array![6];
+    bits &= 3;
+    bits |= 8;
+    bits ^= 1;
+    bits <<= 2;
+    bits >>= 1;
+    bits %= 16;
+    assert_eq!(bits.item::<i32>().unwrap(), ((((6 & 3) | 8) ^ 1) << 2 >> 1) % 16);
+}
+
+#[test]
+fn an_operator_panics_with_the_message_of_its_method() {
+    let (x, y) = (array![1.0, 2.0], array![1.0, 2.0, 3.0]);
+    let message = x.add(&y).unwrap_err().to_string();
+    assert!(message.contains("[2]") && message.contains("[3]"), "{message}");
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| &x + &y)).unwrap_err();
+    assert_eq!(panic.downcast_ref::<String>(), Some(&message));
+    let mut target = x.clone();
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| target += &y)).unwrap_err();
+    assert_eq!(panic.downcast_ref::<String>(), Some(&message));
+    assert_eq!(floats(&target), [1.0, 2.0]);
+}
+
+#[test]
+fn slices_read_by_the_rules_of_numpy() {
+    let x = ints(&[2, 3, 4]);
+    let read = |list: &[Index]| {
+        let y = x.index(list).unwrap();
+        (y.shape().to_vec(), y.to_vec::<i32>().unwrap())
+    };
+    assert_eq!(read(&s![]).0, [2, 3, 4]);
+    assert_eq!(read(&s![1, -1, 0]), (vec![], vec![20]));
+    assert_eq!(read(&s![.., 1..3, ::2, NEW]).0, [2, 2, 2, 1]);
+    assert_eq!(read(&s![0, .., -1]), (vec![3], vec![3, 7, 11]));
+    assert_eq!(read(&s![..., 0]), (vec![2, 3], vec![0, 4, 8, 12, 16, 20]));
+    assert_eq!(read(&s![0, 0, 1..]), (vec![3], vec![1, 2, 3]));
+    assert_eq!(read(&s![0, 0, ..-1]), (vec![3], vec![0, 1, 2]));
+    assert_eq!(read(&s![0, 0, 1..=2]), (vec![2], vec![1, 2]));
+    assert_eq!(read(&s![0, 0, 1..=-1]), (vec![3], vec![1, 2, 3]));
+    assert_eq!(read(&s![0, 0, ..=1]), (vec![2], vec![0, 1]));
+    assert_eq!(read(&s![0, 0, ::-1]), (vec![4], vec![3, 2, 1, 0]));
+    assert_eq!(read(&s![0, 0, 0..4;3]), (vec![2], vec![0, 3]));
+    assert_eq!(read(&s![0, 0, ..;2]), (vec![2], vec![0, 2]));
+    assert_eq!(read(&s![0, array![2, 0], 1]), (vec![2], vec![9, 1]));
+    let mask = array![false, true];
+    assert_eq!(read(&s![&mask, 0, 0]), (vec![1], vec![12]));
+    let at = 2usize;
+    assert_eq!(read(&s![0, at, at..at + 1]), (vec![1], vec![10]));
+    assert_eq!(read(&s![1, 0, 3,]), (vec![], vec![15]));
+}
+
+#[test]
+fn slices_update_and_refuse_what_is_out_of_range() {
+    let x = ints(&[2, 3]);
+    let y = x.index_update(s![.., ::2], array![10, 20], Update::Add).unwrap();
+    assert_eq!(y.to_vec::<i32>().unwrap(), [10, 1, 22, 13, 4, 25]);
+    let y = x.index_update(s![-1], 0, Update::Set).unwrap();
+    assert_eq!(y.to_vec::<i32>().unwrap(), [0, 1, 2, 0, 0, 0]);
+    for (list, part) in [
+        (s![2].to_vec(), "index 2 is out of range"),
+        (s![usize::MAX].to_vec(), "out of range"),
+        (s![0, 0, 0].to_vec(), "too many indices"),
+        (s![..., ...].to_vec(), "more than one ellipsis"),
+        (s![::0].to_vec(), "step of a slice is zero"),
+    ] {
+        let error = x.index(&list).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+        assert!(x.index_update(&list, 1, Update::Set).is_err());
+    }
+}
+
+#[test]
+fn axes_are_all_one_or_several_and_may_be_kept() {
+    let x = ints(&[2, 3, 4]);
+    let shape = |over: Axes| x.sum(over).unwrap().shape().to_vec();
+    assert_eq!(shape(axes(())), []);
+    assert_eq!(shape(axes(-1)), [2, 3]);
+    assert_eq!(shape(axes([0, 2])), [3]);
+    assert_eq!(shape(axes([0, 2]).keepdims()), [1, 3, 1]);
+    assert_eq!(shape(axes(1usize).keepdims_if(false)), [2, 4]);
+    assert_eq!(shape(axes(vec![0isize, 1])), [4]);
+    assert_eq!(shape(axes(None::<i32>).keepdims()), [1, 1, 1]);
+    assert_eq!(shape(axes([0isize; 0])), [2, 3, 4]);
+    assert_eq!(x.argmax(axes(2).keepdims()).unwrap().shape(), [2, 3, 1]);
+    assert_eq!(x.argmax(()).unwrap().item::<u32>().unwrap(), 23);
+    assert_eq!(x.var(1, 0).unwrap().shape(), [2, 4]);
+    assert_eq!(x.expand_dims([0, -1]).unwrap().shape(), [1, 2, 3, 4, 1]);
+    assert_eq!(x.sort(-1).unwrap().shape(), [2, 3, 4]);
+    assert_eq!(x.sort(None).unwrap().shape(), [24]);
+}
+
+#[test]
+fn axes_that_do_not_exist_are_errors() {
+    let x = ints(&[2, 3]);
+    assert!(matches!(x.sum(2), Err(Error::Axis { axis: 2, rank: 2, .. })));
+    assert!(matches!(x.sum(usize::MAX), Err(Error::Axis { .. })));
+    assert!(matches!(x.max([0, -2]), Err(Error::RepeatedAxis { .. })));
+    let error = x.argmax([0, 1]).unwrap_err().to_string();
+    assert!(error.contains("argmax") && error.contains("[0, 1]"), "{error}");
+    for refused in [x.squeeze(axes(0).keepdims()), x.flip(axes(0).keepdims()), x.expand_dims(())] {
+        assert!(matches!(refused, Err(Error::Value { .. })));
+    }
+}
+
+#[test]
+fn literals_and_collections_become_arrays() {
+    assert_eq!(array![[1., 2.], [3., 4.]].dtype(), Dtype::Float32);
+    assert_eq!(array![[[1, 2]], [[3, 4]]].shape(), [2, 1, 2]);
+    assert_eq!(array![true].dtype(), Dtype::Bool);
+    assert_eq!(Array::from(vec![1.0f64]).dtype(), Dtype::Float64);
+    assert_eq!(Array::from(&[1u8, 2][..]).shape(), [2]);
+    assert_eq!(Array::try_from(vec![vec![1, 2], vec![3, 4]]).unwrap().shape(), [2, 2]);
+    let ragged = Array::try_from(vec![vec![1, 2], vec![3]]).unwrap_err().to_string();
+    assert!(ragged.contains("one length"), "{ragged}");
+    assert_eq!(Vec::<i32>::try_from(&array![1, 2]).unwrap(), [1, 2]);
+    assert!(matches!(Vec::<f32>::try_from(&array![1, 2]), Err(Error::Type { .. })));
+}
+
+#[test]
+fn handles_and_elements_are_compared_by_name() {
+    let x = array![1.0, 2.0];
+    assert!(x.ptr_eq(&x.clone()) && !x.ptr_eq(&array![1.0, 2.0]));
+    assert!(x.array_equal(&array![1.0, 2.0], false).unwrap().to_bools().unwrap()[0]);
+}
+
+#[test]
+fn errors_keep_their_cause() {
+    let cause = "x".parse::<i32>().unwrap_err();
+    let error = Error::user(cause.clone());
+    assert_eq!(error.source().map(ToString::to_string), Some(cause.to_string()));
+    let folder = std::env::temp_dir().join("hesper-no-such-file.safetensors");
+    assert!(hesper::io::load(&folder).unwrap_err().source().is_some());
+}
