@@ -1,8 +1,10 @@
 //! A server for language models.
 //!
 //! [`protocol`] is the interface between the engine, which owns the model's steps, and those who submit requests: the
-//! HTTP layer, the Python package, tests. Its types are plain data, so that an engine may run in another process.
+//! HTTP layer, the Python package, tests. Its types are plain data, so that an engine may run in another process. [`page`]
+//! serves the pages for a browser.
 #![deny(unsafe_code)]
 
 mod events;
+pub mod page;
 pub mod protocol;

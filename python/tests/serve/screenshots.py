@@ -1,0 +1,84 @@
+"""Takes the screenshots of the documents: python screenshots.py FOLDER."""
+
+import sys
+import time
+from pathlib import Path
+
+from browser import Browser, Driver
+from stub_server import Stub, snapshot
+
+ANSWER = """Both keep the smallest element at hand; they differ in what the others cost.
+
+| Operation | Binary heap | Sorted array |
+|:----------|------------:|-------------:|
+| peek      |      `O(1)` |       `O(1)` |
+| push      |  `O(log n)` |       `O(n)` |
+| pop       |  `O(log n)` |       `O(1)` |
+
+A **heap** is the better default. In Rust it is part of the standard library:
+
+```rust
+use std::{cmp::Reverse, collections::BinaryHeap};
+
+/// The `k` smallest elements, in rising order.
+fn smallest(values: &[u32], k: usize) -> Vec<u32> {
+    let mut heap: BinaryHeap<_> = values.iter().map(|&v| Reverse(v)).collect();
+    (0..k).map_while(|_| heap.pop()).map(|Reverse(v)| v).collect()
+}
+```
+
+Choose the sorted array if
+
+1. there are **few** elements, say below 32,
+2. or they are *read* far more often than they change.
+"""
+
+
+def chat(browser, stub):
+    stub.answer = ANSWER
+    browser.open(stub.url + "/")
+    browser.wait("return document.querySelector('#model').value !== '' && !document.querySelector('#model').disabled")
+    for title in ["Why is Venus called the evening star?", "Tidy up a shell script", "Names for a small telescope"]:
+        stub.answer, answer = "Short.", stub.answer
+        browser.run("document.querySelector('#new-chat').click()")
+        browser.type("#prompt", title)
+        browser.run("document.querySelector('#composer').requestSubmit()")
+        browser.wait("return document.querySelector('.assistant .stats')")
+        stub.answer = answer
+    stub.pause = 0.008
+    browser.run("document.querySelector('#new-chat').click()")
+    browser.type("#prompt", "Compare a binary heap and a sorted array as a priority queue.")
+    browser.run("document.querySelector('#composer').requestSubmit()")
+    browser.wait("return document.querySelector('.assistant .stats')", seconds=30)
+    stub.pause = 0
+    browser.run("document.querySelector('#scroll').scrollTop = 0; document.querySelector('#to-end').hidden = true; document.activeElement.blur()")
+
+
+def main(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    driver, stub = Driver(), Stub()
+    start = time.monotonic()
+    stub.snapshot = lambda: snapshot(int(time.monotonic() - start))
+    try:
+        for name, options in [
+            ("chat-light", dict(width=1280, height=1000)),
+            ("chat-dark", dict(width=1280, height=1000, dark=True)),
+            ("chat-phone", dict(width=390, height=844, phone=True)),
+        ]:
+            browser = Browser(driver, **options)
+            chat(browser, stub)
+            browser.screenshot(folder / f"{name}.png")
+            browser.close()
+        for name, dark in [("inspect-dark", True), ("inspect-light", False)]:
+            browser = Browser(driver, width=1280, height=1240, dark=dark)
+            browser.open(stub.url + "/inspect")
+            time.sleep(22)
+            browser.screenshot(folder / f"{name}.png")
+            browser.close()
+    finally:
+        stub.close()
+        driver.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
