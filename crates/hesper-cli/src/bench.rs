@@ -3,18 +3,22 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use hesper::placement;
 use hesper_lm::{Batch, CacheKind, GenerateOptions, Generation, KvCache, LanguageModel};
 use serde_json::{Value, json};
 
 use crate::Failure;
+use crate::bench_serve::{self, BenchServe};
 use crate::interrupt;
 use crate::model_args::ModelArgs;
 
 /// Measures the speed of a model: prefill, decode, and batched decode.
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Bench {
+    #[command(subcommand)]
+    of: Option<Command>,
     #[command(flatten)]
     model: ModelArgs,
     /// Tokens of the prompt
@@ -37,7 +41,17 @@ pub struct Bench {
     trace: Option<PathBuf>,
 }
 
+/// What can be measured beside a model in this process.
+#[derive(Subcommand)]
+enum Command {
+    /// Measure a server under load
+    Serve(BenchServe),
+}
+
 pub fn run(args: &Bench) -> Result<(), Failure> {
+    if let Some(Command::Serve(args)) = &args.of {
+        return bench_serve::run(args);
+    }
     if args.prompt == 0 || args.tokens == 0 || args.runs == 0 {
         return Err("--prompt, --tokens and --runs must be at least 1".to_string().into());
     }

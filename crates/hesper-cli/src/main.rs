@@ -1,6 +1,7 @@
 //! The `hesper` command.
 
 mod bench;
+mod bench_serve;
 mod chat;
 mod failure;
 mod files;
@@ -39,7 +40,7 @@ enum Command {
     Chat(chat::Chat),
     /// Quantize a model
     Quantize(quantize::Quantize),
-    /// Measure the speed of a model
+    /// Measure the speed of a model, or of a server under load
     Bench(bench::Bench),
     /// Show, check or convert tensor files
     #[command(subcommand)]
