@@ -118,7 +118,7 @@ impl Checkpoint {
 
     /// An embedding with a table of shape (ids, elements).
     pub(crate) fn embedding(&self, layer: &str, shape: [usize; 2]) -> Result<Embedding> {
-        Ok(Embedding::new(self.weight(&self.stored_name(layer), shape)?))
+        Ok(Embedding::from_weight(self.weight(&self.stored_name(layer), shape)?))
     }
 
     /// A linear layer with a weight of shape (outputs, inputs), and a bias if the file has one.
@@ -142,7 +142,7 @@ impl Checkpoint {
             true => Some(self.require(&name, &weight.shape()[..1])?.astype(weight.dtype())?),
             false => None,
         };
-        Ok(Linear::new(weight, bias)?)
+        Ok(Linear::from_weight(weight, bias)?)
     }
 
     /// The output projection, unless it is tied to the token embedding.
@@ -158,7 +158,7 @@ impl Checkpoint {
     /// An RMS norm for activations of a dtype.
     pub(crate) fn rms_norm(&self, layer: &str, size: usize, eps: f32, dtype: Dtype) -> Result<RmsNorm> {
         let name = format!("{}.weight", self.stored_name(layer));
-        Ok(RmsNorm::new(self.require(&name, &[size])?.astype(dtype)?, eps))
+        Ok(RmsNorm::from_weight(self.require(&name, &[size])?.astype(dtype)?, eps))
     }
 
     /// A layer norm for activations of a dtype.
@@ -167,7 +167,7 @@ impl Checkpoint {
         let part = |name: &str| -> Result<Array> {
             Ok(self.require(&format!("{stored}.{name}"), &[size])?.astype(dtype)?)
         };
-        Ok(LayerNorm::new(part("weight")?, Some(part("bias")?), eps))
+        Ok(LayerNorm::from_weight(part("weight")?, Some(part("bias")?), eps))
     }
 
     /// Fails if there are weights that the model did not ask for: the configuration is that of another checkpoint.

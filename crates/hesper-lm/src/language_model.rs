@@ -90,6 +90,11 @@ impl LanguageModel {
         &self.model
     }
 
+    /// The decoder, to train or adapt it.
+    pub fn model_mut(&mut self) -> &mut Model {
+        &mut self.model
+    }
+
     /// The tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer

@@ -1,7 +1,7 @@
 //! A decoder with its configuration: checks the tokens of a step and runs it as a transaction on the cache.
 
 use hesper_core::Array;
-use hesper_nn::{KvCache, Leaf, LeafMut, Module};
+use hesper_nn::{KvCache, Module};
 
 use crate::checkpoint::Checkpoint;
 use crate::config::Config;
@@ -10,9 +10,11 @@ use crate::models::{Architecture, CausalLm};
 
 /// A decoder from tokens to logits of the next token. It holds no state: any number of threads may use it at once, each
 /// with its own cache.
-#[derive(Debug)]
+#[derive(Module, Clone)]
 pub struct Model {
+    #[module(skip)]
     config: Config,
+    #[module(flatten)]
     network: Box<dyn CausalLm>,
 }
 
@@ -87,19 +89,5 @@ impl Model {
         }
         cache.begin(tokens)?;
         self.network.hidden(ids, cache)
-    }
-}
-
-impl Module for Model {
-    fn visit<'a>(&'a self, prefix: &str, f: &mut dyn FnMut(String, Leaf<'a>)) {
-        self.network.visit(prefix, f);
-    }
-
-    fn visit_mut(
-        &mut self,
-        prefix: &str,
-        f: &mut dyn FnMut(String, LeafMut<'_>) -> hesper_nn::Result<()>,
-    ) -> hesper_nn::Result<()> {
-        self.network.visit_mut(prefix, f)
     }
 }

@@ -9,10 +9,9 @@ use hesper_core::{Array, Split, concatenate};
 use crate::error::{Error, Result};
 use crate::kv_cache::KvCache;
 use crate::linear::Linear;
-use crate::module::{Module, join};
+use crate::module::Module;
 use crate::norm::RmsNorm;
 use crate::rope::Rope;
-use crate::{Leaf, LeafMut};
 
 /// How many heads there are, and their dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,32 +30,41 @@ impl From<Heads> for StepHeads {
     }
 }
 
+crate::settings!(Heads);
+
 /// The projections to queries, keys and values.
-#[derive(Debug, Clone)]
+#[derive(Module, Clone)]
 pub enum Projections {
     /// A layer for each.
     Separate {
         /// Queries.
+        #[module(name = "q_proj")]
         queries: Linear,
         /// Keys.
+        #[module(name = "k_proj")]
         keys: Linear,
         /// Values.
+        #[module(name = "v_proj")]
         values: Linear,
     },
     /// One layer for all: queries, then keys, then values.
-    Fused(Linear),
+    Fused(#[module(name = "qkv_proj")] Linear),
 }
 
 /// An attention layer.
-#[derive(Debug, Clone)]
+#[derive(Module, Clone)]
 pub struct Attention {
     heads: Heads,
+    #[module(flatten)]
     projections: Projections,
+    #[module(name = "o_proj")]
     output: Linear,
-    qk_norms: Option<(RmsNorm, RmsNorm)>,
+    q_norm: Option<RmsNorm>,
+    k_norm: Option<RmsNorm>,
     rope: Option<Rope>,
     window: Option<usize>,
-    /// Separate projections as one product.
+    /// Separate projections as one product. Stale when a projection changes.
+    #[module(cache)]
     fused: Option<Linear>,
 }
 
@@ -89,7 +97,8 @@ impl Attention {
             }
             Projections::Fused(layer) => expect("qkv_proj", layer, q + 2 * kv)?,
         }
-        Ok(Attention { heads, projections, output, qk_norms, rope, window: None, fused: None })
+        let (q_norm, k_norm) = qk_norms.unzip();
+        Ok(Attention { heads, projections, output, q_norm, k_norm, rope, window: None, fused: None })
     }
 
     /// Lets every token see at most the last `window` tokens, itself included.
@@ -109,7 +118,7 @@ impl Attention {
     /// Attention of tokens of shape (sequences, tokens, elements), or (sequences * tokens, elements). `layer` is the
     /// index of this layer in the cache.
     pub fn forward(&self, x: &Array, layer: usize, cache: &mut dyn KvCache) -> Result<Array> {
-        let one_token = x.ndim() == 2 && x.shape()[0] == cache.lengths().len() && self.qk_norms.is_none();
+        let one_token = x.ndim() == 2 && x.shape()[0] == cache.lengths().len() && self.q_norm.is_none();
         let (parts, fused) = match (&self.fused, &self.projections) {
             (Some(projection), _) | (None, Projections::Fused(projection)) => {
                 let fused = projection.forward(x)?;
@@ -171,7 +180,7 @@ impl Attention {
             Ok(x.reshape(&[sequences, tokens, count, dim])?.transpose(&[0, 2, 1, 3])?)
         };
         let (mut q, mut k, v) = (heads(&q, queries)?, heads(&k, kv)?, heads(&v, kv)?);
-        if let Some((query_norm, key_norm)) = &self.qk_norms {
+        if let (Some(query_norm), Some(key_norm)) = (&self.q_norm, &self.k_norm) {
             (q, k) = (query_norm.forward(&q)?, key_norm.forward(&k)?);
         }
         if let Some(rope) = &self.rope {
@@ -183,46 +192,5 @@ impl Attention {
             y = y.transpose(&[0, 2, 1, 3])?;
         }
         Ok(y.reshape(&shape)?)
-    }
-}
-
-impl Module for Attention {
-    fn visit<'a>(&'a self, prefix: &str, f: &mut dyn FnMut(String, Leaf<'a>)) {
-        match &self.projections {
-            Projections::Separate { queries, keys, values } => {
-                queries.visit(&join(prefix, "q_proj"), f);
-                keys.visit(&join(prefix, "k_proj"), f);
-                values.visit(&join(prefix, "v_proj"), f);
-            }
-            Projections::Fused(layer) => layer.visit(&join(prefix, "qkv_proj"), f),
-        }
-        self.output.visit(&join(prefix, "o_proj"), f);
-        if let Some((queries, keys)) = &self.qk_norms {
-            queries.visit(&join(prefix, "q_norm"), f);
-            keys.visit(&join(prefix, "k_norm"), f);
-        }
-    }
-
-    fn visit_mut(
-        &mut self,
-        prefix: &str,
-        f: &mut dyn FnMut(String, LeafMut<'_>) -> Result<()>,
-    ) -> Result<()> {
-        // The caller may change a projection: the fused copy would be stale.
-        self.fused = None;
-        match &mut self.projections {
-            Projections::Separate { queries, keys, values } => {
-                queries.visit_mut(&join(prefix, "q_proj"), f)?;
-                keys.visit_mut(&join(prefix, "k_proj"), f)?;
-                values.visit_mut(&join(prefix, "v_proj"), f)?;
-            }
-            Projections::Fused(layer) => layer.visit_mut(&join(prefix, "qkv_proj"), f)?,
-        }
-        self.output.visit_mut(&join(prefix, "o_proj"), f)?;
-        if let Some((queries, keys)) = &mut self.qk_norms {
-            queries.visit_mut(&join(prefix, "q_norm"), f)?;
-            keys.visit_mut(&join(prefix, "k_norm"), f)?;
-        }
-        Ok(())
     }
 }

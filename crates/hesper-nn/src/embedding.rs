@@ -1,21 +1,29 @@
 //! Tables of vectors.
 
-use hesper_core::Array;
+use hesper_core::{Array, Dtype, random};
 
 use crate::error::Result;
+use crate::init;
 use crate::module::Module;
 use crate::weight::Weight;
-use crate::{Leaf, LeafMut};
 
 /// A vector for every id.
-#[derive(Debug, Clone)]
+#[derive(Module, Clone)]
 pub struct Embedding {
+    #[module(flatten)]
     weight: Weight,
 }
 
 impl Embedding {
+    /// An embedding whose table starts normally distributed with variance `1 / dims`.
+    pub fn new(count: usize, dims: usize) -> Result<Self> {
+        let deviation = init::inverse_root("Embedding", "dims", dims)?;
+        let table = random::normal(&[count, dims], Dtype::Float32, 0.0, deviation, None)?;
+        Ok(Embedding::from_weight(table.into()))
+    }
+
     /// An embedding with a table of shape (ids, elements).
-    pub fn new(weight: Weight) -> Self {
+    pub fn from_weight(weight: Weight) -> Self {
         Embedding { weight }
     }
 
@@ -28,18 +36,9 @@ impl Embedding {
     pub fn forward(&self, ids: &Array) -> Result<Array> {
         self.weight.rows(ids)
     }
-}
 
-impl Module for Embedding {
-    fn visit<'a>(&'a self, prefix: &str, f: &mut dyn FnMut(String, Leaf<'a>)) {
-        self.weight.visit(prefix, f);
-    }
-
-    fn visit_mut(
-        &mut self,
-        prefix: &str,
-        f: &mut dyn FnMut(String, LeafMut<'_>) -> Result<()>,
-    ) -> Result<()> {
-        self.weight.visit_mut(prefix, f)
+    /// Products with every vector of the table: an output projection that is tied to the embedding.
+    pub fn as_linear(&self, x: &Array) -> Result<Array> {
+        self.weight.apply(x)
     }
 }

@@ -3,7 +3,7 @@
 /// The result of this crate's fallible calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a layer could not be built, loaded or applied.
+/// Why a layer could not be built, loaded, applied or trained.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -50,4 +50,29 @@ pub enum Error {
     /// they were; the call may be repeated.
     #[error("cannot roll back the KV cache: the last step failed: {0}")]
     Rollback(#[source] hesper_core::Error),
+    /// A file of a training could not be read or written.
+    #[error("{path}: {what}")]
+    File {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+impl Error {
+    /// An argument out of its range.
+    pub(crate) fn argument(what: impl Into<String>) -> Self {
+        Error::InvalidArgument(what.into())
+    }
+}
+
+/// For functions that transforms call: `?` takes the errors of layers.
+impl From<Error> for hesper_core::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Array(error) => error,
+            other => hesper_core::Error::Value { op: "module".into(), what: other.to_string() },
+        }
+    }
 }

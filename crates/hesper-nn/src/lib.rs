@@ -1,12 +1,17 @@
-//! Layers of neural networks.
+//! Layers of neural networks, losses and optimizers.
 //!
-//! A layer is a plain struct that holds its parameters and has a `forward`. Structs of layers are trees that
-//! [`Module`] walks: the path of a parameter is that of its field (`layers.3.mlp.up_proj.weight`). Parameters are
-//! loaded, saved, counted, frozen and replaced by path.
+//! A layer is a plain struct that holds its parameters and has a `forward`. Structs of layers derive [`Module`]: the path
+//! of a parameter is that of its field (`layers.3.mlp.up_proj.weight`). Parameters are loaded, saved, counted, frozen and
+//! replaced by path ([`ModuleExt`]). A module is an argument of the transforms: of [`value_and_grad`], `vmap` and
+//! `compile`.
 //!
-//! Weights of [`Linear`] and [`Embedding`] are dense, quantized in groups, or the packed blocks of a GGUF file, and are
-//! used as stored ([`Weight`]). [`Attention`] reads the keys and values of earlier tokens through a [`KvCache`].
+//! Weights of [`Linear`] and [`Embedding`] are dense, quantized in groups, the packed blocks of a GGUF file, or have a
+//! LoRA beside them; they are used as stored ([`Weight`]). [`Attention`] reads the keys and values of earlier tokens
+//! through a [`KvCache`]; [`MultiHeadAttention`] has no cache.
 #![forbid(unsafe_code)]
+
+// The derive macro names this crate.
+extern crate self as hesper_nn;
 
 // Links the backends for the unit tests.
 #[cfg(test)]
@@ -14,26 +19,52 @@ use hesper as _;
 
 mod activation;
 mod attention;
+mod conv;
+mod dropout;
 mod embedding;
 mod error;
+pub mod init;
 mod kv_cache;
+mod layer;
 mod linear;
+pub mod loss;
 mod mlp;
-mod module;
+#[doc(hidden)]
+pub mod module;
 mod norm;
+pub mod optim;
+mod pool;
+mod positions;
+mod recurrent;
 mod rope;
+pub mod train;
+mod transformer;
+mod transforms;
+mod upsample;
 mod weight;
 
-pub use activation::Activation;
+pub use activation::{Activation, PRelu};
 pub use attention::{Attention, Heads, Projections};
+pub use conv::{Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d, Sizes};
+pub use dropout::Dropout;
 pub use embedding::Embedding;
 pub use error::{Error, Result};
 #[doc(hidden)]
 pub use kv_cache::TokenView;
 pub use kv_cache::{KvCache, KvMask, KvRows, KvView, NoCache, Positions, Step};
-pub use linear::Linear;
+pub use layer::{CloneLayer, Layer, Sequential};
+pub use linear::{Bilinear, Identity, Linear};
 pub use mlp::Mlp;
-pub use module::{Leaf, LeafMut, Module, ModuleExt, Parameter, join};
-pub use norm::{LayerNorm, Norm, RmsNorm};
+pub use module::{Buffer, Leaf, LeafMut, Module, ModuleExt, Parameter, Path, Training};
+pub use norm::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, Norm, RmsNorm};
+pub use pool::Pool;
+pub use positions::{Alibi, SinusoidalPositions};
+pub use recurrent::{Gru, Lstm, Rnn};
 pub use rope::{Rope, RopeScaling};
-pub use weight::{Quantization, Weight};
+pub use transformer::{
+    MultiHeadAttention, Transformer, TransformerConfig, TransformerDecoder, TransformerDecoderLayer,
+    TransformerEncoder, TransformerEncoderLayer,
+};
+pub use transforms::{cast, checkpoint, value_and_grad};
+pub use upsample::{Interpolation, Upsample};
+pub use weight::{Quantization, Weight, add_lora, merge_lora, quantize};

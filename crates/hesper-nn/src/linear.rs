@@ -3,20 +3,41 @@
 use hesper_core::{Array, Split, concatenate};
 
 use crate::error::{Error, Result};
-use crate::module::{Module, Parameter, join};
+use crate::init;
+use crate::module::{Module, Parameter, lengths};
 use crate::weight::Weight;
-use crate::{Leaf, LeafMut};
 
 /// `x w^T + b`.
-#[derive(Debug, Clone)]
+///
+/// ```
+/// use hesper::{Array, Dtype};
+/// use hesper_nn::Linear;
+/// let layer = Linear::new(4, 2)?;
+/// assert_eq!(layer.forward(&Array::zeros(&[3, 4], Dtype::Float32)?)?.shape(), [3, 2]);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
+#[derive(Module, Clone)]
 pub struct Linear {
+    #[module(flatten)]
     weight: Weight,
     bias: Option<Parameter>,
 }
 
 impl Linear {
+    /// A layer whose weight and bias start uniformly distributed within `1 / sqrt(inputs)`.
+    pub fn new(inputs: usize, outputs: usize) -> Result<Self> {
+        let bound = init::inverse_root("Linear", "inputs", inputs)?;
+        let weight = init::uniform_within(bound, &[outputs, inputs])?;
+        Linear::from_weight(weight.into(), Some(init::uniform_within(bound, &[outputs])?))
+    }
+
+    /// The same layer without its bias.
+    pub fn without_bias(self) -> Self {
+        Linear { bias: None, ..self }
+    }
+
     /// A layer with a weight of shape (outputs, inputs) and a bias of shape (outputs).
-    pub fn new(weight: Weight, bias: Option<Array>) -> Result<Self> {
+    pub fn from_weight(weight: Weight, bias: Option<Array>) -> Result<Self> {
         let [outputs, _] = weight.shape();
         if let Some(bias) = &bias
             && bias.shape() != [outputs]
@@ -78,18 +99,53 @@ impl Linear {
     }
 }
 
-impl Module for Linear {
-    fn visit<'a>(&'a self, prefix: &str, f: &mut dyn FnMut(String, Leaf<'a>)) {
-        self.weight.visit(prefix, f);
-        self.bias.visit(&join(prefix, "bias"), f);
+/// `x2 w[i] x1^T + b[i]` for every output `i`.
+#[derive(Module, Clone)]
+pub struct Bilinear {
+    weight: Parameter,
+    bias: Option<Parameter>,
+}
+
+impl Bilinear {
+    /// A layer whose weight and bias start uniformly distributed within `1 / sqrt(inputs1)`.
+    pub fn new(inputs1: usize, inputs2: usize, outputs: usize) -> Result<Self> {
+        let bound = init::inverse_root("Bilinear", "inputs1", inputs1)?;
+        let weight = init::uniform_within(bound, &[outputs, inputs2, inputs1])?;
+        Ok(Bilinear { weight: weight.into(), bias: Some(init::uniform_within(bound, &[outputs])?.into()) })
     }
 
-    fn visit_mut(
-        &mut self,
-        prefix: &str,
-        f: &mut dyn FnMut(String, LeafMut<'_>) -> Result<()>,
-    ) -> Result<()> {
-        self.weight.visit_mut(prefix, f)?;
-        self.bias.visit_mut(&join(prefix, "bias"), f)
+    /// The same layer without its bias.
+    pub fn without_bias(self) -> Self {
+        Bilinear { bias: None, ..self }
+    }
+
+    /// Applies the layer to the last axes of both inputs.
+    pub fn forward(&self, x1: &Array, x2: &Array) -> Result<Array> {
+        let shape = lengths(&self.weight);
+        let (outputs, second, first) = (shape[0], shape[1], shape[2]);
+        // One product with all the matrices, then one small product per row.
+        let y = x1.reshape(&[-1, first])?.matmul(&self.weight.reshape(&[-1, first])?.t()?)?;
+        let y = y.reshape(&[-1, outputs, second])?.swapaxes(-2, -1)?;
+        let y = x2.reshape(&[-1, 1, second])?.matmul(&y)?;
+        let mut shape = lengths(x1);
+        if let Some(last) = shape.last_mut() {
+            *last = outputs;
+        }
+        let y = y.reshape(&shape)?;
+        Ok(match &self.bias {
+            Some(bias) => y.add(bias.get())?,
+            None => y,
+        })
+    }
+}
+
+/// Returns its input.
+#[derive(Module, Clone, Default)]
+pub struct Identity {}
+
+impl Identity {
+    /// Returns `x`.
+    pub fn forward(&self, x: &Array) -> Result<Array> {
+        Ok(x.clone())
     }
 }

@@ -5,38 +5,18 @@ use hesper_core::{Array, Split};
 use crate::activation::Activation;
 use crate::error::{Error, Result};
 use crate::linear::Linear;
-use crate::module::{Module, join};
-use crate::{Leaf, LeafMut};
+use crate::module::Module;
 
 /// `down(activation(up(x)))`; with a gate, `down(activation(gate(x)) * up(x))`.
-#[derive(Debug, Clone)]
+#[derive(Module, Clone)]
 pub struct Mlp {
     gate_proj: Option<Linear>,
     up_proj: Linear,
     down_proj: Linear,
     activation: Activation,
-    /// Gate and up projection as one product.
+    /// Gate and up projection as one product. Stale when a projection changes.
+    #[module(cache)]
     fused: Option<Linear>,
-}
-
-impl Module for Mlp {
-    fn visit<'a>(&'a self, prefix: &str, f: &mut dyn FnMut(String, Leaf<'a>)) {
-        self.gate_proj.visit(&join(prefix, "gate_proj"), f);
-        self.up_proj.visit(&join(prefix, "up_proj"), f);
-        self.down_proj.visit(&join(prefix, "down_proj"), f);
-    }
-
-    fn visit_mut(
-        &mut self,
-        prefix: &str,
-        f: &mut dyn FnMut(String, LeafMut<'_>) -> Result<()>,
-    ) -> Result<()> {
-        // The caller may change a projection: the fused copy would be stale.
-        self.fused = None;
-        self.gate_proj.visit_mut(&join(prefix, "gate_proj"), f)?;
-        self.up_proj.visit_mut(&join(prefix, "up_proj"), f)?;
-        self.down_proj.visit_mut(&join(prefix, "down_proj"), f)
-    }
 }
 
 impl Mlp {

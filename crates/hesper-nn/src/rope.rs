@@ -4,6 +4,7 @@ use hesper_core::ops::step::Turns;
 use hesper_core::{Array, fast};
 
 use crate::error::{Error, Result};
+use crate::module::{Leaf, LeafMut, Module, Path};
 
 /// How rotations are slowed down for contexts longer than that of training.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,6 +57,18 @@ pub struct Rope {
     periods: Option<Array>,
     attention_factor: f32,
     rotation: Turns,
+    /// The arguments that it was made from.
+    made_from: String,
+}
+
+impl Module for Rope {
+    fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&str, Leaf<'_>)) {
+        f(path.as_str(), Leaf::Setting(&self.made_from));
+    }
+
+    fn visit_mut(&mut self, _: &mut Path, _: &mut dyn FnMut(&str, LeafMut<'_>) -> Result<()>) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl Rope {
@@ -67,8 +80,17 @@ impl Rope {
             return Err(Error::InvalidArgument(what));
         }
         let rotation = Turns::new(dims, traditional, base, 1.0);
-        let mut rope =
-            Rope { dims, traditional, base, scale: 1.0, periods: None, attention_factor: 1.0, rotation };
+        let made_from = format!("{dims} dims, traditional {traditional}, base {base}, scaling {scaling:?}");
+        let mut rope = Rope {
+            dims,
+            traditional,
+            base,
+            scale: 1.0,
+            periods: None,
+            attention_factor: 1.0,
+            rotation,
+            made_from,
+        };
         let unscaled = |pair: usize| base.powf(2.0 * pair as f32 / dims as f32);
         let pairs = 0..dims / 2;
         let periods: Vec<f32> = match scaling {

@@ -3,8 +3,8 @@
 use hesper_core::{Activations, Array, Dtype, PackedArray, QuantMode};
 
 use crate::error::{Error, Result};
-use crate::module::{Module, Parameter, join};
-use crate::{Leaf, LeafMut};
+use crate::init;
+use crate::module::{Leaf, LeafMut, Module, ModuleExt, Parameter, Path};
 
 /// How the rows of a weight were quantized: in groups of codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +58,8 @@ impl Quantization {
     }
 }
 
+crate::settings!(Quantization);
+
 /// A matrix of shape (outputs, inputs).
 #[derive(Debug, Clone)]
 pub enum Weight {
@@ -82,6 +84,17 @@ pub enum Weight {
         blocks: PackedArray,
         /// Whether activations may be rounded.
         activations: Activations,
+    },
+    /// A weight plus `scale` times a product of two small matrices (LoRA): `w + scale * (a b)^T`.
+    Adapted {
+        /// The weight.
+        base: Box<Weight>,
+        /// The first matrix, of shape (inputs, rank).
+        a: Parameter,
+        /// The second matrix, of shape (rank, outputs).
+        b: Parameter,
+        /// The factor of the product.
+        scale: f32,
     },
 }
 
@@ -117,6 +130,34 @@ impl Weight {
         Ok(Weight::quantized(codes, scales, biases, quantization, activations))
     }
 
+    /// The same weight with a LoRA of a rank beside it. Training changes the small matrices only: `a` starts uniformly
+    /// distributed within `1 / sqrt(inputs)`, `b` with zeros.
+    pub fn adapt(&self, rank: usize, scale: f32) -> Result<Weight> {
+        let [outputs, inputs] = self.shape();
+        if rank == 0 || rank > outputs.min(inputs) {
+            let what = format!(
+                "cannot adapt a weight of shape {:?} with rank {rank}; the rank must be between 1 and {}",
+                self.shape(),
+                outputs.min(inputs)
+            );
+            return Err(Error::InvalidArgument(what));
+        }
+        let dtype = self.dtype();
+        let a = init::uniform_within(1.0 / (inputs as f64).sqrt(), &[inputs, rank])?.astype(dtype)?;
+        let b = Array::zeros(&[rank, outputs], dtype)?;
+        let mut base = self.clone();
+        base.freeze(|_| true);
+        Ok(Weight::Adapted { base: Box::new(base), a: a.into(), b: b.into(), scale })
+    }
+
+    /// A LoRA as part of the dense weight. Other weights are returned unchanged.
+    pub fn merge(&self) -> Result<Weight> {
+        let Weight::Adapted { base, a, b, scale } = self else { return Ok(self.clone()) };
+        let Weight::Dense(weight) = &**base else { return Ok(self.clone()) };
+        let change = a.matmul(b)?.t()?.multiply(*scale)?.astype(weight.dtype())?;
+        Ok(weight.add(change)?.into())
+    }
+
     /// Outputs and inputs.
     pub fn shape(&self) -> [usize; 2] {
         let pair = |shape: &[usize]| match *shape {
@@ -130,6 +171,7 @@ impl Weight {
                 [outputs, packed.saturating_mul(32) / quantization.bits]
             }
             Weight::Packed { blocks, .. } => pair(blocks.shape()),
+            Weight::Adapted { base, .. } => base.shape(),
         }
     }
 
@@ -145,6 +187,11 @@ impl Weight {
                 x.quantized_matmul_with(codes, scales, biases, true, group, bits, mode, *activations)?
             }
             Weight::Packed { blocks, activations } => blocks.matmul_with(x, *activations)?,
+            Weight::Adapted { base, a, b, scale } => {
+                let y = base.apply(x)?;
+                let change = x.matmul(a)?.matmul(b)?.multiply(*scale)?;
+                y.add(change.astype(y.dtype())?)?
+            }
         })
     }
 
@@ -160,6 +207,11 @@ impl Weight {
                 codes.dequantize(&scales, biases.as_ref(), Some(group), Some(bits), mode, None)?
             }
             Weight::Packed { blocks, .. } => blocks.rows(ids, Dtype::Float32)?,
+            Weight::Adapted { base, a, b, scale } => {
+                let rows = base.rows(ids)?;
+                let change = b.t()?.take(ids, Some(0))?.matmul(&a.t()?)?.multiply(*scale)?;
+                rows.add(change.astype(rows.dtype())?)?
+            }
         })
     }
 
@@ -183,7 +235,7 @@ impl Weight {
             Weight::Quantized { codes, scales, biases, .. } => {
                 [codes, scales].into_iter().chain(biases.as_mut()).collect()
             }
-            Weight::Packed { .. } => Vec::new(),
+            Weight::Packed { .. } | Weight::Adapted { .. } => Vec::new(),
         }
     }
 
@@ -193,36 +245,136 @@ impl Weight {
             Weight::Dense(weight) => weight.get().dtype(),
             Weight::Quantized { scales, biases: Some(_), .. } => scales.get().dtype(),
             Weight::Quantized { .. } | Weight::Packed { .. } => Dtype::Float32,
+            Weight::Adapted { base, .. } => base.dtype(),
         }
     }
 }
 
+/// Not derived: the visitor gets the weight as a whole too.
 impl Module for Weight {
-    fn visit<'a>(&'a self, prefix: &str, f: &mut dyn FnMut(String, Leaf<'a>)) {
+    fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&str, Leaf<'_>)) {
+        let kind = match self {
+            Weight::Dense(_) => "dense",
+            Weight::Quantized { .. } => "quantized",
+            Weight::Packed { .. } => "packed",
+            Weight::Adapted { .. } => "adapted",
+        };
+        f(path.as_str(), Leaf::Setting(&kind));
         match self {
-            Weight::Dense(weight) => weight.visit(&join(prefix, "weight"), f),
-            Weight::Quantized { codes, scales, biases, .. } => {
-                codes.visit(&join(prefix, "weight"), f);
-                scales.visit(&join(prefix, "scales"), f);
-                biases.visit(&join(prefix, "biases"), f);
+            Weight::Dense(weight) => path.enter("weight", |path| weight.visit(path, f)),
+            Weight::Quantized { codes, scales, biases, quantization, activations } => {
+                path.enter("weight", |path| codes.visit(path, f));
+                path.enter("scales", |path| scales.visit(path, f));
+                path.enter("biases", |path| biases.visit(path, f));
+                quantization.visit(path, f);
+                activations.visit(path, f);
             }
-            Weight::Packed { blocks, .. } => f(join(prefix, "weight"), Leaf::Packed(blocks)),
+            Weight::Packed { blocks, activations } => {
+                path.enter("weight", |path| blocks.visit(path, f));
+                activations.visit(path, f);
+            }
+            Weight::Adapted { base, a, b, scale } => {
+                base.visit(path, f);
+                path.enter("lora_a", |path| a.visit(path, f));
+                path.enter("lora_b", |path| b.visit(path, f));
+                scale.visit(path, f);
+            }
         }
     }
 
     fn visit_mut(
         &mut self,
-        prefix: &str,
-        f: &mut dyn FnMut(String, LeafMut<'_>) -> Result<()>,
+        path: &mut Path,
+        f: &mut dyn FnMut(&str, LeafMut<'_>) -> Result<()>,
+    ) -> Result<()> {
+        f(path.as_str(), LeafMut::Weight(self))?;
+        self.visit_leaves_mut(path, f)
+    }
+}
+
+impl Weight {
+    /// Visits its parameters and blocks. The visitor does not get the base of a LoRA as a whole.
+    fn visit_leaves_mut(
+        &mut self,
+        path: &mut Path,
+        f: &mut dyn FnMut(&str, LeafMut<'_>) -> Result<()>,
     ) -> Result<()> {
         match self {
-            Weight::Dense(weight) => weight.visit_mut(&join(prefix, "weight"), f),
+            Weight::Dense(weight) => path.enter("weight", |path| weight.visit_mut(path, f)),
             Weight::Quantized { codes, scales, biases, .. } => {
-                codes.visit_mut(&join(prefix, "weight"), f)?;
-                scales.visit_mut(&join(prefix, "scales"), f)?;
-                biases.visit_mut(&join(prefix, "biases"), f)
+                path.enter("weight", |path| codes.visit_mut(path, f))?;
+                path.enter("scales", |path| scales.visit_mut(path, f))?;
+                path.enter("biases", |path| biases.visit_mut(path, f))
             }
-            Weight::Packed { blocks, .. } => f(join(prefix, "weight"), LeafMut::Packed(blocks)),
+            Weight::Packed { blocks, .. } => path.enter("weight", |path| blocks.visit_mut(path, f)),
+            Weight::Adapted { base, a, b, .. } => {
+                base.visit_leaves_mut(path, f)?;
+                path.enter("lora_a", |path| a.visit_mut(path, f))?;
+                path.enter("lora_b", |path| b.visit_mut(path, f))
+            }
         }
     }
+}
+
+/// Replaces the weights of layers whose path `which` accepts.
+fn replace_weights(
+    module: &mut (impl Module + ?Sized),
+    which: &dyn Fn(&str) -> bool,
+    f: &dyn Fn(&Weight) -> Result<Weight>,
+) -> Result<()> {
+    module.visit_mut(&mut Path::default(), &mut |path, leaf| {
+        if let LeafMut::Weight(weight) = leaf
+            && which(path)
+        {
+            *weight = f(weight)?;
+        }
+        Ok(())
+    })
+}
+
+/// Quantizes the dense weights of linear layers and embeddings whose path `which` accepts.
+///
+/// ```
+/// use hesper_nn::{Linear, Quantization, quantize};
+/// let mut layer = Linear::new(64, 8)?;
+/// quantize(&mut layer, Quantization::new(64, 8, "affine")?, |_| true)?;
+/// assert_eq!(layer.weight().shape(), [8, 64]);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
+pub fn quantize(
+    module: &mut (impl Module + ?Sized),
+    quantization: Quantization,
+    which: impl Fn(&str) -> bool,
+) -> Result<()> {
+    replace_weights(module, &which, &|weight| weight.quantize(quantization, Activations::Exact))
+}
+
+/// Freezes a module and adds a LoRA to the weights of layers whose path `which` accepts. Only the small matrices
+/// `lora_a` and `lora_b` are trained.
+///
+/// ```
+/// use hesper_nn::{Linear, ModuleExt, add_lora};
+/// let mut layer = Linear::new(64, 8)?;
+/// add_lora(&mut layer, 4, 2.0, |_| true)?;
+/// let paths: Vec<String> = layer.trainable_parameters().into_keys().collect();
+/// assert_eq!(paths, ["lora_a", "lora_b"]);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
+pub fn add_lora(
+    module: &mut (impl Module + ?Sized),
+    rank: usize,
+    scale: f32,
+    which: impl Fn(&str) -> bool,
+) -> Result<()> {
+    module.freeze(|_| true);
+    let once = |weight: &Weight| match weight {
+        Weight::Adapted { .. } => Ok(weight.clone()),
+        _ => weight.adapt(rank, scale),
+    };
+    replace_weights(module, &which, &once)
+}
+
+/// Merges every LoRA into its weight, where that is dense.
+pub fn merge_lora(module: &mut (impl Module + ?Sized)) -> Result<()> {
+    replace_weights(module, &|_| true, &Weight::merge)
 }

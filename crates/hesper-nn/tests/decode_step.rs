@@ -92,9 +92,9 @@ fn layer(seed: u64, packed: bool, qk_norms: bool) -> Layer {
             },
             false => dense.into(),
         };
-        Linear::new(weight, None).unwrap()
+        Linear::from_weight(weight, None).unwrap()
     };
-    let norm = |length: usize, number: u64| RmsNorm::new(normal(&[length], 10 * seed + number), 1e-5);
+    let norm = |length: usize, number: u64| RmsNorm::from_weight(normal(&[length], 10 * seed + number), 1e-5);
     let (q, kv) = (HEADS.queries * HEADS.dim, HEADS.kv * HEADS.dim);
     let projections = Projections::Separate {
         queries: linear(q, WIDTH, 0),

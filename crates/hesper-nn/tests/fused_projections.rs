@@ -17,7 +17,7 @@ fn linear(outputs: usize, inputs: usize, seed: u64, quantized: bool, bias: bool)
         false => weight,
     };
     let bias = bias.then(|| random::uniform(-1.0, 1.0, &[outputs], Dtype::Float32, Some(&key)).unwrap());
-    Linear::new(weight, bias).unwrap()
+    Linear::from_weight(weight, bias).unwrap()
 }
 
 fn close(one: &Array, other: &Array) {

@@ -38,6 +38,12 @@ pub trait Tree: Sized {
     /// structure.
     fn structure(&self, into: &mut Vec<u8>);
 
+    /// Appends for each of its arrays whether derivatives are taken with respect to it: [`value_and_grad`] and [`grad`]
+    /// return zeros for the others. All of them by default.
+    fn trainable(&self, into: &mut Vec<bool>) {
+        into.resize(into.len() + self.arrays().len(), true);
+    }
+
     /// Its arrays, in the order of the tree.
     fn arrays(&self) -> Vec<Array> {
         let mut arrays = Vec::new();
@@ -83,6 +89,10 @@ macro_rules! tuples {
             fn structure(&self, _into: &mut Vec<u8>) {
                 $(self.$at.structure(_into);)*
             }
+
+            fn trainable(&self, _into: &mut Vec<bool>) {
+                $(self.$at.trainable(_into);)*
+            }
         })*
     };
 }
@@ -114,6 +124,10 @@ impl<T: Tree> Tree for Vec<T> {
         number(self.len(), into);
         self.iter().for_each(|one| one.structure(into));
     }
+
+    fn trainable(&self, into: &mut Vec<bool>) {
+        self.iter().for_each(|one| one.trainable(into));
+    }
 }
 
 impl<T: Tree, const N: usize> Tree for [T; N] {
@@ -128,6 +142,10 @@ impl<T: Tree, const N: usize> Tree for [T; N] {
 
     fn structure(&self, into: &mut Vec<u8>) {
         self.iter().for_each(|one| one.structure(into));
+    }
+
+    fn trainable(&self, into: &mut Vec<bool>) {
+        self.iter().for_each(|one| one.trainable(into));
     }
 }
 
@@ -144,6 +162,10 @@ impl<T: Tree> Tree for Option<T> {
         into.push(u8::from(self.is_some()));
         self.iter().for_each(|one| one.structure(into));
     }
+
+    fn trainable(&self, into: &mut Vec<bool>) {
+        self.iter().for_each(|one| one.trainable(into));
+    }
 }
 
 impl<T: Tree> Tree for Box<T> {
@@ -157,6 +179,10 @@ impl<T: Tree> Tree for Box<T> {
 
     fn structure(&self, into: &mut Vec<u8>) {
         (**self).structure(into);
+    }
+
+    fn trainable(&self, into: &mut Vec<bool>) {
+        (**self).trainable(into);
     }
 }
 
@@ -180,6 +206,10 @@ impl<T: Tree> Tree for BTreeMap<String, T> {
             name(key, into);
             one.structure(into);
         }
+    }
+
+    fn trainable(&self, into: &mut Vec<bool>) {
+        self.values().for_each(|one| one.trainable(into));
     }
 }
 
@@ -205,6 +235,10 @@ impl<T: Tree> Tree for HashMap<String, T> {
             name(key, into);
             one.structure(into);
         }
+    }
+
+    fn trainable(&self, into: &mut Vec<bool>) {
+        sorted(self).iter().for_each(|(_, one)| one.trainable(into));
     }
 }
 
@@ -245,6 +279,11 @@ macro_rules! tree_struct {
             fn structure(&self, into: &mut Vec<u8>) {
                 $($crate::transform::tree::Tree::structure(&self.$field, into);)*
                 $($(into.extend(format!("{:?};", self.$kept).into_bytes());)*)?
+            }
+
+            fn trainable(&self, into: &mut Vec<bool>) {
+                let _ = &into;
+                $($crate::transform::tree::Tree::trainable(&self.$field, into);)*
             }
         }
     };
@@ -300,15 +339,33 @@ pub fn jvp<T: Tree, U: Tree>(f: impl FnOnce(&T) -> Result<U>, primals: &T, tange
     Ok((filled(returned, outputs)?, tangents))
 }
 
+/// The places of the trainable arrays.
+pub fn chosen<T: Tree>(tree: &T) -> Vec<usize> {
+    let mut trainable = Vec::new();
+    tree.trainable(&mut trainable);
+    trainable.iter().enumerate().filter(|(_, trainable)| **trainable).map(|(at, _)| at).collect()
+}
+
+/// A tree of gradients from those of the arrays at the places `chosen`. The others are zeros, which take no memory.
+pub fn gradients<T: Tree>(tree: &T, arrays: &[Array], chosen: &[usize], found: Vec<Array>) -> Result<T> {
+    let mut all: Vec<Option<Array>> = vec![None; arrays.len()];
+    for (at, gradient) in chosen.iter().zip(found) {
+        all[*at] = Some(gradient);
+    }
+    let zeros = |array: &Array| Array::integer(0, array.dtype())?.broadcast_to(array.shape());
+    let all = all.into_iter().zip(arrays).map(|(one, array)| one.map_or_else(|| zeros(array), Ok));
+    tree.with_arrays(all.collect::<Result<_>>()?)
+}
+
 /// [`value_and_grad`](super::value_and_grad) of trees: a function that returns the outputs of `f` and the gradient of
-/// their first array, a scalar, with respect to all arrays of the argument.
+/// their first array, a scalar, with respect to the trainable arrays of the argument.
 pub fn value_and_grad<T: Tree, U: Tree, F: Fn(&T) -> Result<U>>(f: F) -> impl Fn(&T) -> Result<(U, T)> {
     move |tree| {
         let (arrays, mut returned) = (tree.arrays(), None);
-        let all: Vec<usize> = (0..arrays.len()).collect();
+        let chosen = chosen(tree);
         let (outputs, found) =
-            super::gradient(|arrays: &[Array]| call(&f, tree, arrays, &mut returned), &arrays, &all)?;
-        Ok((filled(returned, outputs)?, tree.with_arrays(found)?))
+            super::gradient(|arrays: &[Array]| call(&f, tree, arrays, &mut returned), &arrays, &chosen)?;
+        Ok((filled(returned, outputs)?, gradients(tree, &arrays, &chosen, found)?))
     }
 }
 
@@ -381,8 +438,8 @@ pub fn compile<T: Tree, U: Tree, F: Fn(&T) -> Result<U>>(f: F) -> impl Fn(&T) ->
             let result = f(&tree.with_arrays(arrays.to_vec())?)?;
             let outputs = result.arrays();
             // Keep only the structure of the result, not its arrays.
-            let nothing = Array::scalar(0.0, crate::Dtype::Float32)?;
-            let kept = result.rebuild(&mut std::iter::repeat(nothing))?;
+            let nothing = |one: &Array| Array::integer(0, one.dtype())?.broadcast_to(one.shape());
+            let kept = result.with_arrays(outputs.iter().map(nothing).collect::<Result<_>>()?)?;
             Ok::<_, Error>((outputs, kept))
         };
         let (outputs, kept) = cache.call(&structure, &tree.arrays(), trace)?;

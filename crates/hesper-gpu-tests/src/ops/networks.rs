@@ -8,8 +8,8 @@ use hesper::ops::step::{Turns, keep_token};
 use hesper::placement::{self, Device};
 use hesper::{Activations, Array, Dtype, Error, concatenate, random, transform};
 use hesper_nn::{
-    Activation, Attention, Embedding, Heads, KvCache, KvMask, KvRows, KvView, Leaf, Linear, Mlp, Module,
-    Norm, Positions, Projections, Quantization, RmsNorm, Rope, TokenView, Weight,
+    Activation, Attention, Embedding, Heads, KvCache, KvMask, KvRows, KvView, Linear, Mlp, ModuleExt, Norm,
+    Positions, Projections, Quantization, RmsNorm, Rope, TokenView, Weight,
 };
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -200,10 +200,11 @@ fn weight(outputs: usize, inputs: usize, bits: Option<usize>) -> Outcome<Weight>
 impl Decoder {
     fn new(layers: usize, bits: Option<usize>) -> Outcome<Self> {
         let linear = |outputs: usize, inputs: usize| -> Outcome<Linear> {
-            Ok(Linear::new(weight(outputs, inputs, bits)?, None)?)
+            Ok(Linear::from_weight(weight(outputs, inputs, bits)?, None)?)
         };
-        let norm =
-            || -> Outcome<Norm> { Ok(Norm::Rms(RmsNorm::new(noise(&[WIDTH], Dtype::Bfloat16, 1.0)?, 1e-5))) };
+        let norm = || -> Outcome<Norm> {
+            Ok(Norm::Rms(RmsNorm::from_weight(noise(&[WIDTH], Dtype::Bfloat16, 1.0)?, 1e-5)))
+        };
         let rope = Rope::new(HEADS.dim, false, 500_000.0, None)?;
         let one = || -> Outcome<Layer> {
             let projections = Projections::Separate {
@@ -218,18 +219,13 @@ impl Decoder {
             attention.fuse_projections()?;
             mlp.fuse_projections()?;
             // Evaluate layer by layer, so that the parts of only one layer exist twice.
-            let mut weights = Vec::new();
-            attention.visit("", &mut |_, leaf| weights.push(leaf));
-            mlp.visit("", &mut |_, leaf| weights.push(leaf));
-            for leaf in weights {
-                if let Leaf::Parameter(parameter) = leaf {
-                    parameter.get().eval()?;
-                }
+            for weight in attention.parameters().values().chain(mlp.parameters().values()) {
+                weight.eval()?;
             }
             Ok(Layer { before: norm()?, attention, between: norm()?, mlp })
         };
         Ok(Decoder {
-            tokens: Embedding::new(weight(VOCABULARY, WIDTH, bits)?),
+            tokens: Embedding::from_weight(weight(VOCABULARY, WIDTH, bits)?),
             layers: (0..layers).map(|_| one()).collect::<Outcome<_>>()?,
             norm: norm()?,
             head: linear(VOCABULARY, WIDTH)?,

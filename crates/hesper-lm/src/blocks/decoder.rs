@@ -3,14 +3,14 @@
 use std::fmt;
 
 use hesper_core::{Array, Dtype, placement};
-use hesper_nn::{KvCache, Linear, Module, Norm, module};
+use hesper_nn::{KvCache, Linear, Module, Norm};
 
 use super::TokenEmbedding;
 use crate::error::Result;
 use crate::models::CausalLm;
 
 /// A layer of a decoder.
-pub(crate) trait DecoderLayer: Module + fmt::Debug + Send + Sync {
+pub(crate) trait DecoderLayer: Module + CloneLayer + fmt::Debug + Send + Sync {
     /// The residual stream after the layer. `layer` is its index in the cache.
     fn forward(&self, x: &Array, layer: usize, cache: &mut dyn KvCache) -> Result<Array>;
 
@@ -18,16 +18,32 @@ pub(crate) trait DecoderLayer: Module + fmt::Debug + Send + Sync {
     fn fuse_projections(&mut self) -> Result<()>;
 }
 
+/// Clones layers in boxes; every layer that is `Clone` has it.
+pub(crate) trait CloneLayer {
+    /// The layer in a new box.
+    fn clone_layer(&self) -> Box<dyn DecoderLayer>;
+}
+
+impl<L: DecoderLayer + Clone + 'static> CloneLayer for L {
+    fn clone_layer(&self) -> Box<dyn DecoderLayer> {
+        Box::new(self.clone())
+    }
+}
+
+impl Clone for Box<dyn DecoderLayer> {
+    fn clone(&self) -> Self {
+        (**self).clone_layer()
+    }
+}
+
 /// A decoder of any layers.
-#[derive(Debug)]
+#[derive(Module, Clone)]
 pub(crate) struct Decoder {
     embedding: TokenEmbedding,
     layers: Vec<Box<dyn DecoderLayer>>,
     norm: Norm,
     head: Option<Linear>,
 }
-
-module!(Decoder { embedding, layers, norm, head });
 
 impl Decoder {
     /// A decoder. Without a `head`, the token embedding is the output projection.

@@ -1,18 +1,16 @@
 //! From token ids to the first hidden states.
 
 use hesper_core::Array;
-use hesper_nn::{Embedding, KvCache, module};
+use hesper_nn::{Embedding, KvCache, Module};
 
 use crate::error::Result;
 
 /// An embedding of tokens, with learned positions or without.
-#[derive(Debug)]
+#[derive(Module, Clone)]
 pub(crate) struct TokenEmbedding {
     tokens: Embedding,
     positions: Option<Embedding>,
 }
-
-module!(TokenEmbedding { tokens, positions });
 
 impl TokenEmbedding {
     /// An embedding without positions.

@@ -1,21 +1,19 @@
 //! Decoder layers that normalize the input of each part and add its output.
 
 use hesper_core::Array;
-use hesper_nn::{Attention, KvCache, Mlp, Norm, module};
+use hesper_nn::{Attention, KvCache, Mlp, Module, Norm};
 
 use super::DecoderLayer;
 use crate::error::Result;
 
 /// `x += attention(norm(x)); x += mlp(norm(x))`.
-#[derive(Debug)]
+#[derive(Module, Clone)]
 pub(crate) struct PreNormLayer {
     pub(crate) attention_norm: Norm,
     pub(crate) attention: Attention,
     pub(crate) mlp_norm: Norm,
     pub(crate) mlp: Mlp,
 }
-
-module!(PreNormLayer { attention_norm, attention, mlp_norm, mlp });
 
 impl DecoderLayer for PreNormLayer {
     fn forward(&self, x: &Array, layer: usize, cache: &mut dyn KvCache) -> Result<Array> {

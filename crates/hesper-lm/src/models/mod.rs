@@ -93,11 +93,29 @@ pub(crate) enum QuantizeRule {
 }
 
 /// A decoder from tokens to logits. It holds no state: any number of threads may use it, each with its own cache.
-pub(crate) trait CausalLm: Module + fmt::Debug + Send + Sync {
+pub(crate) trait CausalLm: Module + CloneLm + fmt::Debug + Send + Sync {
     /// The hidden states of new tokens, as (sequences * tokens, hidden size). `ids` has the shape (sequences, tokens);
     /// `cache` has an open step for them.
     fn hidden(&self, ids: &Array, cache: &mut dyn KvCache) -> Result<Array>;
 
     /// The float32 logits of hidden states.
     fn logits(&self, hidden: &Array) -> Result<Array>;
+}
+
+/// Clones models in boxes; every model that is `Clone` has it.
+pub(crate) trait CloneLm {
+    /// The model in a new box.
+    fn clone_lm(&self) -> Box<dyn CausalLm>;
+}
+
+impl<M: CausalLm + Clone + 'static> CloneLm for M {
+    fn clone_lm(&self) -> Box<dyn CausalLm> {
+        Box::new(self.clone())
+    }
+}
+
+impl Clone for Box<dyn CausalLm> {
+    fn clone(&self) -> Self {
+        (**self).clone_lm()
+    }
 }

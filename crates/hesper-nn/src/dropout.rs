@@ -1,0 +1,66 @@
+//! Dropout.
+
+use hesper_core::{Array, random};
+
+use crate::error::{Error, Result};
+use crate::module::{Buffer, Module, Training};
+
+/// Sets elements to zero at random in training, and multiplies the others so that the mean stays the same.
+///
+/// The random key is a buffer: a compiled training step draws new elements each time, and a checkpoint of a training
+/// resumes with the same ones.
+#[derive(Module, Clone)]
+pub struct Dropout {
+    p: f32,
+    /// Drops whole channels: the last axes before the channels that a channel extends over.
+    spatial_axes: usize,
+    key: Buffer,
+    training: Training,
+}
+
+impl Dropout {
+    /// A layer that drops elements with probability `p`.
+    pub fn new(p: f32) -> Result<Self> {
+        if !(0.0..1.0).contains(&p) {
+            let what = format!("cannot drop elements with probability {p}; it must be in [0, 1)");
+            return Err(Error::argument(what));
+        }
+        let key = Buffer::transient(random::bits(&[2], None)?);
+        Ok(Dropout { p, spatial_axes: 0, key, training: Training::default() })
+    }
+
+    /// Drops whole channels of images of shape (batch, height, width, channels), or without the batch axis.
+    pub fn new_2d(p: f32) -> Result<Self> {
+        Ok(Dropout { spatial_axes: 2, ..Dropout::new(p)? })
+    }
+
+    /// Drops whole channels of volumes of shape (batch, depth, height, width, channels), or without the batch axis.
+    pub fn new_3d(p: f32) -> Result<Self> {
+        Ok(Dropout { spatial_axes: 3, ..Dropout::new(p)? })
+    }
+
+    /// Applies the layer.
+    pub fn forward(&self, x: &Array) -> Result<Array> {
+        let (spatial, rank) = (self.spatial_axes, x.ndim());
+        if spatial > 0 && !(spatial + 1..=spatial + 2).contains(&rank) {
+            return Err(Error::argument(format!(
+                "cannot drop channels of shape {:?}; give {spatial} spatial axes and channels, optionally after a batch \
+                 axis",
+                x.shape()
+            )));
+        }
+        if self.p == 0.0 || !self.training.is_on() {
+            return Ok(x.clone());
+        }
+        let mut shape = x.shape().to_vec();
+        if spatial > 0 {
+            shape[rank - 1 - spatial..rank - 1].fill(1);
+        }
+        let keys = random::split(&self.key.get(), 2)?.unstack(0)?;
+        let [next, own] = &keys[..] else { return Err(Error::argument("cannot split the key of a dropout")) };
+        self.key.set(next.clone());
+        let keep = 1.0 - self.p;
+        let kept = random::bernoulli(keep, Some(&shape), Some(own))?;
+        Ok(kept.multiply(x)?.multiply(1.0 / keep)?)
+    }
+}

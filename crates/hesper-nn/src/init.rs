@@ -1,0 +1,179 @@
+//! Initial values of parameters.
+//!
+//! An [`Init`] makes an array of a shape. Random ones draw from the key of the process, which
+//! [`random::seed`](hesper_core::random::seed) sets.
+
+use hesper_core::{Array, Dtype, linalg, random};
+
+use crate::error::{Error, Result};
+
+/// Which dimension of a weight scales its initial values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fan {
+    /// Inputs of an output.
+    In,
+    /// Outputs of an input.
+    Out,
+}
+
+/// How a parameter starts.
+///
+/// ```
+/// use hesper_nn::init::Init;
+/// let w = Init::GlorotUniform { gain: 1.0 }.make(&[4, 2])?;
+/// assert!(w.to_vec::<f32>()?.iter().all(|one| one.abs() <= 1.0));
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Init {
+    /// One value.
+    Constant(f64),
+    /// Normally distributed.
+    Normal {
+        /// The mean.
+        mean: f64,
+        /// The standard deviation.
+        std: f64,
+    },
+    /// Uniformly distributed.
+    Uniform {
+        /// The lower bound.
+        low: f64,
+        /// The upper bound.
+        high: f64,
+    },
+    /// The identity matrix.
+    Identity,
+    /// Normally distributed with variance `2 gain^2 / (fan_in + fan_out)`.
+    GlorotNormal {
+        /// A factor.
+        gain: f64,
+    },
+    /// Uniformly distributed within `gain * sqrt(6 / (fan_in + fan_out))`.
+    GlorotUniform {
+        /// A factor.
+        gain: f64,
+    },
+    /// Normally distributed with standard deviation `gain / sqrt(fan)`.
+    HeNormal {
+        /// The dimension.
+        fan: Fan,
+        /// A factor.
+        gain: f64,
+    },
+    /// Uniformly distributed within `gain * sqrt(3 / fan)`.
+    HeUniform {
+        /// The dimension.
+        fan: Fan,
+        /// A factor.
+        gain: f64,
+    },
+    /// A matrix with orthogonal rows or columns.
+    Orthogonal {
+        /// A factor.
+        gain: f64,
+    },
+    /// Normally distributed, with a fraction of zeros in each row.
+    Sparse {
+        /// The fraction of zeros.
+        sparsity: f64,
+        /// The mean of the others.
+        mean: f64,
+        /// The standard deviation of the others.
+        std: f64,
+    },
+}
+
+impl Init {
+    /// A float32 array of a shape.
+    pub fn make(self, shape: &[usize]) -> Result<Array> {
+        let normal = |mean: f64, std: f64| Ok(random::normal(shape, Dtype::Float32, mean, std, None)?);
+        let uniform = |low: f64, high: f64| Ok(random::uniform(low, high, shape, Dtype::Float32, None)?);
+        match self {
+            Init::Constant(value) => Ok(Array::full(shape, value, Some(Dtype::Float32))?),
+            Init::Normal { mean, std } => normal(mean, std),
+            Init::Uniform { low, high } => uniform(low, high),
+            Init::Identity => match *shape {
+                [rows, columns] if rows == columns => Ok(Array::eye(rows, rows, 0, Dtype::Float32)?),
+                _ => Err(Error::argument(format!(
+                    "cannot make an identity matrix of shape {shape:?}; it must be square"
+                ))),
+            },
+            Init::GlorotNormal { gain } => {
+                let (inputs, outputs) = fans(shape)?;
+                normal(0.0, gain * (2.0 / (inputs + outputs)).sqrt())
+            }
+            Init::GlorotUniform { gain } => {
+                let (inputs, outputs) = fans(shape)?;
+                let bound = gain * (6.0 / (inputs + outputs)).sqrt();
+                uniform(-bound, bound)
+            }
+            Init::HeNormal { fan, gain } => normal(0.0, gain / fan.of(shape)?.sqrt()),
+            Init::HeUniform { fan, gain } => {
+                let bound = gain * (3.0 / fan.of(shape)?).sqrt();
+                uniform(-bound, bound)
+            }
+            Init::Orthogonal { gain } => {
+                let [rows, columns] = matrix(shape, "an orthogonal")?;
+                let size = rows.max(columns);
+                let (q, r) = linalg::qr(&random::normal(&[size, size], Dtype::Float32, 0.0, 1.0, None)?)?;
+                let q = q.multiply(r.diag(0)?.sign()?)?;
+                let part = q.slice(&[0, 0], &[rows as isize, columns as isize], &[1, 1])?;
+                Ok(part.multiply(gain as f32)?)
+            }
+            Init::Sparse { sparsity, mean, std } => {
+                let [_, columns] = matrix(shape, "a sparse")?;
+                if !(0.0..=1.0).contains(&sparsity) {
+                    return Err(Error::argument(format!(
+                        "cannot make a matrix with a fraction of {sparsity} zeros; it must be in [0, 1]"
+                    )));
+                }
+                let zeros = (sparsity * columns as f64).ceil() as isize;
+                let order = random::uniform(0.0, 1.0, shape, Dtype::Float32, None)?.argsort(Some(-1))?;
+                let chosen = order.slice(&[0, 0], &[shape[0] as isize, zeros], &[1, 1])?;
+                let zero = Array::zeros(chosen.shape(), Dtype::Float32)?;
+                Ok(normal(mean, std)?.put_along_axis(&chosen, &zero, Some(1))?)
+            }
+        }
+    }
+}
+
+impl Fan {
+    fn of(self, shape: &[usize]) -> Result<f64> {
+        let (inputs, outputs) = fans(shape)?;
+        Ok(match self {
+            Fan::In => inputs,
+            Fan::Out => outputs,
+        })
+    }
+}
+
+/// Inputs and outputs of a weight of shape (outputs, taps ..., inputs).
+fn fans(shape: &[usize]) -> Result<(f64, f64)> {
+    let [outputs, taps @ .., inputs] = shape else {
+        return Err(Error::argument(format!(
+            "cannot scale by the fans of shape {shape:?}; Glorot and He initializers need 2 axes or more"
+        )));
+    };
+    let taps: usize = taps.iter().product();
+    Ok(((inputs * taps) as f64, (outputs * taps) as f64))
+}
+
+fn matrix(shape: &[usize], what: &str) -> Result<[usize; 2]> {
+    shape.try_into().map_err(|_| {
+        Error::argument(format!("cannot make {what} matrix of shape {shape:?}; it must have 2 axes"))
+    })
+}
+
+/// Uniformly distributed from `-bound` to `bound`.
+pub(crate) fn uniform_within(bound: f64, shape: &[usize]) -> Result<Array> {
+    Ok(random::uniform(-bound, bound, shape, Dtype::Float32, None)?)
+}
+
+/// `1 / sqrt(size)` of a layer's size, which must be positive.
+pub(crate) fn inverse_root(layer: &str, what: &str, size: usize) -> Result<f64> {
+    match size {
+        0 => Err(Error::argument(format!("cannot make a {layer} with {what} = 0; it must be at least 1"))),
+        _ => Ok((1.0 / size as f64).sqrt()),
+    }
+}

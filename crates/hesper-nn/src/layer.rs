@@ -1,0 +1,114 @@
+//! Layers of one input and one output, and lists of them.
+
+use std::fmt;
+
+use hesper_core::Array;
+
+use crate::error::Result;
+use crate::module::Module;
+use crate::{
+    Activation, BatchNorm, Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d,
+    Dropout, Embedding, GroupNorm, Identity, InstanceNorm, LayerNorm, Linear, Mlp, Norm, PRelu, Pool,
+    RmsNorm, Upsample,
+};
+
+/// A module with one input and one output.
+pub trait Layer: Module + CloneLayer + fmt::Debug + Send + Sync {
+    /// Applies the layer.
+    fn forward(&self, x: &Array) -> Result<Array>;
+}
+
+/// Clones layers in boxes; every layer that is `Clone` has it.
+pub trait CloneLayer {
+    /// The layer in a new box.
+    fn clone_layer(&self) -> Box<dyn Layer>;
+}
+
+impl<L: Layer + Clone + 'static> CloneLayer for L {
+    fn clone_layer(&self) -> Box<dyn Layer> {
+        Box::new(self.clone())
+    }
+}
+
+impl Clone for Box<dyn Layer> {
+    fn clone(&self) -> Self {
+        (**self).clone_layer()
+    }
+}
+
+macro_rules! layers {
+    ($($type:ty),* $(,)?) => {
+        $(impl Layer for $type {
+            fn forward(&self, x: &Array) -> Result<Array> {
+                <$type>::forward(self, x)
+            }
+        })*
+    };
+}
+
+layers!(
+    BatchNorm,
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+    Dropout,
+    Embedding,
+    GroupNorm,
+    Identity,
+    InstanceNorm,
+    LayerNorm,
+    Linear,
+    Mlp,
+    Norm,
+    PRelu,
+    Pool,
+    RmsNorm,
+    Sequential,
+    Upsample,
+);
+
+impl Layer for Activation {
+    fn forward(&self, x: &Array) -> Result<Array> {
+        Activation::forward(*self, x)
+    }
+}
+
+/// Layers that are applied one after another. Parameters have paths like `layers.0.weight`.
+///
+/// ```
+/// use hesper::{Array, Dtype};
+/// use hesper_nn::{Activation, Linear, Sequential};
+/// let net = Sequential::new().with(Linear::new(2, 8)?).with(Activation::Relu).with(Linear::new(8, 1)?);
+/// assert_eq!(net.forward(&Array::zeros(&[5, 2], Dtype::Float32)?)?.shape(), [5, 1]);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
+#[derive(Module, Clone, Default)]
+pub struct Sequential {
+    layers: Vec<Box<dyn Layer>>,
+}
+
+impl Sequential {
+    /// No layers: returns its input.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends a layer.
+    pub fn with(mut self, layer: impl Layer + 'static) -> Self {
+        self.layers.push(Box::new(layer));
+        self
+    }
+
+    /// The layers.
+    pub fn layers(&self) -> &[Box<dyn Layer>] {
+        &self.layers
+    }
+
+    /// Applies all layers.
+    pub fn forward(&self, x: &Array) -> Result<Array> {
+        self.layers.iter().try_fold(x.clone(), |x, layer| layer.forward(&x))
+    }
+}

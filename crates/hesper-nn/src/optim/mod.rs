@@ -1,0 +1,424 @@
+//! Optimizers: how gradients change parameters.
+//!
+//! An [`Optimizer`] holds the state of an [`UpdateRule`] for every trainable parameter, by path. It is a [`Tree`], so a
+//! compiled function may take a module and its optimizer and return both.
+//!
+//! ```
+//! use hesper::{Array, Dtype};
+//! use hesper_nn::optim::{Adam, Optimizer};
+//! use hesper_nn::{Linear, loss, value_and_grad};
+//!
+//! let mut model = Linear::new(2, 1)?;
+//! let mut optimizer = Optimizer::new(Adam::new(0.1))?;
+//! let (x, y) = (Array::ones(&[4, 2], Dtype::Float32)?, Array::zeros(&[4, 1], Dtype::Float32)?);
+//! let step = value_and_grad(|model: &Linear| loss::mse(&model.forward(&x)?, &y, Default::default()));
+//! let first = step(&model)?.0.item::<f32>()?;
+//! for _ in 0..20 {
+//!     let (_, gradients) = step(&model)?;
+//!     optimizer.update(&mut model, &gradients)?;
+//! }
+//! assert!(step(&model)?.0.item::<f32>()? < first);
+//! # Ok::<(), hesper_nn::Error>(())
+//! ```
+
+mod loss_scale;
+mod rules;
+mod schedule;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use hesper_core::{Array, Dtype, select};
+
+use crate::error::{Error, Result};
+use crate::module::{ArrayError, Leaf, LeafMut, Module, ModuleExt, Path, Tree};
+
+pub use loss_scale::LossScale;
+pub use rules::{AdaDelta, Adafactor, Adagrad, Adam, Adamax, Lion, Muon, RmsProp, Sgd};
+pub use schedule::Schedule;
+
+/// The state of an update rule for one parameter, by name.
+pub type Slots = BTreeMap<String, Array>;
+
+/// What an update knows of the step.
+#[derive(Debug)]
+pub struct StepInfo {
+    /// The number of the step, from 1 on, as float32.
+    pub number: Array,
+    /// The learning rate, unless the rule has none.
+    pub rate: Option<Array>,
+}
+
+impl StepInfo {
+    /// The learning rate in the dtype of a gradient.
+    pub fn rate_for(&self, gradient: &Array) -> Result<Array> {
+        let rate =
+            self.rate.as_ref().ok_or_else(|| Error::argument("the update rule has no learning rate"))?;
+        Ok(rate.astype(gradient.dtype())?)
+    }
+}
+
+/// How a gradient changes a parameter. `Debug` must tell rules with different settings apart.
+pub trait UpdateRule: fmt::Debug + Send + Sync {
+    /// The learning rate, unless the rule makes its own.
+    fn learning_rate(&self) -> Option<&Schedule>;
+
+    /// Fails if a setting is out of its range.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// The state of a parameter before its first update.
+    fn init(&self, parameter: &Array) -> Result<Slots>;
+
+    /// The new parameter.
+    fn update(
+        &self,
+        step: &StepInfo,
+        gradient: &Array,
+        parameter: &Array,
+        slots: &mut Slots,
+    ) -> Result<Array>;
+}
+
+type Filter = dyn Fn(&str, &Array) -> bool + Send + Sync;
+
+/// Parameters with one rule.
+#[derive(Clone)]
+struct Group {
+    accepts: Option<Arc<Filter>>,
+    rule: Arc<dyn UpdateRule>,
+    /// The learning rate, if it is constant. An array, so that a compiled step follows changes.
+    rate: Option<Array>,
+}
+
+impl Group {
+    fn new(accepts: Option<Arc<Filter>>, rule: Arc<dyn UpdateRule>) -> Result<Self> {
+        rule.check()?;
+        let constant = rule.learning_rate().and_then(Schedule::constant);
+        let rate = constant
+            .map(|rate| Ok::<_, Error>(Array::from_slice(&[rate as f32]).reshape(&[])?))
+            .transpose()?;
+        Ok(Group { accepts, rule, rate })
+    }
+
+    fn step_info(&self, step: &Array) -> Result<StepInfo> {
+        let rate = match (&self.rate, self.rule.learning_rate()) {
+            (Some(rate), _) => Some(rate.clone()),
+            (None, Some(schedule)) => Some(schedule.at(step)?),
+            (None, None) => None,
+        };
+        Ok(StepInfo { number: step.add(1)?.astype(Dtype::Float32)?, rate })
+    }
+}
+
+/// Changes the parameters of a module by gradients.
+#[derive(Clone)]
+pub struct Optimizer {
+    groups: Vec<Group>,
+    step: Array,
+    slots: BTreeMap<String, Slots>,
+}
+
+impl fmt::Debug for Optimizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rules: Vec<_> = self.groups.iter().map(|group| &group.rule).collect();
+        f.debug_struct("Optimizer").field("rules", &rules).field("parameters", &self.slots.len()).finish()
+    }
+}
+
+impl Optimizer {
+    /// An optimizer with one rule for all parameters.
+    pub fn new(rule: impl UpdateRule + 'static) -> Result<Self> {
+        Ok(Optimizer {
+            groups: vec![Group::new(None, Arc::new(rule))?],
+            step: Array::try_from_slice(&[0u64], &[])?,
+            slots: BTreeMap::new(),
+        })
+    }
+
+    /// Adds a rule for the parameters that `accepts` accepts by path and value. Groups are asked in the order in which
+    /// they were added; the rule of [`Optimizer::new`] is for the rest.
+    pub fn with_group(
+        mut self,
+        accepts: impl Fn(&str, &Array) -> bool + Send + Sync + 'static,
+        rule: impl UpdateRule + 'static,
+    ) -> Result<Self> {
+        let last = self.groups.len() - 1;
+        self.groups.insert(last, Group::new(Some(Arc::new(accepts)), Arc::new(rule))?);
+        Ok(self)
+    }
+
+    /// The number of steps that were made.
+    pub fn step(&self) -> Result<u64> {
+        Ok(self.step.item::<u64>()?)
+    }
+
+    /// The learning rate of the next step, of the rule for parameters in no other group. `None` if the rule makes its own.
+    pub fn learning_rate(&self) -> Result<Option<f64>> {
+        let Some(group) = self.groups.last() else { return Ok(None) };
+        match group.step_info(&self.step)?.rate {
+            Some(rate) => Ok(Some(f64::from(rate.astype(Dtype::Float32)?.item::<f32>()?))),
+            None => Ok(None),
+        }
+    }
+
+    /// Sets the learning rate of all groups whose rate is constant.
+    pub fn set_learning_rate(&mut self, rate: f64) -> Result<()> {
+        for own in self.groups.iter_mut().filter_map(|group| group.rate.as_mut()) {
+            *own = Array::try_from_slice(&[rate as f32], &[])?;
+        }
+        Ok(())
+    }
+
+    fn group(&self, path: &str, parameter: &Array) -> Result<usize> {
+        let accepts = |group: &Group| group.accepts.as_ref().is_none_or(|accepts| accepts(path, parameter));
+        let found = self.groups.iter().position(accepts);
+        found.ok_or_else(|| Error::argument(format!("no group of the optimizer accepts {path:?}")))
+    }
+
+    /// Makes the state of all trainable parameters that have none yet.
+    pub fn init(&mut self, module: &dyn Module) -> Result<()> {
+        for (path, parameter) in module.trainable_parameters() {
+            if !self.slots.contains_key(&path) {
+                let group = self.group(&path, &parameter)?;
+                let slots = self.groups[group].rule.init(&parameter)?;
+                self.slots.insert(path, slots);
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the trainable parameters of a module by a module of gradients. An error leaves both unchanged.
+    pub fn update(&mut self, module: &mut dyn Module, gradients: &dyn Module) -> Result<()> {
+        self.update_where(module, gradients, None)
+    }
+
+    /// The same only where a condition, an array of one bool, holds: otherwise parameters and state stay as they are.
+    pub fn update_if(
+        &mut self,
+        module: &mut dyn Module,
+        gradients: &dyn Module,
+        condition: &Array,
+    ) -> Result<()> {
+        self.update_where(module, gradients, Some(condition))
+    }
+
+    fn update_where(
+        &mut self,
+        module: &mut dyn Module,
+        gradients: &dyn Module,
+        condition: Option<&Array>,
+    ) -> Result<()> {
+        self.init(module)?;
+        let keep = |new: Array, old: &Array| -> Result<Array> {
+            Ok(match condition {
+                Some(condition) => select(condition, &new, old)?,
+                None => new,
+            })
+        };
+        let gradients = gradients.parameters();
+        let infos =
+            self.groups.iter().map(|group| group.step_info(&self.step)).collect::<Result<Vec<_>>>()?;
+        let mut made = BTreeMap::new();
+        let mut all_slots = BTreeMap::new();
+        for (path, parameter) in module.trainable_parameters() {
+            let gradient = gradients.get(&path).ok_or_else(|| Error::Missing { path: path.clone() })?;
+            if gradient.shape() != parameter.shape() {
+                let (given, expected) = (gradient.shape().to_vec(), parameter.shape().to_vec());
+                return Err(Error::Shape { path, given, expected });
+            }
+            let old = self.slots.get(&path).cloned().unwrap_or_default();
+            let (mut slots, group) = (old.clone(), self.group(&path, &parameter)?);
+            let new = self.groups[group].rule.update(&infos[group], gradient, &parameter, &mut slots)?;
+            for (name, value) in &mut slots {
+                if let Some(old) = old.get(name) {
+                    *value = keep(value.clone(), old)?;
+                }
+            }
+            made.insert(path.clone(), keep(new, &parameter)?);
+            all_slots.insert(path, slots);
+        }
+        let step = keep(self.step.add(1)?, &self.step)?;
+        module.visit_mut(&mut Path::default(), &mut |path, leaf| {
+            if let (LeafMut::Parameter(parameter), Some(value)) = (leaf, made.remove(path)) {
+                parameter.set(value);
+            }
+            Ok(())
+        })?;
+        self.slots.extend(all_slots);
+        self.step = step;
+        Ok(())
+    }
+
+    /// Everything that changes, by name: `step`, constant learning rates, and the state of parameters by path.
+    pub fn state(&self) -> BTreeMap<String, Array> {
+        let mut all = BTreeMap::from([("step".to_string(), self.step.clone())]);
+        for (at, group) in self.groups.iter().enumerate() {
+            if let Some(rate) = &group.rate {
+                all.insert(format!("learning_rate.{at}"), rate.clone());
+            }
+        }
+        for (path, slots) in &self.slots {
+            all.extend(slots.iter().map(|(name, value)| (format!("state.{path}.{name}"), value.clone())));
+        }
+        all
+    }
+
+    /// Loads the state that [`Optimizer::state`] returned, for a module. All of it must be there, with equal shapes. An
+    /// error leaves the optimizer unchanged.
+    pub fn load_state(&mut self, module: &dyn Module, given: &BTreeMap<String, Array>) -> Result<()> {
+        let mut new = self.clone();
+        new.init(module)?;
+        let own = new.state();
+        if let Some(path) = given.keys().find(|path| !own.contains_key(*path)) {
+            return Err(Error::Unknown { path: path.clone() });
+        }
+        let take = |name: String, old: &mut Array| -> Result<()> {
+            let value = given.get(&name).ok_or_else(|| Error::Missing { path: name.clone() })?;
+            if value.shape() != old.shape() {
+                let (given, expected) = (value.shape().to_vec(), old.shape().to_vec());
+                return Err(Error::Shape { path: name, given, expected });
+            }
+            *old = value.clone();
+            Ok(())
+        };
+        take("step".into(), &mut new.step)?;
+        for (at, group) in new.groups.iter_mut().enumerate() {
+            if let Some(rate) = &mut group.rate {
+                take(format!("learning_rate.{at}"), rate)?;
+            }
+        }
+        for (path, slots) in &mut new.slots {
+            for (name, value) in slots {
+                take(format!("state.{path}.{name}"), value)?;
+            }
+        }
+        *self = new;
+        Ok(())
+    }
+}
+
+impl Tree for Optimizer {
+    fn flatten(&self, into: &mut Vec<Array>) {
+        into.push(self.step.clone());
+        into.extend(self.groups.iter().filter_map(|group| group.rate.clone()));
+        self.slots.flatten(into);
+    }
+
+    fn rebuild(&self, arrays: &mut dyn Iterator<Item = Array>) -> Result<Self, ArrayError> {
+        let mut copy = self.clone();
+        copy.step = self.step.rebuild(arrays)?;
+        for rate in copy.groups.iter_mut().filter_map(|group| group.rate.as_mut()) {
+            *rate = rate.rebuild(arrays)?;
+        }
+        copy.slots = self.slots.rebuild(arrays)?;
+        Ok(copy)
+    }
+
+    fn structure(&self, into: &mut Vec<u8>) {
+        for group in &self.groups {
+            into.extend(format!("{:?}\n", group.rule).into_bytes());
+        }
+        self.slots.structure(into);
+    }
+}
+
+/// Scales gradients so that their norm, over all trainable parameters, is at most `max_norm`. Returns the norm before.
+pub fn clip_grad_norm(gradients: &mut dyn Module, max_norm: f64) -> Result<Array> {
+    if max_norm.is_nan() || max_norm < 0.0 {
+        let what = format!("cannot clip gradients to a norm of {max_norm}; it must not be negative");
+        return Err(Error::argument(what));
+    }
+    let mut sum = Array::scalar(0.0, Dtype::Float32)?;
+    for gradient in gradients.trainable_parameters().values() {
+        let wide = match gradient.dtype() {
+            Dtype::Float16 => gradient.astype(Dtype::Float32)?,
+            _ => gradient.clone(),
+        };
+        sum = sum.add(wide.square()?.sum(())?)?;
+    }
+    let norm = sum.sqrt()?;
+    let factor = Array::scalar(max_norm, Dtype::Float32)?.divide(norm.add(1e-6)?)?.minimum(1.0)?;
+    scale_gradients(gradients, &factor)?;
+    Ok(norm)
+}
+
+/// Multiplies all gradients of trainable parameters by a factor.
+pub(crate) fn scale_gradients(gradients: &mut dyn Module, factor: &Array) -> Result<()> {
+    gradients.visit_mut(&mut Path::default(), &mut |_, leaf| {
+        if let LeafMut::Parameter(gradient) = leaf
+            && gradient.is_trainable()
+        {
+            let scaled = gradient.multiply(factor)?.astype(gradient.dtype())?;
+            gradient.set(scaled);
+        }
+        Ok(())
+    })
+}
+
+/// Adds the gradients of one module to those of another.
+pub(crate) fn add_gradients(sum: &mut dyn Module, more: &dyn Module) -> Result<()> {
+    let more = more.parameters();
+    sum.visit_mut(&mut Path::default(), &mut |path, leaf| {
+        if let (LeafMut::Parameter(gradient), Some(more)) = (leaf, more.get(path))
+            && gradient.is_trainable()
+        {
+            let new = gradient.add(more)?;
+            gradient.set(new);
+        }
+        Ok(())
+    })
+}
+
+/// An exponential moving average of the parameters of a module: `decay * average + (1 - decay) * parameter`.
+#[derive(Debug, Clone)]
+pub struct Ema<M> {
+    module: M,
+    decay: f64,
+}
+
+impl<M: Module + Clone> Ema<M> {
+    /// An average that starts with the parameters of a module.
+    pub fn new(module: &M, decay: f64) -> Result<Self> {
+        if !(0.0..=1.0).contains(&decay) {
+            let what = format!("cannot average parameters with decay = {decay}; it must be in [0, 1]");
+            return Err(Error::argument(what));
+        }
+        Ok(Ema { module: module.clone(), decay })
+    }
+
+    /// Adds the parameters of a module. Its buffers are taken over.
+    pub fn update(&mut self, module: &M) -> Result<()> {
+        average(&mut self.module, module, self.decay)
+    }
+
+    /// The average as a module.
+    pub fn module(&self) -> &M {
+        &self.module
+    }
+}
+
+fn average(own: &mut dyn Module, other: &dyn Module, decay: f64) -> Result<()> {
+    let new = other.parameters();
+    let mut trained = BTreeMap::new();
+    other.visit(&mut Path::default(), &mut |path, leaf| {
+        if let Leaf::Parameter(parameter) = leaf {
+            trained.insert(path.to_string(), parameter.is_trainable());
+        }
+    });
+    own.visit_mut(&mut Path::default(), &mut |path, leaf| {
+        if let LeafMut::Parameter(parameter) = leaf {
+            let value = new.get(path).ok_or_else(|| Error::Missing { path: path.to_string() })?;
+            let averaged = match trained.get(path) {
+                Some(true) => parameter.multiply(decay)?.add(value.multiply(1.0 - decay)?)?,
+                _ => value.clone(),
+            };
+            parameter.set(averaged);
+        }
+        Ok(())
+    })?;
+    own.set_buffers(&other.buffers());
+    Ok(())
+}

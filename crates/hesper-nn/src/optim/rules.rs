@@ -1,0 +1,599 @@
+//! Update rules: from a gradient and a parameter to the new parameter.
+
+use hesper_core::{Array, Dtype, axes};
+
+use super::{Schedule, Slots, StepInfo, UpdateRule};
+use crate::error::{Error, Result};
+use crate::module::lengths;
+
+fn non_negative(rule: &str, what: &str, value: f64) -> Result<()> {
+    if value >= 0.0 {
+        return Ok(());
+    }
+    Err(Error::argument(format!("cannot use {rule} with {what} = {value}; it must not be negative")))
+}
+
+fn fractions(rule: &str, betas: [f64; 2]) -> Result<()> {
+    if betas.iter().all(|beta| (0.0..1.0).contains(beta)) {
+        return Ok(());
+    }
+    Err(Error::argument(format!("cannot use {rule} with betas = {betas:?}; each must be in [0, 1)")))
+}
+
+/// State of one array of the parameter's shape for each name, zero at first.
+fn zeros(parameter: &Array, names: &[&str]) -> Result<Slots> {
+    names.iter().map(|name| Ok((name.to_string(), parameter.zeros_like()?))).collect()
+}
+
+fn slot<'a>(slots: &'a Slots, name: &str) -> Result<&'a Array> {
+    slots.get(name).ok_or_else(|| Error::argument(format!("the state of a parameter has no {name:?}")))
+}
+
+/// `decay * state + (1 - decay) * value`, stored as the state.
+fn moving_average(slots: &mut Slots, name: &str, decay: f64, value: &Array) -> Result<Array> {
+    let new = slot(slots, name)?.multiply(decay)?.add(value.multiply(1.0 - decay)?)?;
+    slots.insert(name.into(), new.clone());
+    Ok(new)
+}
+
+fn with_decay(gradient: &Array, parameter: &Array, decay: f64) -> Result<Array> {
+    Ok(if decay == 0.0 { gradient.clone() } else { gradient.add(parameter.multiply(decay)?)? })
+}
+
+/// Stochastic gradient descent, with momentum if that is positive.
+#[derive(Debug, Clone)]
+pub struct Sgd {
+    /// The learning rate.
+    pub learning_rate: Schedule,
+    /// The decay of the momentum.
+    pub momentum: f64,
+    /// The factor of the parameter that is added to its gradient.
+    pub weight_decay: f64,
+    /// What the gradient is weakened by in the momentum.
+    pub dampening: f64,
+    /// Whether to look ahead along the momentum.
+    pub nesterov: bool,
+}
+
+impl Sgd {
+    /// Descent without momentum.
+    pub fn new(learning_rate: impl Into<Schedule>) -> Self {
+        let learning_rate = learning_rate.into();
+        Sgd { learning_rate, momentum: 0.0, weight_decay: 0.0, dampening: 0.0, nesterov: false }
+    }
+}
+
+impl UpdateRule for Sgd {
+    fn learning_rate(&self) -> Option<&Schedule> {
+        Some(&self.learning_rate)
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.nesterov && !(self.momentum > 0.0 && self.dampening == 0.0) {
+            return Err(Error::argument(format!(
+                "cannot use Nesterov momentum with momentum = {} and dampening = {}; it needs a positive momentum and no \
+                 dampening",
+                self.momentum, self.dampening
+            )));
+        }
+        non_negative("SGD", "momentum", self.momentum)
+    }
+
+    fn init(&self, parameter: &Array) -> Result<Slots> {
+        zeros(parameter, if self.momentum > 0.0 { &["v"] } else { &[] })
+    }
+
+    fn update(
+        &self,
+        step: &StepInfo,
+        gradient: &Array,
+        parameter: &Array,
+        slots: &mut Slots,
+    ) -> Result<Array> {
+        let gradient = with_decay(gradient, parameter, self.weight_decay)?;
+        let mut direction = gradient.clone();
+        if self.momentum > 0.0 {
+            let added = match self.dampening > 0.0 {
+                true => gradient.multiply(1.0 - self.dampening)?,
+                false => gradient.clone(),
+            };
+            let v = slot(slots, "v")?.multiply(self.momentum)?.add(&added)?;
+            slots.insert("v".into(), v.clone());
+            direction = if self.nesterov { gradient.add(v.multiply(self.momentum)?)? } else { v };
+        }
+        Ok(parameter.subtract(step.rate_for(&gradient)?.multiply(&direction)?)?)
+    }
+}
+
+/// Adam; AdamW with a weight decay.
+#[derive(Debug, Clone)]
+pub struct Adam {
+    /// The learning rate.
+    pub learning_rate: Schedule,
+    /// The decays of the means of gradients and of their squares.
+    pub betas: [f64; 2],
+    /// Added to the root of the mean square.
+    pub eps: f64,
+    /// The factor by which a step, times the learning rate, shrinks parameters.
+    pub weight_decay: f64,
+    /// Whether to correct the means for their start at zero.
+    pub bias_correction: bool,
+}
+
+impl Adam {
+    /// Adam with betas 0.9 and 0.999, without bias correction.
+    pub fn new(learning_rate: impl Into<Schedule>) -> Self {
+        let learning_rate = learning_rate.into();
+        Adam { learning_rate, betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.0, bias_correction: false }
+    }
+
+    /// AdamW: the same with a weight decay of 0.01.
+    pub fn with_weight_decay(learning_rate: impl Into<Schedule>) -> Self {
+        Adam { weight_decay: 0.01, ..Adam::new(learning_rate) }
+    }
+}
+
+impl UpdateRule for Adam {
+    fn learning_rate(&self) -> Option<&Schedule> {
+        Some(&self.learning_rate)
+    }
+
+    fn check(&self) -> Result<()> {
+        non_negative("Adam", "eps", self.eps)?;
+        fractions("Adam", self.betas)
+    }
+
+    fn init(&self, parameter: &Array) -> Result<Slots> {
+        zeros(parameter, &["m", "v"])
+    }
+
+    fn update(
+        &self,
+        step: &StepInfo,
+        gradient: &Array,
+        parameter: &Array,
+        slots: &mut Slots,
+    ) -> Result<Array> {
+        let (mut rate, [b1, b2]) = (step.rate_for(gradient)?, self.betas);
+        let parameter = match self.weight_decay == 0.0 {
+            true => parameter.clone(),
+            false => parameter.multiply(rate.multiply(-self.weight_decay)?.add(1.0)?)?,
+        };
+        let m = moving_average(slots, "m", b1, gradient)?;
+        let mut root = moving_average(slots, "v", b2, &gradient.square()?)?.sqrt()?;
+        if self.bias_correction {
+            let missing = |beta: f64| -> Result<Array> {
+                Ok(Array::scalar(beta, Dtype::Float32)?.power(&step.number)?.negative()?.add(1.0)?)
+            };
+            rate = rate.divide(missing(b1)?)?.astype(gradient.dtype())?;
+            root = root.multiply(missing(b2)?.rsqrt()?.astype(gradient.dtype())?)?;
+        }
+        Ok(parameter.subtract(rate.multiply(&m)?.divide(root.add(self.eps)?)?)?)
+    }
+}
+
+/// Adam with the largest magnitude in place of the mean square.
+#[derive(Debug, Clone)]
+pub struct Adamax {
+    /// The learning rate.
+    pub learning_rate: Schedule,
+    /// The decays of the mean of gradients and of the largest magnitude.
+    pub betas: [f64; 2],
+    /// Added to the largest magnitude.
+    pub eps: f64,
+}
+
+impl Adamax {
+    /// Adamax with betas 0.9 and 0.999.
+    pub fn new(learning_rate: impl Into<Schedule>) -> Self {
+        Adamax { learning_rate: learning_rate.into(), betas: [0.9, 0.999], eps: 1e-8 }
+    }
+}
+
+impl UpdateRule for Adamax {
+    fn learning_rate(&self) -> Option<&Schedule> {
+        Some(&self.learning_rate)
+    }
+
+    fn check(&self) -> Result<()> {
+        non_negative("Adamax", "eps", self.eps)?;
+        fractions("Adamax", self.betas)
+    }
+
+    fn init(&self, parameter: &Array) -> Result<Slots> {
+        zeros(parameter, &["m", "v"])
+    }
+
+    fn update(
+        &self,
+        step: &StepInfo,
+        gradient: &Array,
+        parameter: &Array,
+        slots: &mut Slots,
+    ) -> Result<Array> {
+        let m = moving_average(slots, "m", self.betas[0], gradient)?;
+        let v = slot(slots, "v")?.multiply(self.betas[1])?.maximum(gradient.abs()?)?;
+        slots.insert("v".into(), v.clone());
+        let rate = step.rate_for(gradient)?;
+        Ok(parameter.subtract(rate.multiply(&m)?.divide(v.add(self.eps)?)?)?)
+    }
+}
+
+/// Divides gradients by the root of their mean square.
+#[derive(Debug, Clone)]
+pub struct RmsProp {
+    /// The learning rate.
+    pub learning_rate: Schedule,
+    /// The decay of the mean square.
+    pub alpha: f64,
+    /// Added to the root of the mean square.
+    pub eps: f64,
+}
+
+impl RmsProp {
+    /// RMSprop with a decay of 0.99.
+    pub fn new(learning_rate: impl Into<Schedule>) -> Self {
+        RmsProp { learning_rate: learning_rate.into(), alpha: 0.99, eps: 1e-8 }
+    }
+}
+
+impl UpdateRule for RmsProp {
+    fn learning_rate(&self) -> Option<&Schedule> {
+        Some(&self.learning_rate)
+    }
+
+    fn check(&self) -> Result<()> {
+        non_negative("RMSprop", "alpha", self.alpha)?;
+        non_negative("RMSprop", "eps", self.eps)
+    }
+
+    fn init(&self, parameter: &Array) -> Result<Slots> {
+        zeros(parameter, &["v"])
+    }
+
+    fn update(
+        &self,
+        step: &StepInfo,
+        gradient: &Array,
+        parameter: &Array,
+        slots: &mut Slots,
+    ) -> Result<Array> {
+        let root = moving_average(slots, "v", self.alpha, &gradient.square()?)?.sqrt()?;
+        let change = step.rate_for(gradient)?.multiply(gradient)?.divide(root.add(self.eps)?)?;
+        Ok(parameter.subtract(&change)?)
+    }
+}
+
+/// Divides gradients by the root of the sum of their squares.
+#[derive(Debug, Clone)]
+pub struct Adagrad {
+    /// The learning rate.
+    pub learning_rate: Schedule,
+    /// Added to the root.
+    pub eps: f64,
+}
+
+impl Adagrad {
+    /// Adagrad.
+    pub fn new(learning_rate: impl Into<Schedule>) -> Self {
+        Adagrad { learning_rate: learning_rate.into(), eps: 1e-8 }
+    }
+}
+
+impl UpdateRule for Adagrad {
+    fn learning_rate(&self) -> Option<&Schedule> {
+        Some(&self.learning_rate)
+    }
+
+    fn check(&self) -> Result<()> {
+        non_negative("Adagrad", "eps", self.eps)
+    }
+
+    fn init(&self, parameter: &Array) -> Result<Slots> {
+        zeros(parameter, &["v"])
+    }
+
+    fn update(
+        &self,
+        step: &StepInfo,
+        gradient: &Array,
+        parameter: &Array,
+        slots: &mut Slots,
+    ) -> Result<Array> {
+        let v = slot(slots, "v")?.add(gradient.square()?)?;
+        slots.insert("v".into(), v.clone());
+        let change = step.rate_for(gradient)?.multiply(gradient)?.divide(v.sqrt()?.add(self.eps)?)?;
+        Ok(parameter.subtract(&change)?)
+    }
+}
+
+/// Scales gradients by the ratio of the mean squares of steps and gradients.
+#[derive(Debug, Clone)]
+pub struct AdaDelta {
+    /// The learning rate.
+    pub learning_rate: Schedule,
+    /// The decay of the mean squares.
+    pub rho: f64,
+    /// Added to the mean squares.
+    pub eps: f64,
+}
+
+impl AdaDelta {
+    /// AdaDelta with a decay of 0.9.
+    pub fn new(learning_rate: impl Into<Schedule>) -> Self {
+        AdaDelta { learning_rate: learning_rate.into(), rho: 0.9, eps: 1e-6 }
+    }
+}
+
+impl UpdateRule for AdaDelta {
+    fn learning_rate(&self) -> Option<&Schedule> {
+        Some(&self.learning_rate)
+    }
+
+    fn check(&self) -> Result<()> {
+        non_negative("AdaDelta", "rho", self.rho)?;
+        non_negative("AdaDelta", "eps", self.eps)
+    }
+
+    fn init(&self, parameter: &Array) -> Result<Slots> {
+        zeros(parameter, &["u", "v"])
+    }
+
+    fn update(
+        &self,
+        step: &StepInfo,
+        gradient: &Array,
+        parameter: &Array,
+        slots: &mut Slots,
+    ) -> Result<Array> {
+        let v = moving_average(slots, "v", self.rho, &gradient.square()?)?;
+        let ratio = slot(slots, "u")?.add(self.eps)?.sqrt()?.divide(v.add(self.eps)?.sqrt()?)?;
+        let change = ratio.multiply(gradient)?;
+        moving_average(slots, "u", self.rho, &change.square()?)?;
+        Ok(parameter.subtract(step.rate_for(gradient)?.multiply(&change)?)?)
+    }
+}
+
+/// Steps by the sign of the momentum.
+#[derive(Debug, Clone)]
+pub struct Lion {
+    /// The learning rate.
+    pub learning_rate: Schedule,
+    /// The decays of the momentum in the step and in the state.
+    pub betas: [f64; 2],
+    /// The factor by which a step, times the learning rate, shrinks parameters.
+    pub weight_decay: f64,
+}
+
+impl Lion {
+    /// Lion with betas 0.9 and 0.99.
+    pub fn new(learning_rate: impl Into<Schedule>) -> Self {
+        Lion { learning_rate: learning_rate.into(), betas: [0.9, 0.99], weight_decay: 0.0 }
+    }
+}
+
+impl UpdateRule for Lion {
+    fn learning_rate(&self) -> Option<&Schedule> {
+        Some(&self.learning_rate)
+    }
+
+    fn check(&self) -> Result<()> {
+        fractions("Lion", self.betas)
+    }
+
+    fn init(&self, parameter: &Array) -> Result<Slots> {
+        zeros(parameter, &["m"])
+    }
+
+    fn update(
+        &self,
+        step: &StepInfo,
+        gradient: &Array,
+        parameter: &Array,
+        slots: &mut Slots,
+    ) -> Result<Array> {
+        let (rate, [b1, b2]) = (step.rate_for(gradient)?, self.betas);
+        let direction = slot(slots, "m")?.multiply(b1)?.add(gradient.multiply(1.0 - b1)?)?.sign()?;
+        moving_average(slots, "m", b2, gradient)?;
+        let parameter = match self.weight_decay > 0.0 {
+            true => parameter.multiply(rate.multiply(-self.weight_decay)?.add(1.0)?)?,
+            false => parameter.clone(),
+        };
+        Ok(parameter.subtract(rate.multiply(&direction)?)?)
+    }
+}
+
+/// Adafactor: keeps means of squares of rows and columns only.
+#[derive(Debug, Clone)]
+pub struct Adafactor {
+    /// The learning rate; `None` for one that follows from the step.
+    pub learning_rate: Option<Schedule>,
+    /// Added to squares of gradients, and the least scale of parameters.
+    pub eps: [f64; 2],
+    /// The largest root mean square of an update.
+    pub clip_threshold: f64,
+    /// The exponent of the step in the decay of the means.
+    pub decay_rate: f64,
+    /// The decay of the mean of updates, if there is one.
+    pub beta_1: Option<f64>,
+    /// The factor by which a step, times the learning rate, shrinks parameters.
+    pub weight_decay: f64,
+    /// Whether the learning rate is relative to the root mean square of the parameter.
+    pub scale_parameter: bool,
+    /// Whether a learning rate that follows from the step grows slowly at first.
+    pub warmup_init: bool,
+}
+
+impl Default for Adafactor {
+    fn default() -> Self {
+        Adafactor {
+            learning_rate: None,
+            eps: [1e-30, 1e-3],
+            clip_threshold: 1.0,
+            decay_rate: -0.8,
+            beta_1: None,
+            weight_decay: 0.0,
+            scale_parameter: true,
+            warmup_init: false,
+        }
+    }
+}
+
+/// The root of the mean square.
+fn rms(x: &Array) -> Result<Array> {
+    Ok(x.square()?.mean(())?.sqrt()?)
+}
+
+impl Adafactor {
+    /// The inverse root of the mean of squares.
+    fn inverse_root(&self, gradient: &Array, decay: &Array, slots: &mut Slots) -> Result<Array> {
+        let square = gradient.square()?.add(self.eps[0])?;
+        let mut averaged = |name: &str, value: &Array| -> Result<Array> {
+            let rest = decay.negative()?.add(1.0)?;
+            let new = decay.multiply(slot(slots, name)?)?.add(rest.multiply(value)?)?;
+            slots.insert(name.into(), new.clone());
+            Ok(new)
+        };
+        if gradient.ndim() < 2 {
+            return Ok(averaged("exp_avg_sq", &square)?.rsqrt()?);
+        }
+        let rows = averaged("exp_avg_sq_row", &square.mean(-1)?)?;
+        let columns = averaged("exp_avg_sq_col", &square.mean(-2)?)?;
+        let rows = rows.divide(rows.mean(axes(-1).keepdims())?)?;
+        Ok(rows.rsqrt()?.expand_dims(&[-1])?.multiply(columns.rsqrt()?.expand_dims(&[-2])?)?)
+    }
+}
+
+impl UpdateRule for Adafactor {
+    fn learning_rate(&self) -> Option<&Schedule> {
+        self.learning_rate.as_ref()
+    }
+
+    fn check(&self) -> Result<()> {
+        non_negative("Adafactor", "clip_threshold", self.clip_threshold)
+    }
+
+    fn init(&self, parameter: &Array) -> Result<Slots> {
+        let shape = parameter.shape();
+        let mut shapes = match shape {
+            [outer @ .., rows, columns] => {
+                let with = |last: &usize| outer.iter().chain([last]).copied().collect::<Vec<usize>>();
+                vec![("exp_avg_sq_row", with(rows)), ("exp_avg_sq_col", with(columns))]
+            }
+            _ => vec![("exp_avg_sq", shape.to_vec())],
+        };
+        if self.beta_1.is_some() {
+            shapes.push(("exp_avg", shape.to_vec()));
+        }
+        let zeros = |(name, shape): (&str, Vec<usize>)| -> Result<(String, Array)> {
+            Ok((name.to_string(), Array::zeros(&shape, parameter.dtype())?))
+        };
+        shapes.into_iter().map(zeros).collect()
+    }
+
+    fn update(
+        &self,
+        step: &StepInfo,
+        gradient: &Array,
+        parameter: &Array,
+        slots: &mut Slots,
+    ) -> Result<Array> {
+        let size = rms(parameter)?;
+        let rate = match &step.rate {
+            Some(rate) => rate.clone(),
+            None => {
+                let limit = step.number.rsqrt()?;
+                match self.warmup_init {
+                    true => limit.minimum(step.number.multiply(1e-6)?)?,
+                    false => limit.minimum(0.01)?,
+                }
+            }
+        };
+        let mut rate = rate.astype(size.dtype())?;
+        if self.scale_parameter {
+            rate = size.maximum(self.eps[1])?.multiply(&rate)?;
+        }
+        let decay = step.number.power(self.decay_rate)?.negative()?.add(1.0)?.astype(size.dtype())?;
+        let update = self.inverse_root(gradient, &decay, slots)?.multiply(gradient)?;
+        let excess = rms(&update)?.divide(self.clip_threshold)?.maximum(1.0)?;
+        let mut update = rate.multiply(update.divide(&excess)?)?;
+        if let Some(beta) = self.beta_1 {
+            update = moving_average(slots, "exp_avg", beta, &update)?;
+        }
+        let parameter = match self.weight_decay == 0.0 {
+            true => parameter.clone(),
+            false => parameter.add(parameter.multiply(rate.multiply(-self.weight_decay)?)?)?,
+        };
+        Ok(parameter.subtract(&update)?)
+    }
+}
+
+/// Momentum whose matrices are made orthogonal.
+#[derive(Debug, Clone)]
+pub struct Muon {
+    /// The learning rate.
+    pub learning_rate: Schedule,
+    /// The decay of the momentum.
+    pub momentum: f64,
+    /// The factor of the parameter that is added to its gradient.
+    pub weight_decay: f64,
+    /// Whether to look ahead along the momentum.
+    pub nesterov: bool,
+    /// Newton-Schulz iterations.
+    pub iterations: usize,
+}
+
+impl Muon {
+    /// Muon with a momentum of 0.95 and 5 iterations.
+    pub fn new(learning_rate: impl Into<Schedule>) -> Self {
+        let learning_rate = learning_rate.into();
+        Muon { learning_rate, momentum: 0.95, weight_decay: 0.01, nesterov: true, iterations: 5 }
+    }
+
+    fn orthogonalize(&self, matrix: &Array) -> Result<Array> {
+        let tall = matrix.shape()[0] > matrix.shape()[1];
+        let mut x = if tall { matrix.t()? } else { matrix.clone() };
+        x = x.divide(x.square()?.sum(())?.sqrt()?.add(1e-7)?)?;
+        for _ in 0..self.iterations {
+            let gram = x.matmul(&x.t()?)?;
+            let polynomial = gram.multiply(-4.775)?.addmm(&gram, &gram, 2.0315, 1.0)?;
+            x = x.multiply(3.4445)?.addmm(&polynomial, &x, 1.0, 1.0)?;
+        }
+        Ok(if tall { x.t()? } else { x })
+    }
+}
+
+impl UpdateRule for Muon {
+    fn learning_rate(&self) -> Option<&Schedule> {
+        Some(&self.learning_rate)
+    }
+
+    fn check(&self) -> Result<()> {
+        non_negative("Muon", "momentum", self.momentum)
+    }
+
+    fn init(&self, parameter: &Array) -> Result<Slots> {
+        zeros(parameter, &["v"])
+    }
+
+    fn update(
+        &self,
+        step: &StepInfo,
+        gradient: &Array,
+        parameter: &Array,
+        slots: &mut Slots,
+    ) -> Result<Array> {
+        let gradient = with_decay(gradient, parameter, self.weight_decay)?;
+        let mut update = moving_average(slots, "v", self.momentum, &gradient)?;
+        if self.nesterov {
+            update = gradient.multiply(1.0 - self.momentum)?.add(update.multiply(self.momentum)?)?;
+        }
+        let mut rate = step.rate_for(&gradient)?;
+        if let &[first, .., before, last] | &[first @ before, last] = update.shape() {
+            let matrix = update.reshape(&[first as isize, -1])?;
+            update = self.orthogonalize(&matrix)?.reshape(&lengths(&update))?;
+            rate = rate.multiply((before as f64 / last as f64).max(1.0).sqrt())?;
+        }
+        Ok(parameter.subtract(rate.multiply(&update)?)?)
+    }
+}

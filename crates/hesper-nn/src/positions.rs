@@ -1,0 +1,106 @@
+//! Encodings of positions that are not rotations.
+
+use std::f64::consts::TAU;
+
+use hesper_core::{Array, Dtype, concatenate};
+
+use crate::error::{Error, Result};
+use crate::module::{Buffer, Module};
+
+/// Sines and cosines of the position.
+#[derive(Module, Clone)]
+pub struct SinusoidalPositions {
+    frequencies: Buffer,
+    scale: f32,
+    cos_first: bool,
+}
+
+impl SinusoidalPositions {
+    /// Encodings of `dims` features, half of them sines, half of them cosines, with frequencies from 1 to 0.0001.
+    pub fn new(dims: usize) -> Result<Self> {
+        Self::with_frequencies(dims, 0.0001, 1.0, false)
+    }
+
+    /// The same with other frequencies, evenly spaced in log space; in turns if `full_turns`.
+    pub fn with_frequencies(dims: usize, min: f64, max: f64, full_turns: bool) -> Result<Self> {
+        if dims == 0 || !dims.is_multiple_of(2) {
+            let what = format!("cannot encode positions in {dims} features; dims must be positive and even");
+            return Err(Error::argument(what));
+        }
+        let count = dims / 2;
+        let (low, high) = (min.ln(), max.ln());
+        let frequency = |at: usize| {
+            let one_to_zero = if count > 1 { 1.0 - at as f64 / (count - 1) as f64 } else { 1.0 };
+            let frequency = (one_to_zero * (high - low) + low).exp();
+            (if full_turns { frequency * TAU } else { frequency }) as f32
+        };
+        let frequencies: Vec<f32> = (0..count).map(frequency).collect();
+        Ok(SinusoidalPositions {
+            frequencies: Buffer::transient(Array::from_slice(&frequencies)),
+            scale: (2.0 / dims as f32).sqrt(),
+            cos_first: false,
+        })
+    }
+
+    /// Sets the factor of the features.
+    pub fn with_scale(self, scale: f32) -> Self {
+        SinusoidalPositions { scale, ..self }
+    }
+
+    /// Puts the cosines first.
+    pub fn with_cos_first(self) -> Self {
+        SinusoidalPositions { cos_first: true, ..self }
+    }
+
+    /// The encodings of positions, along a new last axis.
+    pub fn forward(&self, positions: &Array) -> Result<Array> {
+        let angles = positions.expand_dims(&[-1])?.multiply(self.frequencies.get())?;
+        let (sin, cos) = (angles.sin()?, angles.cos()?);
+        let parts = if self.cos_first { [cos, sin] } else { [sin, cos] };
+        Ok(concatenate(&parts, -1)?.multiply(self.scale)?)
+    }
+}
+
+/// Attention with linear biases: a bias in proportion to the distance of query and key, with another slope for each
+/// head.
+#[derive(Module, Clone, Default)]
+pub struct Alibi {}
+
+impl Alibi {
+    /// The slope of each head, of shape (heads, 1, 1). For a power of two they are geometric down to `2^-8`. For other
+    /// numbers of heads, every second slope of the next power of two follows those of the power below.
+    pub fn slopes(heads: usize) -> Result<Array> {
+        let Some(power) = heads.checked_ilog2().map(|log| 1usize << log) else {
+            return Err(Error::argument("cannot make slopes for 0 heads; there must be at least 1"));
+        };
+        let geometric = |count: usize, at: usize| (-8.0 * (at + 1) as f64 / count as f64).exp2() as f32;
+        let first = (0..power).map(|at| geometric(power, at));
+        let rest = (0..2 * power).step_by(2).map(|at| geometric(2 * power, at));
+        let slopes: Vec<f32> = first.chain(rest).take(heads).collect();
+        Ok(Array::try_from_slice(&slopes, &[heads, 1, 1])?)
+    }
+
+    /// The biases of queries from position `offset` on, of shape (1, heads, queries, keys).
+    pub fn biases(queries: usize, keys: usize, heads: usize, offset: usize, dtype: Dtype) -> Result<Array> {
+        let range = |from: usize, count: usize| Array::arange(from as i64..(from + count) as i64, None);
+        let rows = range(offset, queries)?.expand_dims(&[1])?;
+        let distances = rows.subtract(range(0, keys)?)?.abs()?.negative()?;
+        let distances = distances.astype(dtype)?.expand_dims(&[0, 1])?;
+        Ok(distances.multiply(Self::slopes(heads)?.astype(dtype)?)?)
+    }
+
+    /// Scores of shape (batch, heads, queries, keys) with the biases added, and a mask if given.
+    pub fn forward(&self, scores: &Array, offset: usize, mask: Option<&Array>) -> Result<Array> {
+        let &[_, heads, queries, keys] = scores.shape() else {
+            return Err(Error::argument(format!(
+                "cannot add biases to scores of shape {:?}; it must be (batch, heads, queries, keys)",
+                scores.shape()
+            )));
+        };
+        let biases = Self::biases(queries, keys, heads, offset, scores.dtype())?;
+        Ok(match mask {
+            Some(mask) => scores.add(biases.add(mask)?)?,
+            None => scores.add(&biases)?,
+        })
+    }
+}

@@ -1,0 +1,250 @@
+//! What happens after each step.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufWriter, IsTerminal, Write, stderr};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use super::{CONTINUE, Trainer};
+use crate::error::{Error, Result};
+use crate::module::{Module, Tree};
+
+/// What a step did.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Report {
+    /// The number of the step, from 1 on.
+    pub step: u64,
+    /// The number of steps of the training.
+    pub steps: u64,
+    /// The loss of the batch.
+    pub loss: f64,
+    /// Whether the parameters were updated: with a loss scale, only if all gradients are finite.
+    pub updated: bool,
+    /// The duration of the step.
+    pub seconds: f64,
+    /// Other numbers by name. Callbacks may add some; those after them see them.
+    pub metrics: BTreeMap<String, f64>,
+}
+
+impl Report {
+    pub(super) fn new(step: u64, loss: f64) -> Self {
+        Report { step, steps: step, loss, updated: true, seconds: 0.0, metrics: BTreeMap::new() }
+    }
+
+    /// All numbers by name.
+    fn numbers(&self) -> Vec<(&str, f64)> {
+        let own = [("loss", self.loss), ("seconds", self.seconds)];
+        own.into_iter().chain(self.metrics.iter().map(|(name, value)| (name.as_str(), *value))).collect()
+    }
+}
+
+/// Is called after each step of [`Trainer::fit`].
+pub trait Callback<M> {
+    /// Looks at a step. Returns `ControlFlow::Break` to end the training.
+    fn after_step(&mut self, trainer: &Trainer<M>, report: &mut Report) -> Result<ControlFlow<()>>;
+}
+
+impl<M, F: FnMut(&Trainer<M>, &mut Report) -> Result<ControlFlow<()>>> Callback<M> for F {
+    fn after_step(&mut self, trainer: &Trainer<M>, report: &mut Report) -> Result<ControlFlow<()>> {
+        self(trainer, report)
+    }
+}
+
+/// A progress bar on standard error; nothing if that is no terminal.
+#[derive(Debug)]
+pub struct Progress {
+    started: Instant,
+    drawn: Option<Instant>,
+    shown: bool,
+}
+
+impl Progress {
+    /// A progress bar.
+    #[allow(clippy::new_without_default, reason = "it starts a clock")]
+    pub fn new() -> Self {
+        Progress { started: Instant::now(), drawn: None, shown: stderr().is_terminal() }
+    }
+}
+
+/// The text of a progress bar.
+fn bar(report: &Report, seconds: f64) -> String {
+    const WIDTH: u64 = 30;
+    let full = report.step * WIDTH / report.steps.max(1);
+    let bar: String = (0..WIDTH).map(|at| if at < full { '=' } else { ' ' }).collect();
+    let left = seconds / report.step.max(1) as f64 * report.steps.saturating_sub(report.step) as f64;
+    format!("[{bar}] {}/{} loss {:.4} {left:.0} s left", report.step, report.steps, report.loss)
+}
+
+impl<M> Callback<M> for Progress {
+    fn after_step(&mut self, _: &Trainer<M>, report: &mut Report) -> Result<ControlFlow<()>> {
+        let last = report.step == report.steps;
+        let due = self.drawn.is_none_or(|drawn| drawn.elapsed().as_millis() >= 100);
+        if self.shown && (due || last) {
+            // A terminal that is gone is no reason to stop training.
+            let end = if last { "\n" } else { "" };
+            let _ = write!(stderr(), "\r{}\x1b[K{end}", bar(report, self.started.elapsed().as_secs_f64()));
+            self.drawn = Some(Instant::now());
+        }
+        Ok(CONTINUE)
+    }
+}
+
+fn file_error(path: &Path, error: impl std::fmt::Display) -> Error {
+    Error::File { path: path.display().to_string(), what: error.to_string() }
+}
+
+#[derive(Debug)]
+struct Output {
+    path: PathBuf,
+    file: BufWriter<File>,
+}
+
+impl Output {
+    /// A new file, or the end of one that exists.
+    fn open(path: &Path) -> Result<Self> {
+        let file =
+            File::options().create(true).append(true).open(path).map_err(|error| file_error(path, error))?;
+        Ok(Output { path: path.to_path_buf(), file: BufWriter::new(file) })
+    }
+
+    fn line(&mut self, text: &str) -> Result<()> {
+        let written = writeln!(self.file, "{text}").and_then(|()| self.file.flush());
+        written.map_err(|error| file_error(&self.path, error))
+    }
+}
+
+/// Appends the numbers of each step to a CSV file. Its columns are those of the first step, or of the file's header if it
+/// exists.
+#[derive(Debug)]
+pub struct CsvMetrics {
+    output: Output,
+    columns: Option<Vec<String>>,
+}
+
+impl CsvMetrics {
+    /// Metrics to a file.
+    pub fn new(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let text = match path.exists() {
+            true => std::fs::read_to_string(path).map_err(|error| file_error(path, error))?,
+            false => String::new(),
+        };
+        let header = text.lines().next().map(|line| line.split(',').skip(1).map(str::to_string).collect());
+        Ok(CsvMetrics { output: Output::open(path)?, columns: header })
+    }
+}
+
+impl<M> Callback<M> for CsvMetrics {
+    fn after_step(&mut self, _: &Trainer<M>, report: &mut Report) -> Result<ControlFlow<()>> {
+        let numbers = report.numbers();
+        if self.columns.is_none() {
+            let columns: Vec<String> = numbers.iter().map(|(name, _)| name.to_string()).collect();
+            self.output.line(&format!("step,{}", columns.join(",")))?;
+            self.columns = Some(columns);
+        }
+        let value = |column: &String| {
+            let found = numbers.iter().find(|(name, _)| name == column);
+            found.map_or_else(String::new, |(_, value)| value.to_string())
+        };
+        let values: Vec<String> = self.columns.iter().flatten().map(value).collect();
+        self.output.line(&format!("{},{}", report.step, values.join(",")))?;
+        Ok(CONTINUE)
+    }
+}
+
+/// Appends the numbers of each step to a file with a JSON object in each line. Numbers that are not finite are null.
+#[derive(Debug)]
+pub struct JsonMetrics(Output);
+
+impl JsonMetrics {
+    /// Metrics to a file.
+    pub fn new(path: impl AsRef<Path>) -> Result<Self> {
+        Ok(JsonMetrics(Output::open(path.as_ref())?))
+    }
+}
+
+impl<M> Callback<M> for JsonMetrics {
+    fn after_step(&mut self, _: &Trainer<M>, report: &mut Report) -> Result<ControlFlow<()>> {
+        let entry = |(name, value): (&str, f64)| {
+            let name: String = name.chars().flat_map(char::escape_default).collect();
+            if value.is_finite() { format!("\"{name}\": {value}") } else { format!("\"{name}\": null") }
+        };
+        let entries: Vec<String> = report.numbers().into_iter().map(entry).collect();
+        self.0.line(&format!("{{\"step\": {}, {}}}", report.step, entries.join(", ")))?;
+        Ok(CONTINUE)
+    }
+}
+
+/// Evaluates the model, in evaluation mode, after every `every` steps and after the last one. The numbers that it returns
+/// are metrics of the step.
+pub struct Evaluate<F> {
+    every: u64,
+    f: F,
+}
+
+impl<F> Evaluate<F> {
+    /// Evaluation by a function that returns metrics.
+    pub fn every<M>(every: u64, f: F) -> Self
+    where
+        F: FnMut(&M) -> Result<Vec<(&'static str, f64)>>,
+    {
+        Evaluate { every: every.max(1), f }
+    }
+}
+
+impl<F> std::fmt::Debug for Evaluate<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Evaluate(every {} steps)", self.every)
+    }
+}
+
+impl<M, F> Callback<M> for Evaluate<F>
+where
+    M: Module + Tree + Clone + Send + Sync + 'static,
+    F: FnMut(&M) -> Result<Vec<(&'static str, f64)>>,
+{
+    fn after_step(&mut self, trainer: &Trainer<M>, report: &mut Report) -> Result<ControlFlow<()>> {
+        if report.step.is_multiple_of(self.every) || report.step == report.steps {
+            let found = trainer.evaluate(&mut self.f)?;
+            report.metrics.extend(found.into_iter().map(|(name, value)| (name.to_string(), value)));
+        }
+        Ok(CONTINUE)
+    }
+}
+
+/// Saves a checkpoint after every `every` steps and after the last one, over the one before.
+#[derive(Debug)]
+pub struct Checkpoints {
+    every: u64,
+    path: PathBuf,
+}
+
+impl Checkpoints {
+    /// Checkpoints to a file.
+    pub fn every(every: u64, path: impl AsRef<Path>) -> Self {
+        Checkpoints { every: every.max(1), path: path.as_ref().to_path_buf() }
+    }
+}
+
+impl<M: Module + Tree + Clone + Send + Sync + 'static> Callback<M> for Checkpoints {
+    fn after_step(&mut self, trainer: &Trainer<M>, report: &mut Report) -> Result<ControlFlow<()>> {
+        if report.step.is_multiple_of(self.every) || report.step == report.steps {
+            trainer.save(&self.path)?;
+        }
+        Ok(CONTINUE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_shows_the_share_of_steps_that_were_made() {
+        let report = Report { steps: 10, ..Report::new(5, 0.25) };
+        assert_eq!(bar(&report, 2.0), "[===============               ] 5/10 loss 0.2500 2 s left");
+    }
+}
