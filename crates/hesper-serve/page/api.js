@@ -28,8 +28,8 @@ export const apiKey = {
 /** Why a request failed, in words for the reader. */
 export class ApiError extends Error {
   constructor(title, detail, { status = 0, retryAfter = 0 } = {}) {
-    super(detail ? `${title} ${detail}` : title);
-    Object.assign(this, { title, detail, status, retryAfter });
+    super(`${title} ${detail}`);
+    Object.assign(this, { title, detail: detail.charAt(0).toUpperCase() + detail.slice(1), status, retryAfter });
   }
 }
 

@@ -196,7 +196,7 @@ function failure(error, at) {
   tick();
   const parts = [retry];
   if (error.status === 401) parts.unshift(element("button", { type: "button", onclick: () => openSettings("The server asks for an API key.") }, "Enter a key"));
-  return element("div", { class: "failure", role: "alert" }, element("p", {}, element("b", {}, error.title), " ", error.detail ?? ""), ...parts);
+  return element("div", { class: "failure", role: "alert" }, element("p", {}, element("b", {}, error.title), " ", error.detail), ...parts);
 }
 
 function copyButton(text) {
@@ -303,11 +303,16 @@ function regenerate(at, replace = false) {
 /** The body of a request: the messages before an answer, and the settings that are not left to the server. */
 function requestOf(conversation, at) {
   const messages = settings.system.trim() ? [{ role: "system", content: settings.system }] : [];
-  for (const message of conversation.messages.slice(0, at)) messages.push({ role: message.role, content: textOf(message) });
+  for (const { role, content } of conversation.messages.slice(0, at).map((message) => ({ role: message.role, content: textOf(message) }))) {
+    // Chat templates want turns that alternate: a question without an answer is part of the next one.
+    if (role === "user" && messages.at(-1)?.role === "user") messages.at(-1).content += `\n\n${content}`;
+    else if (role === "user" || content) messages.push({ role, content });
+  }
   const request = { model: $("model").value, messages };
   for (const name of ["temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens", "seed"]) {
     if (settings[name] !== "") request[name] = Number(settings[name]);
   }
+  if (settings.stop !== "") request.stop = [settings.stop];
   return request;
 }
 

@@ -8,7 +8,8 @@ import { themeButton } from "./theme-button.js";
 
 const $ = (id) => document.getElementById(id);
 const PERIOD = 1000;
-const SPAN = 120;
+const SPANS = [15, 30, 60, 120];
+const LONGEST = SPANS.at(-1);
 const WINDOW = 10;
 
 /** States with the time of their arrival in seconds, the latest last. */
@@ -57,6 +58,7 @@ function draw() {
   const points = (value) => samples.map((sample, at) => [now.time - sample.time, value(sample, at)]);
   const count = (sample, ...phases) => sample.state.requests.filter((request) => phases.includes(request.phase)).length;
 
+  const span = SPANS.find((seconds) => now.time - samples[0].time <= seconds) ?? LONGEST;
   const scheduler = recent ? state.scheduler_seconds - recent.state.scheduler_seconds : NaN;
   const steps = recent ? state.step_seconds - recent.state.step_seconds : NaN;
   const looked = state.cached_tokens + state.prompt_tokens;
@@ -77,11 +79,11 @@ function draw() {
   $("uptime").textContent = `up ${duration(state.uptime_seconds)}`;
 
   const flow = (name) => points((sample, at) => (at ? rate(before(at, 2) ?? samples[at - 1], sample, name) : NaN));
-  lines($("throughput"), [flow("generated_tokens"), flow("prompt_tokens")], { span: SPAN, names: ["generated", "prompt"] });
+  lines($("throughput"), [flow("generated_tokens"), flow("prompt_tokens")], { span, names: ["generated", "prompt"] });
   const between = (part) => points((sample, at) => (at ? quantile(before(at, WINDOW), sample, "inter_token", part) : NaN));
-  lines($("latency"), [between(0.5), [], between(0.99)], { span: SPAN, format: duration, names: ["p50", "", "p99"] });
+  lines($("latency"), [between(0.5), [], between(0.99)], { span, format: duration, names: ["p50", "", "p99"] });
   const inPhase = (...phases) => points((sample) => count(sample, ...phases));
-  lines($("batch"), [inPhase("decode"), inPhase("prefill"), inPhase("queued", "preempted")], { span: SPAN, names: ["decode", "prefill", "waiting"] });
+  lines($("batch"), [inPhase("decode"), inPhase("prefill"), inPhase("queued", "preempted")], { span, names: ["decode", "prefill", "waiting"] });
   bars($("first"), state.time_to_first_token);
   drawPages(state);
   drawRequests(state);
@@ -162,7 +164,7 @@ async function refresh() {
     // Counters that fall are those of another process.
     if (samples.length && state.uptime_seconds < samples.at(-1).state.uptime_seconds) samples = [];
     samples.push({ time: performance.now() / 1000, state });
-    samples = samples.slice(-Math.ceil((SPAN + WINDOW) * (1000 / PERIOD)));
+    samples = samples.slice(-Math.ceil((LONGEST + WINDOW) * (1000 / PERIOD)));
     problem(null);
     draw();
   } catch (error) {

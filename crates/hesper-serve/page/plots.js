@@ -46,7 +46,7 @@ export function lines(parent, series, { span, format = short, names }) {
   const y = (value) => 8 + (1 - value / top) * (HEIGHT - BOTTOM - 8);
   const nodes = axes(width, top, format);
   for (const age of [span, span / 2, 0]) {
-    nodes.push(svg("text", { x: x(age), y: HEIGHT - 4, "text-anchor": age === 0 ? "end" : age === span ? "start" : "middle" }, age === 0 ? "now" : `${age} s ago`));
+    nodes.push(svg("text", { x: x(age), y: HEIGHT - 4, "text-anchor": age === 0 ? "end" : age === span ? "start" : "middle" }, age === 0 ? "now" : `${short(age)} s ago`));
   }
   series.forEach((points, index) => {
     const known = points.filter(([age, value]) => age <= span && Number.isFinite(value));

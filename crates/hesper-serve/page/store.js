@@ -17,6 +17,7 @@ export const DEFAULTS = {
   repetition_penalty: "",
   max_tokens: "1024",
   seed: "",
+  stop: "",
 };
 
 function parse(text) {

@@ -62,7 +62,7 @@ class Browser:
         self.profile = tempfile.mkdtemp(prefix="hesper-page-")
         options = {"binary": CHROMIUM, "args": [*FLAGS, f"--user-data-dir={self.profile}", f"--window-size={width},{height}"]}
         if phone:
-            metrics = {"width": width, "height": height, "pixelRatio": 2, "touch": True}
+            metrics = {"width": width, "height": height, "pixelRatio": 1.5, "touch": True}
             options["mobileEmulation"] = {"deviceMetrics": metrics}
         capabilities = {
             "browserName": "chrome",

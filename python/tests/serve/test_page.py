@@ -236,9 +236,9 @@ def test_a_lost_connection_keeps_the_text_and_can_be_tried_again(page, stub):
 
 
 @pytest.mark.parametrize("status, headers, message, shown", [
-    (429, [("Retry-After", "7")], "the queue of 64 requests is full", ["The server is busy.", "queue of 64", "Try again (7 s)"]),
-    (503, [], "the model is loading", ["The server cannot answer now.", "model is loading"]),
-    (400, [], "temperature must not be negative", ["The server refused the request.", "temperature must not be negative"]),
+    (429, [("Retry-After", "7")], "the queue of 64 requests is full", ["The server is busy.", "The queue of 64", "Try again (7 s)"]),
+    (503, [], "the model is loading", ["The server cannot answer now.", "The model is loading"]),
+    (400, [], "temperature must not be negative", ["The server refused the request.", "Temperature must not be negative"]),
     (500, [], "<img src=x onerror=alert(1)>", ["The server failed.", "<img src=x onerror=alert(1)>"]),
 ])
 def test_a_refusal_is_shown_plainly_and_can_be_tried_again(page, stub, status, headers, message, shown):
@@ -252,12 +252,21 @@ def test_a_refusal_is_shown_plainly_and_can_be_tried_again(page, stub, status, h
     assert last_answer(page) == "Hello there."
 
 
+def test_a_question_without_an_answer_joins_the_next_one(page, stub):
+    stub.failures = [(503, [], {"error": {"message": "no"}})]
+    send(page, "One")
+    finished(page)
+    send(page, "Two")
+    finished(page, 2)
+    assert stub.requests[-1]["messages"] == [{"role": "user", "content": "One\n\nTwo"}]
+
+
 def test_an_error_inside_of_a_stream_keeps_the_text(page, stub):
     stub.stream_error = "out of memory"
     send(page, "Hello")
     finished(page)
     assert last_answer(page) == "Hello there."
-    assert "out of memory" in page.text(".failure")
+    assert "Out of memory" in page.text(".failure")
 
 
 def test_a_server_that_is_gone_is_said_to_be_gone(page, stub):
@@ -289,6 +298,7 @@ def test_settings_are_sent_and_kept(page, stub):
     page.type("[name=system]", "Be brief.")
     page.type("[name=temperature]", "0.7")
     page.type("[name=seed]", "5")
+    page.type("[name=stop]", "END")
     page.click("#settings .main-button")
     page.run("location.reload()")
     page.wait("return !document.querySelector('#model').disabled")
@@ -297,6 +307,7 @@ def test_settings_are_sent_and_kept(page, stub):
     request = stub.requests[0]
     assert request["messages"][0] == {"role": "system", "content": "Be brief."}
     assert (request["temperature"], request["seed"], request["model"]) == (0.7, 5, "demo")
+    assert request["stop"] == ["END"]
     # A value that is out of range keeps the dialog open.
     page.press("Control", ",")
     page.run("document.querySelector('[name=top_p]').value = '7'")
