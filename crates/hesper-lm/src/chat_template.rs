@@ -62,13 +62,17 @@ impl ChatTemplate {
     /// The text of a conversation; with `answer`, up to where the assistant answers. `extra` are further variables for the
     /// template.
     pub fn render(&self, messages: &[Message], answer: bool, extra: &Value) -> Result<String> {
-        let list: Vec<Value> = messages
-            .iter()
-            .map(|message| json!({ "role": message.role, "content": message.content }))
-            .collect();
+        let each = messages.iter();
+        let list: Vec<Value> =
+            each.map(|message| json!({ "role": message.role, "content": message.content })).collect();
+        self.render_json(&list, answer, extra)
+    }
+
+    /// As [`ChatTemplate::render`], for messages with further fields: tool calls, names, reasoning.
+    pub fn render_json(&self, messages: &[Value], answer: bool, extra: &Value) -> Result<String> {
         let template = self.environment.get_template(NAME).map_err(|error| template_error(&error))?;
         let own = context! {
-            messages => list,
+            messages => messages,
             add_generation_prompt => answer,
             bos_token => self.bos,
             eos_token => self.eos,
@@ -238,7 +242,7 @@ mod tests {
             ChatTemplate::new("{{ messages[0] | tojson }}{{ mode }}{{ missing is defined }}", "", "")
                 .unwrap();
         let text = template.render(&[Message::new("user", "a\"b")], false, &json!({ "mode": 3 })).unwrap();
-        assert_eq!(text, r#"{"content": "a\"b", "role": "user"}3False"#);
+        assert_eq!(text, r#"{"role": "user", "content": "a\"b"}3False"#);
     }
 
     #[test]

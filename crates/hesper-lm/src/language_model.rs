@@ -115,6 +115,11 @@ impl LanguageModel {
         self.template.is_some()
     }
 
+    /// The chat template, if it has one.
+    pub fn chat_template(&self) -> Option<&ChatTemplate> {
+        self.template.as_ref()
+    }
+
     /// The text of a conversation, up to where the assistant answers.
     pub fn conversation(&self, messages: &[Message]) -> Result<String> {
         match &self.template {

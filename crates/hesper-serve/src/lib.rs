@@ -1,10 +1,12 @@
 //! A server for language models.
 //!
 //! [`protocol`] is the interface between the engine, which owns the model's steps, and those who submit requests: the
-//! HTTP layer, the Python package, tests. Its types are plain data, so that an engine may run in another process. [`page`]
-//! serves the pages for a browser.
+//! HTTP layer ([`http`]), the Python package, tests. Its types are plain data, so that an engine may run in another process.
+//! [`text`] renders conversations and parses answers, [`page`] serves the pages for a browser.
 #![deny(unsafe_code)]
 
 mod events;
+pub mod http;
 pub mod page;
 pub mod protocol;
+pub mod text;

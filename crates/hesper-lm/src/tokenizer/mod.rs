@@ -105,6 +105,11 @@ impl Tokenizer {
         self.inner.decode(ids, true).map_err(|error| Error::Tokenizer(error.to_string()))
     }
 
+    /// The text of tokens, with special ones.
+    pub fn decode_all(&self, ids: &[u32]) -> Result<String> {
+        self.inner.decode(ids, false).map_err(|error| Error::Tokenizer(error.to_string()))
+    }
+
     /// The id of a token.
     pub fn id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)

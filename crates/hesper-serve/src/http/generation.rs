@@ -1,0 +1,230 @@
+//! The answers to one HTTP request: one or more choices whose events arrive in any order.
+//!
+//! Dropping a [`Generation`] cancels the choices that are not finished: this is how a client that goes away is noticed.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use axum::http::StatusCode;
+use hesper_lm::LanguageModel;
+use serde_json::{Value, json};
+
+use super::error::{ApiError, ApiResult};
+use super::state::{Active, State};
+use crate::protocol::{Event, Events, Finish, Generator, Request, Token, Usage};
+use crate::text::{AnswerParser, Part};
+
+/// A prompt and what is done with the answers to it.
+pub(crate) struct Prompt {
+    pub(crate) tokens: Vec<u32>,
+    /// Parses chat answers; text is passed on as it is.
+    pub(crate) parser: Option<AnswerParser>,
+    /// Whether more than one call is reported.
+    pub(crate) parallel_calls: bool,
+}
+
+struct Choice {
+    events: Events,
+    parser: Option<AnswerParser>,
+    parallel_calls: bool,
+    calls: usize,
+    /// Whether its prompt is counted: choices of one prompt count it once.
+    counts_prompt: bool,
+    finished: bool,
+}
+
+/// What happened to a choice.
+pub(crate) struct Update {
+    /// The index of the choice.
+    pub(crate) choice: usize,
+    pub(crate) parts: Vec<Part>,
+    /// The token, if its probability was asked for.
+    pub(crate) token: Option<Token>,
+    pub(crate) finish: Option<&'static str>,
+}
+
+/// The answers to one request.
+pub(crate) struct Generation {
+    state: Arc<State>,
+    active: Active,
+    choices: Vec<Choice>,
+    logprobs: bool,
+    /// The choice whose events are looked at first.
+    next: usize,
+    pub(crate) usage: Usage,
+    start: Instant,
+    first_token_seconds: Option<f64>,
+    outcome: &'static str,
+}
+
+impl Generation {
+    /// Submits `n` requests for each prompt, with seeds that follow each other.
+    pub(crate) fn submit(
+        state: &Arc<State>,
+        active: Active,
+        template: Request,
+        prompts: Vec<Prompt>,
+        n: usize,
+    ) -> ApiResult<Self> {
+        let mut choices = Vec::with_capacity(active.ids.len());
+        for (at, id) in active.ids.iter().enumerate() {
+            let prompt = &prompts[at / n];
+            let mut request = Request { id: id.clone(), prompt: prompt.tokens.clone(), ..template.clone() };
+            request.sampling.seed = request.sampling.seed.wrapping_add((at % n) as u64);
+            choices.push(Choice {
+                events: state.gate.submit(request)?,
+                parser: prompt.parser.clone(),
+                parallel_calls: prompt.parallel_calls,
+                calls: 0,
+                counts_prompt: at.is_multiple_of(n),
+                finished: false,
+            });
+        }
+        Ok(Generation {
+            state: state.clone(),
+            active,
+            choices,
+            logprobs: template.logprobs.is_some(),
+            next: 0,
+            usage: Usage::default(),
+            start: Instant::now(),
+            first_token_seconds: None,
+            outcome: "disconnected",
+        })
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.active.id
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.choices.len()
+    }
+
+    /// The next update of any choice; `None` when all are finished.
+    pub(crate) fn poll_update(&mut self, context: &Context<'_>) -> Poll<Option<ApiResult<Update>>> {
+        let (count, first) = (self.choices.len(), self.next);
+        for at in (0..count).map(|at| (first + at) % count) {
+            while !self.choices[at].finished {
+                let Poll::Ready(event) = self.choices[at].events.poll_next(context) else { break };
+                self.next = at + 1;
+                match self.update(at, event) {
+                    Ok(None) => {}
+                    Ok(Some(update)) => return Poll::Ready(Some(Ok(update))),
+                    Err(error) => {
+                        self.outcome = "failed";
+                        return Poll::Ready(Some(Err(error)));
+                    }
+                }
+            }
+        }
+        match self.choices.iter().all(|choice| choice.finished) {
+            true => Poll::Ready(None),
+            false => Poll::Pending,
+        }
+    }
+
+    fn update(&mut self, at: usize, event: Option<Event>) -> ApiResult<Option<Update>> {
+        let choice = &mut self.choices[at];
+        let mut update = Update { choice: at, parts: Vec::new(), token: None, finish: None };
+        match event {
+            Some(Event::Started { .. }) => return Ok(None),
+            Some(Event::Token(token)) => {
+                self.first_token_seconds.get_or_insert_with(|| self.start.elapsed().as_secs_f64());
+                update.parts = match &mut choice.parser {
+                    Some(parser) => parser.push_token(token.id, &token.text),
+                    None if token.text.is_empty() => Vec::new(),
+                    None => vec![Part::Content(token.text.clone())],
+                };
+                update.token = self.logprobs.then_some(token);
+            }
+            Some(Event::Done { finish, usage }) => {
+                choice.finished = true;
+                if choice.counts_prompt {
+                    self.usage.prompt_tokens += usage.prompt_tokens;
+                    self.usage.cached_tokens += usage.cached_tokens;
+                }
+                self.usage.completion_tokens += usage.completion_tokens;
+                update.parts = choice.parser.as_mut().map_or_else(Vec::new, AnswerParser::finish);
+                update.finish = Some(match finish {
+                    Finish::Length => "length",
+                    Finish::Cancelled => "cancelled",
+                    Finish::Stop if choice.calls > 0 => "tool_calls",
+                    Finish::Stop => "stop",
+                });
+            }
+            Some(Event::Failed(failure)) => return Err(failure.into()),
+            None => {
+                let message = "the engine ended the request without an answer";
+                return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message).code("internal_error"));
+            }
+        }
+        let parallel = choice.parallel_calls;
+        update.parts.retain(|part| match part {
+            Part::Call(_) => {
+                choice.calls += 1;
+                parallel || choice.calls == 1
+            }
+            Part::Content(_) | Part::Reasoning(_) => true,
+        });
+        if self.choices.iter().all(|choice| choice.finished) {
+            self.outcome = "finished";
+        }
+        let empty = update.parts.is_empty() && update.token.is_none() && update.finish.is_none();
+        Ok((!empty).then_some(update))
+    }
+
+    /// The counts, as OpenAI reports them.
+    pub(crate) fn usage(&self) -> Value {
+        let Usage { prompt_tokens, cached_tokens, completion_tokens } = self.usage;
+        json!({
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "total_tokens": prompt_tokens + completion_tokens,
+            "prompt_tokens_details": { "cached_tokens": cached_tokens },
+        })
+    }
+}
+
+impl Drop for Generation {
+    fn drop(&mut self) {
+        let Usage { prompt_tokens, cached_tokens, completion_tokens } = self.usage;
+        self.state.log.write(
+            "generation",
+            json!({
+                "id": self.active.id,
+                "outcome": self.outcome,
+                "choices": self.choices.len(),
+                "prompt_tokens": prompt_tokens,
+                "cached_tokens": cached_tokens,
+                "completion_tokens": completion_tokens,
+                "first_token_seconds": self.first_token_seconds,
+                "seconds": self.start.elapsed().as_secs_f64(),
+            }),
+        );
+    }
+}
+
+/// A token with its probability, and the most likely ones, as the chat API reports them.
+pub(crate) fn chat_logprob(language: &LanguageModel, token: &Token) -> Value {
+    let entry = |id: u32, logprob: f32| {
+        let text = token_text(language, id);
+        // A token may be a part of a character only.
+        let bytes = (!text.contains('\u{fffd}')).then(|| text.as_bytes().to_vec());
+        json!({ "token": text, "logprob": finite(logprob), "bytes": bytes })
+    };
+    let mut value = entry(token.id, token.logprob.unwrap_or(f32::MIN));
+    value["top_logprobs"] = token.top.iter().map(|(id, logprob)| entry(*id, *logprob)).collect();
+    value
+}
+
+/// The text of a single token.
+pub(crate) fn token_text(language: &LanguageModel, id: u32) -> String {
+    language.tokenizer().decode_all(&[id]).unwrap_or_default()
+}
+
+/// JSON has no infinite numbers.
+pub(crate) fn finite(logprob: f32) -> f64 {
+    f64::from(logprob).max(-9999.0)
+}

@@ -1,0 +1,198 @@
+//! Connections: accepting them within limits, TLS, slow clients, and the end of the server.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, Sleep, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::options::ServerOptions;
+
+/// The most bytes and fields of the head of a request.
+const MAX_HEAD_BYTES: usize = 64 << 10;
+const MAX_HEADERS: usize = 64;
+
+/// Reads the files for TLS.
+pub(crate) fn tls_acceptor(options: &ServerOptions) -> Result<Option<TlsAcceptor>, String> {
+    let Some((certificate, key)) = &options.tls else { return Ok(None) };
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
+    let chain = chain.map_err(|error| format!("{}: {error}", certificate.display()))?;
+    if chain.is_empty() {
+        return Err(format!("{} has no certificate in PEM format", certificate.display()));
+    }
+    let key_der = PrivateKeyDer::from_pem_file(key).map_err(|error| format!("{}: {error}", key.display()))?;
+    let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key_der))
+        .map_err(|error| format!("{} and {}: {error}", certificate.display(), key.display()))?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Some(TlsAcceptor::from(Arc::new(config))))
+}
+
+/// Accepts connections until `stop` is set, then waits for those that are answering. Those that are left after `limit`
+/// are closed.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    router: Router,
+    options: &ServerOptions,
+    mut stop: watch::Receiver<bool>,
+) {
+    let connections = Arc::new(Semaphore::new(options.max_connections));
+    let patience = options.client_timeout;
+    let total = options.max_connections as u32;
+    let for_connections = stop.clone();
+    {
+        let mut stopped = pin!(stop.wait_for(|stop| *stop));
+        loop {
+            let accepted = poll_fn(|context| {
+                if stopped.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(None);
+                }
+                listener.poll_accept(context).map(Some)
+            });
+            let stream = match accepted.await {
+                None => break,
+                Some(Ok((stream, _))) => stream,
+                // Out of file descriptors, or a client that is gone already.
+                Some(Err(_)) => {
+                    sleep(Duration::from_millis(20)).await;
+                    continue;
+                }
+            };
+            let Ok(permit) = connections.clone().try_acquire_owned() else {
+                tokio::spawn(timeout(Duration::from_secs(1), refuse(stream, tls.is_some())));
+                continue;
+            };
+            let (tls, router, stop) = (tls.clone(), router.clone(), for_connections.clone());
+            tokio::spawn(async move {
+                // Without it small events wait for the acknowledgement of the previous ones.
+                let _ = stream.set_nodelay(true);
+                match tls {
+                    None => connection(stream, router, patience, stop).await,
+                    Some(tls) => {
+                        if let Ok(Ok(stream)) = timeout(patience, tls.accept(stream)).await {
+                            connection(stream, router, patience, stop).await;
+                        }
+                    }
+                }
+                drop(permit);
+            });
+        }
+    }
+    drop(listener);
+    // All permits are back when all connections are closed.
+    let _ = timeout(options.drain + Duration::from_secs(1), connections.acquire_many(total)).await;
+}
+
+/// Tells a client that there are too many connections. A client that speaks TLS sees the connection closed.
+async fn refuse(mut stream: TcpStream, tls: bool) {
+    const BODY: &str = r#"{"error":{"message":"too many connections","type":"server_error","param":null,"code":"too_many_connections"}}"#;
+    let head = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close";
+    if !tls {
+        let text = format!("{head}\r\nContent-Length: {}\r\n\r\n{BODY}", BODY.len());
+        let _ = stream.write_all(text.as_bytes()).await;
+        let _ = stream.shutdown().await;
+    }
+}
+
+/// Answers the requests of a connection. When the server stops, the one that is being answered is the last.
+async fn connection<S>(stream: S, router: Router, patience: Duration, mut stop: watch::Receiver<bool>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let io = TokioIo::new(Patient::new(stream, patience));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(patience)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .max_headers(MAX_HEADERS)
+        .serve_connection(io, TowerToHyperService::new(router));
+    let mut connection = pin!(connection);
+    {
+        let mut stopped = pin!(stop.wait_for(|stop| *stop));
+        let ended = poll_fn(|context| match connection.as_mut().poll(context) {
+            Poll::Ready(_) => Poll::Ready(true),
+            Poll::Pending => stopped.as_mut().poll(context).map(|_| false),
+        });
+        if ended.await {
+            return;
+        }
+    }
+    connection.as_mut().graceful_shutdown();
+    // The client is told by the connection's end; there is nobody else to tell.
+    let _ = connection.await;
+}
+
+/// A stream whose writes fail when the client accepts nothing for some time.
+struct Patient<S> {
+    stream: S,
+    patience: Duration,
+    /// Runs while a write waits.
+    deadline: Pin<Box<Sleep>>,
+    waiting: bool,
+}
+
+impl<S> Patient<S> {
+    fn new(stream: S, patience: Duration) -> Self {
+        Patient { stream, patience, deadline: Box::pin(sleep(patience)), waiting: false }
+    }
+
+    fn check<T>(&mut self, result: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if result.is_ready() {
+            self.waiting = false;
+            return result;
+        }
+        if !self.waiting {
+            self.waiting = true;
+            self.deadline.as_mut().reset(Instant::now() + self.patience);
+        }
+        self.deadline.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.check(result, context)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.stream).poll_flush(context);
+        self.check(result, context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.check(result, context)
+    }
+}

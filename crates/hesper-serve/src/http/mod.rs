@@ -1,0 +1,174 @@
+//! The HTTP layer: an API that clients of OpenAI's understand, over any [`Generator`].
+//!
+//! [`Server::bind`] opens the port and [`Server::run`] answers until it is stopped. The model may be loaded meanwhile:
+//! until [`Handle::ready`] is called, `/health` says `loading` and other requests get 503.
+
+mod answer;
+mod chat;
+mod completions;
+mod error;
+mod fields;
+mod generation;
+mod guard;
+mod listen;
+mod log;
+mod metrics;
+mod options;
+mod params;
+mod routes;
+mod state;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hesper_lm::LanguageModel;
+use tokio::sync::watch;
+
+use crate::protocol::Generator;
+use state::State;
+
+pub use guard::ApiKeys;
+pub use options::{LogFormat, ServerOptions};
+use routes::json_response;
+pub use routes::route_list;
+
+/// A server that listens.
+pub struct Server {
+    listener: std::net::TcpListener,
+    address: SocketAddr,
+    tls: Option<tokio_rustls::TlsAcceptor>,
+    handle: Handle,
+}
+
+/// Controls a server from any thread.
+#[derive(Clone)]
+pub struct Handle {
+    state: Arc<State>,
+    stop: Arc<watch::Sender<bool>>,
+    failure: Arc<Mutex<Option<String>>>,
+}
+
+impl Handle {
+    /// Says what is being loaded.
+    pub fn loading(&self, what: &str) {
+        self.state.gate.set_progress(what);
+    }
+
+    /// Serves a model under a name.
+    pub fn ready(&self, name: &str, language: Arc<LanguageModel>, generator: Arc<dyn Generator>) {
+        self.state.set_loaded(name.to_string(), language, generator);
+    }
+
+    /// Stops the server: no new connections and requests, those that run may finish within the limit.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// Stops the server with an error.
+    pub fn fail(&self, message: String) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
+        self.stop();
+    }
+}
+
+impl Server {
+    /// Opens the port.
+    pub fn bind(options: ServerOptions) -> Result<Self, String> {
+        let tls = listen::tls_acceptor(&options)?;
+        let address = options.address;
+        let listener = std::net::TcpListener::bind(address)
+            .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+            .map_err(|error| format!("cannot listen on {address}: {error}"))?;
+        let address = listener.local_addr().map_err(|error| error.to_string())?;
+        let handle = Handle {
+            state: Arc::new(State::new(options)),
+            stop: Arc::new(watch::Sender::new(false)),
+            failure: Arc::default(),
+        };
+        Ok(Server { listener, address, tls, handle })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The address as clients write it.
+    pub fn url(&self) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
+    }
+
+    /// Controls it.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Answers until the server is stopped, and all requests are answered.
+    pub fn run(self) -> Result<(), String> {
+        let Server { listener, tls, handle, .. } = self;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            // The cores are for the model.
+            .worker_threads(2)
+            .max_blocking_threads(8)
+            .thread_name("hesper-http")
+            .enable_all()
+            .build()
+            .map_err(|error| format!("cannot start threads: {error}"))?;
+        let (state, stop) = (handle.state.clone(), handle.stop.subscribe());
+        let options = state.options.clone();
+        let served = runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            if options.handle_signals {
+                tokio::spawn(stop_on_signal(handle.clone())?);
+            }
+            let drain = {
+                let (gate, limit, mut stop) = (state.gate.clone(), options.drain, stop.clone());
+                tokio::spawn(async move {
+                    // The sender lives as long as the server.
+                    let _ = stop.wait_for(|stop| *stop).await;
+                    tokio::task::spawn_blocking(move || gate.drain(limit)).await
+                })
+            };
+            listen::serve(listener, tls, routes::router(state), &options, stop).await;
+            // A generator that does not answer must not keep the server from ending.
+            let _ = tokio::time::timeout(options.drain + DRAIN_GRACE, drain).await;
+            std::io::Result::Ok(())
+        });
+        runtime.shutdown_background();
+        served.map_err(|error| format!("cannot serve: {error}"))?;
+        match handle.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(message) => Err(message),
+            None => Ok(()),
+        }
+    }
+}
+
+/// How much longer than its limit a drain may take.
+const DRAIN_GRACE: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// Stops the server on the first signal and ends the process on the second one.
+fn stop_on_signal(handle: Handle) -> std::io::Result<impl Future<Output = ()>> {
+    #[cfg(unix)]
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    #[cfg(unix)]
+    let mut interrupt = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt())?;
+    #[cfg(not(unix))]
+    let mut interrupt = tokio::signal::windows::ctrl_c()?;
+    Ok(async move {
+        for first in [true, false] {
+            std::future::poll_fn(|context| {
+                #[cfg(unix)]
+                if terminate.poll_recv(context).is_ready() {
+                    return std::task::Poll::Ready(());
+                }
+                interrupt.poll_recv(context).map(|_| ())
+            })
+            .await;
+            if !first {
+                std::process::exit(130);
+            }
+            handle.stop();
+        }
+    })
+}

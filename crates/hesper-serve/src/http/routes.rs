@@ -1,0 +1,264 @@
+//! The routes and their handlers. Each reads its body, and leaves what takes time (rendering, tokenization) to a thread
+//! for such work.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Extension, Path, Request, State as Extract};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::{HeaderValue, Method, Response, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::IntoResponse;
+use axum::routing::{MethodRouter, get, post};
+use serde_json::{Map, Value, json};
+
+use super::error::{ApiError, ApiResult};
+use super::fields::{Fields, parse_body};
+use super::guard::{Tenant, check_key, check_source, cors};
+use super::state::{App, State};
+use super::{chat, completions, metrics, params};
+use crate::protocol::{Generator, Health};
+
+/// The document that describes the API.
+const OPENAPI: &str = include_str!("openapi.json");
+
+/// A route: its method, its path, whether it needs a key, its handler.
+type Route = (Method, &'static str, bool, MethodRouter<App>);
+
+fn table() -> Vec<Route> {
+    vec![
+        (Method::POST, "/v1/chat/completions", true, post(chat_completions)),
+        (Method::POST, "/v1/completions", true, post(text_completions)),
+        (Method::GET, "/v1/models", true, get(models)),
+        (Method::GET, "/v1/models/{*model}", true, get(model)),
+        (Method::POST, "/v1/requests/{id}/cancel", true, post(cancel)),
+        (Method::POST, "/tokenize", true, post(tokenize)),
+        (Method::POST, "/detokenize", true, post(detokenize)),
+        (Method::GET, "/metrics", true, get(prometheus)),
+        (Method::GET, "/health", false, get(health)),
+        (Method::GET, "/openapi.json", false, get(|| async { json_text(OPENAPI) })),
+    ]
+}
+
+/// Methods and paths of all routes of the API.
+pub fn route_list() -> Vec<(String, &'static str)> {
+    table().into_iter().map(|(method, path, ..)| (method.to_string().to_lowercase(), path)).collect()
+}
+
+/// The router with its checks.
+pub(crate) fn router(state: Arc<State>) -> Router {
+    let origins = state.options.allowed_origins.clone();
+    let app = App(state);
+    let (mut open, mut keyed) = (Router::new(), Router::new());
+    for (_, path, key, handler) in table() {
+        match key {
+            true => keyed = keyed.route(path, handler),
+            false => open = open.route(path, handler),
+        }
+    }
+    let mut router = open
+        .merge(keyed.route_layer(from_fn_with_state(app.clone(), check_key)))
+        .fallback(not_found)
+        .method_not_allowed_fallback(wrong_method);
+    if !origins.is_empty() {
+        router = router.layer(cors(&origins));
+    }
+    router
+        .layer(from_fn_with_state(app.clone(), check_source))
+        .layer(from_fn_with_state(app.clone(), log))
+        .with_state(app)
+}
+
+/// Logs a request and its status.
+async fn log(Extract(app): Extract<App>, request: Request, next: Next) -> Response<Body> {
+    let start = Instant::now();
+    let (method, path) = (request.method().clone(), request.uri().path().to_string());
+    let response = next.run(request).await;
+    let status = response.status().as_u16();
+    let fields = json!({
+        "method": method.as_str(),
+        "path": path,
+        "status": status,
+        "seconds": start.elapsed().as_secs_f64(),
+    });
+    app.0.log.write("request", fields);
+    response
+}
+
+async fn not_found(request: Request) -> ApiError {
+    let path = request.uri().path();
+    ApiError::new(StatusCode::NOT_FOUND, format!("there is nothing at {path:?}; see /openapi.json"))
+}
+
+async fn wrong_method(request: Request) -> ApiError {
+    let (method, path) = (request.method(), request.uri().path());
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, format!("{path} does not take {method}; see /openapi.json"))
+}
+
+/// A response with a JSON text.
+fn json_text(text: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(text.into());
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// A response with a JSON value.
+pub(crate) fn json_response(value: &Value) -> Response<Body> {
+    json_text(value.to_string())
+}
+
+/// Reads a body within its limits of size and time.
+async fn read_body(state: &State, request: Request) -> ApiResult<Bytes> {
+    let (limit, timeout) = (state.options.max_body_bytes, state.options.client_timeout);
+    let too_large = || {
+        let message = format!("the body has more than {limit} bytes");
+        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message).code("body_too_large")
+    };
+    let length = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    if length.is_some_and(|length: usize| length > limit) {
+        return Err(too_large());
+    }
+    match tokio::time::timeout(timeout, to_bytes(request.into_body(), limit)).await {
+        Ok(Ok(body)) => Ok(body),
+        Ok(Err(error)) if error.to_string().contains("length limit") => Err(too_large()),
+        Ok(Err(error)) => {
+            Err(ApiError::new(StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}")))
+        }
+        Err(_) => {
+            let message = format!("the body did not arrive within {} s", timeout.as_secs_f64());
+            Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, message))
+        }
+    }
+}
+
+/// Reads the body and runs a function of it on a thread for such work.
+async fn with_body<T: Send + 'static>(
+    app: App,
+    tenant: Tenant,
+    request: Request,
+    run: impl FnOnce(&Arc<State>, u64, &Map<String, Value>) -> ApiResult<T> + Send + 'static,
+) -> ApiResult<T> {
+    let body = read_body(&app.0, request).await?;
+    let run = move || run(&app.0, tenant.0, &parse_body(&body)?);
+    match tokio::task::spawn_blocking(run).await {
+        Ok(result) => result,
+        Err(error) => {
+            let message = format!("the request could not be processed: {error}");
+            Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message).code("internal_error"))
+        }
+    }
+}
+
+async fn chat_completions(
+    Extract(app): Extract<App>,
+    Extension(tenant): Extension<Tenant>,
+    request: Request,
+) -> ApiResult<Response<Body>> {
+    with_body(app, tenant, request, chat::submit).await?.respond().await
+}
+
+async fn text_completions(
+    Extract(app): Extract<App>,
+    Extension(tenant): Extension<Tenant>,
+    request: Request,
+) -> ApiResult<Response<Body>> {
+    with_body(app, tenant, request, completions::submit).await?.respond().await
+}
+
+fn model_json(state: &State) -> ApiResult<Value> {
+    let loaded = state.loaded()?;
+    Ok(json!({
+        "id": loaded.name,
+        "object": "model",
+        "created": loaded.created,
+        "owned_by": "hesper",
+        "max_model_len": loaded.language.model().config().context_length,
+    }))
+}
+
+async fn models(Extract(app): Extract<App>) -> ApiResult<Response<Body>> {
+    Ok(json_response(&json!({ "object": "list", "data": [model_json(&app.0)?] })))
+}
+
+async fn model(Extract(app): Extract<App>, Path(name): Path<String>) -> ApiResult<Response<Body>> {
+    let model = model_json(&app.0)?;
+    if model["id"] != name {
+        let message = format!("there is no model {name:?}; the server has {}", model["id"]);
+        return Err(ApiError::new(StatusCode::NOT_FOUND, message).code("model_not_found"));
+    }
+    Ok(json_response(&model))
+}
+
+async fn cancel(
+    Extract(app): Extract<App>,
+    Extension(tenant): Extension<Tenant>,
+    Path(id): Path<String>,
+) -> ApiResult<Response<Body>> {
+    match app.0.cancel(&id, tenant.0) {
+        true => Ok(json_response(&json!({ "id": id, "cancelled": true }))),
+        false => {
+            let message = format!("no request {id:?} is being answered");
+            Err(ApiError::new(StatusCode::NOT_FOUND, message).code("request_not_found"))
+        }
+    }
+}
+
+async fn tokenize(
+    Extract(app): Extract<App>,
+    Extension(tenant): Extension<Tenant>,
+    request: Request,
+) -> ApiResult<Response<Body>> {
+    let tokenize = |state: &Arc<State>, _, body: &Map<String, Value>| {
+        let loaded = state.loaded()?;
+        let body = Fields::body(body);
+        let begin = body.flag("add_special_tokens")?.unwrap_or(true);
+        let tokens = match (body.text("prompt")?, body.get("messages")) {
+            (Some(text), None) => {
+                let tokens = loaded.language.tokenizer().encode(text, begin);
+                tokens.map_err(|error| body.error("prompt", error))?
+            }
+            (None, Some(_)) => chat::encode(&chat::conversation(&body, &loaded)?.0, &loaded)?.1,
+            _ => return Err(body.error("prompt", "either prompt or messages must be given")),
+        };
+        let context = loaded.language.model().config().context_length;
+        Ok(json!({ "count": tokens.len(), "max_model_len": context, "tokens": tokens }))
+    };
+    Ok(json_response(&with_body(app, tenant, request, tokenize).await?))
+}
+
+async fn detokenize(
+    Extract(app): Extract<App>,
+    Extension(tenant): Extension<Tenant>,
+    request: Request,
+) -> ApiResult<Response<Body>> {
+    let detokenize = |state: &Arc<State>, _, body: &Map<String, Value>| {
+        let loaded = state.loaded()?;
+        let body = Fields::body(body);
+        let Some(tokens) = body.get("tokens") else { return Err(body.error("tokens", "is missing")) };
+        let tokens = params::tokens(tokens, "tokens", &loaded.language)?;
+        let text = loaded.language.tokenizer().decode_all(&tokens);
+        Ok(json!({ "prompt": text.map_err(|error| body.error("tokens", error))? }))
+    };
+    Ok(json_response(&with_body(app, tenant, request, detokenize).await?))
+}
+
+async fn prometheus(Extract(app): Extract<App>) -> Response<Body> {
+    let name = app.0.loaded().map(|loaded| loaded.name.clone()).unwrap_or_default();
+    let text = metrics::render(&name, &app.0.gate.snapshot(), &app.0.gate.health());
+    let mut response = Response::new(Body::from(text));
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+/// The state of the loop that runs the model, not of the socket.
+async fn health(Extract(app): Extract<App>) -> Response<Body> {
+    let health = app.0.gate.health();
+    let mut response = json_response(&json!(health));
+    if health != Health::Ok {
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    }
+    response.into_response()
+}

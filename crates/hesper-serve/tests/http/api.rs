@@ -1,0 +1,309 @@
+//! What clients get.
+
+use std::time::Duration;
+
+use hesper_serve::http::{ServerOptions, route_list};
+use hesper_serve::protocol::{Constraint, FailureKind, Finish, Health, Refusal};
+use serde_json::{Value, json};
+
+use crate::client::Running;
+use crate::scripted::End;
+
+fn server() -> Running {
+    let running = Running::start(ServerOptions::default());
+    running.generator.say(&["Hello", ", ", "world"]);
+    running
+}
+
+#[test]
+fn a_chat_is_answered_whole() {
+    let server = server();
+    let answer = server.chat(json!({ "model": "demo", "max_tokens": 7, "seed": -1 }));
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let value = answer.json();
+    assert_eq!(value["object"], "chat.completion");
+    assert_eq!(value["choices"][0]["message"], json!({ "role": "assistant", "content": "Hello, world" }));
+    assert_eq!(value["choices"][0]["finish_reason"], "stop");
+    assert_eq!(value["usage"]["completion_tokens"], 3);
+    assert_eq!(value["usage"]["prompt_tokens_details"]["cached_tokens"], 2);
+    assert!(answer.headers.contains(&format!("x-request-id: {}", value["id"].as_str().unwrap())));
+    let request = &server.generator.requests()[0];
+    assert_eq!((request.max_tokens, request.sampling.seed, request.tenant), (7, u64::MAX, 0));
+}
+
+#[test]
+fn a_chat_is_streamed_with_its_counts_at_the_end() {
+    let server = server();
+    let answer = server.chat(json!({ "stream": true, "stream_options": { "include_usage": true }, "n": 2 }));
+    assert!(answer.headers.contains("text/event-stream"), "{answer:?}");
+    let events = answer.events();
+    assert_eq!(events.last().unwrap(), "[DONE]");
+    let chunks: Vec<Value> =
+        events[..events.len() - 1].iter().map(|data| serde_json::from_str(data).unwrap()).collect();
+    let id = &chunks[0]["id"];
+    let (mut texts, mut finished) = ([String::new(), String::new()], 0);
+    for chunk in &chunks[..chunks.len() - 1] {
+        assert_eq!((&chunk["id"], &chunk["object"]), (id, &json!("chat.completion.chunk")));
+        assert_eq!(chunk["usage"], Value::Null);
+        let choice = &chunk["choices"][0];
+        texts[choice["index"].as_u64().unwrap() as usize] +=
+            choice["delta"]["content"].as_str().unwrap_or("");
+        finished += usize::from(choice["finish_reason"] == "stop");
+    }
+    assert_eq!((texts, finished), (["Hello, world".to_string(), "Hello, world".to_string()], 2));
+    let last = &chunks[chunks.len() - 1];
+    assert_eq!(last["choices"], json!([]));
+    let prompt = server.generator.requests()[0].prompt.len();
+    assert_eq!(last["usage"]["prompt_tokens"], prompt, "the prompt of two choices counts once");
+    assert_eq!(last["usage"]["completion_tokens"], 6);
+    let seeds: Vec<u64> = server.generator.requests().iter().map(|one| one.sampling.seed).collect();
+    assert_eq!(seeds[1], seeds[0].wrapping_add(1));
+}
+
+#[test]
+fn tool_calls_and_reasoning_are_the_same_streamed_and_whole() {
+    let server = server();
+    server.generator.say(&[
+        "<thi",
+        "nk>hm",
+        "</think>\n\n<tool",
+        "_call>{\"name\":\"f\",",
+        "\"arguments\":{\"x\":1}}</tool_call>",
+    ]);
+    let tools =
+        json!([{ "type": "function", "function": { "name": "f", "parameters": { "type": "object" } } }]);
+    let whole = server.chat(json!({ "tools": tools })).json();
+    let message = &whole["choices"][0]["message"];
+    assert_eq!((&message["content"], &message["reasoning_content"]), (&Value::Null, &json!("hm")));
+    let function = json!({ "name": "f", "arguments": "{\"x\":1}" });
+    assert_eq!(message["tool_calls"][0]["function"], function);
+    assert_eq!(whole["choices"][0]["finish_reason"], "tool_calls");
+    let streamed = server.chat(json!({ "tools": tools, "stream": true })).events();
+    let chunks: Vec<Value> = streamed.iter().filter_map(|data| serde_json::from_str(data).ok()).collect();
+    let calls: Vec<&Value> = chunks
+        .iter()
+        .map(|chunk| &chunk["choices"][0]["delta"]["tool_calls"][0])
+        .filter(|c| !c.is_null())
+        .collect();
+    assert_eq!((calls.len(), &calls[0]["index"], &calls[0]["function"]), (1, &json!(0), &function));
+    assert_eq!(chunks.last().unwrap()["choices"][0]["finish_reason"], "tool_calls");
+    let none = server.chat(json!({ "tools": tools, "tool_choice": "none" })).json();
+    assert!(none["choices"][0]["message"]["content"].as_str().unwrap().contains("<tool_call>"));
+}
+
+#[test]
+fn tool_choices_and_formats_become_constraints() {
+    let server = server();
+    let schema = json!({ "type": "object", "properties": { "x": { "type": "integer" } } });
+    let tool = |strict: bool| json!({ "type": "function", "function": { "name": "f", "parameters": schema, "strict": strict } });
+    let asked = |body: Value| {
+        let answer = server.chat(body);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        server.generator.requests().pop().unwrap().constraint
+    };
+    assert_eq!(asked(json!({ "tools": [tool(false)] })), None);
+    for (choice, strict, is_required) in [
+        (json!("auto"), true, false),
+        (json!("required"), false, true),
+        (json!({ "type": "function", "function": { "name": "f" } }), true, true),
+    ] {
+        let Some(Constraint::ToolCalls { begin, schema, end, required }) =
+            asked(json!({ "tools": [tool(strict)], "tool_choice": choice }))
+        else {
+            panic!("no constraint")
+        };
+        assert_eq!((begin.as_str(), end.as_str(), required), ("<tool_call>", "</tool_call>", is_required));
+        assert_eq!(schema.contains("integer"), strict, "{schema}");
+    }
+    let format = json!({ "type": "json_schema", "json_schema": { "name": "n", "schema": schema } });
+    assert_eq!(asked(json!({ "response_format": format })), Some(Constraint::JsonSchema(schema.to_string())));
+    assert_eq!(asked(json!({ "response_format": { "type": "json_object" } })), Some(Constraint::JsonObject));
+    assert_eq!(asked(json!({ "guided_regex": "[a-z]+" })), Some(Constraint::Regex("[a-z]+".into())));
+    assert_eq!(asked(json!({ "guided_choice": ["a.b", "c"] })), Some(Constraint::Regex("a\\.b|c".into())));
+    assert_eq!(
+        asked(json!({ "guided_grammar": "start: \"a\"" })),
+        Some(Constraint::Lark("start: \"a\"".into()))
+    );
+}
+
+#[test]
+fn completions_take_texts_tokens_and_lists_and_may_repeat_the_prompt() {
+    let server = server();
+    let text = |body: Value| {
+        let answer = server.post("/v1/completions", &body);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.json()
+    };
+    assert_eq!(text(json!({ "prompt": "The sun" }))["choices"][0]["text"], "Hello, world");
+    assert_eq!(server.generator.requests()[0].max_tokens, 16);
+    assert_eq!(text(json!({ "prompt": [2, 3, 4] }))["choices"].as_array().unwrap().len(), 1);
+    assert_eq!(server.generator.requests()[1].prompt, [2, 3, 4]);
+    let many = text(json!({ "prompt": ["The sun", [5, 6]], "n": 2, "echo": true }));
+    let choices = many["choices"].as_array().unwrap();
+    assert_eq!((choices.len(), choices[1]["text"].as_str().unwrap()), (4, "The sunHello, world"));
+    assert_eq!(choices[3]["index"], 3);
+    let streamed = server.post("/v1/completions", &json!({ "prompt": "The sun", "stream": true }));
+    let first: Value = serde_json::from_str(&streamed.events()[0]).unwrap();
+    assert_eq!(
+        (&first["object"], &first["choices"][0]["text"]),
+        (&json!("text_completion"), &json!("Hello"))
+    );
+}
+
+#[test]
+fn probabilities_are_reported_in_both_shapes() {
+    let server = server();
+    let chat = server.chat(json!({ "logprobs": true, "top_logprobs": 2 })).json();
+    let content = chat["choices"][0]["logprobs"]["content"].as_array().unwrap();
+    assert_eq!((content.len(), content[0]["top_logprobs"].as_array().unwrap().len()), (3, 2));
+    assert!(content[0]["logprob"].as_f64().unwrap() < 0.0 && content[0]["bytes"].is_array());
+    let text = server.post("/v1/completions", &json!({ "prompt": "The", "logprobs": 1, "stream": true }));
+    let first: Value = serde_json::from_str(&text.events()[0]).unwrap();
+    let logprobs = &first["choices"][0]["logprobs"];
+    assert_eq!(logprobs["tokens"].as_array().unwrap().len(), 1);
+    assert_eq!(logprobs["text_offset"], json!([0]));
+    assert_eq!(server.generator.requests()[0].logprobs, Some(2));
+}
+
+#[test]
+fn models_tokens_health_and_metrics_are_told() {
+    let server = server();
+    assert_eq!(server.get("/v1/models").json()["data"][0]["id"], "demo");
+    assert_eq!(server.get("/v1/models/demo").json()["object"], "model");
+    assert_eq!(server.get("/v1/models/a/b").status, 404);
+    let tokens = server.post("/tokenize", &json!({ "prompt": "The evening star" })).json();
+    assert_eq!(tokens["count"].as_u64().unwrap() as usize, tokens["tokens"].as_array().unwrap().len());
+    let text = server.post("/detokenize", &json!({ "tokens": tokens["tokens"] })).json();
+    assert_eq!(text["prompt"].as_str().unwrap().trim(), "The evening star");
+    let chat = server.post("/tokenize", &json!({ "messages": [{ "role": "user", "content": "The sun" }] }));
+    assert!(chat.json()["count"].as_u64().unwrap() > 2);
+    assert_eq!(server.get("/health").json(), json!({ "status": "ok" }));
+    server.generator.set_health(Health::Stalled { seconds: 40.0 });
+    let stalled = server.get("/health");
+    assert_eq!((stalled.status, &stalled.json()["status"]), (503, &json!("stalled")));
+    let metrics = server.get("/metrics");
+    for line in [
+        "vllm:num_requests_running{model_name=\"demo\"} 1",
+        "vllm:num_requests_waiting{model_name=\"demo\"} 2",
+        "vllm:kv_cache_usage_perc{model_name=\"demo\"} 0.25",
+        "vllm:time_to_first_token_seconds_bucket{model_name=\"demo\",le=\"1\"} 5",
+        "vllm:time_to_first_token_seconds_bucket{model_name=\"demo\",le=\"+Inf\"} 6",
+        "vllm:time_to_first_token_seconds_count{model_name=\"demo\"} 6",
+        "vllm:cache_config_info{model_name=\"demo\",block_size=\"32\",num_gpu_blocks=\"8\"} 1",
+        "hesper:healthy{model_name=\"demo\"} 0",
+    ] {
+        assert!(metrics.body.lines().any(|one| one == line), "{line}\n{}", metrics.body);
+    }
+}
+
+#[test]
+fn failures_have_a_status_whole_and_an_event_in_a_stream() {
+    let server = server();
+    for (kind, status) in [
+        (FailureKind::Request, 400),
+        (FailureKind::Deadline, 504),
+        (FailureKind::OutOfMemory, 503),
+        (FailureKind::Lost, 503),
+        (FailureKind::Internal, 500),
+    ] {
+        server.generator.change(|script| script.end = End::Failed(kind));
+        let answer = server.chat(json!({}));
+        assert_eq!((answer.status, answer.error().as_str()), (status, "the device is on fire"));
+        let events = server.chat(json!({ "stream": true })).events();
+        let last: Value = serde_json::from_str(events.last().unwrap()).unwrap();
+        assert_eq!(last["error"]["message"], "the device is on fire");
+    }
+    server.generator.change(|script| script.end = End::Vanish);
+    assert_eq!(server.chat(json!({})).status, 500);
+}
+
+#[test]
+fn refusals_have_a_status_and_say_when_to_try_again() {
+    let server = server();
+    let full = Refusal::QueueFull { limit: 3, retry_after: Duration::from_secs(7) };
+    for (refusal, status) in [
+        (full, 429),
+        (Refusal::TooLarge { needed: 9, limit: 3 }, 400),
+        (Refusal::Invalid("prompt: bad".into()), 400),
+        (Refusal::Unavailable("restarting".into()), 503),
+    ] {
+        server.generator.change(|script| script.refusal = Some(refusal.clone()));
+        for stream in [false, true] {
+            let answer = server.chat(json!({ "stream": stream }));
+            assert_eq!((answer.status, answer.error()), (status, refusal.to_string()));
+            assert_eq!(answer.headers.contains("retry-after: 7"), status == 429, "{answer:?}");
+        }
+    }
+}
+
+#[test]
+fn a_long_wait_is_bridged_by_comments() {
+    let options = ServerOptions { keep_alive: Duration::from_millis(40), ..ServerOptions::default() };
+    let server = Running::start(options);
+    server.generator.say(&["late"]);
+    server.generator.change(|script| script.delay = Duration::from_millis(300));
+    let answer = server.chat(json!({ "stream": true }));
+    assert!(answer.body.matches("\n:").count() >= 2, "{}", answer.body);
+    assert!(answer.body.contains("late") && answer.body.contains("[DONE]"));
+}
+
+#[test]
+fn a_request_is_cancelled_by_its_id() {
+    let server = server();
+    server.generator.change(|script| script.end = End::Hang);
+    for (n, submitted) in [(1, 1), (3, 4)] {
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| server.chat(json!({ "request_id": "mine", "n": n })));
+            server.generator.wait_running();
+            // All choices have to be submitted.
+            while server.generator.requests().len() < submitted {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            let twice = server.chat(json!({ "request_id": "mine" }));
+            assert_eq!((twice.status, twice.error().contains("request_id")), (409, true), "{twice:?}");
+            let start = std::time::Instant::now();
+            while server.post("/v1/requests/mine/cancel", &json!({})).status != 200 {
+                assert!(start.elapsed() < Duration::from_secs(5));
+            }
+            let answer = waiting.join().unwrap();
+            assert_eq!(
+                (answer.status, &answer.json()["choices"][0]["finish_reason"]),
+                (200, &json!("cancelled"))
+            );
+        });
+    }
+    assert_eq!(server.post("/v1/requests/mine/cancel", &json!({})).status, 404);
+}
+
+#[test]
+fn lengths_are_limited_by_the_context_and_the_server() {
+    let server = Running::start(ServerOptions { max_tokens: 5, ..ServerOptions::default() });
+    server.generator.say(&["a", "b", "c", "d", "e", "f"]);
+    server.generator.change(|script| script.end = End::Done(Finish::Length));
+    let answer = server.chat(json!({ "max_completion_tokens": 1_000_000 })).json();
+    assert_eq!(answer["choices"][0]["message"]["content"], "abcde");
+    assert_eq!(answer["choices"][0]["finish_reason"], "length");
+    let long = server.post("/v1/completions", &json!({ "prompt": vec![2; 4096] }));
+    assert_eq!((long.status, &long.json()["error"]["code"]), (400, &json!("context_length_exceeded")));
+}
+
+#[test]
+fn the_document_names_exactly_the_routes() {
+    let server = server();
+    let document = server.get("/openapi.json").json();
+    let mut described = Vec::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            assert!(
+                operation["summary"].is_string() && operation["responses"].is_object(),
+                "{method} {path}"
+            );
+            described.push((method.clone(), path.replace("{model}", "{*model}")));
+        }
+    }
+    let mut routes: Vec<(String, String)> =
+        route_list().into_iter().map(|(method, path)| (method, path.to_string())).collect();
+    described.sort();
+    routes.sort();
+    assert_eq!(described, routes);
+}
