@@ -449,10 +449,12 @@ $("composer").addEventListener("submit", (event) => {
   const text = prompt.value.trim();
   if (!text || running.has(current.id)) return;
   prompt.value = "";
+  store.draft.set("");
   grow(prompt);
   submit(text);
 });
 prompt.addEventListener("input", () => {
+  store.draft.set(prompt.value);
   grow(prompt);
   updateComposer();
 });
@@ -570,6 +572,8 @@ for (const each of conversations) {
 const hour = new Date().getHours();
 $("welcome").querySelector("h2").textContent = hour < 5 || hour >= 18 ? "Good evening" : hour < 12 ? "Good morning" : "Good afternoon";
 $("suggestions").append(...SUGGESTIONS.map(([title, text]) => element("button", { type: "button", onclick: () => submit(text) }, element("b", {}, title), element("span", {}, text))));
+prompt.value = store.draft.get();
+grow(prompt);
 renderMessages();
 renderHistory();
 loadModels();

@@ -149,11 +149,11 @@ function problem(error) {
 
 const STATES = { ok: "Ready", loading: "Loading", stalled: "Stalled", lost_device: "Device lost", stopping: "Stopping", unreachable: "Not reachable", unavailable: "Not available" };
 
-function drawHealth(state) {
+function drawHealth(loop) {
   const node = $("health");
-  node.dataset.status = state.status;
-  const detail = state.cause ?? state.what ?? (state.seconds ? `for ${duration(state.seconds)}` : "");
-  const text = [STATES[state.status] ?? state.status, detail].filter(Boolean).join(": ");
+  node.dataset.status = loop.status;
+  const detail = loop.cause ?? loop.what ?? (loop.seconds ? `for ${duration(loop.seconds)}` : "");
+  const text = [STATES[loop.status] ?? loop.status, detail].filter(Boolean).join(": ");
   if (node.lastElementChild.textContent !== text) node.lastElementChild.textContent = text;
 }
 

@@ -43,6 +43,6 @@ export function settingsDialog({ saved, deleteAll }) {
     note.textContent = text;
     note.hidden = text === "";
     dialog.showModal();
-    if (text) form.elements.api_key.focus();
+    form.elements[text ? "api_key" : "system"].focus();
   };
 }

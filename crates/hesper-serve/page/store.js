@@ -89,6 +89,24 @@ export function create() {
   return { id: `${Date.now().toString(36)}-${random[0].toString(36)}${random[1].toString(36)}`, title: "New chat", updated: Date.now(), messages: [] };
 }
 
+/** The text of a prompt that has not been sent, for this tab. */
+export const draft = {
+  get() {
+    try {
+      return sessionStorage.getItem("hesper.draft") ?? "";
+    } catch {
+      return "";
+    }
+  },
+  set(text) {
+    try {
+      sessionStorage.setItem("hesper.draft", text);
+    } catch {
+      // It is kept until the page is closed.
+    }
+  },
+};
+
 /** The settings: text by name, each of `DEFAULTS`. */
 export function settings() {
   let kept = {};

@@ -199,6 +199,33 @@ mod tests {
     }
 
     #[test]
+    fn the_inspect_page_reads_only_fields_that_a_snapshot_has() {
+        let mut snapshot = crate::protocol::Snapshot::default();
+        snapshot.requests.push(crate::protocol::RequestState {
+            id: "1".into(),
+            phase: crate::protocol::Phase::Decode,
+            prompt_tokens: 1,
+            computed_tokens: 1,
+            generated_tokens: 1,
+            pages: vec![1],
+            seconds: 1.0,
+        });
+        let snapshot = serde_json::to_value(snapshot).unwrap();
+        let mut names = BTreeSet::new();
+        for (_, text) in folder().into_iter().filter(|(name, _)| name == "inspect.js" || name == "pages.js") {
+            for (object, value) in [("state.", &snapshot), (" request.", &snapshot["requests"][0])] {
+                for rest in text.split(object).skip(1) {
+                    let name: String =
+                        rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                    assert!(value.get(&name).is_some(), "{object}{name}");
+                    names.insert(name);
+                }
+            }
+        }
+        assert!(names.len() > 15, "{names:?}");
+    }
+
+    #[test]
     fn a_file_that_the_browser_has_is_not_sent_again() {
         let asset = asset("/");
         let tag = entity_tag(asset.bytes);

@@ -289,7 +289,7 @@ def test_an_api_key_is_asked_for_and_sent(window, stub):
     window.wait("return !document.querySelector('#settings').open && !document.querySelector('#model').disabled")
     window.run("[...document.querySelectorAll('.failure button')].at(-1).click()")
     window.wait("return document.querySelector('.assistant .stats')")
-    assert window.run("return [sessionStorage.length, JSON.stringify({...localStorage}).includes('secret')]") == [1, False]
+    assert window.run("return ['hesper.api-key' in sessionStorage, JSON.stringify({...localStorage}).includes('secret')]") == [True, False]
 
 
 def test_settings_are_sent_and_kept(page, stub):
@@ -365,6 +365,10 @@ def test_shift_enter_is_a_new_line_and_an_empty_prompt_is_not_sent(page, stub):
     page.press("Shift", "Enter")
     page.type("#prompt", "b")
     assert stub.requests == []
+    page.run("location.reload()")
+    page.wait("return document.querySelector('#prompt').value === 'a\\nb'")
+    page.wait("return !document.querySelector('#model').disabled")
+    page.click("#prompt")
     page.press("Enter")
     finished(page)
     assert stub.requests[0]["messages"][0]["content"] == "a\nb"
