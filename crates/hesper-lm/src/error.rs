@@ -112,6 +112,17 @@ impl From<hesper_nn::Error> for Error {
     }
 }
 
+/// For functions that transforms of modules call: `?` takes the errors of models.
+impl From<Error> for hesper_nn::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Array(error) => hesper_nn::Error::Array(error),
+            Error::Layer(error) => error,
+            other => hesper_nn::Error::InvalidArgument(other.to_string()),
+        }
+    }
+}
+
 impl Error {
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Error {
         let path = path.into();

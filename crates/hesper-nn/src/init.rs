@@ -3,7 +3,7 @@
 //! An [`Init`] makes an array of a shape. Random ones draw from the key of the process, which
 //! [`random::seed`](hesper_core::random::seed) sets.
 
-use hesper_core::{Array, Dtype, linalg, random};
+use hesper_core::{Array, Dtype, random};
 
 use crate::error::{Error, Result};
 
@@ -115,11 +115,13 @@ impl Init {
             }
             Init::Orthogonal { gain } => {
                 let [rows, columns] = matrix(shape, "an orthogonal")?;
-                let size = rows.max(columns);
-                let (q, r) = linalg::qr(&random::normal(&[size, size], Dtype::Float32, 0.0, 1.0, None)?)?;
-                let q = q.multiply(r.diag(0)?.sign()?)?;
-                let part = q.slice(&[0, 0], &[rows as isize, columns as isize], &[1, 1])?;
-                Ok(part.multiply(gain as f32)?)
+                let drawn = random::normal(shape, Dtype::Float32, 0.0, 1.0, None)?;
+                // The shorter side is made of orthogonal vectors.
+                let wide = if rows <= columns { drawn } else { drawn.t()? };
+                let (count, length) = (rows.min(columns), rows.max(columns));
+                let vectors = orthonormal(&wide.to_vec::<f32>()?, count, length, gain);
+                let wide = Array::try_from_slice(&vectors, &[count, length])?;
+                Ok(if rows <= columns { wide } else { wide.t()?.contiguous()? })
             }
             Init::Sparse { sparsity, mean, std } => {
                 let [_, columns] = matrix(shape, "a sparse")?;
@@ -159,6 +161,23 @@ fn fans(shape: &[usize]) -> Result<(f64, f64)> {
     Ok(((inputs * taps) as f64, (outputs * taps) as f64))
 }
 
+/// Orthogonal vectors of length `gain` that span what the given ones span. Each is projected twice, so that rounding does
+/// not add up.
+fn orthonormal(given: &[f32], count: usize, length: usize, gain: f64) -> Vec<f32> {
+    let mut made: Vec<Vec<f64>> = Vec::with_capacity(count);
+    for row in given.chunks(length.max(1)) {
+        let mut vector: Vec<f64> = row.iter().map(|one| f64::from(*one)).collect();
+        for other in made.iter().chain(&made) {
+            let share: f64 = vector.iter().zip(other).map(|(a, b)| a * b).sum();
+            vector.iter_mut().zip(other).for_each(|(a, b)| *a -= share * b);
+        }
+        let norm = vector.iter().map(|one| one * one).sum::<f64>().sqrt();
+        vector.iter_mut().for_each(|one| *one /= norm);
+        made.push(vector);
+    }
+    made.iter().flatten().map(|one| (one * gain) as f32).collect()
+}
+
 fn matrix(shape: &[usize], what: &str) -> Result<[usize; 2]> {
     shape.try_into().map_err(|_| {
         Error::argument(format!("cannot make {what} matrix of shape {shape:?}; it must have 2 axes"))
@@ -175,5 +194,37 @@ pub(crate) fn inverse_root(layer: &str, what: &str, size: usize) -> Result<f64> 
     match size {
         0 => Err(Error::argument(format!("cannot make a {layer} with {what} = 0; it must be at least 1"))),
         _ => Ok((1.0 / size as f64).sqrt()),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orthogonal_matrices_have_orthogonal_vectors() {
+        for shape in [[3, 5], [5, 3], [4, 4]] {
+            let matrix = Init::Orthogonal { gain: 2.0 }.make(&shape).unwrap();
+            assert_eq!(matrix.shape(), shape);
+            let wide = if shape[0] <= shape[1] { matrix } else { matrix.t().unwrap() };
+            let products = wide.matmul(&wide.t().unwrap()).unwrap().to_vec::<f32>().unwrap();
+            let count = wide.shape()[0];
+            for (at, product) in products.iter().enumerate() {
+                let expected = if at % count == at / count { 4.0 } else { 0.0 };
+                assert!((product - expected).abs() < 1e-5, "{shape:?}: {products:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn sparse_matrices_have_zeros_in_every_row() {
+        let rows = Init::Sparse { sparsity: 0.5, mean: 0.0, std: 1.0 }.make(&[4, 6]).unwrap();
+        for row in rows.to_vec::<f32>().unwrap().chunks(6) {
+            assert_eq!(row.iter().filter(|one| **one == 0.0).count(), 3);
+        }
+        assert!(Init::Sparse { sparsity: 2.0, mean: 0.0, std: 1.0 }.make(&[4, 6]).is_err());
+        assert!(Init::Identity.make(&[2, 3]).unwrap_err().to_string().contains("[2, 3]"));
+        assert!(Init::GlorotNormal { gain: 1.0 }.make(&[3]).is_err());
     }
 }

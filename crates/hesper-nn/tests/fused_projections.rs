@@ -4,8 +4,7 @@
 
 use hesper::{Activations, Array, Dtype, random};
 use hesper_nn::{
-    Activation, Attention, Heads, Leaf, LeafMut, Linear, Mlp, Module, NoCache, Projections, Quantization,
-    Weight,
+    Activation, Attention, Heads, Linear, Mlp, Module, ModuleExt, NoCache, Projections, Quantization, Weight,
 };
 
 fn linear(outputs: usize, inputs: usize, seed: u64, quantized: bool, bias: bool) -> Linear {
@@ -29,13 +28,7 @@ fn close(one: &Array, other: &Array) {
 }
 
 fn names(module: &dyn Module) -> Vec<(String, Vec<usize>)> {
-    let mut all = Vec::new();
-    module.visit("", &mut |name, leaf| {
-        if let Leaf::Parameter(parameter) = leaf {
-            all.push((name, parameter.get().shape().to_vec()));
-        }
-    });
-    all
+    module.parameters().into_iter().map(|(name, array)| (name, array.shape().to_vec())).collect()
 }
 
 #[test]
@@ -71,15 +64,11 @@ fn changing_a_parameter_drops_the_fused_copy() {
         Activation::Silu,
     );
     mlp.fuse_projections().unwrap();
-    mlp.visit_mut("", &mut |name, leaf| {
-        if let LeafMut::Parameter(parameter) = leaf
-            && name.starts_with("up_proj")
-        {
-            parameter.set(Array::zeros(&[64, 64], Dtype::Float32)?);
-        }
-        Ok(())
-    })
-    .unwrap();
+    let zeros = |name: &str, array: &Array| match name.starts_with("up_proj") {
+        true => Ok(array.zeros_like()?),
+        false => Ok(array.clone()),
+    };
+    mlp.map(zeros).unwrap();
     assert!(mlp.forward(&x).unwrap().to_vec::<f32>().unwrap().iter().all(|y| *y == 0.0));
 }
 
