@@ -1,0 +1,32 @@
+//! The examples that train, each as a test.
+
+macro_rules! examples {
+    ($($name:ident $path:literal),* $(,)?) => {
+        $(
+            #[path = $path]
+            mod $name;
+        )*
+
+        $(
+            #[test]
+            fn $name() {
+                let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                if let Err(error) = $name::main() {
+                    panic!("{error}");
+                }
+            }
+        )*
+    };
+}
+
+/// The examples seed the random key of the process.
+static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+examples! {
+    linear_regression "../examples/linear_regression.rs",
+    two_moons "../examples/two_moons.rs",
+    digits "../examples/digits.rs",
+    characters "../examples/characters.rs",
+    vae "../examples/vae.rs",
+    lora "../examples/lora.rs",
+}
