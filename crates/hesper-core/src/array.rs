@@ -89,7 +89,7 @@ pub struct Call {
 }
 
 /// Where an array's elements are.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Data {
     /// The memory.
     pub buffer: Buffer,
@@ -97,6 +97,13 @@ pub struct Data {
     pub offset: isize,
     /// Of each axis, in elements.
     pub strides: Strides,
+}
+
+impl Clone for Data {
+    fn clone(&self) -> Self {
+        // From a slice: the elements are copied as bytes.
+        Data { buffer: self.buffer.clone(), offset: self.offset, strides: Strides::from_slice(&self.strides) }
+    }
 }
 
 impl Data {
@@ -108,7 +115,7 @@ impl Data {
     /// The same elements on a device: itself, or a copy that is kept beside its memory.
     pub fn on(&self, runtime: &Runtime) -> Result<Data> {
         let buffer = self.buffer.on(runtime)?;
-        Ok(Data { buffer, offset: self.offset, strides: self.strides.clone() })
+        Ok(Data { buffer, offset: self.offset, strides: Strides::from_slice(&self.strides) })
     }
 }
 

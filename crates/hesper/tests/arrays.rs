@@ -153,6 +153,17 @@ fn graphs_of_a_million_nodes_build_evaluate_and_drop_without_recursion() {
 }
 
 #[test]
+fn async_eval_gives_one_submission_for_each_stream() {
+    let (x, other) = (Array::from_slice(&[1.0f32; 64]), placement::Device::Cpu.stream().unwrap());
+    let here: Vec<Array> = (0..8).map(|at| &x + at as f32).collect();
+    let there = placement::with_stream(&other, || x.exp()).unwrap();
+    let submissions = async_eval(here.iter().chain([&there])).unwrap();
+    assert_eq!(submissions.len(), 2);
+    submissions.iter().for_each(|submission| submission.wait().unwrap());
+    assert_eq!(here[7].to_vec::<f32>().unwrap(), [8.0; 64]);
+}
+
+#[test]
 fn two_threads_on_one_graph_run_each_node_once() {
     for _ in 0..50 {
         let before = placement::cpu().counters().encoded;

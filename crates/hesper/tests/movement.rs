@@ -120,3 +120,39 @@ fn a_step_beyond_the_end_of_an_axis_is_taken_by_nobody() {
         assert_eq!(put[2..7], [2.0, 1.0, 1.0, 1.0, 6.0]);
     }
 }
+
+/// Held by the tests of ready views: while a transformation runs on any thread, views are lazy.
+static TRANSFORMS: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+#[test]
+fn a_view_of_an_evaluated_array_is_ready_as_it_is_built() {
+    let _alone = TRANSFORMS.lock().unwrap();
+    let x = Array::try_from_slice(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3]).unwrap();
+    let (turned, row) = (x.t().unwrap(), x.slice(&[1, 0], &[2, 3], &[1, 1]).unwrap());
+    let wide = row.broadcast_to(&[2, 3]).unwrap();
+    for view in [&turned, &row, &wide] {
+        assert!(view.is_evaluated(), "{view:?}");
+    }
+    // No strides describe the rows of the transposed matrix one after another.
+    let copied = turned.reshape(&[6]).unwrap();
+    assert!(!copied.is_evaluated());
+    assert_eq!(copied.to_vec::<f32>().unwrap(), [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+    assert_eq!(wide.to_vec::<f32>().unwrap(), [4.0, 5.0, 6.0, 4.0, 5.0, 6.0]);
+    // A view holds the memory: the array is not overwritten in place.
+    let sum = x.add(1.0).unwrap();
+    drop(x);
+    sum.eval().unwrap();
+    assert_eq!(turned.to_vec::<f32>().unwrap(), [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+}
+
+#[test]
+fn a_view_of_an_evaluated_array_keeps_its_call_while_a_transformation_runs() {
+    let _alone = TRANSFORMS.lock().unwrap();
+    let x = Array::try_from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2]).unwrap();
+    let f = |inputs: &[Array]| {
+        inputs[0].t()?.multiply(x.t()?)?.slice(&[0, 0], &[1, 2], &[1, 1])?.sum(None, false)
+    };
+    let slopes = hesper::transform::grad(f, &[0])(&[x.clone()]).unwrap();
+    assert_eq!(slopes[0].to_vec::<f32>().unwrap(), [1.0, 0.0, 3.0, 0.0]);
+    assert!(hesper::transform::to_dot(&[x.add(1.0).unwrap().t().unwrap()]).contains("transpose"));
+}

@@ -375,6 +375,15 @@ fn takes(what: &str, commands: u64, build: Build<'_>) {
 }
 
 #[test]
+fn a_compiled_function_of_a_few_element_wise_ops_is_fused_with_its_neighbours() {
+    let _alone = alone();
+    let (x, y) = (normal(&[3, 24], 1, Dtype::Bfloat16), normal(&[3, 24], 2, Dtype::Bfloat16));
+    let silu = transform::compile(|x| Ok(vec![x[0].multiply(x[0].sigmoid()?)?]));
+    silu(&[x.clone()]).unwrap();
+    takes("silu between sums", 1, &|| Ok(vec![silu(&[x.add(&y)?])?.remove(0).multiply(&y)?]));
+}
+
+#[test]
 fn products_with_packed_matrices_take_norms_and_epilogues_in() {
     let _alone = alone();
     for (rows, format) in [(1, PackedFormat::Q8_0), (3, PackedFormat::Q4_0), (70, PackedFormat::Q4_1)] {

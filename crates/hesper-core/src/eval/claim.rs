@@ -23,11 +23,11 @@ use super::program::{NodeView, Program, Store, missing};
 use crate::Dtype;
 use crate::array::{Array, Call, Data, KnownBytes, Node, State, failure, node_pool};
 use crate::error::{Error, Result};
-use crate::ops::{OpKind, OpRef};
+use crate::ops::{OpKind, OpRef, PatternOp};
 use crate::shape::Shape;
 
 /// Held while claims are taken, so that they are taken all together.
-static CLAIMING: Mutex<Claims> = Mutex::new(Claims { taken: 0, waiting: 0, table: None });
+static CLAIMING: Mutex<Claims> = Mutex::new(Claims { taken: 0, waiting: 0, tables: Vec::new() });
 /// Notified when a claim ends, if an evaluation waits for that.
 static ENDED: Condvar = Condvar::new();
 
@@ -36,8 +36,24 @@ struct Claims {
     taken: u64,
     /// How many evaluations wait for others to end.
     waiting: usize,
-    /// The table of an evaluation that has ended, empty, for its capacity.
-    table: Option<Table>,
+    /// Tables of evaluations that have ended, empty, for their capacity.
+    tables: Vec<Table>,
+}
+
+impl Claims {
+    /// Keeps an empty table: several small ones, for threads that evaluate at the same time, or one of medium size.
+    fn keep(&mut self, table: Table) {
+        const MAX_TABLES: usize = 16;
+        const SMALL_NODES: usize = 1 << 11;
+        const MAX_KEPT_NODES: usize = 1 << 16;
+        let most = match table.nodes.capacity() {
+            0..=SMALL_NODES => MAX_TABLES,
+            _ => 1,
+        };
+        if table.nodes.capacity() <= MAX_KEPT_NODES && self.tables.len() < most {
+            self.tables.push(table);
+        }
+    }
 }
 
 fn claiming() -> MutexGuard<'static, Claims> {
@@ -93,7 +109,7 @@ impl Claim {
     /// `composites` says whether nodes may become composite ops.
     pub(super) fn take(roots: &[&Array], composites: bool) -> Result<(Claim, Arc<Program>)> {
         let mut claims = claiming();
-        let mut table = claims.table.take().unwrap_or_default();
+        let mut table = claims.tables.pop().unwrap_or_default();
         loop {
             claims.taken += 1;
             match table.collect(roots, claims.taken) {
@@ -104,7 +120,7 @@ impl Claim {
                     return Ok((claim, program));
                 }
                 Err(Refused::Failed(error)) => {
-                    claims.table = Some(table);
+                    claims.keep(table);
                     return Err(error);
                 }
                 Err(Refused::Busy) => {}
@@ -176,12 +192,12 @@ impl Store for Claim {
         self.array(slot)?.data().map(Operand::borrowed)
     }
 
-    fn settle(&mut self, slot: Slot, operand: Operand, failed: bool) {
+    fn settle(&mut self, slot: Slot, operand: &Operand, failed: bool) {
         if failed
             && !operand.is_spent()
             && let Ok(array) = self.array(slot)
         {
-            array.give_back(operand.into_data());
+            array.give_back(operand.data().clone());
         }
     }
 
@@ -232,16 +248,12 @@ impl Store for Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        /// Tables for more nodes are not kept.
-        const MAX_KEPT_NODES: usize = 1 << 16;
         let mut table = std::mem::take(&mut self.0);
         table.give_free();
         table.clear();
         node_pool::give(&mut table.recycled);
         let mut claims = claiming();
-        if table.nodes.capacity() <= MAX_KEPT_NODES {
-            claims.table = Some(table);
-        }
+        claims.keep(table);
         let waiting = claims.waiting > 0;
         drop(claims);
         if waiting {
@@ -282,12 +294,22 @@ impl Table {
     fn finish_graph(&mut self, marks: bool) {
         let mut marked = false;
         for at in 0..self.nodes.len() {
-            match self.graph.nodes[at].role {
-                Role::Elementwise => self.find_holders(at),
-                Role::Rows => self.graph.nodes[at].role = self.role(at),
-                Role::Other => {}
+            let (Some(node), Some(op)) = (&self.nodes[at], &self.ops[at]) else { continue };
+            let before = at.checked_sub(1).and_then(|before| self.nodes[before].as_ref());
+            let class = match before {
+                Some(before) if before.is_alike(node) => self.graph.nodes[at - 1].class,
+                _ => self.classes.of(&node.0.shape, &node.0.stream),
+            };
+            let (role, emit, pattern) = match op.get().kind() {
+                OpKind::Elementwise(op) => (Role::Elementwise, Some(Emit::new(op)), PatternOp::None),
+                OpKind::Commands => (self.role(at), None, op.get().pattern()),
+                OpKind::View => (Role::Other, None, op.get().pattern()),
+            };
+            self.graph.describe(at, class, role, emit);
+            if role == Role::Elementwise {
+                self.find_holders(at);
             }
-            if marks && self.graph.nodes[at].role != Role::Elementwise {
+            if marks && pattern != PatternOp::None {
                 marked |= self.mark(at);
             }
         }
@@ -414,21 +436,10 @@ impl Table {
 
     /// One more node, whose inputs come next.
     fn enter(&mut self, array: Array, call: Call, number: u64) {
-        let before = self.nodes.last().and_then(Option::as_ref).zip(self.graph.nodes.last());
-        let class = match before {
-            Some((node, vertex)) if node.is_alike(&array) => vertex.class,
-            _ => self.classes.of(&array.0.shape, &array.0.stream),
-        };
-        let emit = Emit::of(&call.op);
-        let role = match (emit, call.op.get().kind()) {
-            (Some(_), _) => Role::Elementwise,
-            // Whether it reads rows that a group computes is known when its first input has been met.
-            (None, OpKind::Commands) => Role::Rows,
-            _ => Role::Other,
-        };
+        // Other evaluations wait for the end of the walk: what a node is to the planner is found out after it.
         let (first, count) = (self.graph.edges.len(), call.inputs.len());
         let open = std::iter::repeat_n(Slot::OPEN, count);
-        self.graph.push(open, class, array.0.dtype, role, emit);
+        self.graph.push(open, 0, array.0.dtype, Role::Other, None);
         for (input, edge) in call.inputs.into_iter().zip(first..first + count).rev() {
             let visit = &input.0.visit;
             if visit.number.load(Ordering::Relaxed) == number {

@@ -93,7 +93,7 @@ pub(super) fn lower(
     for (input, bound) in step.inputs.iter().zip(inputs) {
         if let FastInput::InPlace(operand, _) = bound {
             spent |= operand.is_spent();
-            store.settle(input.slot, operand, true);
+            store.settle(input.slot, &operand, true);
         }
     }
     if let Some(error) = failed.filter(|_| spent) {
@@ -108,7 +108,7 @@ fn own(store: &mut impl Store, slot: Slot) -> Result<Option<Operand>> {
     if operand.is_owned() {
         return Ok(Some(operand));
     }
-    store.settle(slot, operand, true);
+    store.settle(slot, &operand, true);
     Ok(None)
 }
 

@@ -63,7 +63,7 @@ pub(super) fn lower(
         let node = store.node(*step.outputs.last().ok_or_else(missing)? as usize)?;
         caught(FUSED, || run(fused, node.stream, node.shape, &mut values))
     });
-    let operands = step.inputs.iter().zip(values).filter_map(|(input, value)| match value {
+    let operands = step.inputs.iter().zip(&values).filter_map(|(input, value)| match value {
         Value::Known(_) => None,
         Value::Memory(operand, _) => Some((input.slot, operand)),
     });

@@ -16,6 +16,7 @@ use super::patterns::Mark;
 use crate::Dtype;
 use crate::backend;
 use crate::ids::WordHash;
+use crate::ops::elementwise::Elementwise;
 use crate::ops::{Op, OpKind, OpRef};
 use crate::shape::Shape;
 
@@ -109,10 +110,14 @@ pub(crate) struct Emit {
 }
 
 impl Emit {
+    pub(super) fn new(op: &Elementwise) -> Emit {
+        Emit { name: op.name, indexed: op.indexed, emit: op.emit }
+    }
+
     /// The expression of an op, if it is element-wise.
     pub(crate) fn of(op: &OpRef) -> Option<Emit> {
         match op.get().kind() {
-            OpKind::Elementwise(op) => Some(Emit { name: op.name, indexed: op.indexed, emit: op.emit }),
+            OpKind::Elementwise(op) => Some(Emit::new(op)),
             OpKind::Commands | OpKind::View => None,
         }
     }
@@ -183,6 +188,12 @@ impl Graph {
         let count = self.edges.len() as u32 - first;
         let mark = Mark::default();
         self.nodes.push(Vertex { first, count, class, role, dtype, held: true, read: false, emit, mark });
+    }
+
+    /// Sets what was not known of a node when it was pushed.
+    pub(super) fn describe(&mut self, at: usize, class: u32, role: Role, emit: Option<Emit>) {
+        let node = &mut self.nodes[at];
+        (node.class, node.role, node.emit) = (class, role, emit);
     }
 
     pub(crate) fn push_external(&mut self, dtype: Dtype, known: bool) {
@@ -256,31 +267,40 @@ impl Graph {
 /// Numbers shapes and streams: nodes with one shape on one stream are of one class.
 #[derive(Default)]
 pub(crate) struct Classes {
-    /// The first few, which are compared one by one: most graphs have no more.
-    few: Vec<(Shape, u64)>,
-    more: HashMap<(Shape, u64), u32, BuildHasherDefault<WordHash>>,
+    known: Vec<(Shape, u64)>,
+    /// The last class of each hash, plus one. Most graphs have few classes, so most are found here.
+    recent: [u32; Classes::RECENT],
+    /// All classes.
+    numbers: HashMap<(Shape, u64), u32, BuildHasherDefault<WordHash>>,
 }
 
 impl Classes {
-    const FEW: usize = 8;
+    const RECENT: usize = 32;
 
     pub(crate) fn of(&mut self, shape: &Shape, stream: &Stream) -> u32 {
         let id = stream.id();
-        if let Some(at) = self.few.iter().position(|(known, of)| *of == id && known == shape) {
-            return at as u32;
+        let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        let hash = shape.iter().fold(id, |hash, length| mix(hash, *length as u64));
+        let recent = &mut self.recent[hash as usize % Classes::RECENT];
+        if let Some((known, of)) = self.known.get((*recent).wrapping_sub(1) as usize)
+            && *of == id
+            && known.len() == shape.len()
+            && known.iter().zip(shape).all(|(known, length)| known == length)
+        {
+            return *recent - 1;
         }
-        let next = self.few.len() + self.more.len();
-        if next < Classes::FEW {
-            self.few.push((shape.clone(), id));
-            return next as u32;
+        let next = self.known.len() as u32;
+        let class = *self.numbers.entry((shape.clone(), id)).or_insert(next);
+        if class == next {
+            self.known.push((shape.clone(), id));
         }
-        *self.more.entry((shape.clone(), id)).or_insert(next as u32)
+        *recent = class + 1;
+        class
     }
 
     pub(super) fn clear(&mut self) {
-        self.few.clear();
-        if !self.more.is_empty() {
-            self.more = HashMap::default();
-        }
+        self.known.clear();
+        self.recent.fill(0);
+        self.numbers.clear();
     }
 }

@@ -39,6 +39,7 @@ use crate::{Dtype, placement};
 use claim::Claim;
 pub use operand::{Operand, Owned};
 use producer_fusion::FusedRows;
+use program::{Input, Store};
 
 pub use explain::{Apart, why_apart};
 pub use plan::{fusion_enabled, set_fusion};
@@ -66,13 +67,19 @@ pub fn async_eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<Vec
     submissions(&arrays)
 }
 
-/// Submits what computes the arrays.
+/// Submits what computes the arrays: one submission for each stream.
 fn submissions(arrays: &[&Array]) -> Result<Vec<Submission>> {
-    let mut submissions = Vec::with_capacity(arrays.len());
+    let mut streams: SmallVec<[&Stream; 2]> = SmallVec::new();
     for array in arrays {
-        submissions.push(array.0.stream.commit()?);
+        if streams.iter().all(|stream| stream.id() != array.0.stream.id()) {
+            streams.push(&array.0.stream);
+        }
+    }
+    let mut submissions = Vec::with_capacity(2 * streams.len());
+    for stream in streams {
+        submissions.push(stream.commit()?);
         // Ops without a kernel for the device run on the host.
-        if backend::of_stream(&array.0.stream)?.kind() != BackendKind::Host {
+        if backend::of_stream(stream)?.kind() != BackendKind::Host {
             submissions.push(placement::default_stream(placement::Device::Cpu)?.commit()?);
         }
     }
@@ -111,14 +118,16 @@ pub(crate) fn caught<R>(op: &str, f: impl FnOnce() -> Result<R>) -> Result<R> {
 /// Lowers an op for the device of its stream, or for the host where that device has no implementation of it.
 pub(crate) fn lower_op(op: &dyn Op, l: &mut Lowering<'_>) -> Result<Data> {
     if op.is_everywhere() {
-        return op.lower(l);
+        let first = l.operands.first().zip(l.inputs.first());
+        let view = first.and_then(|(operand, (shape, _))| op.view(operand.data(), shape, l.shape));
+        return view.map_or_else(|| op.lower(l), Ok);
     }
     let backend = backend::of_stream(l.stream())?;
     let host = backend.kind() == BackendKind::Host;
     if host {
         l.bring()?;
     }
-    let takes = backend.takes(l.dtype()) && l.inputs.iter().all(|input| backend.takes(input.dtype));
+    let takes = backend.takes(l.dtype()) && l.inputs.iter().all(|(_, dtype)| backend.takes(*dtype));
     if takes && let Some(data) = backend.ops().lower(op, l)? {
         return Ok(data);
     }
@@ -131,13 +140,6 @@ pub(crate) fn lower_op(op: &dyn Op, l: &mut Lowering<'_>) -> Result<Data> {
     lower_op(op, l)
 }
 
-/// An input of an op, and where it is.
-struct Bound<'a> {
-    shape: &'a [usize],
-    dtype: Dtype,
-    operand: Operand,
-}
-
 /// What an op's lowering gets: its declared inputs, and nothing else.
 pub struct Lowering<'a> {
     stream: &'a Stream,
@@ -145,24 +147,25 @@ pub struct Lowering<'a> {
     host: Option<Stream>,
     shape: &'a [usize],
     dtype: Dtype,
-    inputs: SmallVec<[Bound<'a>; 3]>,
+    /// Where the inputs are, and their shapes and types.
+    operands: &'a mut [Operand],
+    inputs: SmallVec<[(&'a [usize], Dtype); 3]>,
     /// What computes the rows of the first input, which then has no memory.
     fused_rows: Option<FusedRows>,
 }
 
 impl<'a> Lowering<'a> {
-    fn new(stream: &'a Stream, shape: &'a [usize], dtype: Dtype) -> Self {
-        Lowering { stream, host: None, shape, dtype, inputs: SmallVec::new(), fused_rows: None }
+    fn new(stream: &'a Stream, shape: &'a [usize], dtype: Dtype, operands: &'a mut [Operand]) -> Self {
+        Lowering { stream, host: None, shape, dtype, operands, inputs: SmallVec::new(), fused_rows: None }
     }
 
-    /// One more input.
-    fn add(&mut self, shape: &'a [usize], dtype: Dtype, operand: Operand) {
-        self.inputs.push(Bound { shape, dtype, operand });
-    }
-
-    /// The inputs, as the op left them.
-    fn into_operands(self) -> SmallVec<[Operand; 3]> {
-        self.inputs.into_iter().map(|input| input.operand).collect()
+    /// Looks up the shapes and types of the inputs.
+    fn describe(&mut self, store: &'a impl Store, inputs: &[Input]) -> Result<()> {
+        for input in inputs {
+            let (shape, dtype) = store.meta(input.slot)?;
+            self.inputs.push((shape, dtype));
+        }
+        Ok(())
     }
 
     /// The same with a first input that is computed as it is read.
@@ -188,10 +191,10 @@ impl<'a> Lowering<'a> {
     /// Moves all inputs to the device of the commands. The op may not overwrite an input that was moved.
     pub fn bring(&mut self) -> Result<()> {
         let runtime = self.stream().runtime();
-        for input in &mut self.inputs {
-            if !input.operand.data().buffer.belongs_to(&runtime) {
-                let moved = input.operand.data().on(&runtime)?;
-                input.operand.replace(moved);
+        for operand in &mut *self.operands {
+            if !operand.data().buffer.belongs_to(&runtime) {
+                let moved = operand.data().on(&runtime)?;
+                operand.replace(moved);
             }
         }
         Ok(())
@@ -214,12 +217,12 @@ impl<'a> Lowering<'a> {
 
     /// Where an input is.
     pub fn input(&self, at: usize) -> &Data {
-        self.inputs[at].operand.data()
+        self.operands[at].data()
     }
 
     /// All inputs, for steps inside of the op.
     pub fn operands(&mut self) -> impl Iterator<Item = &mut Operand> {
-        self.inputs.iter_mut().map(|input| &mut input.operand)
+        self.operands.iter_mut()
     }
 
     /// The memory of the first input, to be overwritten with the output: if the input is owned and has the output's shape, type
@@ -230,21 +233,21 @@ impl<'a> Lowering<'a> {
 
     /// The same if the op also accepts the layout.
     pub fn take_in_place_if(&self, can: impl FnOnce(&Data) -> bool) -> Option<Owned> {
-        let input = self.inputs.first()?;
-        let fits = input.shape == self.shape
-            && input.dtype == self.dtype
-            && crate::shape::is_row_major(self.shape, &input.operand.data().strides);
-        if fits && can(input.operand.data()) { input.operand.take() } else { None }
+        let (operand, (shape, dtype)) = (self.operands.first()?, *self.inputs.first()?);
+        let fits = shape == self.shape
+            && dtype == self.dtype
+            && crate::shape::is_row_major(self.shape, &operand.data().strides);
+        if fits && can(operand.data()) { operand.take() } else { None }
     }
 
     /// Shape of an input.
     pub fn input_shape(&self, at: usize) -> &[usize] {
-        self.inputs[at].shape
+        self.inputs[at].0
     }
 
     /// Element type of an input.
     pub fn input_dtype(&self, at: usize) -> Dtype {
-        self.inputs[at].dtype
+        self.inputs[at].1
     }
 
     /// An input row by row: itself, or a copy made on the op's stream.

@@ -29,16 +29,15 @@ use crate::backend::{self, BackendKind, CompositeSet};
 use crate::error::Result;
 use crate::identity::BitEq;
 use crate::ids::WordHash;
+use crate::ops::PatternOp;
 use crate::ops::compose::compose_all;
 use crate::ops::composite::Composite;
 use crate::ops::composite::add_norm::AddNorm;
 use crate::ops::composite::packed_layer::{End, PackedLayer};
 use crate::ops::composite::silu_gate::SiluGate;
-use crate::ops::concat::{Concatenate, concatenate};
+use crate::ops::concat::concatenate;
 use crate::ops::norm::RowOp;
 use crate::ops::packed::PackedMatmul;
-use crate::ops::quant::Activations;
-use crate::ops::view::{Reshape, Slice};
 use crate::shape::{Shape, row_major, signed};
 
 /// The largest number of rows of which products are put side by side. Their results are columns of one array, which many
@@ -124,33 +123,27 @@ fn fact(graph: &Graph, nodes: &impl Nodes, at: usize, node: &NodeView<'_>) -> Op
         let sum = graph.is_named(at, "add") && is_float(node.dtype) && fits(0) && fits(1);
         return sum.then_some(Fact::Sum);
     }
-    let op: &dyn Any = node.op.get();
-    if let Some(RowOp::RmsNorm { weight: true, .. }) = op.downcast_ref() {
-        let fits = is_float(node.dtype) && input(0)?.1 == node.dtype && input(1)?.1 == node.dtype;
-        return fits.then_some(Fact::Norm);
-    }
-    if let Some(PackedMatmul { activations: Activations::Exact, .. }) = op.downcast_ref() {
-        let fact = if node.shape[0] <= FEW_ROWS { Fact::FewProduct } else { Fact::Product };
-        return (node.dtype == Dtype::Float32 && input(0)?.1 == Dtype::Float32).then_some(fact);
-    }
-    if let Some(Concatenate(axis)) = op.downcast_ref() {
-        return (axis + 1 == node.shape.len()).then_some(Fact::Concat);
-    }
-    if op.is::<Reshape>() {
-        return (input(0)?.0.last() == node.shape.last()).then_some(Fact::Reshape);
-    }
-    let Slice { starts, steps } = op.downcast_ref()?;
-    let (whole, (start, lead)) = (input(0)?.0, starts.split_last()?);
-    let (half, rest) = node.shape.split_last()?;
-    let (length, whole) = whole.split_last()?;
-    let fits = lead.iter().all(|start| *start == 0)
-        && steps.iter().all(|step| *step == 1)
-        && whole == rest
-        && *length == 2 * half;
-    match *start as usize {
-        _ if !fits => None,
-        0 => Some(Fact::FirstHalf),
-        start => (start == *half).then_some(Fact::SecondHalf),
+    match node.op.get().pattern() {
+        PatternOp::None => None,
+        PatternOp::Norm => {
+            let fits = is_float(node.dtype) && input(0)?.1 == node.dtype && input(1)?.1 == node.dtype;
+            fits.then_some(Fact::Norm)
+        }
+        PatternOp::PackedProduct => {
+            let fact = if node.shape[0] <= FEW_ROWS { Fact::FewProduct } else { Fact::Product };
+            (node.dtype == Dtype::Float32 && input(0)?.1 == Dtype::Float32).then_some(fact)
+        }
+        PatternOp::Concat(axis) => (axis + 1 == node.shape.len()).then_some(Fact::Concat),
+        PatternOp::Reshape => (input(0)?.0.last() == node.shape.last()).then_some(Fact::Reshape),
+        PatternOp::LastAxis(start) => {
+            let (half, rest) = node.shape.split_last()?;
+            let (length, whole) = input(0)?.0.split_last()?;
+            match start {
+                _ if whole != rest || *length != 2 * half => None,
+                0 => Some(Fact::FirstHalf),
+                start => (start == *half).then_some(Fact::SecondHalf),
+            }
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use super::{FUSED, Lowering, Operand, caught, fast_path, fuse, lower_op};
 use crate::Dtype;
 use crate::array::{Data, KnownBytes};
 use crate::error::{Error, Result};
-use crate::ops::OpRef;
+use crate::ops::{OpKind, OpRef};
 use crate::shape::Shape;
 
 /// What a step does.
@@ -101,7 +101,7 @@ pub(crate) trait Store {
     fn operand(&mut self, slot: Slot, last: bool) -> Result<Operand>;
 
     /// Takes back an operand of a step that is over. If the step `failed`, a slot that was not overwritten has its memory again.
-    fn settle(&mut self, slot: Slot, operand: Operand, failed: bool);
+    fn settle(&mut self, slot: Slot, operand: &Operand, failed: bool);
 
     /// Nodes whose step failed after it had been given an operand to overwrite: they cannot be computed any more.
     fn fail(&mut self, nodes: &[u32], error: &Error);
@@ -148,7 +148,10 @@ impl Program {
         for step in self.steps() {
             match step.work {
                 Work::Op => {
-                    let data = lower(store, step.inputs, step.outputs, None)?;
+                    let data = match view(store, &step)? {
+                        Some(data) => data,
+                        None => lower(store, step.inputs, step.outputs, None)?,
+                    };
                     store.resolve(step.outputs[0] as usize, data)?;
                 }
                 Work::Fused(fused) => {
@@ -196,13 +199,26 @@ fn rows(store: &mut impl Store, fused: &Arc<Fused>, group: &[Input], op: &[Input
     caught(FUSED, || RowInput::of(fused, node.stream, node.shape, &mut values))
 }
 
+/// The result of an op that is a view of its input.
+fn view(store: &impl Store, step: &StepView<'_>) -> Result<Option<Data>> {
+    let [input] = step.inputs else { return Ok(None) };
+    let node = store.node(step.outputs[0] as usize)?;
+    let op = node.op.get();
+    if !matches!(op.kind(), OpKind::View) {
+        return Ok(None);
+    }
+    let from = store.meta(input.slot)?.0;
+    Ok(store.with_data(input.slot, |data| op.view(data, from, node.shape)).flatten())
+}
+
 /// Lowers the op of a step; its first input may be computed as it is read.
 fn lower(store: &mut impl Store, inputs: &[Input], outputs: &[u32], rows: Option<RowInput>) -> Result<Data> {
     let (first, fused_rows) = rows.map_or((None, None), |rows| (Some(rows.data), rows.fused));
     with_operands(store, inputs, outputs, first, |store, operands| {
         let node = store.node(outputs[0] as usize)?;
-        let l = Lowering::new(node.stream, node.shape, node.dtype).with_fused_rows(fused_rows);
-        with_lowering(store, inputs, l, operands, |l| caught(node.op.name(), || lower_op(node.op.get(), l)))
+        let mut l = Lowering::new(node.stream, node.shape, node.dtype, operands).with_fused_rows(fused_rows);
+        l.describe(store, inputs)?;
+        caught(node.op.name(), || lower_op(node.op.get(), &mut l))
     })
 }
 
@@ -211,10 +227,9 @@ fn composite(store: &mut impl Store, pattern: &Pattern, step: &StepView<'_>) -> 
     with_operands(store, step.inputs, step.outputs, None, |store, operands| {
         let (op, shape) = pattern.op(store, step.outputs)?;
         let node = store.node(step.outputs[0] as usize)?;
-        let l = Lowering::new(node.stream, &shape, node.dtype);
-        with_lowering(store, step.inputs, l, operands, |l| {
-            caught(pattern.name(), || pattern.lower(&*op, store, step.outputs, l))
-        })
+        let mut l = Lowering::new(node.stream, &shape, node.dtype, operands);
+        l.describe(store, step.inputs)?;
+        caught(pattern.name(), || pattern.lower(&*op, store, step.outputs, &mut l))
     })
 }
 
@@ -226,7 +241,7 @@ fn with_operands<S: Store, R>(
     inputs: &[Input],
     outputs: &[u32],
     mut first: Option<Data>,
-    lower: impl FnOnce(&S, &mut Operands) -> Result<R>,
+    lower: impl FnOnce(&S, &mut [Operand]) -> Result<R>,
 ) -> Result<R> {
     let mut operands = Operands::new();
     let gathered = inputs.iter().try_for_each(|input| {
@@ -237,33 +252,16 @@ fn with_operands<S: Store, R>(
         Ok(())
     });
     let lowered = gathered.and_then(|()| lower(store, &mut operands));
-    let operands = inputs.iter().map(|input| input.slot).zip(operands);
+    let operands = inputs.iter().map(|input| input.slot).zip(&operands);
     settle(store, outputs, operands, lowered.as_ref().err());
     lowered
 }
 
-/// Lowers with the operands as inputs; they are left as the op left them.
-fn with_lowering<'a, R>(
-    store: &'a impl Store,
-    inputs: &[Input],
-    mut l: Lowering<'a>,
-    operands: &mut Operands,
-    lower: impl FnOnce(&mut Lowering<'a>) -> Result<R>,
-) -> Result<R> {
-    for (input, operand) in inputs.iter().zip(operands.drain(..)) {
-        let (shape, dtype) = store.meta(input.slot)?;
-        l.add(shape, dtype, operand);
-    }
-    let lowered = lower(&mut l);
-    *operands = l.into_operands();
-    lowered
-}
-
 /// Gives the operands of a step back. If it failed after it may have overwritten one, its nodes have failed for good.
-pub(super) fn settle(
+pub(super) fn settle<'a>(
     store: &mut impl Store,
     nodes: &[u32],
-    operands: impl Iterator<Item = (Slot, Operand)>,
+    operands: impl Iterator<Item = (Slot, &'a Operand)>,
     error: Option<&Error>,
 ) {
     let mut spent = false;

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Op, OpRef};
+use super::{Op, OpRef, PatternOp};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
@@ -17,6 +17,10 @@ pub struct Concatenate(pub usize);
 impl Op for Concatenate {
     fn name(&self) -> &'static str {
         "concatenate"
+    }
+
+    fn pattern(&self) -> PatternOp {
+        PatternOp::Concat(self.0)
     }
 
     fn export(&self) -> Export {

@@ -89,9 +89,11 @@ pub enum Item {
     Array(Array),
 }
 
+type Items = SmallVec<[Item; 6]>;
+
 /// An index in its common form.
 pub struct Form {
-    items: Vec<Item>,
+    items: Items,
     /// Whether there are arrays of indices, and numbers count as such.
     gathers: bool,
     /// The common shape of the index arrays.
@@ -106,7 +108,7 @@ pub struct Form {
 
 impl Form {
     fn of(op: &str, array: &Array, indices: &[Index]) -> Result<Self> {
-        let mut items = Vec::new();
+        let mut items = Items::new();
         let used = |index: &Index| match index {
             Index::NewAxis | Index::Ellipsis => 0,
             Index::Mask(mask) => mask.ndim(),
@@ -119,7 +121,7 @@ impl Form {
             return Err(Error::shape(op, format!("{what} for an array of shape {:?}", array.shape())));
         }
         let mut axis = 0;
-        let whole = |items: &mut Vec<Item>, axis: &mut usize, count: usize| {
+        let whole = |items: &mut Items, axis: &mut usize, count: usize| {
             for _ in 0..count {
                 let length = array.shape()[*axis];
                 items.push(Item::Slice(0, length as isize, 1, length));
@@ -170,7 +172,7 @@ impl Form {
     }
 
     /// Finds the shape of the result, and where the axes of index arrays stand.
-    fn place(op: &str, array: &Array, mut items: Vec<Item>) -> Result<Self> {
+    fn place(op: &str, array: &Array, mut items: Items) -> Result<Self> {
         let gathers = items.iter().any(|item| matches!(item, Item::Array(_)));
         if gathers {
             for item in &mut items {
@@ -189,7 +191,8 @@ impl Form {
                 }
             }
         }
-        let arrays: Vec<usize> = (0..items.len()).filter(|at| matches!(items[*at], Item::Array(_))).collect();
+        let arrays: SmallVec<[usize; 6]> =
+            (0..items.len()).filter(|at| matches!(items[*at], Item::Array(_))).collect();
         let adjacent = arrays.windows(2).all(|pair| pair[1] == pair[0] + 1);
         let first = arrays.first().copied().filter(|_| adjacent);
         let before = items[..first.unwrap_or(0)].iter().filter(|item| !matches!(item, Item::New)).count();

@@ -83,6 +83,24 @@ pub enum OpKind<'a> {
     Commands,
 }
 
+/// What an op is to the [patterns](crate::eval) of the planner, as far as its parameters decide that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PatternOp {
+    /// Part of none.
+    #[default]
+    None,
+    /// A root mean square norm with a weight.
+    Norm,
+    /// A product with a packed matrix, of activations that are not rounded.
+    PackedProduct,
+    /// A concatenation along an axis.
+    Concat(usize),
+    /// A reshape.
+    Reshape,
+    /// A slice by steps of one that starts at an index of the last axis, and at zero of all others.
+    LastAxis(usize),
+}
+
 /// An op. It holds its parameters and no array. Equal ops on the same inputs give the same array.
 pub trait Op: Identity + Send + Sync + fmt::Debug {
     /// Its name.
@@ -93,8 +111,20 @@ pub trait Op: Identity + Send + Sync + fmt::Debug {
         OpKind::Commands
     }
 
+    /// What it is to patterns. Asked of every node with every evaluation.
+    fn pattern(&self) -> PatternOp {
+        PatternOp::None
+    }
+
+    /// The result of a view: the input's memory with other strides. `None` if no strides describe it. `from` is the shape of
+    /// the input, `to` that of the result.
+    fn view(&self, data: &Data, from: &[usize], to: &[usize]) -> Option<Data> {
+        let _ = (data, from, to);
+        None
+    }
+
     /// Makes the output of an op that is the same on every device ([`is_everywhere`](Op::is_everywhere)) from inputs that
-    /// are ready. A view gives the input's memory with other strides. Every other op is lowered by its device's backend.
+    /// are ready, where that is not a [`view`](Op::view). Every other op is lowered by its device's backend.
     fn lower(&self, lowering: &mut Lowering<'_>) -> Result<Data> {
         let _ = lowering;
         Err(Error::value(self.name(), "only a backend lowers this op"))

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::{Op, OpRef};
+use super::{Op, OpRef, PatternOp};
 use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
@@ -46,6 +46,13 @@ impl Op for RowOp {
             RowOp::LogSumExp => "logsumexp",
             RowOp::RmsNorm { .. } => "rms_norm",
             RowOp::LayerNorm { .. } => "layer_norm",
+        }
+    }
+
+    fn pattern(&self) -> PatternOp {
+        match self {
+            RowOp::RmsNorm { weight: true, .. } => PatternOp::Norm,
+            _ => PatternOp::None,
         }
     }
 

@@ -4,7 +4,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::gather::check_indices;
 use super::quant::Activations;
-use super::{Op, OpRef};
+use super::{Op, OpRef, PatternOp};
 use crate::Dtype;
 use crate::array::Array;
 use crate::dtype::Category;
@@ -250,6 +250,10 @@ pub struct PackedMatmul {
 impl Op for PackedMatmul {
     fn name(&self) -> &'static str {
         "packed_matmul"
+    }
+
+    fn pattern(&self) -> PatternOp {
+        if self.activations == Activations::Exact { PatternOp::PackedProduct } else { PatternOp::None }
     }
 
     fn export(&self) -> Export {

@@ -161,20 +161,12 @@ impl Array {
         stop: &[isize],
         step: &[isize],
     ) -> Result<Array> {
-        // The slice checks its bounds and knows its shape.
-        let slice = self.slice(start, stop, step)?;
-        let update = fit("slice_update", update, slice.shape())?.astype(self.dtype())?;
+        let (starts, shape) = self.sliced(start, stop, step)?;
+        let update = fit("slice_update", update, &shape)?.astype(self.dtype())?;
         if update.size() == 0 {
             return Ok(self.clone());
         }
-        let starts = (0..self.ndim())
-            .map(|at| {
-                let length = self.shape()[at] as isize;
-                let from = if start[at] < 0 { start[at].saturating_add(length) } else { start[at] };
-                from.clamp(0, length - 1)
-            })
-            .collect();
-        let op = SliceUpdate { starts: Starts::At(starts), steps: near_steps(step, slice.shape()), mode };
+        let op = SliceUpdate { starts: Starts::At(starts), steps: near_steps(step, &shape), mode };
         Array::lazy(self.0.shape.clone(), self.dtype(), OpRef::new(op), smallvec![self.clone(), update])
     }
 

@@ -3,15 +3,15 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::{Op, OpKind, OpRef};
-use crate::array::{Array, Data};
+use super::{Op, OpKind, OpRef, PatternOp};
+use crate::array::{Array, Data, State};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay, shapes};
 use crate::ops::readers::reader;
 use crate::shape::{Shape, Strides, axis, is_row_major, row_major, signed, size_of};
 use crate::transform::rule::{Backward, Batch, Cotangents, unbroadcast, zeros_like};
-use crate::transform::scope::is_free;
+use crate::transform::scope::{self, is_free};
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Reshape {
@@ -54,11 +54,16 @@ impl Op for Reshape {
         OpKind::View
     }
 
+    fn pattern(&self) -> PatternOp {
+        PatternOp::Reshape
+    }
+
+    fn view(&self, data: &Data, from: &[usize], to: &[usize]) -> Option<Data> {
+        let strides = reshaped(from, &data.strides, to)?;
+        Some(Data { buffer: data.buffer.clone(), offset: data.offset, strides })
+    }
+
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
-        let data = l.input(0);
-        if let Some(strides) = reshaped(l.input_shape(0), &data.strides, l.shape()) {
-            return Ok(Data { buffer: data.buffer.clone(), offset: data.offset, strides });
-        }
         let row_by_row = l.copy_of(0)?;
         Ok(Data { strides: row_major(l.shape()), ..row_by_row })
     }
@@ -130,10 +135,9 @@ impl Op for Transpose {
         OpKind::View
     }
 
-    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
-        let data = l.input(0);
+    fn view(&self, data: &Data, _: &[usize], _: &[usize]) -> Option<Data> {
         let strides = self.0.iter().map(|axis| data.strides[*axis]).collect();
-        Ok(Data { buffer: data.buffer.clone(), offset: data.offset, strides })
+        Some(Data { buffer: data.buffer.clone(), offset: data.offset, strides })
     }
 
     fn is_linear(&self) -> bool {
@@ -169,16 +173,15 @@ impl Op for BroadcastTo {
         OpKind::View
     }
 
-    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
-        let (data, own) = (l.input(0), l.input_shape(0));
-        let missing = l.shape().len() - own.len();
-        let strides = (0..l.shape().len())
+    fn view(&self, data: &Data, from: &[usize], to: &[usize]) -> Option<Data> {
+        let missing = to.len() - from.len();
+        let strides = (0..to.len())
             .map(|axis| match axis.checked_sub(missing) {
-                Some(at) if own[at] != 1 => data.strides[at],
+                Some(at) if from[at] != 1 => data.strides[at],
                 _ => 0,
             })
             .collect();
-        Ok(Data { buffer: data.buffer.clone(), offset: data.offset, strides })
+        Some(Data { buffer: data.buffer.clone(), offset: data.offset, strides })
     }
 
     fn is_linear(&self) -> bool {
@@ -214,18 +217,25 @@ impl Op for Slice {
         OpKind::View
     }
 
-    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
-        let data = l.input(0);
-        if l.shape().contains(&0) {
-            return Ok(Data {
-                buffer: data.buffer.clone(),
-                offset: data.offset,
-                strides: row_major(l.shape()),
-            });
+    fn pattern(&self) -> PatternOp {
+        match self.starts.split_last() {
+            Some((start, lead))
+                if lead.iter().all(|start| *start == 0) && self.steps.iter().all(|step| *step == 1) =>
+            {
+                PatternOp::LastAxis(*start as usize)
+            }
+            _ => PatternOp::None,
+        }
+    }
+
+    fn view(&self, data: &Data, _: &[usize], to: &[usize]) -> Option<Data> {
+        let buffer = data.buffer.clone();
+        if to.contains(&0) {
+            return Some(Data { buffer, offset: data.offset, strides: row_major(to) });
         }
         let moved: isize = self.starts.iter().zip(&data.strides).map(|(start, stride)| start * stride).sum();
         let strides = self.steps.iter().zip(&data.strides).map(|(step, stride)| step * stride).collect();
-        Ok(Data { buffer: data.buffer.clone(), offset: data.offset + moved, strides })
+        Some(Data { buffer, offset: data.offset + moved, strides })
     }
 
     fn is_linear(&self) -> bool {
@@ -268,10 +278,11 @@ impl Op for Contiguous {
         OpKind::View
     }
 
+    fn view(&self, data: &Data, from: &[usize], _: &[usize]) -> Option<Data> {
+        is_row_major(from, &data.strides).then(|| data.clone())
+    }
+
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
-        if is_row_major(l.shape(), &l.input(0).strides) {
-            return Ok(l.input(0).clone());
-        }
         l.copy_of(0)
     }
 
@@ -295,8 +306,7 @@ pub fn near_steps(steps: &[isize], shape: &[usize]) -> SmallVec<[isize; 6]> {
 
 /// The slice of a shape that starts and goes on as said, inside of an array.
 pub fn slice_of(array: &Array, starts: &[isize], steps: &[isize], shape: &[usize]) -> Result<Array> {
-    let op = Slice { starts: starts.into(), steps: steps.into() };
-    Array::lazy(shape.into(), array.dtype(), OpRef::new(op), smallvec![array.clone()])
+    array.view_by(Slice { starts: starts.into(), steps: steps.into() }, shape.into())
 }
 
 impl Array {
@@ -363,16 +373,23 @@ impl Array {
         let order: SmallVec<[usize; 6]> =
             order.iter().map(|one| axis("transpose", *one, self.ndim())).collect::<Result<_>>()?;
         let shape = order.iter().map(|axis| self.shape()[*axis]).collect();
-        Array::lazy(shape, self.dtype(), OpRef::new(Transpose(order)), smallvec![self.clone()])
+        self.view_by(Transpose(order), shape)
     }
 
     /// The array stretched to a shape that it broadcasts to.
     pub fn broadcast_to(&self, shape: &[usize]) -> Result<Array> {
+        // A trace keeps the broadcast: with other shapes it may be one.
+        if self.shape() == shape && !self.is_varied() {
+            return Ok(self.clone());
+        }
         size_of(shape)?;
         let fits = crate::shape::broadcast("broadcast_to", self.shape(), shape)?;
         if fits[..] != *shape {
             let what = format!("an array of shape {:?} does not broadcast to {shape:?}", self.shape());
             return Err(Error::shape("broadcast_to", what));
+        }
+        if let Some(view) = self.ready_view(&BroadcastTo, shape)? {
+            return Ok(view);
         }
         Array::lazy(shape.into(), self.dtype(), OpRef::Static(&BroadcastTo), smallvec![self.clone()])
     }
@@ -380,13 +397,19 @@ impl Array {
     /// Every `step`-th element from `start` up to `stop` along each axis. Bounds beyond the ends are
     /// moved to them, negative ones count from the back, steps may be negative.
     pub fn slice(&self, start: &[isize], stop: &[isize], step: &[isize]) -> Result<Array> {
+        let (starts, shape) = self.sliced(start, stop, step)?;
+        let steps = near_steps(step, &shape);
+        self.view_by(Slice { starts, steps }, shape)
+    }
+
+    /// Where a slice starts, and its shape.
+    pub(super) fn sliced(&self, start: &[isize], stop: &[isize], step: &[isize]) -> Result<(Strides, Shape)> {
         let rank = self.ndim();
         if start.len() != rank || stop.len() != rank || step.len() != rank || step.contains(&0) {
             let what = format!("{start:?}..{stop:?} by {step:?} of an array of shape {:?}", self.shape());
             return Err(Error::shape("slice", what));
         }
-        let mut shape = Shape::new();
-        let mut starts = SmallVec::new();
+        let (mut starts, mut shape) = (Strides::new(), Shape::new());
         for at in 0..rank {
             let length = self.shape()[at] as isize;
             let wrap = |bound: isize| if bound < 0 { bound.saturating_add(length) } else { bound };
@@ -397,8 +420,29 @@ impl Array {
             shape.push(if span > 0 { (span as usize).div_ceil(step[at].unsigned_abs()) } else { 0 });
             starts.push(from);
         }
-        let op = Slice { starts, steps: near_steps(step, &shape) };
-        Array::lazy(shape, self.dtype(), OpRef::new(op), smallvec![self.clone()])
+        Ok((starts, shape))
+    }
+
+    /// The result of a view.
+    fn view_by(&self, op: impl Op + 'static, shape: Shape) -> Result<Array> {
+        match self.ready_view(&op, &shape)? {
+            Some(view) => Ok(view),
+            None => Array::lazy(shape, self.dtype(), OpRef::new(op), smallvec![self.clone()]),
+        }
+    }
+
+    /// The result of a view of an array that has memory: such a view is ready as it is built. A transformation that runs
+    /// needs the call, and so do patterns: then the view is lazy.
+    fn ready_view(&self, op: &dyn Op, shape: &[usize]) -> Result<Option<Array>> {
+        if scope::any_open() || op.pattern() != PatternOp::None {
+            return Ok(None);
+        }
+        size_of(shape)?;
+        let state = self.state();
+        let State::Ready(data) = &*state else { return Ok(None) };
+        let Some(data) = op.view(data, self.shape(), shape) else { return Ok(None) };
+        drop(state);
+        Array::ready(shape.into(), self.dtype(), data).map(Some)
     }
 
     /// The array in memory that lies row by row: itself, or a copy.

@@ -129,8 +129,8 @@ impl<T> Cache<T> {
                 traced
             }
         };
-        let outputs =
-            if outermost(inputs).is_some() { function.inline(inputs) } else { call(&function, inputs)? };
+        let inlined = outermost(inputs).is_some() || function.is_small();
+        let outputs = if inlined { function.inline(inputs) } else { call(&function, inputs)? };
         Ok((outputs, more))
     }
 

@@ -178,7 +178,14 @@ impl CompiledFunction {
         self.outputs.iter().map(|slot| run.data(*slot)).collect()
     }
 
-    /// The function's graph on arrays: for transformations to go over.
+    /// Whether it is a few element-wise ops. As part of the caller's graph they are fused with their neighbours, and the
+    /// bits are the same.
+    pub(crate) fn is_small(&self) -> bool {
+        const MAX_INLINED: usize = 8;
+        self.nodes.len() <= MAX_INLINED && self.nodes.iter().all(|node| node.op.is_elementwise())
+    }
+
+    /// The function's graph on arrays.
     pub(crate) fn inline(&self, arguments: &[Array]) -> Vec<Array> {
         let mut made: Vec<Array> = Vec::with_capacity(self.nodes.len());
         let find = |made: &[Array], slot: &Slot| match slot.kind() {
@@ -280,16 +287,16 @@ impl Store for Values<'_, '_> {
         }
     }
 
-    fn settle(&mut self, slot: Slot, operand: Operand, failed: bool) {
+    fn settle(&mut self, slot: Slot, operand: &Operand, failed: bool) {
         match slot.kind() {
             SlotKind::Node(at) => {
                 if failed && !operand.is_spent() {
-                    self.results[at] = Some(operand.into_data());
+                    self.results[at] = Some(operand.data().clone());
                 }
             }
             SlotKind::External(at) => {
                 if let Some(argument) = self.arguments.get_mut(at) {
-                    argument.settle(&operand);
+                    argument.settle(operand);
                 }
             }
         }

@@ -2,7 +2,7 @@
 //! that made them, evaluated or not.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crate::array::Array;
 
@@ -26,6 +26,14 @@ impl Scope {
 /// An open scope; it is closed on drop.
 pub(crate) struct Opened(Arc<Scope>);
 
+/// How many scopes of all threads are open.
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether a transformation runs, on any thread.
+pub(crate) fn any_open() -> bool {
+    OPEN.load(Ordering::Acquire) > 0
+}
+
 impl Opened {
     pub(crate) fn new() -> Self {
         Opened::with(false)
@@ -35,6 +43,7 @@ impl Opened {
     pub(crate) fn with(free: bool) -> Self {
         static SERIALS: AtomicU64 = AtomicU64::new(1);
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
+        OPEN.fetch_add(1, Ordering::AcqRel);
         Opened(Arc::new(Scope { serial, open: AtomicBool::new(true), free }))
     }
 
@@ -46,6 +55,7 @@ impl Opened {
 impl Drop for Opened {
     fn drop(&mut self) {
         self.0.open.store(false, Ordering::Release);
+        OPEN.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
