@@ -11,6 +11,8 @@ use hesper_core::ops::command::Commands;
 use hesper_core::ops::index_arrays::Indices;
 use hesper_core::ops::rope::{Rope, steps};
 use hesper_core::{Dtype, Result};
+use hesper_runtime::Access;
+use smallvec::{SmallVec, smallvec};
 
 use crate::Cpu;
 
@@ -49,6 +51,9 @@ fn rotate<W: Wide>(op: &Rope, row: &mut [W], rotation: &[f32]) {
     }
 }
 
+/// Cosines and sines in a table on the heap, at most.
+const MAX_HEAP_ROTATIONS: usize = 1 << 12;
+
 fn run<T: Float>(op: Rope, l: &Lowering<'_>) -> Result<Data> {
     let shape = l.shape();
     let (rank, width) = (shape.len(), shape[shape.len() - 1]);
@@ -58,7 +63,7 @@ fn run<T: Float>(op: Rope, l: &Lowering<'_>) -> Result<Data> {
     } else {
         Strided::row_major(l, 0)?
     };
-    let mut bound = vec![x];
+    let mut bound: SmallVec<[Strided; 3]> = smallvec![x];
     for at in 1..l.input_count() {
         bound.push(if at == 1 && op.offset.is_none() {
             Strided::input(l, at)
@@ -66,33 +71,44 @@ fn run<T: Float>(op: Rope, l: &Lowering<'_>) -> Result<Data> {
             Strided::row_major(l, at)?
         });
     }
-    let offsets = op.offset.is_none().then(|| (bound[1].clone(), l.input_dtype(1)));
+    let offsets = op.offset.is_none().then(|| (bound[1].layout(), l.input_dtype(1)));
     // One table of cosines and sines for each sequence with an offset of its own.
     let tables = offsets.as_ref().map_or(1, |(offsets, _)| offsets.shape.iter().product::<usize>());
-    let table = l.stream().alloc(tables * length * op.dims * 4)?;
+    let rotations = tables * length * op.dims;
+    // A small table costs less on the heap than from the pool of the stream.
+    let table = if rotations > MAX_HEAP_ROTATIONS { Some(l.stream().alloc(rotations * 4)?) } else { None };
     let output = l.output()?;
-    let buffers: Vec<_> = bound.iter().map(|one| one.data.buffer.clone()).collect();
     let mut command = l.stream().command(op.name());
-    for (buffer, one) in buffers.iter().zip(&bound) {
-        command = command.read_range(buffer, one.bytes.clone());
+    for one in &bound {
+        command.add(&one.data.buffer, one.bytes.clone(), Access::Read);
     }
-    let freqs_at = op.base.is_none().then_some(bound.len() - 1);
-    let x = bound.swap_remove(0);
-    command.write(&table).write(&output).run(move |native| {
-        let Some((out, rest)) = native.views().split_last_mut() else { return Ok(()) };
-        let Some((table, inputs)) = rest.split_last_mut() else { return Ok(()) };
+    let (inputs, freqs_at) = (bound.len(), op.base.is_none().then_some(bound.len() - 1));
+    let x = bound[0].layout();
+    for written in table.iter().chain([&output]) {
+        command.add(written, .., Access::Write);
+    }
+    command.run(move |native| {
+        let (inputs, written) = native.views().split_at_mut(inputs);
+        let Some((out, table)) = written.split_last_mut() else { return Ok(()) };
         let freqs = freqs_at.map_or(Ok(&[][..]), |at| inputs[at].as_slice::<f32>())?;
         let steps = steps(op.dims / 2, op.base.map(|base| base.0), freqs);
         let starts: Vec<f32> = match &offsets {
             None => vec![op.offset.unwrap_or(0) as f32],
             Some((offsets, dtype)) => {
                 let all = Indices::of(&inputs[1], *dtype)?;
-                let stride = offsets.strides().first().copied().unwrap_or(0);
+                let stride = offsets.strides.first().copied().unwrap_or(0);
                 (0..tables).map(|at| all.number(offsets.offset + at as isize * stride) as f32).collect()
             }
         };
         let (dims, half) = (op.dims, op.dims / 2);
-        let table = table.as_mut_slice::<f32>()?;
+        let mut heap = Vec::new();
+        let table = match table.first_mut() {
+            Some(table) => table.as_mut_slice::<f32>()?,
+            None => {
+                heap.resize(rotations, 0.0);
+                &mut heap[..]
+            }
+        };
         par_chunks_mut(table, GRAIN / 16 / dims.max(1) * dims, |task, rotations| {
             let first = task * (GRAIN / 16 / dims.max(1)).max(1);
             for (at, rotation) in rotations.chunks_exact_mut(dims).enumerate() {
@@ -111,7 +127,7 @@ fn run<T: Float>(op: Rope, l: &Lowering<'_>) -> Result<Data> {
         par_chunks_mut(out.as_mut_slice::<T>()?, rows * width, |task, piece| {
             let mut row = vec![T::Wide::of(0.0); width];
             let outer = &x.shape[..rank - 1];
-            let mut cursor = Cursor::new(outer, [&x.strides()[..rank - 1]], task * rows);
+            let mut cursor = Cursor::new(outer, [&x.strides[..rank - 1]], task * rows);
             for (at, to) in piece.chunks_exact_mut(width).enumerate() {
                 let number = task * rows + at;
                 let start = (x.offset + cursor.at[0]) as usize;

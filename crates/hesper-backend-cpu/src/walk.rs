@@ -73,7 +73,8 @@ impl Strided {
 
     /// The layout, for the closure of a command.
     pub fn layout(&self) -> ElementLayout {
-        ElementLayout { shape: self.shape.clone(), strides: self.data.strides.clone(), offset: self.offset }
+        let (shape, strides) = (Shape::from_slice(&self.shape), Strides::from_slice(&self.data.strides));
+        ElementLayout { shape, strides, offset: self.offset }
     }
 }
 

@@ -107,7 +107,7 @@ impl<'a> Encoder<'a> {
     }
 
     /// Binds any range with any access. The call that ends the command reports an invalid binding.
-    #[inline]
+    #[inline(always)]
     pub fn bind(mut self, buffer: &'a Buffer, range: impl RangeBounds<usize>, access: Access) -> Self {
         self.add(buffer, range, access);
         self

@@ -70,9 +70,9 @@ impl History {
             }
             live && !(ordered && writes && new.covers(old))
         };
-        self.writes.retain(&mut stays);
+        retain(&mut self.writes, &mut stays);
         if writes {
-            self.reads.retain(&mut stays);
+            retain(&mut self.reads, &mut stays);
             self.writes.push(new);
             merge(&mut self.writes);
         } else {
@@ -118,8 +118,8 @@ impl History {
             };
             true
         };
-        self.writes.retain(&mut stays);
-        self.reads.retain(&mut stays);
+        retain(&mut self.writes, &mut stays);
+        retain(&mut self.reads, &mut stays);
         pending
     }
 
@@ -141,6 +141,20 @@ pub(crate) enum PendingStreams {
     None,
     One(u64),
     Many,
+}
+
+/// Removes the uses that do not stay. Most lists are empty or have one use, which needs no loop.
+#[inline]
+fn retain<A: smallvec::Array<Item = Use>>(uses: &mut SmallVec<A>, mut stays: impl FnMut(&mut Use) -> bool) {
+    match &mut uses[..] {
+        [] => {}
+        [one] => {
+            if !stays(one) {
+                uses.clear();
+            }
+        }
+        _ => uses.retain(stays),
+    }
 }
 
 /// Merges the entries of each submission once the list is long.

@@ -247,6 +247,7 @@ impl Ledger {
         let mut everything = false;
         let mut elsewhere: SmallVec<[Use; 2]> = SmallVec::new();
         let mechanisms = Mechanisms::of(shared, drafts);
+        let completed = self.streams.get(&stream).map_or(0, |state| state.completed);
         for (number, draft) in drafts.iter().enumerate() {
             if !mechanisms.tracks(number) {
                 continue;
@@ -264,7 +265,9 @@ impl Ledger {
                 new,
                 draft.access.writes(),
                 mechanisms.orders(),
-                |stream, submission| done(streams, stream, submission),
+                |of, submission| {
+                    if of == stream { submission <= completed } else { done(streams, of, submission) }
+                },
                 |old| {
                     if !mechanisms.orders() {
                         // The ablation of hazards: the pool still needs the use.
@@ -311,7 +314,7 @@ impl Ledger {
             let binding = draft.bind(batch, mechanisms.retains(number));
             batch.bindings.push(binding);
         }
-        batch.after.extend(after);
+        batch.after.extend_from_slice(&after);
         let op = match op {
             OpDraft::Dispatch(pipeline, dispatch) => {
                 batch.hold_pipeline(pipeline);
