@@ -175,6 +175,9 @@ fn fits(value: i64, dtype: Dtype) -> bool {
 /// Integers: one, or a sequence of them.
 fn integers(object: &Bound<'_, PyAny>, alone: bool) -> PyResult<SmallVec<[isize; 6]>> {
     let one = |item: &Bound<'_, PyAny>| -> PyResult<isize> {
+        if let Ok(integer) = item.cast_exact::<PyInt>() {
+            return integer.extract();
+        }
         if item.is_instance_of::<PyFloat>() {
             let name = item.get_type().name()?;
             return Err(PyTypeError::new_err(format!("expected an integer, not {name}")));

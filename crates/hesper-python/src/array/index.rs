@@ -3,8 +3,9 @@
 
 use hesper::{Array, Dtype, Index, Update};
 use pyo3::exceptions::{PyIndexError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyEllipsis, PyFloat, PyList, PySlice, PyString, PyTuple};
+use pyo3::types::{PyBool, PyEllipsis, PyFloat, PyInt, PyList, PySlice, PyString, PyTuple};
 use smallvec::SmallVec;
 
 use super::{PyArray, convert};
@@ -15,21 +16,26 @@ use crate::waiting;
 type Parts = SmallVec<[Index; 4]>;
 
 fn index_of(object: &Bound<'_, PyAny>) -> PyResult<isize> {
-    object.call_method0(pyo3::intern!(object.py(), "__index__"))?.extract()
+    if let Ok(at) = object.cast_exact::<PyInt>() {
+        return at.extract();
+    }
+    object.call_method0(intern!(object.py(), "__index__"))?.extract()
 }
 
 fn part(object: &Bound<'_, PyAny>) -> PyResult<Index> {
-    if let Ok(at) = object.cast_exact::<pyo3::types::PyInt>() {
+    if let Ok(at) = object.cast_exact::<PyInt>() {
         return at.extract().map(Index::Int);
     }
     if object.is_none() {
         return Ok(Index::NewAxis);
     }
-    if object.is_instance_of::<PyEllipsis>() {
+    if object.is(PyEllipsis::get(object.py())) {
         return Ok(Index::Ellipsis);
     }
-    if let Ok(slice) = object.cast::<PySlice>() {
-        let bound = |name: &str| -> PyResult<Option<isize>> {
+    // Slices cannot be subclassed.
+    if let Ok(slice) = object.cast_exact::<PySlice>() {
+        let py = object.py();
+        let bound = |name: &Bound<'_, PyString>| -> PyResult<Option<isize>> {
             let bound = slice.getattr(name)?;
             if bound.is_none() {
                 return Ok(None);
@@ -38,11 +44,12 @@ fn part(object: &Bound<'_, PyAny>) -> PyResult<Index> {
                 PyValueError::new_err(format!("cannot slice an array at {bound}; use integers or None"))
             })
         };
-        let step = bound("step")?.unwrap_or(1);
+        let step = bound(intern!(py, "step"))?.unwrap_or(1);
         if step == 0 {
             return Err(PyValueError::new_err("cannot slice an array with step 0"));
         }
-        return Ok(Index::Slice { start: bound("start")?, stop: bound("stop")?, step });
+        let (start, stop) = (bound(intern!(py, "start"))?, bound(intern!(py, "stop"))?);
+        return Ok(Index::Slice { start, stop, step });
     }
     if let Ok(array) = object.cast::<PyArray>() {
         return Ok(list(&array.get().value()));
@@ -175,9 +182,12 @@ impl PyArray {
 
     fn __setitem__(&self, index: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let own = self.value();
-        let value = match Value::number(value)? {
-            Some(number) => number.beside(own.dtype())?,
-            None => convert::array(value, None)?,
+        let value = match value.cast::<PyArray>() {
+            Ok(array) => array.get().value(),
+            Err(_) => match Value::number(value)? {
+                Some(number) => number.beside(own.dtype())?,
+                None => convert::array(value, None)?,
+            },
         };
         self.replace(update(&own, index, value, Update::Set)?);
         Ok(())
