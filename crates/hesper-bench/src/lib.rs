@@ -1,6 +1,7 @@
 //! Shared by the benchmarks: timing that is robust on a noisy machine.
 
 pub mod lines;
+pub mod llama;
 pub mod mlp;
 pub mod table;
 
