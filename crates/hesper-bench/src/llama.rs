@@ -82,7 +82,7 @@ impl Llama {
             x = x.add(gated.matmul(&layer.down.t()?)?)?;
         }
         let logits = fast::rms_norm(&x, Some(&self.norm), 1e-5)?.matmul(&self.embedding.t()?)?;
-        self.token = logits.argmax(Some(-1), false)?.astype(Dtype::Int32)?;
+        self.token = logits.argmax(-1)?.astype(Dtype::Int32)?;
         self.position += 1;
         Ok(())
     }

@@ -51,7 +51,7 @@ fn rate<'a>(count: usize, time: Duration, worker: impl Fn() -> Result<Worker<'a>
 
 /// A short chain that reads a shared array.
 fn chain(shared: &Array, x: &Array) -> Result<Array> {
-    x.multiply(2.0)?.add(shared)?.exp()?.sum(None, false)
+    x.multiply(2.0)?.add(shared)?.exp()?.sum(())
 }
 
 fn main() -> Result<()> {
