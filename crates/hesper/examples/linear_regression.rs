@@ -5,6 +5,7 @@
 use hesper::transform::tree;
 use hesper::{Array, Dtype, Result, random};
 
+/// Runs the example.
 pub fn main() -> Result<()> {
     random::seed(1);
     let (slope, offset) = (2.5, -1.0);

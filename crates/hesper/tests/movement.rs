@@ -150,7 +150,7 @@ fn a_view_of_an_evaluated_array_keeps_its_call_while_a_transformation_runs() {
     let _alone = TRANSFORMS.lock().unwrap();
     let x = Array::try_from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2]).unwrap();
     let f = |inputs: &[Array]| {
-        inputs[0].t()?.multiply(x.t()?)?.slice(&[0, 0], &[1, 2], &[1, 1])?.sum(None, false)
+        inputs[0].t()?.multiply(x.t()?)?.slice(&[0, 0], &[1, 2], &[1, 1])?.sum(())
     };
     let slopes = hesper::transform::grad(f, &[0])(&[x.clone()]).unwrap();
     assert_eq!(slopes[0].to_vec::<f32>().unwrap(), [1.0, 0.0, 3.0, 0.0]);
