@@ -25,6 +25,9 @@ pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {
 
 impl Lower<Keep> for Cuda {
     fn lower(op: &Keep, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        if op.pages.is_some() {
+            return compose(l, |inputs| op.composed(inputs));
+        }
         match Step::of(op.heads, &op.starts, op.turns.as_ref()).keep(l)? {
             Some(data) => Ok(Some(data)),
             None => compose(l, |inputs| op.composed(inputs)),
@@ -34,6 +37,9 @@ impl Lower<Keep> for Cuda {
 
 impl Lower<Attend> for Cuda {
     fn lower(op: &Attend, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        if op.pages.is_some() {
+            return compose(l, |inputs| op.composed(inputs));
+        }
         let step = Step::of(op.heads, &op.starts, op.turns.as_ref());
         match step.attend(l, op.scale.0, op.window)? {
             Some(data) => Ok(Some(data)),

@@ -15,7 +15,7 @@ use std::any::Any;
 use std::fmt;
 
 use hesper_core::fast::{self, AttentionMask, Offset};
-use hesper_core::ops::step::{self, StepHeads, Turns};
+use hesper_core::ops::step::{self, Pages, StepHeads, Turns};
 use hesper_core::{Array, Dtype};
 
 use crate::attention::Heads;
@@ -195,6 +195,8 @@ pub struct TokenView<'a> {
     pub rows: Array,
     /// The row of each sequence's new token.
     pub starts: &'a [usize],
+    /// The pages of each sequence, if `rows` is a pool of pages: (pages, 2 * heads, rows of a page, head dimension).
+    pub pages: Option<Pages>,
 }
 
 impl TokenView<'_> {
@@ -208,7 +210,16 @@ impl TokenView<'_> {
         window: Option<usize>,
     ) -> Result<Array> {
         let heads = StepHeads::from(heads);
-        Ok(step::attend_token(tokens, &self.rows, self.starts, heads, rotation, scale, window)?)
+        Ok(step::attend_token(
+            tokens,
+            &self.rows,
+            self.starts,
+            self.pages.as_ref(),
+            heads,
+            rotation,
+            scale,
+            window,
+        )?)
     }
 }
 
@@ -225,7 +236,12 @@ pub struct Positions {
 impl Positions {
     /// Positions of empty sequences.
     pub fn new(sequences: usize) -> Self {
-        Positions { lengths: vec![0; sequences], pending: 0, step: None }
+        Positions::with_lengths(vec![0; sequences])
+    }
+
+    /// Positions of sequences with committed tokens.
+    pub fn with_lengths(lengths: Vec<usize>) -> Self {
+        Positions { lengths, pending: 0, step: None }
     }
 
     /// Committed tokens of each sequence.

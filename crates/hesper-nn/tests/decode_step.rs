@@ -64,8 +64,8 @@ impl KvCache for Blocks {
         rotation: Option<&Turns>,
     ) -> Result<Option<TokenView<'_>>> {
         let (step, block) = (self.positions.step()?, &mut self.layers[layer]);
-        *block = keep_token(block, tokens, step.starts(), heads.into(), rotation)?;
-        Ok(Some(TokenView { rows: block.clone(), starts: step.starts() }))
+        *block = keep_token(block, tokens, step.starts(), None, heads.into(), rotation)?;
+        Ok(Some(TokenView { rows: block.clone(), starts: step.starts(), pages: None }))
     }
 }
 

@@ -400,8 +400,8 @@ fn tokens_of_half_precision_are_kept_and_attend_like_those_of_single_precision()
     let both = |dtype: Dtype| {
         let tokens = array(&[3, 8 * 16], 1, Dtype::Bfloat16).astype(dtype).unwrap();
         let block = array(&[3, 4, 8, 16], 2, Dtype::Bfloat16).astype(dtype).unwrap();
-        let kept = keep_token(&block, &tokens, &starts, heads, Some(&turns)).unwrap();
-        let seen = attend_token(&tokens, &kept, &starts, heads, Some(&turns), 0.25, Some(4)).unwrap();
+        let kept = keep_token(&block, &tokens, &starts, None, heads, Some(&turns)).unwrap();
+        let seen = attend_token(&tokens, &kept, &starts, None, heads, Some(&turns), 0.25, Some(4)).unwrap();
         assert_eq!((kept.dtype(), seen.dtype()), (dtype, dtype));
         [doubles(&kept), doubles(&seen)]
     };
@@ -412,6 +412,6 @@ fn tokens_of_half_precision_are_kept_and_attend_like_those_of_single_precision()
     }
     let tokens = array(&[3, 8 * 16], 1, Dtype::Float16);
     let block = array(&[3, 4, 8, 16], 2, Dtype::Float32);
-    let error = keep_token(&block, &tokens, &starts, heads, None).unwrap_err();
+    let error = keep_token(&block, &tokens, &starts, None, heads, None).unwrap_err();
     assert!(error.to_string().contains("one type"), "{error}");
 }

@@ -3,6 +3,8 @@
 //! Keys are split into parts of [`TASK_KEYS`], whatever the number of threads. Each part is a task with its own
 //! running softmax; the partial results are combined in order.
 
+use std::ops::Range;
+
 use super::Job;
 use super::softmax::Running;
 use crate::par::{Par, Shared};
@@ -120,16 +122,28 @@ impl<T: Float, const R: usize> Kernel for Stream<'_, '_, T, R> {
             let mut k = p.k0;
             while k < p.k1 {
                 let m = STEP_KEYS.min(p.k1 - k);
-                let (key, value) =
-                    (Job::row::<T>(&p.job.k, p.b, p.kv_head, k), Job::row::<T>(&p.job.v, p.b, p.kv_head, k));
-                score::<S, T, R>(s, q.ptr(), d, d_padded, key, p.job.k.strides[2], m, &mut scores);
+                let mut j = 0;
+                while j < m {
+                    let (key, run) = p.job.run_of_rows::<T>(&p.job.k, p.b, p.kv_head, k + j);
+                    let rows = j..m.min(j.saturating_add(run));
+                    j = rows.end;
+                    score::<S, T, R>(s, q.ptr(), d, d_padded, key, p.job.k.strides[2], rows, &mut scores);
+                }
                 let mut before = [1.0f32; R];
                 for r in 0..p.n {
                     let (head, i) = p.query(r);
                     p.job.apply::<T>(p.b, head, i, k, &mut scores[r][..m], 1);
                     before[r] = running[r].take(s, &mut scores[r][..m]);
                 }
-                weigh::<S, T, R>(s, &scores, &before, value, p.job.v.strides[2], m, dv, out.ptr(), ld);
+                let mut j = 0;
+                while j < m {
+                    let (value, run) = p.job.run_of_rows::<T>(&p.job.v, p.b, p.kv_head, k + j);
+                    let rows = j..m.min(j.saturating_add(run));
+                    j = rows.end;
+                    weigh::<S, T, R>(s, &scores, &before, value, p.job.v.strides[2], rows, dv, out.ptr(), ld);
+                    // A factor of one changes no bit: pages give what adjacent rows do.
+                    before = [1.0; R];
+                }
                 k += m;
             }
             for (r, running) in running.iter().enumerate().take(p.n) {
@@ -142,10 +156,10 @@ impl<T: Float, const R: usize> Kernel for Stream<'_, '_, T, R> {
     }
 }
 
-/// `scores[r][j] = q[r] . key[j]`.
+/// `scores[r][j] = q[r] . key[j]` for the scores of `rows`, whose keys begin at `key`.
 ///
 /// # Safety
-/// `m` keys of `d` elements are readable, `q` holds `R` padded rows.
+/// The keys of `d` elements are readable, `q` holds `R` padded rows.
 #[inline(always)]
 unsafe fn score<S: Isa, T: Float, const R: usize>(
     s: S,
@@ -154,9 +168,10 @@ unsafe fn score<S: Isa, T: Float, const R: usize>(
     d_padded: usize,
     key: *const T,
     stride: isize,
-    m: usize,
+    rows: Range<usize>,
     scores: &mut [[f32; STEP_KEYS]; R],
 ) {
+    let m = rows.len();
     let mut j = 0;
     // SAFETY: the caller's promise; the last keys are repeated to fill a block of four.
     unsafe {
@@ -185,7 +200,7 @@ unsafe fn score<S: Isa, T: Float, const R: usize>(
             s.reduce_adds(&all, 4 * R, sums.as_mut_ptr());
             for r in 0..R {
                 for c in 0..(m - j).min(4) {
-                    scores[r][j + c] = sums[4 * r + c];
+                    scores[r][rows.start + j + c] = sums[4 * r + c];
                 }
             }
             j += 4;
@@ -193,10 +208,11 @@ unsafe fn score<S: Isa, T: Float, const R: usize>(
     }
 }
 
-/// `out[r] = out[r] * before[r] + sum of scores[r][j] * value[j]`.
+/// `out[r] = out[r] * before[r] + sum of scores[r][j] * value[j]` over the scores of `rows`, whose values begin at
+/// `value`.
 ///
 /// # Safety
-/// `m` values of `dv` elements are readable, `out` holds `R` rows of `ld`.
+/// The values of `dv` elements are readable, `out` holds `R` rows of `ld`.
 #[inline(always)]
 unsafe fn weigh<S: Isa, T: Float, const R: usize>(
     s: S,
@@ -204,12 +220,13 @@ unsafe fn weigh<S: Isa, T: Float, const R: usize>(
     before: &[f32; R],
     value: *const T,
     stride: isize,
-    m: usize,
+    rows: Range<usize>,
     dv: usize,
     out: *mut f32,
     ld: usize,
 ) {
     const V: usize = 4;
+    let (first, m) = (rows.start, rows.len());
     let mut e = 0;
     // SAFETY: the caller's promise.
     unsafe {
@@ -225,7 +242,7 @@ unsafe fn weigh<S: Isa, T: Float, const R: usize>(
                 for c in 0..V {
                     let x = T::load(s, row.add(c * S::LANES));
                     for (r, acc) in acc.iter_mut().enumerate() {
-                        acc[c] = s.fma(s.splat(scores[r][j]), x, acc[c]);
+                        acc[c] = s.fma(s.splat(scores[r][first + j]), x, acc[c]);
                     }
                 }
             }
@@ -243,7 +260,7 @@ unsafe fn weigh<S: Isa, T: Float, const R: usize>(
                 let mut a = s.mul(s.load(to), s.splat(before[r]));
                 for j in 0..m {
                     let x = T::load_n(s, value.offset(j as isize * stride).add(e), n);
-                    a = s.fma(s.splat(scores[r][j]), x, a);
+                    a = s.fma(s.splat(scores[r][first + j]), x, a);
                 }
                 s.store(to, a);
             }

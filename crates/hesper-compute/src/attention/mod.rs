@@ -15,7 +15,7 @@ mod step;
 
 pub use delta::{DeltaInputs, DeltaShape, gated_delta};
 pub use slices::{HeadSlice, MaskSlice, attention_slices};
-pub use step::{Rotary, StepShape, attend_step, keep_step};
+pub use step::{PageTables, Rotary, StepShape, attend_step, keep_step};
 
 use crate::error::{Mismatch, same};
 use crate::par::Par;
@@ -96,6 +96,8 @@ struct Job<'a> {
     sinks: Option<&'a [f32]>,
     /// The range of valid keys of each sequence; all keys if `None`.
     spans: Option<&'a [(usize, usize)]>,
+    /// Where the rows of keys and values are, if they are in pages: then `k` and `v` have pages in the place of sequences.
+    pages: Option<PageTables<'a>>,
 }
 
 // SAFETY: tasks read the inputs and write rows of their own.
@@ -139,7 +141,18 @@ pub unsafe fn attention<T: Float>(
         Mask::Added { ptr, strides } => Mask::Added { ptr: ptr.cast::<()>(), strides },
     };
     let out = HeadsMut { ptr: out.ptr.cast::<()>(), strides: out.strides };
-    let job = Job { shape, q: plain(q), k: plain(k), v: plain(v), out, scale, mask, sinks, spans: None };
+    let job = Job {
+        shape,
+        q: plain(q),
+        k: plain(k),
+        v: plain(v),
+        out,
+        scale,
+        mask,
+        sinks,
+        spans: None,
+        pages: None,
+    };
     match T::KIND {
         FloatKind::F32 => run_f32(par, &job),
         FloatKind::Bf16 => run_bf16(par, &job),
@@ -175,6 +188,18 @@ impl Job<'_> {
     fn row<T>(h: &Heads<()>, b: usize, head: usize, i: usize) -> *const T {
         let s = h.strides;
         h.ptr.cast::<T>().wrapping_offset(b as isize * s[0] + head as isize * s[1] + i as isize * s[2])
+    }
+
+    /// The address of row `i` of keys or values, and how many rows from it on are adjacent.
+    #[inline(always)]
+    fn run_of_rows<T>(&self, h: &Heads<()>, b: usize, head: usize, i: usize) -> (*const T, usize) {
+        match &self.pages {
+            None => (Self::row(h, b, head, i), usize::MAX),
+            Some(pages) => {
+                let (page, row) = pages.find(b, i);
+                (Self::row(h, page, head, row), pages.rows - row)
+            }
+        }
     }
 
     /// The address of a row of the result.

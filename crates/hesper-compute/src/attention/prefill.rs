@@ -396,6 +396,7 @@ mod tests {
                 mask: Mask::Causal,
                 sinks: None,
                 spans: None,
+                pages: None,
             };
             run_within::<f32>(&Serial, &job, room);
             runs.push(out);

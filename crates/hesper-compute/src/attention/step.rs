@@ -2,7 +2,7 @@
 //!
 //! Queries, keys and values of a token are adjacent, as the fused projection writes them, and get their rotary
 //! position embedding here. The cache of a sequence is one block: the rows of all key heads, then of all value
-//! heads. A sequence reads only its own rows, so its result does not depend on the batch.
+//! heads. Or it is a table of pages, which are such blocks in a pool. A sequence reads only its own rows, so its result does not depend on the batch.
 
 use super::{AttentionShape, Heads, HeadsMut, Job, Mask, decode};
 use crate::error::{Mismatch, at_least, product, same};
@@ -57,6 +57,31 @@ impl Rotary<'_> {
     }
 }
 
+/// The pages of each sequence: page `tables[n][i / rows]` of a pool holds row `i` of sequence `n`.
+#[derive(Clone, Copy, Debug)]
+pub struct PageTables<'a> {
+    /// The pages of each sequence, in the order of their rows.
+    pub tables: &'a [Vec<u32>],
+    /// Rows of a page.
+    pub rows: usize,
+}
+
+impl PageTables<'_> {
+    /// The page of a row, and its place there.
+    #[inline(always)]
+    pub fn find(&self, sequence: usize, row: usize) -> (usize, usize) {
+        (self.tables[sequence][row / self.rows] as usize, row % self.rows)
+    }
+
+    /// The page of a row and its place there, if the pool has it.
+    fn checked(&self, sequence: usize, row: usize, pages: usize) -> Result<(usize, usize), Mismatch> {
+        at_least("pages of a sequence", row / self.rows + 1, self.tables[sequence].len())?;
+        let (page, row) = self.find(sequence, row);
+        at_least("pages of the pool", page + 1, pages)?;
+        Ok((page, row))
+    }
+}
+
 impl StepShape {
     /// Elements of a token: queries, keys and values.
     fn token(&self) -> usize {
@@ -68,24 +93,39 @@ impl StepShape {
         ((sequence * 2 * self.kv_heads + head) * self.room + row) * self.width
     }
 
-    fn check(&self, tokens: &[f32], starts: &[usize], rotary: Option<&Rotary<'_>>) -> Result<(), Mismatch> {
+    fn check(
+        &self,
+        tokens: &[f32],
+        starts: &[usize],
+        pages: Option<PageTables<'_>>,
+        rotary: Option<&Rotary<'_>>,
+    ) -> Result<(), Mismatch> {
         same("elements of the tokens", product("tokens", &[starts.len(), self.token()])?, tokens.len())?;
-        at_least("room for the rows", starts.iter().max().map_or(0, |start| start + 1), self.room)?;
+        match pages {
+            None => {
+                at_least("room for the rows", starts.iter().max().map_or(0, |start| start + 1), self.room)?
+            }
+            Some(pages) => {
+                same("page tables", starts.len(), pages.tables.len())?;
+                same("rows of a page", self.room, pages.rows.max(1))?;
+            }
+        }
         at_least("elements of a head", rotary.map_or(0, |rotary| 2 * rotary.steps.len()), self.width)
     }
 }
 
 /// Appends the keys and values of one token to each sequence, after the `starts` rows that it has. `block` begins
-/// at element `first` of the cache block and reaches at least to the last row that is written.
+/// at element `first` of the cache block, or of the pool of pages, and reaches at least to the last row that is written.
 pub fn keep_step(
     shape: StepShape,
     tokens: &[f32],
     starts: &[usize],
+    pages: Option<PageTables<'_>>,
     rotary: Option<Rotary<'_>>,
     block: &mut [f32],
     first: usize,
 ) -> Result<(), Mismatch> {
-    shape.check(tokens, starts, rotary.as_ref())?;
+    shape.check(tokens, starts, pages, rotary.as_ref())?;
     let StepShape { q_heads, kv_heads, width, .. } = shape;
     let pairs = rotary.map_or(0, |rotary| rotary.steps.len());
     let angles = Scratch::<f32>::new(2 * pairs);
@@ -95,9 +135,13 @@ pub fn keep_step(
         if let Some(rotary) = &rotary {
             rotary.angles(start, angles);
         }
+        let (at, row) = match pages {
+            None => (sequence, start),
+            Some(pages) => pages.checked(sequence, start, 1 + u32::MAX as usize)?,
+        };
         for head in 0..2 * kv_heads {
             let from = &token[(q_heads + head) * width..][..width];
-            let begin = shape.row(sequence, head, start).checked_sub(first);
+            let begin = shape.row(at, head, row).checked_sub(first);
             let Some(to) = begin.and_then(|begin| block.get_mut(begin..begin + width)) else {
                 return same("rows of the block that are there", 1, 0);
             };
@@ -111,30 +155,43 @@ pub fn keep_step(
 }
 
 /// Attention of the queries of one token per sequence over the sequence's rows, including that of the token: the
-/// last `window` of them. `block` is the whole cache block.
+/// last `window` of them. `block` is the whole cache block, or the pool of pages.
 pub fn attend_step(
     par: &dyn Par,
     shape: StepShape,
     tokens: &[f32],
     starts: &[usize],
+    pages: Option<PageTables<'_>>,
     rotary: Option<Rotary<'_>>,
     block: &[f32],
     scale: f32,
     window: usize,
     out: &mut [f32],
 ) -> Result<(), Mismatch> {
-    shape.check(tokens, starts, rotary.as_ref())?;
+    shape.check(tokens, starts, pages, rotary.as_ref())?;
     let StepShape { q_heads, kv_heads, width, room } = shape;
     let heads = kv_heads.max(1);
     same("query heads in whole groups", q_heads / heads * heads, q_heads)?;
     same("elements of the result", starts.len() * q_heads * width, out.len())?;
-    at_least(
-        "elements of the block",
-        product("rows", &[starts.len(), 2 * kv_heads, room, width])?,
-        block.len(),
-    )?;
     if out.is_empty() || kv_heads == 0 {
         return Ok(());
+    }
+    let spans: Vec<(usize, usize)> =
+        starts.iter().map(|start| ((start + 1).saturating_sub(window.max(1)), start + 1)).collect();
+    match pages {
+        None => at_least(
+            "elements of the block",
+            product("rows", &[starts.len(), 2 * kv_heads, room, width])?,
+            block.len(),
+        )?,
+        Some(pages) => {
+            let held = block.len() / (2 * kv_heads * room * width).max(1);
+            for (sequence, (from, to)) in spans.iter().enumerate() {
+                for page in from / room..to.div_ceil(room) {
+                    pages.checked(sequence, page * room, held)?;
+                }
+            }
+        }
     }
     let pairs = rotary.map_or(0, |rotary| rotary.steps.len());
     let queries = Scratch::<f32>::new(out.len() + 2 * pairs);
@@ -153,8 +210,6 @@ pub fn attend_step(
             }
         }
     }
-    let spans: Vec<(usize, usize)> =
-        starts.iter().map(|start| ((start + 1).saturating_sub(window.max(1)), start + 1)).collect();
     let kv_len = spans.iter().map(|span| span.1).max().unwrap_or(0);
     let strides = [2 * kv_heads * room * width, room * width, width].map(|stride| stride as isize);
     let own = [q_heads * width, width, q_heads * width].map(|stride| stride as isize);
@@ -176,6 +231,7 @@ pub fn attend_step(
         mask: Mask::All,
         sinks: None,
         spans: Some(&spans),
+        pages,
     };
     decode::run::<f32>(par, &job);
     Ok(())

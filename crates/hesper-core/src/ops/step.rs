@@ -1,5 +1,8 @@
 //! A decode step: one new token of each sequence is appended to the KV cache and attends to it.
 //!
+//! The rows of a sequence are one block, or pages of a pool that a page table lists ([`Pages`]): pages need not be
+//! adjacent, and sequences can share them.
+//!
 //! One product computes queries, keys and values of a token side by side. The same commands rotate them by their
 //! position, so a layer takes two commands instead of five.
 
@@ -47,6 +50,10 @@ impl Turns {
     }
 }
 
+/// The pages of each sequence, in the order of their rows: page `pages[n][i / rows]` of a pool of pages of `rows` rows
+/// holds row `i` of sequence `n`. Entries of pages that are not read may be any number.
+pub type Pages = Arc<[Vec<u32>]>;
+
 /// The heads of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StepHeads {
@@ -59,16 +66,32 @@ pub struct StepHeads {
 }
 
 impl StepHeads {
-    /// Fails if tokens or block have other shapes or types than the heads need.
-    fn check(self, op: &str, tokens: &Array, block: &Array, starts: &[usize]) -> Result<()> {
+    /// Fails if tokens or block have other shapes or types than the heads need, or if a sequence has no page for one of
+    /// its last `window` rows.
+    fn check(
+        self,
+        op: &str,
+        tokens: &Array,
+        block: &Array,
+        starts: &[usize],
+        pages: Option<&Pages>,
+        window: usize,
+    ) -> Result<()> {
         let StepHeads { queries, keys, width } = self;
         let fits = keys > 0
             && width > 0
             && queries.is_multiple_of(keys)
             && tokens.shape() == [starts.len(), (queries + 2 * keys) * width]
             && matches!(*block.shape(), [n, heads, room, own]
-                if n == starts.len() && heads == 2 * keys && own == width
-                    && starts.iter().all(|start| *start < room));
+            if heads == 2 * keys && own == width && match pages {
+                None => n == starts.len() && starts.iter().all(|start| *start < room),
+                Some(pages) => room > 0 && pages.len() == starts.len()
+                    && starts.iter().zip(pages.iter()).all(|(start, pages)| {
+                        let first = (start + 1).saturating_sub(window) / room;
+                        let read = pages.get(first..=start / room);
+                        read.is_some_and(|read| read.iter().all(|page| (*page as usize) < n))
+                    }),
+            });
         if !fits {
             let what = format!(
                 "tokens of shape {:?} at {starts:?} do not fit {self:?} and a block of shape {:?}",
@@ -106,6 +129,18 @@ fn rotated(heads: &Array, starts: &[usize], turns: Option<&Turns>) -> Result<Arr
     rope::rope(heads, dims, turns.traditional, None, turns.scale.0, offset, Some(&periods))
 }
 
+/// The first `rows` rows of every sequence, as a block.
+fn gathered(pool: &Array, pages: &Pages, rows: usize) -> Result<Array> {
+    let (held, room) = (pool.shape()[0] as u32, pool.shape()[2]);
+    let count = rows.div_ceil(room.max(1));
+    // Rows that are not read come from the first page of the pool.
+    let page = |pages: &Vec<u32>, at: usize| pages.get(at).copied().filter(|page| *page < held).unwrap_or(0);
+    let all: Vec<u32> = pages.iter().flat_map(|pages| (0..count).map(|at| page(pages, at))).collect();
+    let all = pool.take(&Array::try_from_slice(&all, &[pages.len(), count])?, Some(0))?;
+    let (n, heads, width) = (pages.len() as isize, pool.shape()[1] as isize, pool.shape()[3] as isize);
+    all.transpose(&[0, 2, 1, 3, 4])?.reshape(&[n, heads, (count * room) as isize, width])
+}
+
 impl Keep {
     /// The same as a graph of other ops.
     pub fn composed(&self, inputs: &[Array]) -> Result<Array> {
@@ -114,7 +149,16 @@ impl Keep {
         let new = self.heads.part(tokens, queries, keys)?;
         let new = rotated(&new, &self.starts, self.turns.as_ref())?;
         let new = concatenate(&[new, self.heads.part(tokens, queries + keys, keys)?], 1)?;
-        append(block, &new, &self.starts, block.shape()[2])
+        let Some(pages) = &self.pages else { return append(block, &new, &self.starts, block.shape()[2]) };
+        let (heads, room, width) = (block.shape()[1] as isize, block.shape()[2], block.shape()[3] as isize);
+        let mut pool = block.clone();
+        for (at, (start, pages)) in self.starts.iter().zip(pages.iter()).enumerate() {
+            let (page, row) = (pages[start / room] as isize, (start % room) as isize);
+            let new = new.slice_axis(0, at as isize, at as isize + 1, 1)?;
+            pool =
+                pool.slice_update(&new, &[page, 0, row, 0], &[page + 1, heads, row + 1, width], &[1; 4])?;
+        }
+        Ok(pool)
     }
 }
 
@@ -125,7 +169,11 @@ impl Attend {
         let StepHeads { queries, keys, width } = self.heads;
         let q = rotated(&self.heads.part(tokens, 0, queries)?, &self.starts, self.turns.as_ref())?;
         let rows = self.starts.iter().max().map_or(0, |start| start + 1);
-        let known = block.slice_axis(2, 0, rows as isize, 1)?;
+        let known = match &self.pages {
+            None => block.clone(),
+            Some(pages) => gathered(block, pages, rows)?,
+        };
+        let known = known.slice_axis(2, 0, rows as isize, 1)?;
         let (k, v) = (
             known.slice_axis(1, 0, keys as isize, 1)?,
             known.slice_axis(1, keys as isize, 2 * keys as isize, 1)?,
@@ -148,13 +196,15 @@ impl Attend {
 const KEEP: &str = "keep_token";
 const ATTEND: &str = "attend_token";
 
-/// Inputs: the block, the tokens.
+/// Inputs: the block or the pool of pages, the tokens.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Keep {
     /// The heads of a token.
     pub heads: StepHeads,
     /// Rows before the token of each sequence.
     pub starts: Vec<usize>,
+    /// The pages of each sequence, if they are in a pool.
+    pub pages: Option<Pages>,
     /// The rotation of keys, if they are rotated.
     pub turns: Option<Turns>,
 }
@@ -165,13 +215,15 @@ impl Op for Keep {
     }
 }
 
-/// Inputs: the tokens, the block.
+/// Inputs: the tokens, the block or the pool of pages.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Attend {
     /// The heads of a token.
     pub heads: StepHeads,
     /// Rows before the token of each sequence.
     pub starts: Vec<usize>,
+    /// The pages of each sequence, if they are in a pool.
+    pub pages: Option<Pages>,
     /// The rotation of queries, if they are rotated.
     pub turns: Option<Turns>,
     /// The factor of the scores.
@@ -191,16 +243,18 @@ impl Op for Attend {
 ///
 /// Tokens have the shape (sequences, elements) and hold queries, keys and values side by side; blocks have the shape
 /// (sequences, heads, room, width), first the heads of keys, then those of values. As with
-/// [`append`](crate::fast::append), a block with no other user is written in place.
+/// [`append`](crate::fast::append), a block with no other user is written in place. With `pages` the block is a pool of
+/// shape (pages, heads, rows of a page, width).
 pub fn keep_token(
     block: &Array,
     tokens: &Array,
     starts: &[usize],
+    pages: Option<&Pages>,
     heads: StepHeads,
     turns: Option<&Turns>,
 ) -> Result<Array> {
-    heads.check(KEEP, tokens, block, starts)?;
-    let op = Keep { heads, starts: starts.to_vec(), turns: turns.cloned() };
+    heads.check(KEEP, tokens, block, starts, pages, 1)?;
+    let op = Keep { heads, starts: starts.to_vec(), pages: pages.cloned(), turns: turns.cloned() };
     let inputs = smallvec![block.clone(), tokens.clone()];
     Array::lazy(block.shape().into(), block.dtype(), OpRef::new(op), inputs)
 }
@@ -212,14 +266,16 @@ pub fn attend_token(
     tokens: &Array,
     block: &Array,
     starts: &[usize],
+    pages: Option<&Pages>,
     heads: StepHeads,
     turns: Option<&Turns>,
     scale: f32,
     window: Option<usize>,
 ) -> Result<Array> {
-    heads.check(ATTEND, tokens, block, starts)?;
     let window = window.unwrap_or(usize::MAX);
-    let op = Attend { heads, starts: starts.to_vec(), turns: turns.cloned(), scale: BitEq(scale), window };
+    heads.check(ATTEND, tokens, block, starts, pages, window)?;
+    let (starts_, pages, turns) = (starts.to_vec(), pages.cloned(), turns.cloned());
+    let op = Attend { heads, starts: starts_, pages, turns, scale: BitEq(scale), window };
     let shape = smallvec![starts.len(), heads.queries * heads.width];
     Array::lazy(shape, tokens.dtype(), OpRef::new(op), smallvec![tokens.clone(), block.clone()])
 }

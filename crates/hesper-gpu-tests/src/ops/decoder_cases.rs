@@ -204,9 +204,9 @@ fn steps(cases: &mut Cases) {
                     let plain = Turns::new(width, false, 10_000.0, 1.0);
                     let part = Turns::new(width / 2, true, 500.0, 0.5);
                     for turns in [Some(&plain), Some(&part), None] {
-                        let kept = keep_token(&block, &tokens, &starts, heads, turns)?;
+                        let kept = keep_token(&block, &tokens, &starts, None, heads, turns)?;
                         let scale = (width as f32).powf(-0.5);
-                        all.push(attend_token(&tokens, &kept, &starts, heads, turns, scale, window)?);
+                        all.push(attend_token(&tokens, &kept, &starts, None, heads, turns, scale, window)?);
                         all.push(kept);
                     }
                 }
