@@ -99,10 +99,11 @@ impl SamplingArgs {
                 repetition_penalty: self.repetition_penalty,
                 repetition_context: self.repetition_context,
                 seed: self.seed,
+                ..Sampling::default()
             },
             stops: self.stops.clone(),
             cache: CacheKind::of(self.window, self.kv_bits),
-            ignore_eos: false,
+            ..GenerateOptions::default()
         }
     }
 }

@@ -38,17 +38,17 @@ mod quantize;
 mod sample;
 mod tokenizer;
 
-pub use cache::CacheKind;
+pub use cache::{CacheKind, PageCounts, PageFormat, PagedCache, SCRATCH_PAGE};
 pub use chat_template::{ChatTemplate, Message};
 pub use config::{Config, Quantizations};
 pub use error::{Error, Result};
 pub use generate::{
-    Batch, Event, Finish, GenerateOptions, Generated, Generation, PREFILL_CHUNK, Piece, Stats,
-    batch_generate, generate,
+    Batch, Event, Finish, GenerateOptions, Generated, Generation, PREFILL_CHUNK, Piece, Sequence, Stats,
+    batch_generate, check_prompt, generate,
 };
 pub use hesper_nn::KvCache;
 pub use language_model::{LanguageModel, LoadOptions};
 pub use model::Model;
 pub use quantize::{QuantizeReport, quantize};
-pub use sample::{Sampler, Sampling};
+pub use sample::{Sampler, Sampling, log_probabilities};
 pub use tokenizer::{Detokenizer, StopTexts, Tokenizer};

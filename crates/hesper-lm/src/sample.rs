@@ -4,13 +4,13 @@
 //! Each sequence has its own [`Sampler`], which draws the same tokens for the same seed. Greedy sampling can run on the
 //! device ([`greedy_tokens`]).
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use hesper_core::{Array, Dtype, axes, select};
 
 use crate::error::{Error, Result};
 
-/// How tokens are chosen.
+/// How tokens are chosen. In this order: bias, penalties, temperature, top-k, top-p, min-p.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampling {
     /// Divides the logits; 0 always chooses the most likely token.
@@ -25,6 +25,12 @@ pub struct Sampling {
     pub repetition_penalty: f32,
     /// The number of recent tokens that count as repeated.
     pub repetition_context: usize,
+    /// Subtracted from the logit of a generated token for each time it was generated.
+    pub frequency_penalty: f32,
+    /// Subtracted from the logit of every generated token.
+    pub presence_penalty: f32,
+    /// Added to the logits of tokens.
+    pub logit_bias: BTreeMap<u32, f32>,
     /// The seed of the random draws.
     pub seed: u64,
 }
@@ -39,6 +45,9 @@ impl Default for Sampling {
             min_p: 0.0,
             repetition_penalty: 1.0,
             repetition_context: 64,
+            frequency_penalty: 0.0,
+            presence_penalty: 0.0,
+            logit_bias: BTreeMap::new(),
             seed: 0,
         }
     }
@@ -47,7 +56,15 @@ impl Default for Sampling {
 impl Sampling {
     /// Whether the most likely token is always chosen, whatever came before.
     pub(crate) fn is_greedy(&self) -> bool {
-        self.temperature == 0.0 && self.repetition_penalty == 1.0
+        self.temperature == 0.0 && !self.changes_logits()
+    }
+
+    /// Whether it changes logits before they are compared.
+    fn changes_logits(&self) -> bool {
+        self.repetition_penalty != 1.0
+            || self.frequency_penalty != 0.0
+            || self.presence_penalty != 0.0
+            || !self.logit_bias.is_empty()
     }
 
     /// Checks that all values are in their ranges.
@@ -57,12 +74,18 @@ impl Sampling {
             ("top_p", self.top_p, 0.0, 1.0),
             ("min_p", self.min_p, 0.0, 1.0),
             ("repetition_penalty", self.repetition_penalty, f32::MIN_POSITIVE, f32::MAX),
+            ("frequency_penalty", self.frequency_penalty, f32::MIN, f32::MAX),
+            ("presence_penalty", self.presence_penalty, f32::MIN, f32::MAX),
         ];
         for (name, value, low, high) in ranges {
             if !(low..=high).contains(&value) {
                 let what = format!("{name} must be from {low} to {high}, not {value}");
                 return Err(Error::InvalidArgument(what));
             }
+        }
+        if let Some((token, bias)) = self.logit_bias.iter().find(|(_, bias)| bias.is_nan()) {
+            let what = format!("the bias of token {token} must be a number, not {bias}");
+            return Err(Error::InvalidArgument(what));
         }
         Ok(())
     }
@@ -100,6 +123,8 @@ impl SplitMix64 {
 pub struct Sampler {
     sampling: Sampling,
     random: SplitMix64,
+    /// How often each token was chosen.
+    counts: HashMap<u32, u32>,
     /// Reused from token to token.
     candidates: Vec<(f32, u32)>,
 }
@@ -108,13 +133,41 @@ impl Sampler {
     /// A sampler at the start of its seed.
     pub fn new(sampling: &Sampling) -> Result<Self> {
         sampling.check()?;
-        Ok(Sampler { sampling: sampling.clone(), random: SplitMix64(sampling.seed), candidates: Vec::new() })
+        Ok(Sampler {
+            sampling: sampling.clone(),
+            random: SplitMix64(sampling.seed),
+            counts: HashMap::new(),
+            candidates: Vec::new(),
+        })
     }
 
     /// Chooses a token by its logits. `before` are the tokens so far. `None` if all logits are NaN.
     pub fn choose(&mut self, logits: &[f32], before: &[u32]) -> Option<u32> {
+        self.choose_among(logits, before, None)
+    }
+
+    /// The same among the tokens whose bit is set in `allowed`, if that is given: bit `t % 32` of word `t / 32`. `None`
+    /// if there is none whose logit is a number.
+    pub fn choose_among(&mut self, logits: &[f32], before: &[u32], allowed: Option<&[u32]>) -> Option<u32> {
+        let token = match allowed {
+            None => self.pick(logits, before)?,
+            Some(allowed) => {
+                let is_allowed =
+                    |id: usize| allowed.get(id / 32).is_some_and(|word| word >> (id % 32) & 1 == 1);
+                let mask = |(id, logit): (usize, &f32)| if is_allowed(id) { *logit } else { f32::NAN };
+                let masked: Vec<f32> = logits.iter().enumerate().map(mask).collect();
+                self.pick(&masked, before)?
+            }
+        };
+        if self.sampling.frequency_penalty != 0.0 || self.sampling.presence_penalty != 0.0 {
+            *self.counts.entry(token).or_default() += 1;
+        }
+        Some(token)
+    }
+
+    fn pick(&mut self, logits: &[f32], before: &[u32]) -> Option<u32> {
         let sampling = &self.sampling;
-        let penalized = penalized(logits, before, sampling);
+        let penalized = penalized(logits, before, &self.counts, sampling);
         let logit = |id: usize| match penalized.binary_search_by_key(&(id as u32), |entry| entry.0) {
             Ok(at) => penalized[at].1,
             Err(_) => logits[id],
@@ -135,16 +188,12 @@ impl Sampler {
             all[*id as usize].0 = *logit;
         }
         let max = all.iter().map(|entry| entry.0).filter(|logit| !logit.is_nan()).fold(f32::MIN, f32::max);
-        if max == f32::MIN {
-            return None;
-        }
         // Tokens this far below the maximum have no weight in a sum of probabilities.
         let floor = max - 30.0 * sampling.temperature;
-        let floor = match sampling.min_p {
-            0.0 => floor,
-            min_p => floor.max(max + min_p.ln() * sampling.temperature),
-        };
         all.retain(|entry| entry.0 >= floor);
+        if all.is_empty() {
+            return None;
+        }
         let descending = |a: &(f32, u32), b: &(f32, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
         if sampling.top_k > 0 && sampling.top_k < all.len() {
             all.select_nth_unstable_by(sampling.top_k - 1, descending);
@@ -168,6 +217,8 @@ impl Sampler {
             // The order of candidates must not depend on how the selection left them.
             all.sort_unstable_by_key(|entry| entry.1);
         }
+        // The most likely token has the weight 1.
+        all.retain(|entry| entry.0 >= sampling.min_p);
         let total: f64 = all.iter().map(|entry| f64::from(entry.0)).sum();
         let mut left = self.random.next() * total;
         for (weight, id) in all.iter() {
@@ -180,20 +231,59 @@ impl Sampler {
     }
 }
 
-/// The logits that the repetition penalty changes, sorted by token.
-fn penalized(logits: &[f32], before: &[u32], sampling: &Sampling) -> Vec<(u32, f32)> {
-    if sampling.repetition_penalty == 1.0 {
+/// The logits that bias and penalties change, sorted by token. `counts` says how often tokens were generated.
+fn penalized(
+    logits: &[f32],
+    before: &[u32],
+    counts: &HashMap<u32, u32>,
+    sampling: &Sampling,
+) -> Vec<(u32, f32)> {
+    if !sampling.changes_logits() {
         return Vec::new();
     }
-    let recent = &before[before.len().saturating_sub(sampling.repetition_context)..];
-    let seen: HashSet<u32> = recent.iter().copied().filter(|id| (*id as usize) < logits.len()).collect();
-    let reduced = |logit: f32| match logit > 0.0 {
-        true => logit / sampling.repetition_penalty,
-        false => logit * sampling.repetition_penalty,
+    let repeated: HashSet<u32> = match sampling.repetition_penalty {
+        1.0 => HashSet::new(),
+        _ => before[before.len().saturating_sub(sampling.repetition_context)..].iter().copied().collect(),
     };
-    let mut list: Vec<(u32, f32)> = seen.into_iter().map(|id| (id, reduced(logits[id as usize]))).collect();
-    list.sort_unstable_by_key(|entry| entry.0);
-    list
+    let mut changed: Vec<u32> =
+        repeated.iter().chain(counts.keys()).chain(sampling.logit_bias.keys()).copied().collect();
+    changed.sort_unstable();
+    changed.dedup();
+    changed.retain(|id| (*id as usize) < logits.len());
+    let change = |id: u32| {
+        let mut logit = logits[id as usize] + sampling.logit_bias.get(&id).copied().unwrap_or(0.0);
+        if repeated.contains(&id) {
+            logit = match logit > 0.0 {
+                true => logit / sampling.repetition_penalty,
+                false => logit * sampling.repetition_penalty,
+            };
+        }
+        match counts.get(&id) {
+            Some(count) => logit - sampling.presence_penalty - *count as f32 * sampling.frequency_penalty,
+            None => logit,
+        }
+    };
+    changed.into_iter().map(|id| (id, change(id))).collect()
+}
+
+/// The log probability of a token by its logits, and those of the `top` most likely tokens, most likely first.
+pub fn log_probabilities(logits: &[f32], token: u32, top: usize) -> (f32, Vec<(u32, f32)>) {
+    let max = logits.iter().copied().filter(|logit| !logit.is_nan()).fold(f32::MIN, f32::max);
+    let sum: f64 =
+        logits.iter().filter(|logit| !logit.is_nan()).map(|logit| f64::from(logit - max).exp()).sum();
+    let total = max + sum.ln() as f32;
+    let mut all: Vec<(u32, f32)> = match top {
+        0 => Vec::new(),
+        _ => (0..).zip(logits.iter().copied()).filter(|(_, logit)| !logit.is_nan()).collect(),
+    };
+    let descending = |a: &(u32, f32), b: &(u32, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+    if top > 0 && top < all.len() {
+        all.select_nth_unstable_by(top - 1, descending);
+        all.truncate(top);
+    }
+    all.sort_unstable_by(descending);
+    all.iter_mut().for_each(|entry| entry.1 -= total);
+    (logits.get(token as usize).map_or(f32::NEG_INFINITY, |logit| logit - total), all)
 }
 
 /// The index of the first maximum that is not NaN. Finding the block with the maximum first vectorizes.
@@ -272,6 +362,43 @@ mod tests {
         let mut sampler = Sampler::new(&sampling).unwrap();
         assert_eq!(sampler.choose(&[1.0, 1.5, -1.0], &[1]), Some(0));
         assert_eq!(sampler.choose(&[-1.0, -1.5, -3.0], &[0, 7]), Some(1));
+    }
+
+    #[test]
+    fn tokens_that_were_generated_are_penalized_by_presence_and_by_count() {
+        let sampling = Sampling { frequency_penalty: 1.0, presence_penalty: 0.25, ..Sampling::default() };
+        // 2, 0.75 and 1.5 are compared with 1 and 0.9: a prompt does not count.
+        assert_eq!(draws(sampling, &[2.0, 1.0, 0.9], 4), [0, 1, 2, 0]);
+    }
+
+    #[test]
+    fn a_bias_is_added_before_tokens_are_compared() {
+        let bias = |list: &[(u32, f32)]| Sampling {
+            logit_bias: list.iter().copied().collect(),
+            ..Sampling::default()
+        };
+        assert_eq!(draws(bias(&[(2, 1.5), (9, 100.0)]), &[2.0, 1.0, 0.9], 1), [2]);
+        assert_eq!(draws(bias(&[(0, f32::NEG_INFINITY)]), &[2.0, 1.0, 0.9], 1), [1]);
+        assert!(Sampler::new(&bias(&[(1, f32::NAN)])).is_err());
+    }
+
+    #[test]
+    fn only_allowed_tokens_are_chosen() {
+        for temperature in [0.0, 1.0] {
+            let mut sampler = Sampler::new(&Sampling { temperature, ..Sampling::default() }).unwrap();
+            assert_eq!(sampler.choose_among(&[5.0, 1.0, 9.0], &[], Some(&[0b010])), Some(1));
+            assert_eq!(sampler.choose_among(&[5.0, 1.0, 9.0], &[], Some(&[])), None);
+        }
+    }
+
+    #[test]
+    fn log_probabilities_are_those_of_the_softmax() {
+        let logits = [1.0f32.ln(), 2.0f32.ln(), 5.0f32.ln(), f32::NAN];
+        let (own, top) = log_probabilities(&logits, 1, 2);
+        assert!((own - 0.25f32.ln()).abs() < 1e-6, "{own}");
+        assert_eq!(top.iter().map(|entry| entry.0).collect::<Vec<_>>(), [2, 1]);
+        assert!((top[0].1 - 0.625f32.ln()).abs() < 1e-6, "{top:?}");
+        assert_eq!(log_probabilities(&logits, 7, 0), (f32::NEG_INFINITY, Vec::new()));
     }
 
     #[test]

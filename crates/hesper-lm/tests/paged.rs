@@ -1,171 +1,84 @@
-//! A paged cache outside of the library, through the trait alone: pages are shared between sequences and copied when one
-//! of them writes, sequences come and go between steps, and a full pool refuses a step without changing anything.
+//! The cache in pages: sequences share pages and copy them before they write, come and go between steps, and get the
+//! logits that they get alone.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
 
-use hesper::{Array, Dtype, concatenate};
-use hesper_lm::{CacheKind, LanguageModel, LoadOptions};
-use hesper_nn::{Error, KvCache, KvRows, KvView, Positions, Result};
+use hesper::Array;
+use hesper_lm::{
+    CacheKind, KvCache, LanguageModel, LoadOptions, PageCounts, PageFormat, PagedCache, SCRATCH_PAGE,
+};
 use support::{Folder, Small, some_tokens};
 
 /// Tokens of a page.
 const PAGE: usize = 4;
 
-/// Keys and values of up to [`PAGE`] tokens for every layer.
-#[derive(Debug, Clone, Default)]
-struct Page {
-    users: usize,
-    layers: Vec<Option<[Array; 2]>>,
+fn model(name: &str, family: &'static str, window: Option<usize>) -> (Folder, LanguageModel) {
+    let folder = Folder::new(name);
+    let mut small = Small::new(family, 71, true, None);
+    small.window = window;
+    small.write(&folder.0);
+    let language = LanguageModel::load(&folder.0, &LoadOptions::default()).unwrap();
+    (folder, language)
 }
 
-#[derive(Debug)]
-struct PagedCache {
-    positions: Positions,
-    pages: Vec<Page>,
-    /// The pages of each sequence.
-    tables: Vec<Vec<usize>>,
+/// A sequence: its pages and its length.
+#[derive(Clone, Default)]
+struct Sequence {
+    table: Vec<u32>,
+    length: usize,
 }
 
-impl PagedCache {
-    fn new(layers: usize, pages: usize) -> Self {
-        let page = Page { users: 0, layers: vec![None; layers] };
-        PagedCache { positions: Positions::new(1), pages: vec![page; pages], tables: vec![Vec::new()] }
+/// A cache with the users of its pages.
+struct Pool {
+    pages: PageCounts,
+    cache: PagedCache,
+}
+
+impl Pool {
+    fn new(language: &LanguageModel, format: PageFormat, pages: usize) -> Self {
+        let cache = PagedCache::new(language.model().config(), format, PAGE, pages).unwrap();
+        Pool { pages: PageCounts::new(pages), cache }
+    }
+
+    fn fork(&mut self, sequence: &Sequence) -> Sequence {
+        sequence.table.iter().for_each(|page| self.pages.share(*page));
+        sequence.clone()
+    }
+
+    fn release(&mut self, sequence: Sequence) {
+        sequence.table.iter().for_each(|page| self.pages.release(*page));
     }
 
     fn used(&self) -> usize {
-        self.pages.iter().filter(|page| page.users > 0).count()
+        self.pages.capacity() - self.pages.free()
     }
 
-    /// Adds a sequence that shares all pages of another one.
-    fn fork(&mut self, sequence: usize) {
-        let table = self.tables[sequence].clone();
-        table.iter().for_each(|page| self.pages[*page].users += 1);
-        self.tables.push(table);
-        let mut own = Positions::new(1);
-        own.begin(self.positions.lengths()[sequence]).unwrap();
-        own.end();
-        own.commit(self.positions.lengths()[sequence]);
-        self.positions.join(&own);
-    }
-}
-
-/// Rows `from..to` of an array of shape (1, heads, rows, elements).
-fn rows(array: &Array, from: usize, to: usize) -> hesper::Result<Array> {
-    let end = [1, array.shape()[1], to, array.shape()[3]].map(|at| at as isize);
-    array.slice(&[0, 0, from as isize, 0], &end, &[1; 4])
-}
-
-impl KvCache for PagedCache {
-    fn positions(&self) -> &Positions {
-        &self.positions
-    }
-
-    fn positions_mut(&mut self) -> &mut Positions {
-        &mut self.positions
-    }
-
-    fn arrays(&self) -> Vec<&Array> {
-        self.pages.iter().flat_map(|page| page.layers.iter().flatten().flatten()).collect()
-    }
-
-    fn can_roll_back(&self) -> bool {
-        true
-    }
-
-    fn begin(&mut self, tokens: usize) -> Result<()> {
-        let pending = self.positions.pending();
-        let starts: Vec<usize> = self.positions.lengths().iter().map(|length| length + pending).collect();
-        // A new page where there is none, and a copy of a page that another sequence uses too.
-        let mut wanted = Vec::new();
-        for (sequence, start) in starts.iter().enumerate() {
-            for at in start / PAGE..(start + tokens).div_ceil(PAGE) {
-                let page = self.tables[sequence].get(at).copied();
-                if page.is_none_or(|page| self.pages[page].users > 1) {
-                    wanted.push((sequence, at, page));
-                }
-            }
-        }
-        let free: Vec<usize> = (0..self.pages.len()).filter(|at| self.pages[*at].users == 0).collect();
-        if free.len() < wanted.len() {
-            return Err(Error::CacheFull { needed: wanted.len() * PAGE, free: free.len() * PAGE });
-        }
-        for ((sequence, at, old), new) in wanted.into_iter().zip(free) {
-            let layers = vec![None; self.pages[new].layers.len()];
-            let layers = old.map_or(layers, |old| self.pages[old].layers.clone());
-            self.pages[new] = Page { users: 1, layers };
-            match old {
-                Some(old) => {
-                    self.pages[old].users -= 1;
-                    self.tables[sequence][at] = new;
-                }
-                None => self.tables[sequence].push(new),
-            }
-        }
-        self.positions.begin(tokens)
-    }
-
-    fn append(
+    /// Logits of a step, a row for each sequence.
+    fn step(
         &mut self,
-        layer: usize,
-        keys: &Array,
-        values: &Array,
-        window: Option<usize>,
-    ) -> Result<KvView> {
-        let step = self.positions.step_mut()?;
-        let (longest, tokens) = (step.rows(), step.tokens());
-        let mut all: [Vec<Array>; 2] = Default::default();
-        for (sequence, start) in step.starts().iter().enumerate() {
-            for (part, new) in [keys, values].into_iter().enumerate() {
-                let shape = new.shape().iter().map(|length| *length as isize).collect::<Vec<_>>();
-                let (at, next) = (sequence as isize, sequence as isize + 1);
-                let new = new.slice(&[at, 0, 0, 0], &[next, shape[1], shape[2], shape[3]], &[1; 4])?;
-                let mut seen = Vec::new();
-                for (at, page) in self.tables[sequence].iter().enumerate() {
-                    let first = at * PAGE;
-                    let (from, to) = (first.max(*start), (first + PAGE).min(start + tokens));
-                    let page = &mut self.pages[*page].layers[layer];
-                    if from < to {
-                        let mut pieces = Vec::new();
-                        if from > first
-                            && let Some(old) = page
-                        {
-                            pieces.push(rows(&old[part], 0, from - first)?);
-                        }
-                        pieces.push(rows(&new, from - start, to - start)?);
-                        let written = concatenate(&pieces, 2)?;
-                        let page = page.get_or_insert_with(|| [written.clone(), written.clone()]);
-                        page[part] = written;
-                    }
-                    if let Some(page) = page.as_ref().filter(|_| first < start + tokens) {
-                        seen.push(rows(&page[part], 0, (start + tokens - first).min(PAGE))?);
-                    }
+        language: &LanguageModel,
+        all: &mut [&mut Sequence],
+        tokens: &[&[u32]],
+    ) -> Vec<Vec<f32>> {
+        let count = tokens[0].len();
+        for sequence in all.iter_mut() {
+            if let Some(page) = sequence.table.get_mut(sequence.length / PAGE) {
+                let own = self.pages.writable(*page).unwrap();
+                if own != *page {
+                    self.cache.copy_page(*page, own).unwrap();
                 }
-                let rest = longest - start - tokens;
-                seen.push(Array::zeros(&[1, new.shape()[1], rest, new.shape()[3]], Dtype::Float32)?);
-                all[part].push(concatenate(&seen, 2)?);
+                *page = own;
+            }
+            while sequence.table.len() * PAGE < sequence.length + count {
+                sequence.table.push(self.pages.take().unwrap());
             }
         }
-        let [keys, values] = all;
-        Ok(KvView {
-            keys: KvRows::Dense(concatenate(&keys, 0)?),
-            values: KvRows::Dense(concatenate(&values, 0)?),
-            mask: step.mask(window)?,
-        })
+        let tables = all.iter().map(|one| one.table.clone()).collect();
+        self.cache.bind(tables, all.iter().map(|one| one.length).collect()).unwrap();
+        all.iter_mut().for_each(|one| one.length += count);
+        step(language, tokens, &mut self.cache)
     }
-
-    fn remove(&mut self, sequence: usize) -> Result<()> {
-        self.tables.swap_remove(sequence).iter().for_each(|page| self.pages[*page].users -= 1);
-        self.positions.remove(sequence);
-        Ok(())
-    }
-}
-
-fn model(name: &str) -> (Folder, LanguageModel) {
-    let folder = Folder::new(name);
-    Small::new("llama", 71, true, None).write(&folder.0);
-    let language = LanguageModel::load(&folder.0, &LoadOptions::default()).unwrap();
-    (folder, language)
 }
 
 /// Logits of a step, a row for each sequence.
@@ -175,54 +88,165 @@ fn step(language: &LanguageModel, tokens: &[&[u32]], cache: &mut dyn KvCache) ->
     logits.chunks(logits.len() / tokens.len()).map(<[f32]>::to_vec).collect()
 }
 
-fn close(given: &[f32], expected: &[f32]) {
+fn close(given: &[f32], expected: &[f32], tolerance: f32) {
     let off = given.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-    assert!(off < 1e-4, "off by {off}");
+    assert!(off < tolerance, "off by {off}");
 }
 
 #[test]
 fn sequences_share_a_prefix_and_go_their_own_ways() {
-    let (_folder, language) = model("paged");
-    let layers = language.model().config().layers;
-    let mut paged = PagedCache::new(layers, 16);
-    let mut alone = [0, 1].map(|_| CacheKind::Growing.create(language.model().config()).unwrap());
-    let prefix = some_tokens(10, 96, 1);
-    let own = [some_tokens(8, 96, 2), some_tokens(8, 96, 3)];
-    let first = step(&language, &[&prefix], &mut paged);
-    for cache in &mut alone {
-        close(&first[0], &step(&language, &[&prefix], &mut **cache)[0]);
-    }
-    assert_eq!(paged.used(), 3);
-    paged.fork(0);
-    assert_eq!(paged.used(), 3);
-    for at in 0..4 {
-        let both = step(&language, &[&own[0][at..=at], &own[1][at..=at]], &mut paged);
-        for (sequence, cache) in alone.iter_mut().enumerate() {
-            close(&both[sequence], &step(&language, &[&own[sequence][at..=at]], &mut **cache)[0]);
+    let exact = CacheKind::Growing;
+    let cases = [
+        ("llama", None, PageFormat::Exact, exact, 1e-4),
+        ("qwen3", None, PageFormat::Exact, exact, 1e-4),
+        ("llama", Some(6), PageFormat::Exact, exact, 1e-4),
+        ("llama", Some(6), PageFormat::Half, exact, 1e-2),
+        ("llama", None, PageFormat::Half, exact, 1e-2),
+        (
+            "qwen3",
+            None,
+            PageFormat::Quantized { bits: 8, group: 32 },
+            CacheKind::Quantized { bits: 8, group: 32 },
+            1e-4,
+        ),
+        (
+            "qwen3",
+            None,
+            PageFormat::Quantized { bits: 4, group: 32 },
+            CacheKind::Quantized { bits: 4, group: 32 },
+            1e-4,
+        ),
+    ];
+    for (at, (family, window, format, kind, tolerance)) in cases.into_iter().enumerate() {
+        let (_folder, language) = model(&format!("paged-{at}"), family, window);
+        let mut pool = Pool::new(&language, format, 16);
+        let mut alone = [0, 1].map(|_| kind.create(language.model().config()).unwrap());
+        let prefix = some_tokens(10, 96, 1);
+        let own = [some_tokens(8, 96, 2), some_tokens(8, 96, 3)];
+        let mut first = Sequence::default();
+        let logits = pool.step(&language, &mut [&mut first], &[&prefix]);
+        for cache in &mut alone {
+            close(&logits[0], &step(&language, &[&prefix], &mut **cache)[0], tolerance);
         }
+        assert_eq!(pool.used(), 3);
+        let mut second = pool.fork(&first);
+        assert_eq!(pool.used(), 3);
+        for at in 0..4 {
+            let tokens: [&[u32]; 2] = [&own[0][at..=at], &own[1][at..=at]];
+            let both = pool.step(&language, &mut [&mut first, &mut second], &tokens);
+            for (sequence, cache) in alone.iter_mut().enumerate() {
+                close(&both[sequence], &step(&language, &[tokens[sequence]], &mut **cache)[0], tolerance);
+            }
+        }
+        // Two pages of the prefix are shared, the third was copied by the first writer.
+        assert_eq!(pool.used(), 6);
+        pool.release(first);
+        assert_eq!(pool.used(), 4);
+        let rest = pool.step(&language, &mut [&mut second], &[&own[1][4..]]);
+        close(&rest[0], &step(&language, &[&own[1][4..]], &mut *alone[1])[0], tolerance);
+        pool.release(second);
+        assert_eq!(pool.used(), 0);
     }
-    // Two pages of the prefix are shared, the third was copied by the first writer.
-    assert_eq!((paged.used(), paged.lengths()), (6, &[14, 14][..]));
-    paged.remove(0).unwrap();
-    let rest = step(&language, &[&own[1][4..]], &mut paged);
-    close(&rest[0], &step(&language, &[&own[1][4..]], &mut *alone[1])[0]);
-    assert_eq!(paged.lengths(), [18]);
 }
 
 #[test]
-fn a_full_cache_refuses_a_step_and_is_as_before() {
-    let (_folder, language) = model("full");
-    let mut paged = PagedCache::new(language.model().config().layers, 3);
+fn a_decode_step_gives_the_bits_of_contiguous_rows_in_any_company() {
+    // More rows than one step of the kernel takes, so that pages end within a step.
+    let (_folder, language) = model("paged-bits", "llama", None);
+    let mut pool = Pool::new(&language, PageFormat::Exact, 40);
+    let prompts = [some_tokens(50, 96, 5), some_tokens(21, 96, 6), some_tokens(3, 96, 7)];
+    let mut sequences = [Sequence::default(), Sequence::default(), Sequence::default()];
+    let mut caches: Vec<_> =
+        prompts.iter().map(|_| CacheKind::Growing.create(language.model().config()).unwrap()).collect();
+    for ((prompt, sequence), cache) in prompts.iter().zip(&mut sequences).zip(&mut caches) {
+        let paged = pool.step(&language, &mut [sequence], &[prompt]);
+        assert_eq!(paged, step(&language, &[prompt], &mut **cache));
+    }
+    for token in 0..8u32 {
+        let tokens = [[token], [token + 20], [token + 40]];
+        let tokens: Vec<&[u32]> = tokens.iter().map(|one| &one[..]).collect();
+        let [a, b, c] = &mut sequences;
+        let together = pool.step(&language, &mut [a, b, c], &tokens);
+        for (at, cache) in caches.iter_mut().enumerate() {
+            assert_eq!(together[at], step(&language, &tokens[at..=at], &mut **cache)[0], "sequence {at}");
+        }
+    }
+}
+
+#[test]
+fn rows_of_another_sequence_that_are_not_finite_do_not_matter() {
+    for family in ["llama", "qwen3"] {
+        let (_folder, language) = model(&format!("paged-nan-{family}"), family, None);
+        let mut pool = Pool::new(&language, PageFormat::Exact, 8);
+        let (mut short, mut long) = (Sequence::default(), Sequence::default());
+        pool.step(&language, &mut [&mut short], &[&some_tokens(2, 96, 8)]);
+        pool.step(&language, &mut [&mut long], &[&some_tokens(9, 96, 9)]);
+        let (short_, long_) = (short.clone(), long.clone());
+        let expected = pool.step(&language, &mut [&mut short, &mut long], &[&[1], &[2]]);
+        let shape = pool.cache.arrays()[0].shape().to_vec();
+        let rows = Array::full(&[1, shape[1] / 2, 1, shape[3]], f32::NAN, None).unwrap();
+        // The row behind the last one of the short sequence, in every layer.
+        pool.cache.bind(vec![short_.table.clone()], vec![3]).unwrap();
+        pool.cache.begin(1).unwrap();
+        for layer in 0..language.model().config().layers {
+            pool.cache.append(layer, &rows, &rows, None).unwrap();
+        }
+        pool.cache.rollback().unwrap();
+        let (mut short, mut long) = (short_, long_);
+        assert_eq!(pool.step(&language, &mut [&mut short, &mut long], &[&[1], &[2]]), expected, "{family}");
+    }
+}
+
+#[test]
+fn pages_that_no_layer_sees_can_be_released() {
+    // Rows are read where they are, or gathered.
+    for format in [PageFormat::Exact, PageFormat::Half] {
+        let (_folder, language) = model(&format!("paged-window-{format:?}"), "llama", Some(6));
+        let mut pool = Pool::new(&language, format, 16);
+        let (mut kept, mut released) = (Sequence::default(), Sequence::default());
+        let tokens = some_tokens(30, 96, 4);
+        let [first, second] =
+            [&mut kept, &mut released].map(|one| pool.step(&language, &mut [one], &[&tokens[..11]]));
+        assert_eq!(first, second);
+        let mut at = 11;
+        for count in [1, 1, 5, 1, 6] {
+            for page in &mut released.table[..(at + 1 - 6) / PAGE] {
+                pool.pages.release(*page);
+                *page = SCRATCH_PAGE;
+            }
+            let new = &tokens[at..at + count];
+            let both = [&mut kept, &mut released].map(|one| pool.step(&language, &mut [one], &[new]));
+            assert_eq!(both[0], both[1], "{format:?} at {at}");
+            at += count;
+        }
+        assert!(pool.used() < 2 * at.div_ceil(PAGE));
+    }
+}
+
+#[test]
+fn a_table_without_room_refuses_a_step_and_changes_nothing() {
+    let (_folder, language) = model("paged-full", "llama", None);
+    let mut pool = Pool::new(&language, PageFormat::Exact, 3);
     let tokens = some_tokens(12, 96, 4);
-    step(&language, &[&tokens[..9]], &mut paged);
-    paged.fork(0);
-    let ids = Array::try_from_slice(&tokens[8..10], &[2, 1]).unwrap();
-    let error = language.model().step(&ids, &mut paged).unwrap_err().to_string();
-    assert!(error.contains("full") && error.contains("0"), "{error}");
-    assert_eq!((paged.used(), paged.lengths()), (3, &[9, 9][..]));
-    paged.remove(1).unwrap();
+    let mut sequence = Sequence::default();
+    pool.step(&language, &mut [&mut sequence], &[&tokens[..8]]);
+    pool.cache.bind(vec![sequence.table.clone()], vec![8]).unwrap();
+    let ids = Array::try_from_slice(&tokens[8..9], &[1, 1]).unwrap();
+    let error = language.model().step(&ids, &mut pool.cache).unwrap_err().to_string();
+    assert!(error.contains("full"), "{error}");
+    assert_eq!(pool.cache.lengths(), [8]);
     let mut alone = CacheKind::Growing.create(language.model().config()).unwrap();
-    step(&language, &[&tokens[..9]], &mut *alone);
-    let expected = step(&language, &[&tokens[9..]], &mut *alone);
-    close(&step(&language, &[&tokens[9..]], &mut paged)[0], &expected[0]);
+    step(&language, &[&tokens[..8]], &mut *alone);
+    let paged = pool.step(&language, &mut [&mut sequence], &[&tokens[8..]]);
+    close(&paged[0], &step(&language, &[&tokens[8..]], &mut *alone)[0], 1e-4);
+    let error = pool.cache.bind(vec![vec![9]], vec![0]).unwrap_err().to_string();
+    assert!(error.contains("no page 9"), "{error}");
+    let config = language.model().config();
+    assert!(PagedCache::new(config, PageFormat::Quantized { bits: 3, group: 32 }, PAGE, 3).is_err());
+    assert!(PagedCache::new(config, PageFormat::Exact, 0, 3).is_err());
+    let mut pages = PageCounts::new(1);
+    let page = pages.take().unwrap();
+    assert_eq!((pages.take(), pages.writable(page)), (None, Some(page)));
+    pages.share(page);
+    assert_eq!(pages.writable(page), None);
 }

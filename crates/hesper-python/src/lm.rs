@@ -78,10 +78,11 @@ impl Options {
                 repetition_penalty: self.repetition_penalty,
                 repetition_context: self.repetition_context,
                 seed: self.seed,
+                ..Sampling::default()
             },
             stops: self.stop,
             cache: CacheKind::of(self.window, self.kv_bits),
-            ignore_eos: false,
+            ..GenerateOptions::default()
         })
     }
 }

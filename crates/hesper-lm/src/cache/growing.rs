@@ -86,10 +86,10 @@ impl KvCache for GrowingCache {
             None => Array::zeros(&[step.starts().len(), 2 * heads.kv, 0, heads.dim], dtype)?,
         };
         let old = with_room(&old, room_for(&old, step.rows()))?;
-        let rows = keep_token(&old, tokens, step.starts(), StepHeads::from(heads), rotation)?;
+        let rows = keep_token(&old, tokens, step.starts(), None, StepHeads::from(heads), rotation)?;
         layer.clear();
         layer.push(rows.clone());
-        Ok(Some(TokenView { rows, starts: step.starts() }))
+        Ok(Some(TokenView { rows, starts: step.starts(), pages: None }))
     }
 
     fn join(&mut self, other: Box<dyn KvCache>) -> Result<()> {

@@ -1,9 +1,10 @@
-//! KV caches: growing, rotating over a window, and quantized.
+//! KV caches: growing, rotating over a window, quantized, and in pages.
 //!
 //! All implement [`KvCache`], for one sequence or a batch of them. Rows are written into memory that the cache alone
 //! owns ([`fast::append`](hesper_core::fast::append)), so a step costs what it adds.
 
 mod growing;
+mod paged;
 mod quantized;
 mod rotating;
 mod rows;
@@ -12,6 +13,7 @@ use hesper_nn::{Error, KvCache, Result};
 
 use crate::config::Config;
 use growing::GrowingCache;
+pub use paged::{PageCounts, PageFormat, PagedCache, SCRATCH_PAGE};
 use quantized::QuantizedCache;
 use rotating::RotatingCache;
 

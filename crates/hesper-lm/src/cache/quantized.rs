@@ -19,19 +19,25 @@ pub(super) struct QuantizedCache {
 
 impl QuantizedCache {
     pub(super) fn new(layers: usize, bits: usize, group: usize, head_dim: usize) -> Result<Self> {
-        let quantization = Quantization::new(group, bits, "affine")?;
-        if !matches!(bits, 4 | 8) || !head_dim.is_multiple_of(group) {
-            return Err(Error::InvalidArgument(format!(
-                "cannot quantize keys and values to {bits} bits in groups of {group}: a cache takes 4 or 8 bits, and \
-                 the head dimension {head_dim} must be a multiple of the group"
-            )));
-        }
+        let quantization = check_bits(bits, group, head_dim)?;
         Ok(QuantizedCache { positions: Positions::new(1), quantization, layers: vec![Vec::new(); layers] })
     }
 }
 
+/// The quantization of rows of keys and values, if there is one.
+pub(super) fn check_bits(bits: usize, group: usize, head_dim: usize) -> Result<Quantization> {
+    let quantization = Quantization::new(group, bits, "affine")?;
+    if !matches!(bits, 4 | 8) || !head_dim.is_multiple_of(group) {
+        return Err(Error::InvalidArgument(format!(
+            "cannot quantize keys and values to {bits} bits in groups of {group}: a cache takes 4 or 8 bits, and \
+             the head dimension {head_dim} must be a multiple of the group"
+        )));
+    }
+    Ok(quantization)
+}
+
 /// Codes, scales and biases.
-fn quantize(rows: &Array, quantization: Quantization) -> Result<[Array; 3]> {
+pub(super) fn quantize(rows: &Array, quantization: Quantization) -> Result<[Array; 3]> {
     let (group, bits) = (Some(quantization.group()), Some(quantization.bits()));
     let (codes, scales, biases) = rows.quantize(group, bits, quantization.mode())?;
     let biases = match biases {

@@ -11,7 +11,7 @@ mod single;
 mod step;
 
 pub use batch::{Batch, Event, batch_generate};
-pub use sequence::Piece;
+pub use sequence::{Piece, Sequence};
 pub use single::{Generation, generate};
 
 use crate::cache::CacheKind;
@@ -31,6 +31,8 @@ pub struct GenerateOptions {
     pub sampling: Sampling,
     /// Texts that end the generation. They are not part of the result.
     pub stops: Vec<String>,
+    /// Tokens that end the generation beside those of the model.
+    pub stop_tokens: Vec<u32>,
     /// How the cache stores keys and values.
     pub cache: CacheKind,
     /// Whether to continue after a token that ends a sequence.
@@ -43,6 +45,7 @@ impl Default for GenerateOptions {
             max_tokens: 256,
             sampling: Sampling::default(),
             stops: Vec::new(),
+            stop_tokens: Vec::new(),
             cache: CacheKind::default(),
             ignore_eos: false,
         }
@@ -116,8 +119,8 @@ fn speed(tokens: usize, seconds: f64) -> f64 {
     if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 }
 }
 
-/// Checks a prompt that follows `cached` tokens.
-fn check_prompt(prompt: &[u32], cached: usize, config: &Config) -> Result<()> {
+/// Checks a prompt that follows `cached` tokens: it has tokens of the vocabulary, and room for one more.
+pub fn check_prompt(prompt: &[u32], cached: usize, config: &Config) -> Result<()> {
     if prompt.is_empty() {
         return Err(Error::EmptyPrompt);
     }

@@ -19,9 +19,9 @@ pub struct Piece {
     pub finish: Option<Finish>,
 }
 
-/// A sequence being generated, in single or in batched generation.
+/// The text of a sequence being generated: from logits to tokens, and from tokens to text.
 #[derive(Debug)]
-pub(super) struct Sequence {
+pub struct Sequence {
     sampler: Sampler,
     detokenizer: Detokenizer,
     stops: StopTexts,
@@ -30,11 +30,13 @@ pub(super) struct Sequence {
     generated: usize,
     max_tokens: usize,
     ignore_eos: bool,
+    stop_tokens: Vec<u32>,
     device_greedy: bool,
 }
 
 impl Sequence {
-    pub(super) fn new(prompt: &[u32], options: &GenerateOptions) -> Result<Self> {
+    /// A sequence that continues a prompt.
+    pub fn new(prompt: &[u32], options: &GenerateOptions) -> Result<Self> {
         Ok(Sequence {
             sampler: Sampler::new(&options.sampling)?,
             detokenizer: Detokenizer::new(prompt),
@@ -43,6 +45,7 @@ impl Sequence {
             generated: 0,
             max_tokens: options.max_tokens,
             ignore_eos: options.ignore_eos,
+            stop_tokens: options.stop_tokens.clone(),
             device_greedy: options.sampling.is_greedy()
                 && placement::current_device() != placement::Device::Cpu,
         })
@@ -66,8 +69,13 @@ impl Sequence {
         logits: &[f32],
         length: usize,
     ) -> Result<Piece> {
-        let token = self.sampler.choose(logits, &self.seen).ok_or(Error::NanLogits)?;
+        let token = self.choose(logits, None)?;
         self.push(language, token, length)
+    }
+
+    /// Chooses the next token by its logits, among those that are `allowed`: see [`Sampler::choose_among`].
+    pub fn choose(&mut self, logits: &[f32], allowed: Option<&[u32]>) -> Result<u32> {
+        self.sampler.choose_among(logits, &self.seen, allowed).ok_or(Error::NanLogits)
     }
 
     /// Whether the sequence certainly ends with the next token, behind `length` others.
@@ -76,11 +84,12 @@ impl Sequence {
     }
 
     /// Appends a token. `length` is the length of the sequence without it.
-    pub(super) fn push(&mut self, language: &LanguageModel, token: u32, length: usize) -> Result<Piece> {
+    pub fn push(&mut self, language: &LanguageModel, token: u32, length: usize) -> Result<Piece> {
         let tokenizer = language.tokenizer();
         let mut text = String::new();
         let mut finish = None;
-        if !self.ignore_eos && language.eos_tokens().contains(&token) {
+        let ends = !self.ignore_eos && language.eos_tokens().contains(&token);
+        if ends || self.stop_tokens.contains(&token) {
             finish = Some(Finish::End);
         } else {
             let (complete, stopped) = self.stops.push(&self.detokenizer.push(tokenizer, token)?);

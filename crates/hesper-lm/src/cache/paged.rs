@@ -1,0 +1,384 @@
+//! A cache in pages: blocks of a fixed number of tokens in a pool, for sequences that come, go and share prefixes.
+//!
+//! [`PageCounts`] hands out pages and counts their users; it has no memory of its own, so a scheduler can be tested
+//! without a model. [`PagedCache`] holds the rows. Before a step the caller binds the page tables of the sequences that
+//! take part ([`PagedCache::bind`]); any subset of the sequences may take the next step. A page that is used more than
+//! once is read by all its users; who wants to write to it copies it first ([`PageCounts::writable`],
+//! [`PagedCache::copy_page`]).
+//!
+//! On the CPU the attention of a decode step reads float32 rows where they are. Other steps gather the rows first.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use hesper_core::ops::step::{Pages, StepHeads, Turns, keep_token};
+use hesper_core::{Array, Dtype, concatenate, placement, select};
+use hesper_nn::{Error, Heads, KvCache, KvMask, KvRows, KvView, Positions, Quantization, Result, TokenView};
+
+use super::layer_mut;
+use super::quantized::{check_bits, quantize};
+use super::rows::{heads_of, rows_of};
+use crate::config::Config;
+
+/// The page that stands for no page: padding is written to it, and no sequence uses it.
+pub const SCRATCH_PAGE: u32 = 0;
+
+/// The users of each page of a pool.
+#[derive(Debug, Clone)]
+pub struct PageCounts {
+    users: Vec<u32>,
+    /// Lowest first, so that a pool stays as small as it can.
+    free: BinaryHeap<Reverse<u32>>,
+}
+
+impl PageCounts {
+    /// Room for `pages` pages beside [`SCRATCH_PAGE`], all of them free.
+    pub fn new(pages: usize) -> Self {
+        let mut users = vec![0; pages + 1];
+        users[SCRATCH_PAGE as usize] = 1;
+        PageCounts { users, free: (1..=pages as u32).map(Reverse).collect() }
+    }
+
+    /// Pages there are room for.
+    pub fn capacity(&self) -> usize {
+        self.users.len() - 1
+    }
+
+    /// Pages without users.
+    pub fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Users of a page.
+    pub fn users(&self, page: u32) -> u32 {
+        self.users.get(page as usize).copied().unwrap_or(0)
+    }
+
+    /// A free page, with one user.
+    pub fn take(&mut self) -> Option<u32> {
+        let Reverse(page) = self.free.pop()?;
+        self.users[page as usize] = 1;
+        Some(page)
+    }
+
+    /// Adds a user to a page that has users.
+    pub fn share(&mut self, page: u32) {
+        debug_assert!(self.users(page) > 0 && page != SCRATCH_PAGE, "page {page} has no users");
+        self.users[page as usize] += 1;
+    }
+
+    /// Removes a user of a page; without users it is free. [`SCRATCH_PAGE`] stays as it is.
+    pub fn release(&mut self, page: u32) {
+        if page == SCRATCH_PAGE {
+            return;
+        }
+        debug_assert!(self.users(page) > 0, "page {page} has no users");
+        self.users[page as usize] -= 1;
+        if self.users[page as usize] == 0 {
+            self.free.push(Reverse(page));
+        }
+    }
+
+    /// The page to write to instead of `page`: itself if it has one user, else a free one, to which its rows must be
+    /// copied ([`PagedCache::copy_page`]). `None` if there is no free page.
+    pub fn writable(&mut self, page: u32) -> Option<u32> {
+        if self.users(page) <= 1 {
+            return Some(page);
+        }
+        let copy = self.take()?;
+        self.release(page);
+        Some(copy)
+    }
+}
+
+/// How pages store rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PageFormat {
+    /// In the dtype of the model.
+    #[default]
+    Exact,
+    /// As float16.
+    Half,
+    /// Quantized in groups.
+    Quantized {
+        /// Bits per code: 4 or 8.
+        bits: usize,
+        /// Codes per scale: 32, 64 or 128.
+        group: usize,
+    },
+}
+
+/// Keys and values in pages. See the [module](self).
+#[derive(Debug)]
+pub struct PagedCache {
+    positions: Positions,
+    tables: Pages,
+    format: PageFormat,
+    quantization: Option<Quantization>,
+    /// Tokens of a page.
+    page: usize,
+    /// The most pages of the pool.
+    capacity: usize,
+    /// Pages that the pools of all layers need.
+    room: usize,
+    /// For each layer one pool of shape (pages, heads of keys and values, tokens of a page, elements), or three if rows are
+    /// quantized: codes, scales, biases. None before the first token.
+    layers: Vec<Vec<Array>>,
+}
+
+impl PagedCache {
+    /// A cache without sequences, with room for `pages` pages of `page` tokens beside [`SCRATCH_PAGE`].
+    pub fn new(config: &Config, format: PageFormat, page: usize, pages: usize) -> crate::Result<Self> {
+        if page == 0 || pages >= u32::MAX as usize {
+            let what = format!(
+                "cannot make a cache of {pages} pages of {page} tokens: pages hold at least one token"
+            );
+            return Err(crate::Error::InvalidArgument(what));
+        }
+        let quantization = match format {
+            PageFormat::Quantized { bits, group } => Some(check_bits(bits, group, config.head_dim)?),
+            PageFormat::Exact | PageFormat::Half => None,
+        };
+        Ok(PagedCache {
+            positions: Positions::new(0),
+            tables: Vec::new().into(),
+            format,
+            quantization,
+            page,
+            capacity: pages + 1,
+            room: 0,
+            layers: vec![Vec::new(); config.layers],
+        })
+    }
+
+    /// Tokens of a page.
+    pub fn page_tokens(&self) -> usize {
+        self.page
+    }
+
+    /// Pages that have memory. It grows with the pages that are bound, and each time the pools are copied once.
+    pub fn allocated(&self) -> usize {
+        self.room
+    }
+
+    /// Bytes of a page over all layers; 0 before the first step.
+    pub fn page_bytes(&self) -> usize {
+        let bytes = |pool: &Array| pool.nbytes() / pool.shape()[0].max(1);
+        self.layers.iter().flatten().map(bytes).sum()
+    }
+
+    /// Chooses the sequences of the next steps: the pages of each, in the order of their tokens, and its committed tokens.
+    /// A page of tokens that no layer sees any more may be [`SCRATCH_PAGE`]. Discards pending tokens.
+    pub fn bind(&mut self, tables: Vec<Vec<u32>>, lengths: Vec<usize>) -> Result<()> {
+        self.rollback()?;
+        if tables.len() != lengths.len() {
+            let what = format!("{} page tables for {} sequences", tables.len(), lengths.len());
+            return Err(Error::InvalidArgument(what));
+        }
+        if let Some(page) = tables.iter().flatten().find(|page| **page as usize >= self.capacity) {
+            let what = format!("a pool of {} pages has no page {page}", self.capacity);
+            return Err(Error::InvalidArgument(what));
+        }
+        (self.tables, self.positions) = (tables.into(), Positions::with_lengths(lengths));
+        Ok(())
+    }
+
+    /// Copies the rows of a page to another one, whose rows are overwritten.
+    pub fn copy_page(&mut self, from: u32, to: u32) -> Result<()> {
+        self.room = self.room.max(from.max(to) as usize + 1);
+        for pool in self.layers.iter_mut().flatten() {
+            let rows = pool.take(&Array::from_slice(&[from]), Some(0))?;
+            // A page that is being read is a second user of the pool, which would be copied as a whole.
+            rows.eval()?;
+            *pool = with_pages(pool, self.room)?;
+            *pool = write(pool, &rows, to, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets all rows and frees their memory. Sequences have to be computed again.
+    pub fn reset(&mut self) {
+        self.layers.iter_mut().for_each(Vec::clear);
+        (self.room, self.tables, self.positions) = (0, Vec::new().into(), Positions::new(0));
+    }
+
+    /// Rows as they are stored.
+    fn encode(&self, rows: &Array) -> Result<Vec<Array>> {
+        Ok(match (self.format, self.quantization) {
+            (_, Some(quantization)) => quantize(rows, quantization)?.to_vec(),
+            (PageFormat::Half, None) => vec![rows.astype(Dtype::Float16)?],
+            (_, None) => vec![rows.clone()],
+        })
+    }
+
+    /// Rows `from..to` of the sequences, with zeros or rows of other sequences where a sequence has none, as stored.
+    fn gather(&self, layer: usize, from: usize, to: usize) -> Result<Vec<Array>> {
+        let (first, last) = (from / self.page, to.div_ceil(self.page));
+        let page = |table: &Vec<u32>, at: usize| table.get(at).copied().unwrap_or(SCRATCH_PAGE);
+        let pages: Vec<u32> =
+            self.tables.iter().flat_map(|table| (first..last).map(|at| page(table, at))).collect();
+        let pages = Array::try_from_slice(&pages, &[self.tables.len(), last - first])?;
+        let rows = |pool: &Array| -> Result<Array> {
+            let shape = [self.tables.len(), pool.shape()[1], (last - first) * self.page, pool.shape()[3]];
+            let shape = shape.map(|length| length as isize);
+            let all = pool.take(&pages, Some(0))?.transpose(&[0, 2, 1, 3, 4])?.reshape(&shape)?;
+            Ok(rows_of(&all, from - first * self.page, to - first * self.page)?)
+        };
+        self.layers[layer].iter().map(rows).collect()
+    }
+}
+
+/// The pool with at least `pages` pages.
+fn with_pages(pool: &Array, pages: usize) -> hesper_core::Result<Array> {
+    let shape = pool.shape();
+    if shape[0] >= pages {
+        return Ok(pool.clone());
+    }
+    let more = Array::zeros(&[pages - shape[0], shape[1], shape[2], shape[3]], pool.dtype())?;
+    concatenate(&[pool.clone(), more], 0)
+}
+
+/// The pool with rows of one sequence written to a page, from its row `at` on.
+fn write(pool: &Array, rows: &Array, page: u32, at: usize) -> hesper_core::Result<Array> {
+    let from = [page as usize, 0, at, 0].map(|at| at as isize);
+    let to =
+        [page as usize + 1, pool.shape()[1], at + rows.shape()[2], pool.shape()[3]].map(|at| at as isize);
+    pool.slice_update(rows, &from, &to, &[1; 4])
+}
+
+impl KvCache for PagedCache {
+    fn positions(&self) -> &Positions {
+        &self.positions
+    }
+
+    fn positions_mut(&mut self) -> &mut Positions {
+        &mut self.positions
+    }
+
+    fn arrays(&self) -> Vec<&Array> {
+        self.layers.iter().flatten().collect()
+    }
+
+    fn can_roll_back(&self) -> bool {
+        true
+    }
+
+    fn begin(&mut self, tokens: usize) -> Result<()> {
+        let pending = self.positions.pending();
+        let missing = self.tables.iter().zip(self.positions.lengths()).map(|(table, length)| {
+            (length + pending + tokens).div_ceil(self.page).saturating_sub(table.len())
+        });
+        let missing: usize = missing.sum();
+        if missing > 0 {
+            return Err(Error::CacheFull { needed: missing * self.page, free: 0 });
+        }
+        let highest = self.tables.iter().flatten().max().map_or(0, |page| *page as usize);
+        if highest >= self.room {
+            // Twice as many: growing copies the pool.
+            self.room = (2 * highest + 16).min(self.capacity);
+        }
+        self.positions.begin(tokens)
+    }
+
+    fn append(
+        &mut self,
+        layer: usize,
+        keys: &Array,
+        values: &Array,
+        window: Option<usize>,
+    ) -> Result<KvView> {
+        let heads = keys.shape()[1];
+        let new = self.encode(&concatenate(&[keys.clone(), values.clone()], 1)?)?;
+        let (starts, tokens) = (self.positions.step()?.starts().to_vec(), self.positions.step()?.tokens());
+        let (page, room, tables) = (self.page, self.room, self.tables.clone());
+        let pools = layer_mut(&mut self.layers, layer)?;
+        if pools.is_empty() {
+            let empty = |new: &Array| Array::zeros(&[0, new.shape()[1], page, new.shape()[3]], new.dtype());
+            *pools = new.iter().map(empty).collect::<hesper_core::Result<_>>()?;
+        }
+        for (pool, new) in pools.iter_mut().zip(&new) {
+            *pool = with_pages(pool, room)?;
+            for (at, (start, table)) in starts.iter().zip(tables.iter()).enumerate() {
+                let own = new.slice_axis(0, at as isize, at as isize + 1, 1)?;
+                let mut row = *start;
+                while row < start + tokens {
+                    let end = (row / page + 1).saturating_mul(page).min(start + tokens);
+                    *pool = write(
+                        pool,
+                        &rows_of(&own, row - start, end - start)?,
+                        table[row / page],
+                        row % page,
+                    )?;
+                    row = end;
+                }
+            }
+        }
+        let (from, mask) = match starts[..] {
+            [start] => {
+                // Of one sequence only the rows that a token sees are gathered.
+                let from = window.map_or(0, |window| (start + 1).saturating_sub(window));
+                let mut relative = Positions::with_lengths(vec![start - from]);
+                relative.begin(tokens)?;
+                (from, relative.step_mut()?.mask(window)?)
+            }
+            _ => (0, self.positions.step_mut()?.mask(window)?),
+        };
+        let rows = self.gather(layer, from, self.positions.step()?.rows())?;
+        let part = |first: usize| -> Result<KvRows> {
+            let part = |rows: &Array| heads_of(rows, first, first + heads, rows.shape()[2]);
+            Ok(match (&rows[..], self.quantization) {
+                ([codes, scales, biases], Some(quantization)) => KvRows::Quantized {
+                    codes: part(codes)?,
+                    scales: part(scales)?,
+                    biases: part(biases)?,
+                    quantization,
+                },
+                _ => KvRows::Dense(part(&rows[0])?.astype(keys.dtype())?),
+            })
+        };
+        let (keys, mut values) = (part(0)?, part(heads)?);
+        if let KvMask::Rows(seen) = &mask
+            && starts.len() > 1
+        {
+            // Rows that were written by another sequence may be NaN, and 0 * NaN is NaN.
+            let dense = values.dense()?;
+            let seen = seen.any(Some(&[2]), true)?.transpose(&[0, 1, 3, 2])?;
+            values = KvRows::Dense(select(&seen, &dense, &dense.zeros_like()?)?);
+        }
+        Ok(KvView { keys, values, mask })
+    }
+
+    fn append_token(
+        &mut self,
+        layer: usize,
+        tokens: &Array,
+        heads: Heads,
+        rotation: Option<&Turns>,
+    ) -> Result<Option<TokenView<'_>>> {
+        let exact = self.format == PageFormat::Exact && tokens.dtype() == Dtype::Float32;
+        if !exact || placement::current_device() != placement::Device::Cpu {
+            return Ok(None);
+        }
+        let (step, pools) = (self.positions.step()?, layer_mut(&mut self.layers, layer)?);
+        let pool = match pools.pop() {
+            Some(pool) => with_pages(&pool, self.room)?,
+            None => Array::zeros(&[self.room, 2 * heads.kv, self.page, heads.dim], Dtype::Float32)?,
+        };
+        let kept =
+            keep_token(&pool, tokens, step.starts(), Some(&self.tables), StepHeads::from(heads), rotation);
+        pools.push(kept.as_ref().map_or(pool, Array::clone));
+        Ok(Some(TokenView { rows: kept?, starts: step.starts(), pages: Some(self.tables.clone()) }))
+    }
+
+    fn remove(&mut self, sequence: usize) -> Result<()> {
+        super::rows::check_settled(&self.positions)?;
+        let (mut tables, mut lengths) = (self.tables.to_vec(), self.lengths().to_vec());
+        if sequence >= tables.len() {
+            let what = format!("a cache of {} sequences has no sequence {sequence}", tables.len());
+            return Err(Error::InvalidArgument(what));
+        }
+        tables.swap_remove(sequence);
+        lengths.swap_remove(sequence);
+        self.bind(tables, lengths)
+    }
+}
