@@ -2,11 +2,18 @@
 //!
 //! [`protocol`] is the interface between the engine, which owns the model's steps, and those who submit requests: the
 //! HTTP layer ([`http`]), the Python package, tests. Its types are plain data, so that an engine may run in another process.
-//! [`text`] renders conversations and parses answers, [`page`] serves the pages for a browser.
+//! [`engine`] implements it in this process, and [`worker`] by an engine in another process. [`text`] renders conversations
+//! and parses answers, [`page`] serves the pages for a browser.
 #![deny(unsafe_code)]
 
+// Links the backends for the unit tests.
+#[cfg(test)]
+use hesper as _;
+
+pub mod engine;
 mod events;
 pub mod http;
 pub mod page;
 pub mod protocol;
 pub mod text;
+pub mod worker;

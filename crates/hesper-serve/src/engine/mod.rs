@@ -1,0 +1,358 @@
+//! The engine: one thread that owns the steps of a model and generates texts for many requests at once.
+//!
+//! [`scheduler`] decides what a step computes, [`prefix`] keeps the pages of prompts, [`steps`] runs the model, and
+//! [`run_loop`] connects them with the requests. [`Engine`] is the outside: it accepts, cancels and reports. Its lock is
+//! held for planning only, never while the model computes, so it answers while a step hangs.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use hesper as _;
+//! use hesper_serve::engine::{Engine, EngineOptions};
+//! use hesper_serve::protocol::{Event, Generator, Request};
+//! let model = Arc::new(hesper_lm::demo::model()?);
+//! let prompt = model.prompt_tokens("The evening star")?;
+//! let engine = Engine::start(model, EngineOptions::default())?;
+//! let events = engine.submit(Request { id: "1".into(), prompt, max_tokens: 8, ..Request::default() })?;
+//! let mut text = String::new();
+//! while let Some(event) = events.next() {
+//!     if let Event::Token(token) = event {
+//!         text.push_str(&token.text);
+//!     }
+//! }
+//! assert!(!text.is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod prefix;
+mod run_loop;
+pub mod scheduler;
+mod state;
+mod stats;
+mod steps;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
+use std::time::{Duration, Instant};
+
+use hesper_core::placement;
+use hesper_lm::{GenerateOptions, LanguageModel, PageFormat, Sampler, check_prompt};
+
+use crate::protocol::{
+    Events, Failure, FailureKind, Generator, Health, Refusal, Request, Sampling, Snapshot,
+};
+use scheduler::{JobSpec, Limits, Rejected, Scheduler};
+use state::{Active, State};
+use steps::Steps;
+
+/// How an engine runs.
+#[derive(Debug, Clone)]
+pub struct EngineOptions {
+    /// Bytes of KV memory. By default 768 MiB on the CPU, and half of the memory that is free on a GPU.
+    pub kv_bytes: Option<u64>,
+    /// Bits of keys and values: 16, 8 or 4. By default those of the model.
+    pub kv_bits: Option<usize>,
+    /// Tokens of a page.
+    pub page_tokens: usize,
+    /// Tokens of a prompt that are computed in one piece, in whole pages. By default 32 on the CPU and 512 on a GPU.
+    /// A prefix is found in whole chunks.
+    pub chunk_tokens: Option<usize>,
+    /// Tokens of a step: chunks of prompts are computed beside decoding sequences up to this number.
+    pub step_tokens: Option<usize>,
+    /// Requests that run at once.
+    pub max_running: usize,
+    /// Requests that wait.
+    pub max_waiting: usize,
+    /// Bytes of KV memory that hold prefixes which no request uses. By default all that is free.
+    pub prefix_bytes: Option<u64>,
+    /// Seconds after which a step counts as stalled.
+    pub step_limit: Duration,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        EngineOptions {
+            kv_bytes: None,
+            kv_bits: None,
+            page_tokens: 32,
+            chunk_tokens: None,
+            step_tokens: None,
+            max_running: 64,
+            max_waiting: 256,
+            prefix_bytes: None,
+            step_limit: Duration::from_secs(30),
+        }
+    }
+}
+
+/// The largest number of most likely tokens that are reported with a token.
+pub const MAX_TOP_LOGPROBS: usize = 20;
+
+/// What the engine and its loop share.
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Wakes the loop.
+    wake: Condvar,
+    /// Tells that a request was answered or the loop has ended.
+    answered: Condvar,
+    start: Instant,
+    /// Microseconds from `start` to the beginning of the step that runs now; 0 if none does.
+    step_began: AtomicU64,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// How long the step that runs now has been running.
+    fn step_time(&self) -> Option<Duration> {
+        let began = self.step_began.load(Ordering::Acquire);
+        (began > 0).then(|| self.now().saturating_sub(Duration::from_micros(began)))
+    }
+
+    fn cancel(&self, id: &str) -> bool {
+        let mut state = self.lock();
+        let known = state.cancel(id, self.now());
+        drop(state);
+        self.answered.notify_all();
+        known
+    }
+}
+
+/// Generates texts with a model in this process. Dropping it fails the requests that are not finished.
+#[derive(Debug)]
+pub struct Engine {
+    shared: Arc<Shared>,
+    language: Arc<LanguageModel>,
+    options: EngineOptions,
+    page_bytes: u64,
+}
+
+impl Engine {
+    /// Starts the loop. Runs a few steps of the model first, which read its weights.
+    pub fn start(language: Arc<LanguageModel>, options: EngineOptions) -> hesper_lm::Result<Self> {
+        let invalid = |what: String| Err(hesper_lm::Error::InvalidArgument(what));
+        let (config, device) = (language.model().config(), placement::current_device());
+        let on_cpu = device == placement::Device::Cpu;
+        let page = options.page_tokens;
+        let chunk =
+            options.chunk_tokens.unwrap_or(if on_cpu { 32usize.next_multiple_of(page.max(1)) } else { 512 });
+        if page == 0 || chunk == 0 || !chunk.is_multiple_of(page) {
+            return invalid(format!("a chunk of {chunk} tokens is not a number of pages of {page} tokens"));
+        }
+        if options.max_running == 0 || options.max_waiting == 0 {
+            return invalid("max_running and max_waiting must be at least 1".into());
+        }
+        let format = match options.kv_bits {
+            None => PageFormat::Exact,
+            Some(16) => PageFormat::Half,
+            Some(bits) => PageFormat::Quantized { bits, group: 32 },
+        };
+        let steps = Steps::probe(language.clone(), format, page, device)?;
+        let page_bytes = steps.page_bytes() as u64;
+        let kv_bytes = options.kv_bytes.unwrap_or(if on_cpu { 768 << 20 } else { 8 << 30 });
+        let pages_in =
+            |bytes: u64| usize::try_from(bytes / page_bytes.max(1)).unwrap_or(usize::MAX).min(1 << 24);
+        let pages = pages_in(kv_bytes);
+        if pages == 0 {
+            return invalid(format!(
+                "{kv_bytes} bytes of KV memory hold no page: one has {page_bytes} bytes"
+            ));
+        }
+        let steps = steps.with_pages(pages)?;
+        let scheduler = Scheduler::new(Limits {
+            page,
+            chunk,
+            pages,
+            prefix_pages: options.prefix_bytes.map_or(pages, pages_in),
+            running: options.max_running,
+            waiting: options.max_waiting,
+            step_tokens: options.step_tokens.unwrap_or(if on_cpu { 2 * chunk } else { 2048 }),
+            window: config.window,
+        });
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State::new(scheduler)),
+            wake: Condvar::new(),
+            answered: Condvar::new(),
+            start: Instant::now(),
+            step_began: AtomicU64::new(0),
+        });
+        let of_loop = shared.clone();
+        std::thread::Builder::new()
+            .name("hesper-engine".into())
+            .spawn(move || run_loop::run(&of_loop, steps))
+            .map_err(|error| {
+                hesper_lm::Error::InvalidArgument(format!("cannot start the engine: {error}"))
+            })?;
+        Ok(Engine { shared, language, options, page_bytes })
+    }
+
+    /// The model.
+    pub fn language(&self) -> &Arc<LanguageModel> {
+        &self.language
+    }
+
+    fn check(&self, request: &Request) -> Result<GenerateOptions, String> {
+        let text = |error: hesper_lm::Error| error.to_string();
+        check_prompt(&request.prompt, 0, self.language.model().config()).map_err(text)?;
+        if request.max_tokens == 0 {
+            return Err("max_tokens must be at least 1".into());
+        }
+        if request.logprobs.is_some_and(|top| top > MAX_TOP_LOGPROBS) {
+            return Err(format!("the number of top log probabilities must be at most {MAX_TOP_LOGPROBS}"));
+        }
+        let options = GenerateOptions {
+            max_tokens: request.max_tokens,
+            sampling: sampling(&request.sampling),
+            stops: request.stops.clone(),
+            stop_tokens: request.stop_tokens.clone(),
+            ignore_eos: request.ignore_eos,
+            ..GenerateOptions::default()
+        };
+        if request.constraint.is_some() {
+            return Err("constraints are not supported".into());
+        }
+        Sampler::new(&options.sampling).map_err(text)?;
+        Ok(options)
+    }
+}
+
+/// The sampling of `hesper_lm`.
+fn sampling(given: &Sampling) -> hesper_lm::Sampling {
+    hesper_lm::Sampling {
+        temperature: given.temperature,
+        top_k: given.top_k,
+        top_p: given.top_p,
+        min_p: given.min_p,
+        repetition_penalty: given.repetition_penalty,
+        frequency_penalty: given.frequency_penalty,
+        presence_penalty: given.presence_penalty,
+        logit_bias: given.logit_bias.clone(),
+        seed: given.seed,
+        ..hesper_lm::Sampling::default()
+    }
+}
+
+impl Generator for Engine {
+    fn submit(&self, request: Request) -> Result<Events, Refusal> {
+        let checked = self.check(&request);
+        let context = self.language.model().config().context_length;
+        let mut state = self.shared.lock();
+        let accepted = match checked {
+            Err(what) => Err(Refusal::Invalid(what)),
+            Ok(_) if state.stopping => Err(Refusal::Unavailable("the server is stopping".into())),
+            Ok(_) if state.lost.is_some() => {
+                Err(Refusal::Unavailable(state.lost.clone().unwrap_or_default()))
+            }
+            Ok(_) if state.is_known(&request.id) => {
+                Err(Refusal::Invalid(format!("a request with the id {:?} is not finished", request.id)))
+            }
+            Ok(options) => {
+                let now = self.shared.now();
+                let spec = JobSpec {
+                    prompt: request.prompt.clone(),
+                    max_tokens: request.max_tokens.min(context - request.prompt.len()),
+                    priority: request.priority,
+                    tenant: request.tenant,
+                    use_prefix: request.use_prefix_cache,
+                    deadline: request.deadline.map(|limit| now.saturating_add(limit)),
+                };
+                match state.scheduler.submit(spec) {
+                    Ok(job) => Ok((job, options, now)),
+                    Err(Rejected::TooLarge { needed }) => Err(Refusal::TooLarge {
+                        needed: needed as u64 * self.page_bytes,
+                        limit: state.scheduler.limits().pages as u64 * self.page_bytes,
+                    }),
+                    Err(Rejected::QueueFull) => Err(Refusal::QueueFull {
+                        limit: self.options.max_waiting,
+                        retry_after: state.stats.retry_after(),
+                    }),
+                }
+            }
+        };
+        let (job, options, now) = match accepted {
+            Ok(accepted) => accepted,
+            Err(refusal) => {
+                state.stats.refused += 1;
+                return Err(refusal);
+            }
+        };
+        let (sender, receiver) = mpsc::channel();
+        let id = request.id.clone();
+        state.accept(job, Active::new(request, options, sender, now));
+        drop(state);
+        self.shared.wake.notify_all();
+        let (shared, own) = (Arc::downgrade(&self.shared), id.clone());
+        let cancel = move || {
+            if let Some(shared) = shared.upgrade() {
+                let mut state = shared.lock();
+                // Another request may have the id by now.
+                if state.job_of(&own) == Some(job) {
+                    state.cancel(&own, shared.now());
+                }
+                drop(state);
+                shared.answered.notify_all();
+            }
+        };
+        Ok(Events::new(id, receiver, cancel))
+    }
+
+    fn cancel(&self, id: &str) -> bool {
+        self.shared.cancel(id)
+    }
+
+    fn health(&self) -> Health {
+        // Without the lock of the state if a step hangs: then nothing else is known.
+        if let Some(time) = self.shared.step_time().filter(|time| *time > self.options.step_limit) {
+            return Health::Stalled { seconds: time.as_secs_f64() };
+        }
+        let state = self.shared.lock();
+        match &state.lost {
+            Some(cause) => Health::LostDevice { cause: cause.clone() },
+            None if state.stopping => Health::Stopping,
+            None => Health::Ok,
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let mut snapshot = self.shared.lock().snapshot(self.shared.now());
+        snapshot.page_bytes = self.page_bytes;
+        snapshot
+    }
+
+    fn drain(&self, limit: Duration) {
+        let end = Instant::now() + limit;
+        let mut state = self.shared.lock();
+        state.stopping = true;
+        while !state.is_idle() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            state = match self.shared.answered.wait_timeout(state, left) {
+                Ok((state, _)) => state,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+        state.fail_all(&stopping(), self.shared.now());
+    }
+}
+
+fn stopping() -> Failure {
+    Failure { kind: FailureKind::Stopping, message: "the server is stopping".into() }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        (state.stopping, state.ended) = (true, true);
+        state.fail_all(&stopping(), self.shared.now());
+        drop(state);
+        self.shared.wake.notify_all();
+    }
+}

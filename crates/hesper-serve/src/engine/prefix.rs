@@ -1,0 +1,201 @@
+//! Pages of prompts that are kept for later requests with the same beginning.
+//!
+//! A radix tree for each tenant. An edge is a whole chunk of a prompt, since a chunk is always computed in one piece: the
+//! rows that a request finds are bit by bit those that it would compute. The tree is a user of its pages. The least
+//! recently used chunks go first; a chunk is never older than those behind it, so leaves go before their parents.
+
+use std::collections::{BTreeMap, HashMap};
+
+use hesper_lm::{PageCounts, SCRATCH_PAGE};
+
+/// A chunk of a prompt.
+#[derive(Debug)]
+struct Node {
+    tenant: u64,
+    parent: Option<u64>,
+    tokens: Box<[u32]>,
+    pages: Box<[u32]>,
+    children: HashMap<Box<[u32]>, u64>,
+    last_used: u64,
+}
+
+/// Pages of prompts, by tenant and tokens.
+#[derive(Debug)]
+pub(crate) struct PrefixTree {
+    chunk: usize,
+    /// The most pages.
+    limit: usize,
+    held: usize,
+    nodes: HashMap<u64, Node>,
+    roots: HashMap<u64, HashMap<Box<[u32]>, u64>>,
+    /// Nodes by their last use.
+    order: BTreeMap<u64, u64>,
+    clock: u64,
+}
+
+impl PrefixTree {
+    /// An empty tree of chunks of `chunk` tokens that holds at most `limit` pages.
+    pub(crate) fn new(chunk: usize, limit: usize) -> Self {
+        PrefixTree {
+            chunk,
+            limit,
+            held: 0,
+            nodes: HashMap::new(),
+            roots: HashMap::new(),
+            order: BTreeMap::new(),
+            clock: 0,
+        }
+    }
+
+    /// Pages that only the tree uses.
+    pub(crate) fn evictable(&self, counts: &PageCounts) -> usize {
+        let pages = self.nodes.values().flat_map(|node| &node.pages);
+        pages.filter(|page| counts.users(**page) == 1).count()
+    }
+
+    /// Every page of the tree.
+    pub(crate) fn pages(&self) -> impl Iterator<Item = u32> + '_ {
+        self.nodes.values().flat_map(|node| node.pages.iter().copied())
+    }
+
+    fn next(&self, tenant: u64, at: Option<u64>, tokens: &[u32]) -> Option<u64> {
+        let children = match at {
+            None => self.roots.get(&tenant)?,
+            Some(at) => &self.nodes.get(&at)?.children,
+        };
+        children.get(tokens).copied()
+    }
+
+    /// The pages of the longest known beginning of `tokens`, in whole chunks. They have no new user yet.
+    pub(crate) fn find(&mut self, tenant: u64, tokens: &[u32]) -> Vec<u32> {
+        let (mut at, mut pages) = (None, Vec::new());
+        for chunk in tokens.chunks_exact(self.chunk) {
+            let Some(next) = self.next(tenant, at, chunk) else { break };
+            pages.extend_from_slice(&self.nodes[&next].pages);
+            at = Some(next);
+        }
+        self.touch(at);
+        pages
+    }
+
+    /// Marks a chunk and those before it as used, the first one last.
+    fn touch(&mut self, mut at: Option<u64>) {
+        while let Some(node) = at.and_then(|at| self.nodes.get_mut(&at)) {
+            self.clock += 1;
+            if let Some(id) = self.order.remove(&node.last_used) {
+                self.order.insert(self.clock, id);
+            }
+            node.last_used = self.clock;
+            at = node.parent;
+        }
+    }
+
+    /// Keeps the pages of whole chunks. `pages` are those of all of `tokens`. Chunks that are known stay as they are.
+    pub(crate) fn insert(&mut self, tenant: u64, tokens: &[u32], pages: &[u32], counts: &mut PageCounts) {
+        let count = tokens.len() / self.chunk;
+        let each = pages.len() / count.max(1);
+        let mut at = None;
+        for (chunk, pages) in tokens.chunks_exact(self.chunk).zip(pages.chunks_exact(each.max(1))) {
+            at = match self.next(tenant, at, chunk) {
+                Some(next) => Some(next),
+                // Its rows were released because no layer sees them any more.
+                None if pages.contains(&SCRATCH_PAGE) => break,
+                None => {
+                    pages.iter().for_each(|page| counts.share(*page));
+                    self.held += pages.len();
+                    self.clock += 1;
+                    let (id, tokens): (u64, Box<[u32]>) = (self.clock, chunk.into());
+                    let children = match at.and_then(|at| self.nodes.get_mut(&at)) {
+                        Some(parent) => &mut parent.children,
+                        None => self.roots.entry(tenant).or_default(),
+                    };
+                    children.insert(tokens.clone(), id);
+                    let pages = pages.into();
+                    let node =
+                        Node { tenant, parent: at, tokens, pages, children: HashMap::new(), last_used: id };
+                    self.nodes.insert(id, node);
+                    self.order.insert(id, id);
+                    Some(id)
+                }
+            };
+        }
+        self.touch(at);
+        while self.held > self.limit && self.drop_oldest(counts, |_, _| true) {}
+    }
+
+    /// Drops the least recently used chunk that only the tree uses. Returns whether there was one.
+    pub(crate) fn evict(&mut self, counts: &mut PageCounts) -> bool {
+        self.drop_oldest(counts, |node, counts| node.pages.iter().all(|page| counts.users(*page) == 1))
+    }
+
+    fn drop_oldest(&mut self, counts: &mut PageCounts, fits: impl Fn(&Node, &PageCounts) -> bool) -> bool {
+        let found =
+            self.order.values().copied().find(|id| {
+                self.nodes.get(id).is_some_and(|node| node.children.is_empty() && fits(node, counts))
+            });
+        let Some(node) = found.and_then(|id| self.nodes.remove(&id)) else { return false };
+        self.order.remove(&node.last_used);
+        self.held -= node.pages.len();
+        node.pages.iter().for_each(|page| counts.release(*page));
+        match node.parent.and_then(|parent| self.nodes.get_mut(&parent)) {
+            Some(parent) => {
+                parent.children.remove(&node.tokens);
+            }
+            None => {
+                if let Some(children) = self.roots.get_mut(&node.tenant) {
+                    children.remove(&node.tokens);
+                    if children.is_empty() {
+                        self.roots.remove(&node.tenant);
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self, counts: &mut PageCounts) {
+        while self.drop_oldest(counts, |_, _| true) {}
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_known_beginning_is_found_and_the_oldest_leaf_goes_first() {
+        let mut counts = PageCounts::new(10);
+        let pages: Vec<u32> = (0..4).map(|_| counts.take().unwrap()).collect();
+        let mut tree = PrefixTree::new(2, 4);
+        tree.insert(1, &[1, 2, 3, 4], &pages[..2], &mut counts);
+        tree.insert(1, &[1, 2, 9, 9], &[pages[0], pages[2]], &mut counts);
+        assert_eq!(tree.find(1, &[1, 2, 3, 4, 5]), pages[..2]);
+        assert_eq!(tree.find(1, &[1, 2, 3]), pages[..1]);
+        assert_eq!(tree.find(2, &[1, 2, 3]), [0; 0], "another tenant");
+        assert_eq!(counts.users(pages[0]), 2);
+        pages.iter().for_each(|page| counts.release(*page));
+        assert_eq!(tree.evictable(&counts), 3);
+        tree.find(1, &[1, 2, 3, 4]);
+        assert!(tree.evict(&mut counts));
+        assert_eq!(tree.find(1, &[1, 2, 9, 9]), pages[..1]);
+        counts.share(pages[1]);
+        assert!(!tree.evict(&mut counts), "a chunk that a request uses, and its parent, stay");
+        tree.clear(&mut counts);
+        assert_eq!((counts.free(), tree.pages().count()), (9, 0));
+    }
+
+    #[test]
+    fn the_number_of_pages_is_bounded() {
+        let mut counts = PageCounts::new(100);
+        let mut tree = PrefixTree::new(2, 5);
+        for at in 0..30 {
+            let page = counts.take().unwrap();
+            tree.insert(at % 3, &[at as u32, 0], &[page], &mut counts);
+            counts.release(page);
+            assert!(tree.pages().count() <= 5);
+        }
+        assert_eq!(counts.free(), 95);
+    }
+}

@@ -1,0 +1,169 @@
+//! The loop: plans a step, runs it, tells the requests, and survives steps that fail.
+//!
+//! A step that fails is repeated. If it fails again, or memory is exhausted, the rows of all pages are dropped and every
+//! request is computed again, half as many at once each time. A request that fails alone is failed; the others go on.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use hesper_core::placement;
+
+use super::Shared;
+use super::scheduler::Plan;
+use super::state::State;
+use super::steps::{Outcome, Progress, Steps};
+use crate::protocol::{Failure, FailureKind};
+
+/// Why a step failed.
+struct StepError {
+    kind: FailureKind,
+    message: String,
+    /// The rows of the pages may be incomplete.
+    damaged: bool,
+}
+
+impl StepError {
+    fn of(error: &hesper_lm::Error) -> Self {
+        let runtime = match error {
+            hesper_lm::Error::Array(hesper_core::Error::Runtime(error)) => Some(error),
+            hesper_lm::Error::Layer(hesper_nn::Error::Rollback(hesper_core::Error::Runtime(error))) => {
+                Some(error)
+            }
+            _ => None,
+        };
+        let lost = |error: &hesper_runtime::Error| {
+            error.fault().is_some_and(|fault| fault.kind() == hesper_runtime::FaultKind::Lost)
+        };
+        let (kind, damaged) = match runtime {
+            Some(hesper_runtime::Error::OutOfMemory { .. }) => (FailureKind::OutOfMemory, true),
+            Some(error) if lost(error) => (FailureKind::Lost, true),
+            _ => (FailureKind::Internal, false),
+        };
+        StepError { kind, message: error.to_string(), damaged }
+    }
+
+    fn of_panic(payload: &(dyn std::any::Any + Send)) -> Self {
+        let text = payload.downcast_ref::<&str>().map(|text| text.to_string());
+        let text = text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
+        StepError { kind: FailureKind::Internal, message: format!("a step panicked: {text}"), damaged: true }
+    }
+}
+
+/// Runs until the engine is dropped or its device is lost.
+pub(super) fn run(shared: &Shared, mut steps: Steps) {
+    let device = steps.device();
+    let ended = catch_unwind(AssertUnwindSafe(|| {
+        placement::with_device(device, || serve(shared, &mut steps)).unwrap_or_else(|error| error.to_string())
+    }));
+    let cause = ended.unwrap_or_else(|payload| StepError::of_panic(&*payload).message);
+    let mut state = shared.lock();
+    if !state.ended {
+        state.lost = Some(cause.clone());
+    }
+    (state.stopping, state.ended) = (true, true);
+    state.fail_all(&Failure { kind: FailureKind::Lost, message: cause }, shared.now());
+    drop(state);
+    shared.step_began.store(0, Ordering::Release);
+    shared.answered.notify_all();
+}
+
+/// Returns why the loop ends.
+fn serve(shared: &Shared, steps: &mut Steps) -> String {
+    let mut failed_before = false;
+    while let Some(plan) = next_plan(shared, steps) {
+        let began = Instant::now();
+        shared.step_began.store((shared.now().as_micros() as u64).max(1), Ordering::Release);
+        let mut progress = Progress::default();
+        let result = catch_unwind(AssertUnwindSafe(|| steps.run(&plan, &mut progress)));
+        shared.step_began.store(0, Ordering::Release);
+        let (step_time, began) = (began.elapsed(), Instant::now());
+        let result = match result {
+            Ok(result) => result.map_err(|error| StepError::of(&error)),
+            Err(payload) => Err(StepError::of_panic(&*payload)),
+        };
+        let mut state = shared.lock();
+        state.stats.steps += 1;
+        state.stats.step_time += step_time;
+        apply(&mut state, &plan, progress, shared.now());
+        match result {
+            Ok(()) => {
+                failed_before = false;
+                state.scheduler.succeeded();
+            }
+            Err(error) if error.kind == FailureKind::Lost => return error.message,
+            Err(error) => {
+                let again = !error.damaged && !failed_before && steps.roll_back();
+                failed_before = true;
+                if !again {
+                    recover(&mut state, steps, error, shared.now());
+                }
+            }
+        }
+        state.stats.scheduler_time += began.elapsed();
+        drop(state);
+        shared.answered.notify_all();
+    }
+    "the engine was stopped".into()
+}
+
+/// Tells scheduler and requests what a step has computed.
+fn apply(state: &mut State, plan: &Plan, progress: Progress, now: Duration) {
+    let (rows, chunks) = (&plan.decode[..progress.rows], &plan.chunks[..progress.chunks]);
+    for piece in rows.iter().chain(chunks) {
+        state.scheduler.computed(piece);
+    }
+    state.stats.prompt_tokens += chunks.iter().map(|chunk| chunk.tokens.len() as u64).sum::<u64>();
+    for (job, outcome) in progress.outcomes {
+        match outcome {
+            Outcome::Token(token, finish) => {
+                state.push(job, token, now);
+                if let Some(finish) = finish {
+                    state.finish(job, finish, now);
+                }
+            }
+            Outcome::Failed(failure) => state.fail(job, &failure, now),
+        }
+    }
+}
+
+/// Computes everything again with fewer requests at once, without the one that failed alone.
+fn recover(state: &mut State, steps: &mut Steps, error: StepError, now: Duration) {
+    steps.reset();
+    if let Some(job) = state.scheduler.lost() {
+        let kind = error.kind;
+        state.fail(
+            job,
+            &Failure { kind, message: format!("the request failed alone: {}", error.message) },
+            now,
+        );
+    }
+}
+
+/// Waits for something to compute. `None` when the engine is dropped.
+fn next_plan(shared: &Shared, steps: &mut Steps) -> Option<Plan> {
+    let mut state = shared.lock();
+    loop {
+        let began = Instant::now();
+        let now = shared.now();
+        state.expire(now);
+        if state.ended {
+            return None;
+        }
+        let plan = state.plan(now);
+        for (job, failure) in steps.update(&mut state, &plan) {
+            state.fail(job, &failure, now);
+        }
+        if !plan.is_empty() {
+            state.stats.scheduler_time += began.elapsed();
+            return Some(plan);
+        }
+        shared.answered.notify_all();
+        let wait =
+            state.scheduler.next_deadline().map_or(Duration::from_secs(3600), |at| at.saturating_sub(now));
+        state = match shared.wake.wait_timeout(state, wait) {
+            Ok((state, _)) => state,
+            Err(poisoned) => poisoned.into_inner().0,
+        };
+    }
+}

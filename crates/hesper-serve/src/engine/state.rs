@@ -1,0 +1,196 @@
+//! The requests of an engine and how each of them ends: with exactly one last event.
+
+use std::collections::HashMap;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use hesper_lm::GenerateOptions;
+
+use super::scheduler::{JobId, Plan, Scheduler};
+use super::stats::Stats;
+use crate::protocol::{
+    Event, Failure, FailureKind, Finish, Phase, Request, RequestState, Snapshot, Token, Usage,
+};
+
+/// A request that is not finished.
+#[derive(Debug)]
+pub(super) struct Active {
+    pub(super) request: Request,
+    pub(super) options: GenerateOptions,
+    sender: mpsc::Sender<Event>,
+    submitted: Duration,
+    last_token: Option<Duration>,
+}
+
+impl Active {
+    pub(super) fn new(
+        request: Request,
+        options: GenerateOptions,
+        sender: mpsc::Sender<Event>,
+        submitted: Duration,
+    ) -> Self {
+        Active { request, options, sender, submitted, last_token: None }
+    }
+
+    /// Who has dropped the events has cancelled the request already.
+    fn send(&self, event: Event) {
+        let _ = self.sender.send(event);
+    }
+}
+
+/// Everything that the lock of an engine protects.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) scheduler: Scheduler,
+    requests: HashMap<JobId, Active>,
+    ids: HashMap<String, JobId>,
+    pub(super) stats: Stats,
+    /// New requests are refused.
+    pub(super) stopping: bool,
+    /// The loop ends.
+    pub(super) ended: bool,
+    /// Why the loop has ended on its own.
+    pub(super) lost: Option<String>,
+}
+
+impl State {
+    pub(super) fn new(scheduler: Scheduler) -> Self {
+        State {
+            scheduler,
+            requests: HashMap::new(),
+            ids: HashMap::new(),
+            stats: Stats::default(),
+            stopping: false,
+            ended: false,
+            lost: None,
+        }
+    }
+
+    pub(super) fn is_known(&self, id: &str) -> bool {
+        self.ids.contains_key(id)
+    }
+
+    pub(super) fn job_of(&self, id: &str) -> Option<JobId> {
+        self.ids.get(id).copied()
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    pub(super) fn request(&self, job: JobId) -> Option<&Active> {
+        self.requests.get(&job)
+    }
+
+    pub(super) fn accept(&mut self, job: JobId, active: Active) {
+        self.stats.accepted += 1;
+        self.ids.insert(active.request.id.clone(), job);
+        self.requests.insert(job, active);
+    }
+
+    /// Removes a request, for its last event.
+    fn take(&mut self, job: JobId, now: Duration) -> Option<(Active, Usage)> {
+        let active = self.requests.remove(&job)?;
+        self.ids.remove(&active.request.id);
+        let job = self.scheduler.remove(job);
+        let usage = Usage {
+            prompt_tokens: active.request.prompt.len(),
+            cached_tokens: job.as_ref().map_or(0, |job| job.cached()),
+            completion_tokens: job.as_ref().map_or(0, |job| job.generated()),
+        };
+        self.stats.request_time.add(now.saturating_sub(active.submitted));
+        Some((active, usage))
+    }
+
+    pub(super) fn finish(&mut self, job: JobId, finish: Finish, now: Duration) {
+        if let Some((active, usage)) = self.take(job, now) {
+            match finish {
+                Finish::Cancelled => self.stats.cancelled += 1,
+                Finish::Stop | Finish::Length => self.stats.completed += 1,
+            }
+            active.send(Event::Done { finish, usage });
+        }
+    }
+
+    pub(super) fn fail(&mut self, job: JobId, failure: &Failure, now: Duration) {
+        if let Some((active, _)) = self.take(job, now) {
+            self.stats.add_failure(now, &active.request.id, &failure.message);
+            active.send(Event::Failed(failure.clone()));
+        }
+    }
+
+    pub(super) fn fail_all(&mut self, failure: &Failure, now: Duration) {
+        let all: Vec<JobId> = self.requests.keys().copied().collect();
+        all.into_iter().for_each(|job| self.fail(job, failure, now));
+    }
+
+    pub(super) fn cancel(&mut self, id: &str, now: Duration) -> bool {
+        let Some(job) = self.job_of(id) else { return false };
+        self.finish(job, Finish::Cancelled, now);
+        true
+    }
+
+    /// Fails requests whose deadline has passed.
+    pub(super) fn expire(&mut self, now: Duration) {
+        for job in self.scheduler.expired(now) {
+            let limit =
+                self.requests.get(&job).and_then(|active| active.request.deadline).unwrap_or_default();
+            let message = format!("the request was not finished within its deadline of {limit:?}");
+            self.fail(job, &Failure { kind: FailureKind::Deadline, message }, now);
+        }
+    }
+
+    /// The next step.
+    pub(super) fn plan(&mut self, now: Duration) -> Plan {
+        let plan = self.scheduler.plan();
+        self.stats.preemptions += plan.preempted as u64;
+        for (job, cached_tokens) in &plan.started {
+            let Some(active) = self.requests.get(job) else { continue };
+            self.stats.cached_tokens += *cached_tokens as u64;
+            self.stats.queue_time.add(now.saturating_sub(active.submitted));
+            active.send(Event::Started { cached_tokens: *cached_tokens });
+        }
+        plan
+    }
+
+    /// A token was chosen.
+    pub(super) fn push(&mut self, job: JobId, token: Token, now: Duration) {
+        let Some(active) = self.requests.get_mut(&job) else { return };
+        match active.last_token.replace(now) {
+            None => self.stats.time_to_first_token.add(now.saturating_sub(active.submitted)),
+            Some(last) => self.stats.inter_token.add(now.saturating_sub(last)),
+        }
+        self.stats.generated_tokens += 1;
+        self.scheduler.push(job, token.id);
+        active.send(Event::Token(token));
+    }
+
+    pub(super) fn snapshot(&self, now: Duration) -> Snapshot {
+        let limits = self.scheduler.limits();
+        let (pages_used, pages_cached) = self.scheduler.pages_used();
+        let state = |job: &JobId| {
+            let (active, state) = (self.requests.get(job)?, self.scheduler.job(*job)?);
+            let (prompt_tokens, computed_tokens) = state.progress();
+            Some(RequestState {
+                id: active.request.id.clone(),
+                phase: state.phase(),
+                prompt_tokens,
+                computed_tokens,
+                generated_tokens: state.generated(),
+                pages: state.pages().to_vec(),
+                seconds: now.saturating_sub(active.submitted).as_secs_f64(),
+            })
+        };
+        let mut requests: Vec<RequestState> = self.scheduler.ranked().iter().filter_map(state).collect();
+        requests.sort_by_key(|request| matches!(request.phase, Phase::Queued | Phase::Preempted));
+        Snapshot {
+            page_tokens: limits.page,
+            pages: limits.pages,
+            pages_used,
+            pages_cached,
+            requests,
+            uptime_seconds: now.as_secs_f64(),
+            ..self.stats.snapshot()
+        }
+    }
+}

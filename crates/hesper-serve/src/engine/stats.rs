@@ -1,0 +1,99 @@
+//! Counters and histograms of an engine.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::protocol::{Histogram, Snapshot};
+
+/// Failures that are remembered.
+const MAX_FAILURES: usize = 32;
+
+/// Upper bounds of durations in seconds.
+const BOUNDS: [f64; 16] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
+
+/// Counts of durations.
+#[derive(Debug, Default)]
+pub(crate) struct Durations {
+    counts: [u64; BOUNDS.len() + 1],
+    sum: f64,
+}
+
+impl Durations {
+    pub(crate) fn add(&mut self, duration: Duration) {
+        let seconds = duration.as_secs_f64();
+        self.counts[BOUNDS.partition_point(|bound| *bound < seconds)] += 1;
+        self.sum += seconds;
+    }
+
+    fn histogram(&self) -> Histogram {
+        Histogram { bounds: BOUNDS.to_vec(), counts: self.counts.to_vec(), sum: self.sum }
+    }
+
+    fn mean(&self) -> f64 {
+        match self.counts.iter().sum::<u64>() {
+            0 => 0.0,
+            count => self.sum / count as f64,
+        }
+    }
+}
+
+/// What an engine counts.
+#[derive(Debug, Default)]
+pub(crate) struct Stats {
+    pub(crate) accepted: u64,
+    pub(crate) refused: u64,
+    pub(crate) completed: u64,
+    pub(crate) failed: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) preemptions: u64,
+    pub(crate) steps: u64,
+    pub(crate) step_time: Duration,
+    pub(crate) scheduler_time: Duration,
+    pub(crate) prompt_tokens: u64,
+    pub(crate) cached_tokens: u64,
+    pub(crate) generated_tokens: u64,
+    pub(crate) failures: VecDeque<(f64, String, String)>,
+    pub(crate) time_to_first_token: Durations,
+    pub(crate) inter_token: Durations,
+    pub(crate) request_time: Durations,
+    pub(crate) queue_time: Durations,
+}
+
+impl Stats {
+    pub(crate) fn add_failure(&mut self, now: Duration, id: &str, message: &str) {
+        self.failed += 1;
+        if self.failures.len() == MAX_FAILURES {
+            self.failures.pop_front();
+        }
+        self.failures.push_back((now.as_secs_f64(), id.into(), message.into()));
+    }
+
+    /// When a request is likely to have ended.
+    pub(crate) fn retry_after(&self) -> Duration {
+        Duration::from_secs_f64(self.request_time.mean().clamp(1.0, 60.0))
+    }
+
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            accepted: self.accepted,
+            refused: self.refused,
+            completed: self.completed,
+            failed: self.failed,
+            cancelled: self.cancelled,
+            preemptions: self.preemptions,
+            steps: self.steps,
+            step_seconds: self.step_time.as_secs_f64(),
+            scheduler_seconds: self.scheduler_time.as_secs_f64(),
+            prompt_tokens: self.prompt_tokens,
+            cached_tokens: self.cached_tokens,
+            generated_tokens: self.generated_tokens,
+            recent_failures: self.failures.iter().cloned().collect(),
+            time_to_first_token: self.time_to_first_token.histogram(),
+            inter_token: self.inter_token.histogram(),
+            request_seconds: self.request_time.histogram(),
+            queue_seconds: self.queue_time.histogram(),
+            ..Snapshot::default()
+        }
+    }
+}

@@ -1,0 +1,489 @@
+//! The supervisor's side: starts workers, watches them, and repeats what a worker that ended has left unfinished.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::BufReader;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
+use std::time::{Duration, Instant};
+
+use super::{Order, Report, messages, writer};
+use crate::protocol::{
+    Event, Events, Failure, FailureKind, Finish, Generator, Health, Refusal, Request, Snapshot, Usage,
+};
+
+/// How workers are started and watched.
+pub struct SupervisorOptions {
+    /// The command of a worker: a program that calls [`serve`](super::serve).
+    pub command: Box<dyn Fn() -> Command + Send + Sync>,
+    /// A worker that says nothing for so long is killed.
+    pub silence_limit: Duration,
+    /// A worker that has not loaded its model after so long is killed.
+    pub load_limit: Duration,
+    /// Requests that wait for a worker while none is ready.
+    pub max_waiting: usize,
+    /// Workers that may end while they compute a request, before it fails.
+    pub max_attempts: usize,
+}
+
+impl SupervisorOptions {
+    /// The usual limits.
+    pub fn new(command: impl Fn() -> Command + Send + Sync + 'static) -> Self {
+        SupervisorOptions {
+            command: Box::new(command),
+            silence_limit: Duration::from_secs(10),
+            load_limit: Duration::from_secs(600),
+            max_waiting: 256,
+            max_attempts: 3,
+        }
+    }
+}
+
+impl fmt::Debug for SupervisorOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SupervisorOptions")
+            .field("silence_limit", &self.silence_limit)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How long a submission waits for the answer of a worker that is ready.
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+/// The longest pause before another worker is started.
+const MAX_PAUSE: Duration = Duration::from_secs(10);
+/// Workers in a row that end before they are ready, after which waiting requests fail.
+const MAX_FAILED_STARTS: u32 = 3;
+
+/// A request that is not finished.
+struct Open {
+    request: Request,
+    sender: mpsc::Sender<Event>,
+    submitted: Instant,
+    started: bool,
+    /// Tokens that were sent.
+    sent: Vec<u32>,
+    /// Tokens of the current worker.
+    received: usize,
+    /// Workers that ended while they had it.
+    attempts: usize,
+    /// What the current worker has said to it.
+    answer: Answer,
+    /// Whether its submission waits for the answer.
+    submitting: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Answer {
+    None,
+    Accepted,
+    Refused(Refusal),
+}
+
+struct State {
+    /// The process of the current worker.
+    process: Option<u32>,
+    /// To the current worker, once it is ready.
+    orders: Option<mpsc::Sender<Order>>,
+    open: HashMap<u64, Open>,
+    ids: HashMap<String, u64>,
+    next: u64,
+    health: Health,
+    snapshot: Snapshot,
+    /// Counts of workers that have ended.
+    before: Snapshot,
+    restarts: u64,
+    stopping: bool,
+    ended: bool,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    options: SupervisorOptions,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, limit: Duration) -> MutexGuard<'a, State> {
+        match self.changed.wait_timeout(state, limit) {
+            Ok((state, _)) => state,
+            Err(poisoned) => poisoned.into_inner().0,
+        }
+    }
+}
+
+impl State {
+    fn order(&self, order: Order) {
+        if let Some(orders) = &self.orders {
+            // A worker that has ended is replaced, and gets the requests again.
+            let _ = orders.send(order);
+        }
+    }
+
+    /// Removes a request and sends its last event.
+    fn end(&mut self, key: u64, event: Event) {
+        if let Some(open) = self.open.remove(&key) {
+            if self.ids.get(&open.request.id) == Some(&key) {
+                self.ids.remove(&open.request.id);
+            }
+            let _ = open.sender.send(event);
+        }
+    }
+
+    fn cancel(&mut self, key: u64) {
+        let Some(open) = self.open.get(&key) else { return };
+        let (prompt_tokens, completion_tokens) = (open.request.prompt.len(), open.sent.len());
+        let usage = Usage { prompt_tokens, cached_tokens: 0, completion_tokens };
+        self.order(Order::Cancel { key });
+        self.end(key, Event::Done { finish: Finish::Cancelled, usage });
+    }
+
+    fn fail_all(&mut self, kind: FailureKind, message: &str) {
+        let keys: Vec<u64> = self.open.keys().copied().collect();
+        for key in keys {
+            self.order(Order::Cancel { key });
+            self.end(key, Event::Failed(Failure { kind, message: message.into() }));
+        }
+    }
+
+    /// Gives a request to the worker that is ready.
+    fn send(&mut self, key: u64) {
+        let Some(open) = self.open.get_mut(&key) else { return };
+        let mut request = Box::new(open.request.clone());
+        request.deadline = request.deadline.map(|limit| limit.saturating_sub(open.submitted.elapsed()));
+        (open.received, open.answer) = (0, Answer::None);
+        self.order(Order::Submit { key, request });
+    }
+
+    fn take_event(&mut self, key: u64, event: Event) {
+        let Some(open) = self.open.get_mut(&key) else { return };
+        match event {
+            Event::Started { .. } => {
+                if !std::mem::replace(&mut open.started, true) {
+                    let _ = open.sender.send(event);
+                }
+            }
+            Event::Token(token) => {
+                open.received += 1;
+                match open.sent.get(open.received - 1).copied() {
+                    None => {
+                        open.sent.push(token.id);
+                        let _ = open.sender.send(Event::Token(token));
+                    }
+                    Some(sent) if sent == token.id => {}
+                    Some(sent) => {
+                        let message = format!(
+                            "the worker ended, and the text could not be repeated: token {} is {}, not {sent}",
+                            open.received, token.id
+                        );
+                        self.order(Order::Cancel { key });
+                        self.end(key, Event::Failed(Failure { kind: FailureKind::Lost, message }));
+                    }
+                }
+            }
+            Event::Done { .. } | Event::Failed(_) => self.end(key, event),
+        }
+    }
+
+    /// The worker has ended: requests that it had too often fail, the others wait for the next one.
+    fn lost(&mut self, cause: &str, max_attempts: usize) {
+        (self.orders, self.process) = (None, None);
+        self.restarts += 1;
+        let of_worker = std::mem::take(&mut self.snapshot);
+        add_counts(&mut self.before, &of_worker);
+        let mut failed = Vec::new();
+        for (key, open) in &mut self.open {
+            if open.answer == Answer::Accepted {
+                open.attempts += 1;
+            }
+            if open.attempts >= max_attempts {
+                failed.push(*key);
+            }
+        }
+        for key in failed {
+            let message = format!("{max_attempts} workers ended while they computed the request: {cause}");
+            self.end(key, Event::Failed(Failure { kind: FailureKind::Lost, message }));
+        }
+        if !self.stopping {
+            self.health = Health::Loading { what: format!("a new worker: {cause}") };
+        }
+    }
+}
+
+/// Adds the counters of a worker that has ended.
+fn add_counts(to: &mut Snapshot, from: &Snapshot) {
+    to.accepted += from.accepted;
+    to.refused += from.refused;
+    to.completed += from.completed;
+    to.failed += from.failed;
+    to.cancelled += from.cancelled;
+    to.preemptions += from.preemptions;
+    to.steps += from.steps;
+    to.step_seconds += from.step_seconds;
+    to.scheduler_seconds += from.scheduler_seconds;
+    to.prompt_tokens += from.prompt_tokens;
+    to.cached_tokens += from.cached_tokens;
+    to.generated_tokens += from.generated_tokens;
+}
+
+/// Generates texts with an engine in a worker process. Dropping it kills the worker.
+pub struct Supervisor {
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Supervisor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Supervisor").field("health", &self.shared.lock().health).finish_non_exhaustive()
+    }
+}
+
+impl Supervisor {
+    /// Starts the first worker, without waiting for it.
+    pub fn start(options: SupervisorOptions) -> std::io::Result<Self> {
+        let state = State {
+            process: None,
+            orders: None,
+            open: HashMap::new(),
+            ids: HashMap::new(),
+            next: 0,
+            health: Health::Loading { what: "a worker".into() },
+            snapshot: Snapshot::default(),
+            before: Snapshot::default(),
+            restarts: 0,
+            stopping: false,
+            ended: false,
+        };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), options });
+        let of_thread = shared.clone();
+        std::thread::Builder::new().name("hesper-supervisor".into()).spawn(move || supervise(&of_thread))?;
+        Ok(Supervisor { shared })
+    }
+
+    /// The process id of the worker, if there is one.
+    pub fn process(&self) -> Option<u32> {
+        self.shared.lock().process
+    }
+}
+
+/// Starts one worker after the other.
+fn supervise(shared: &Shared) {
+    let mut failed_starts = 0;
+    loop {
+        let spawned = (shared.options.command)().stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let (was_ready, cause) = match spawned {
+            Ok(mut child) => {
+                shared.lock().process = Some(child.id());
+                let ended = watch(shared, &mut child);
+                let _ = child.kill();
+                let status = child.wait();
+                let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+                (ended.was_ready, format!("{}; {status}", ended.cause))
+            }
+            Err(error) => (false, format!("cannot start a worker: {error}")),
+        };
+        failed_starts = if was_ready { 0 } else { failed_starts + 1 };
+        let mut state = shared.lock();
+        if state.ended {
+            return;
+        }
+        state.lost(&cause, shared.options.max_attempts);
+        if failed_starts >= MAX_FAILED_STARTS {
+            state.health = Health::LostDevice { cause: cause.clone() };
+            state.fail_all(FailureKind::Lost, &cause);
+        }
+        shared.changed.notify_all();
+        if failed_starts > 0 {
+            let end = Instant::now()
+                + (Duration::from_millis(100) * 2u32.pow(failed_starts.min(10))).min(MAX_PAUSE);
+            while !state.ended && Instant::now() < end {
+                state = shared.wait(state, end.saturating_duration_since(Instant::now()));
+            }
+        }
+        if state.ended {
+            return;
+        }
+    }
+}
+
+/// How the watch over a worker ended.
+struct Ended {
+    was_ready: bool,
+    cause: String,
+}
+
+/// Passes on what a worker says, until it ends or has to be killed.
+fn watch(shared: &Shared, child: &mut Child) -> Ended {
+    let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+        return Ended { was_ready: false, cause: "the worker has no pipes".into() };
+    };
+    let mut orders = Some(writer(stdin));
+    let (sender, reports) = mpsc::channel::<Report>();
+    std::thread::spawn(move || {
+        messages(BufReader::new(stdout)).try_for_each(|report: Report| sender.send(report)).ok();
+    });
+    let (mut heard, mut was_ready) = (Instant::now(), false);
+    loop {
+        let report = reports.recv_timeout(Duration::from_millis(50));
+        let mut state = shared.lock();
+        if state.ended {
+            return Ended { was_ready, cause: "the supervisor was stopped".into() };
+        }
+        match report {
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                return Ended { was_ready, cause: "the worker ended".into() };
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                let options = &shared.options;
+                let limit = if was_ready { options.silence_limit } else { options.load_limit };
+                if heard.elapsed() > limit {
+                    return Ended { was_ready, cause: format!("the worker said nothing for {limit:?}") };
+                }
+                continue;
+            }
+            Ok(Report::State { health, snapshot }) => {
+                match &health {
+                    Health::Stalled { seconds } => {
+                        let cause = format!("a step did not end within {seconds:.0} seconds");
+                        return Ended { was_ready, cause };
+                    }
+                    Health::LostDevice { cause } => return Ended { was_ready, cause: cause.clone() },
+                    Health::Ok | Health::Loading { .. } | Health::Stopping => {}
+                }
+                if health == Health::Ok
+                    && let Some(orders) = orders.take()
+                {
+                    was_ready = true;
+                    state.orders = Some(orders);
+                    let mut waiting: Vec<u64> = state.open.keys().copied().collect();
+                    waiting.sort_unstable();
+                    waiting.into_iter().for_each(|key| state.send(key));
+                }
+                if !state.stopping {
+                    state.health = health;
+                }
+                state.snapshot = *snapshot;
+            }
+            Ok(Report::Accepted { key }) => {
+                if let Some(open) = state.open.get_mut(&key) {
+                    open.answer = Answer::Accepted;
+                }
+            }
+            Ok(Report::Refused { key, refusal }) => {
+                let message = refusal.to_string();
+                let kind = match &refusal {
+                    Refusal::Invalid(_) | Refusal::TooLarge { .. } => FailureKind::Request,
+                    Refusal::QueueFull { .. } | Refusal::Unavailable(_) => FailureKind::Lost,
+                };
+                match state.open.get_mut(&key) {
+                    Some(open) if open.submitting => open.answer = Answer::Refused(refusal),
+                    _ => state.end(key, Event::Failed(Failure { kind, message })),
+                }
+            }
+            Ok(Report::Event { key, event }) => state.take_event(key, event),
+        }
+        heard = Instant::now();
+        drop(state);
+        shared.changed.notify_all();
+    }
+}
+
+impl Generator for Supervisor {
+    fn submit(&self, request: Request) -> Result<Events, Refusal> {
+        let mut state = self.shared.lock();
+        let waiting = state.open.values().filter(|open| open.answer == Answer::None).count();
+        let limit = self.shared.options.max_waiting;
+        if state.stopping {
+            return Err(Refusal::Unavailable("the server is stopping".into()));
+        }
+        if let Health::LostDevice { cause } = &state.health {
+            return Err(Refusal::Unavailable(cause.clone()));
+        }
+        if state.ids.contains_key(&request.id) {
+            return Err(Refusal::Invalid(format!("a request with the id {:?} is not finished", request.id)));
+        }
+        if state.orders.is_none() && waiting >= limit {
+            return Err(Refusal::QueueFull { limit, retry_after: Duration::from_secs(5) });
+        }
+        state.next += 1;
+        let (key, id, (sender, receiver)) = (state.next, request.id.clone(), mpsc::channel());
+        let open = Open {
+            request,
+            sender,
+            submitted: Instant::now(),
+            started: false,
+            sent: Vec::new(),
+            received: 0,
+            attempts: 0,
+            answer: Answer::None,
+            submitting: true,
+        };
+        state.ids.insert(id.clone(), key);
+        state.open.insert(key, open);
+        state.send(key);
+        let end = Instant::now() + ANSWER_LIMIT;
+        // Without a worker that is ready, the answer comes as events.
+        let is_open = |state: &State| state.open.get(&key).is_some_and(|open| open.answer == Answer::None);
+        while state.orders.is_some() && is_open(&state) && Instant::now() < end {
+            state = self.shared.wait(state, end.saturating_duration_since(Instant::now()));
+        }
+        if let Some(open) = state.open.get_mut(&key) {
+            open.submitting = false;
+            if let Answer::Refused(refusal) = open.answer.clone() {
+                state.open.remove(&key);
+                state.ids.remove(&id);
+                return Err(refusal);
+            }
+        }
+        drop(state);
+        let shared = Arc::downgrade(&self.shared);
+        let cancel = move || {
+            if let Some(shared) = shared.upgrade() {
+                shared.lock().cancel(key);
+                shared.changed.notify_all();
+            }
+        };
+        Ok(Events::new(id, receiver, cancel))
+    }
+
+    fn cancel(&self, id: &str) -> bool {
+        let mut state = self.shared.lock();
+        let key = state.ids.get(id).copied();
+        key.into_iter().for_each(|key| state.cancel(key));
+        key.is_some()
+    }
+
+    fn health(&self) -> Health {
+        self.shared.lock().health.clone()
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let state = self.shared.lock();
+        let mut snapshot = state.snapshot.clone();
+        add_counts(&mut snapshot, &state.before);
+        snapshot.restarts = state.restarts;
+        snapshot
+    }
+
+    fn drain(&self, limit: Duration) {
+        let end = Instant::now() + limit;
+        let mut state = self.shared.lock();
+        (state.stopping, state.health) = (true, Health::Stopping);
+        while !state.open.is_empty() && Instant::now() < end {
+            state = self.shared.wait(state, end.saturating_duration_since(Instant::now()));
+        }
+        state.fail_all(FailureKind::Stopping, "the server is stopping");
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        (state.stopping, state.ended) = (true, true);
+        state.fail_all(FailureKind::Stopping, "the server is stopping");
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+}

@@ -1,0 +1,247 @@
+//! The engine with the demo model: texts do not depend on other requests, and every request is answered once.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hesper_serve::engine::{Engine, EngineOptions};
+use hesper_serve::protocol::{
+    Constraint, Event, Events, FailureKind, Finish, Generator, Health, Phase, Refusal, Request, Sampling,
+    Usage,
+};
+use support::{End, LIMIT, collect, language, request, small, texts};
+
+fn engine(options: EngineOptions) -> Engine {
+    Engine::start(language(), options).unwrap()
+}
+
+/// Options with room for so many pages.
+fn pages(count: u64, options: EngineOptions) -> EngineOptions {
+    let bytes = engine(options.clone()).snapshot().page_bytes;
+    EngineOptions { kv_bytes: Some(count * bytes), ..options }
+}
+
+fn requests() -> Vec<Request> {
+    let request = |(at, text): (usize, &String)| Request {
+        sampling: Sampling { temperature: 0.4 * (at % 3) as f32, seed: at as u64, ..Sampling::default() },
+        ..request(&format!("r{at}"), text, 5 + 3 * at)
+    };
+    texts().iter().enumerate().map(request).collect()
+}
+
+#[test]
+fn a_text_is_the_same_alone_in_company_after_preemption_and_with_a_cached_prefix() {
+    let alone = |request: Request| collect(&engine(small()).submit(request).unwrap()).0;
+    let alone: Vec<Vec<u32>> = requests().into_iter().map(alone).collect();
+    // Plenty of memory, and so little that requests are preempted.
+    for (options, preempts) in [(small(), false), (pages(30, small()), true)] {
+        let engine = engine(options);
+        for round in 0..2 {
+            let events: Vec<Events> =
+                requests().into_iter().map(|request| engine.submit(request).unwrap()).collect();
+            for (at, events) in events.iter().enumerate() {
+                let (tokens, _, end) = collect(events);
+                assert_eq!(tokens, alone[at], "request {at} of round {round}");
+                assert!(
+                    matches!(end, End::Done(Finish::Length, usage) if usage.completion_tokens == tokens.len())
+                );
+            }
+        }
+        let snapshot = engine.snapshot();
+        assert_eq!((snapshot.completed, snapshot.failed, snapshot.pages_used), (24, 0, 0));
+        // Under pressure prefixes go first.
+        assert!(snapshot.cached_tokens > 0 || preempts);
+        assert_eq!(snapshot.preemptions > 0, preempts, "{} preemptions", snapshot.preemptions);
+    }
+}
+
+#[test]
+fn the_text_is_that_of_generate() {
+    let (engine, language) = (engine(EngineOptions::default()), language());
+    let request = request("one", "The evening star is", 20);
+    let options = hesper_lm::GenerateOptions { max_tokens: 20, ignore_eos: true, ..Default::default() };
+    let expected = hesper_lm::generate(&language, &request.prompt, &options).unwrap();
+    let (tokens, text, end) = collect(&engine.submit(request.clone()).unwrap());
+    assert_eq!((tokens, text), (expected.tokens, expected.text));
+    let usage = Usage { prompt_tokens: request.prompt.len(), cached_tokens: 0, completion_tokens: 20 };
+    assert_eq!(end, End::Done(Finish::Length, usage));
+}
+
+#[test]
+fn requests_that_are_wrong_are_refused_with_the_reason() {
+    let engine = engine(pages(8, small()));
+    let good = request("good", "The evening star", 4);
+    let wrong = [
+        (Request { prompt: Vec::new(), ..good.clone() }, "empty"),
+        (Request { prompt: vec![9_999_999], ..good.clone() }, "vocabulary"),
+        (Request { prompt: vec![1; 1 << 20], ..good.clone() }, "context"),
+        (Request { max_tokens: 0, ..good.clone() }, "max_tokens"),
+        (Request { logprobs: Some(1000), ..good.clone() }, "at most"),
+        (Request { sampling: Sampling { top_p: 2.0, ..Sampling::default() }, ..good.clone() }, "top_p"),
+        (Request { constraint: Some(Constraint::Regex("(".into())), ..good.clone() }, "constraint"),
+    ];
+    for (request, reason) in wrong {
+        let refusal = engine.submit(request).unwrap_err();
+        assert!(matches!(&refusal, Refusal::Invalid(what) if what.contains(reason)), "{refusal}");
+    }
+    let large = engine.submit(Request { max_tokens: 60, ..good.clone() }).unwrap_err();
+    assert!(matches!(large, Refusal::TooLarge { needed, limit } if needed > limit), "{large}");
+    assert_eq!(engine.snapshot().refused, 8);
+    assert_eq!(collect(&engine.submit(good).unwrap()).0.len(), 4);
+}
+
+#[test]
+fn a_full_queue_refuses_and_an_id_is_used_once() {
+    let engine = engine(EngineOptions { max_running: 1, max_waiting: 2, ..small() });
+    let long = |id: &str| request(id, "The evening star", 400);
+    let first = engine.submit(long("a")).unwrap();
+    assert!(matches!(first.next_within(LIMIT).unwrap(), Event::Started { cached_tokens: 0 }));
+    let waiting = [engine.submit(long("b")).unwrap(), engine.submit(long("c")).unwrap()];
+    let refusal = engine.submit(long("d")).unwrap_err();
+    assert!(matches!(refusal, Refusal::QueueFull { limit: 2, .. }), "{refusal}");
+    let refusal = engine.submit(long("a")).unwrap_err();
+    assert!(matches!(&refusal, Refusal::Invalid(what) if what.contains("\"a\"")), "{refusal}");
+    let phases: Vec<Phase> = engine.snapshot().requests.iter().map(|request| request.phase).collect();
+    assert_eq!(phases[1..], [Phase::Queued, Phase::Queued]);
+    assert!(engine.cancel("b") && !engine.cancel("b"));
+    let usage = Usage { prompt_tokens: long("b").prompt.len(), ..Usage::default() };
+    assert_eq!(collect(&waiting[0]).2, End::Done(Finish::Cancelled, usage));
+    drop(first);
+    assert!(!collect(&waiting[1]).0.is_empty());
+    assert_eq!((engine.snapshot().cancelled, engine.snapshot().pages_used), (2, 0));
+}
+
+#[test]
+fn dropped_events_cancel_in_every_phase_and_free_the_pages() {
+    let engine = engine(small());
+    for events_before in [0, 1, 2, 10] {
+        let events = engine.submit(request("gone", &texts()[11], 100_000)).unwrap();
+        for _ in 0..events_before {
+            events.next_within(LIMIT).unwrap();
+        }
+        drop(events);
+        let snapshot = engine.snapshot();
+        assert_eq!((snapshot.requests.len(), snapshot.pages_used), (0, 0));
+    }
+    assert_eq!(engine.snapshot().cancelled, 4);
+    assert_eq!(collect(&engine.submit(request("next", "The", 3)).unwrap()).0.len(), 3);
+}
+
+#[test]
+fn a_deadline_fails_a_request_that_runs_and_one_that_waits() {
+    let engine = engine(EngineOptions { max_running: 1, ..small() });
+    let begin = Instant::now();
+    let late = |id: &str, limit: u64| Request {
+        deadline: Some(Duration::from_millis(limit)),
+        ..request(id, "The", 1_000_000)
+    };
+    // The first one fills the engine; the second expires while it waits.
+    let (runs, waits) = (engine.submit(late("runs", 40)).unwrap(), engine.submit(late("waits", 20)).unwrap());
+    for (events, limit) in [(runs, "40ms"), (waits, "20ms")] {
+        let end = collect(&events).2;
+        assert!(matches!(&end, End::Failed(FailureKind::Deadline, what) if what.contains(limit)), "{end:?}");
+    }
+    assert!(begin.elapsed() < Duration::from_secs(20));
+    let snapshot = engine.snapshot();
+    assert_eq!((snapshot.failed, snapshot.recent_failures.len()), (2, 2));
+}
+
+#[test]
+fn stops_and_log_probabilities_are_those_of_the_request() {
+    let engine = engine(small());
+    let (tokens, text, _) = collect(&engine.submit(request("all", "The evening star", 12)).unwrap());
+    let stopped = Request { stop_tokens: vec![tokens[5]], ..request("token", "The evening star", 12) };
+    let first = tokens.iter().position(|token| *token == tokens[5]).unwrap();
+    let (found, _, end) = collect(&engine.submit(stopped).unwrap());
+    assert_eq!(found, tokens[..=first]);
+    assert!(matches!(end, End::Done(Finish::Stop, _)));
+    let word = text.split(' ').find(|word| word.len() > 3).unwrap().to_string();
+    let stopped = Request { stops: vec![word.clone()], ..request("text", "The evening star", 12) };
+    let (_, found, end) = collect(&engine.submit(stopped).unwrap());
+    assert_eq!(found, text[..text.find(&word).unwrap()]);
+    assert!(matches!(end, End::Done(Finish::Stop, _)));
+    let events = engine.submit(Request { logprobs: Some(3), ..request("probabilities", "The", 4) }).unwrap();
+    let mut seen = 0;
+    while let Some(event) = events.next() {
+        if let Event::Token(token) = event {
+            assert_eq!((token.top.len(), token.top[0].0), (3, token.id));
+            assert_eq!(token.logprob, Some(token.top[0].1));
+            assert!(token.top[0].1 <= 0.0 && token.top[0].1 >= token.top[1].1);
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 4);
+}
+
+#[test]
+fn a_second_request_finds_the_prefix_of_its_tenant_only() {
+    let engine = engine(small());
+    let cached = |tenant: u64, use_prefix_cache: bool| {
+        let request = Request { tenant, use_prefix_cache, ..request("one", &texts()[8], 2) };
+        match collect(&engine.submit(request).unwrap()).2 {
+            End::Done(_, usage) => usage.cached_tokens,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(cached(1, true), 0);
+    let found = cached(1, true);
+    assert!(found > 0 && found % 8 == 0, "{found}");
+    assert_eq!((cached(2, true), cached(1, false)), (0, 0));
+    assert!(engine.snapshot().pages_cached > 0);
+}
+
+#[test]
+fn a_drain_finishes_what_runs_and_answers_the_rest() {
+    let engine = engine(EngineOptions { max_running: 1, ..small() });
+    let (short, long) = (request("short", "The", 5), request("long", "The evening", 1_000_000));
+    let (short, long) = (engine.submit(short).unwrap(), engine.submit(long).unwrap());
+    engine.drain(Duration::from_secs(2));
+    assert_eq!(collect(&short).0.len(), 5);
+    let end = collect(&long).2;
+    assert!(matches!(end, End::Failed(FailureKind::Stopping, _) | End::Done(Finish::Length, _)), "{end:?}");
+    assert_eq!(engine.health(), Health::Stopping);
+    let refusal = engine.submit(request("late", "The", 5)).unwrap_err();
+    assert!(matches!(refusal, Refusal::Unavailable(_)), "{refusal}");
+}
+
+#[test]
+fn pages_of_fewer_bits_hold_more_tokens() {
+    let bytes = |kv_bits| engine(EngineOptions { kv_bits, ..EngineOptions::default() }).snapshot().page_bytes;
+    assert_eq!(bytes(Some(16)), bytes(None) / 2);
+    let half = engine(EngineOptions { kv_bits: Some(16), ..small() });
+    assert_eq!(collect(&half.submit(request("half", "The evening star", 20)).unwrap()).0.len(), 20);
+    let error = Engine::start(language(), EngineOptions { kv_bits: Some(3), ..EngineOptions::default() });
+    assert!(error.unwrap_err().to_string().contains("3 bits"));
+    let error = Engine::start(language(), EngineOptions { kv_bytes: Some(10), ..EngineOptions::default() });
+    assert!(error.unwrap_err().to_string().contains("no page"));
+}
+
+#[test]
+fn sixty_four_clients_that_come_and_go_are_all_answered() {
+    let engine = Arc::new(engine(pages(200, EngineOptions { max_waiting: 1000, ..small() })));
+    let expected = collect(&engine.submit(request("alone", &texts()[4], 20)).unwrap()).0;
+    let clients: Vec<_> = (0..64)
+        .map(|client| {
+            let (engine, expected) = (engine.clone(), expected.clone());
+            std::thread::spawn(move || {
+                for round in 0..4 {
+                    let id = format!("{client}-{round}");
+                    let events = engine.submit(request(&id, &texts()[4], 20)).unwrap();
+                    if (client + round) % 3 == 0 {
+                        let _ = events.next_within(Duration::from_millis(client as u64));
+                        continue;
+                    }
+                    assert_eq!(collect(&events).0, expected, "{id}");
+                }
+            })
+        })
+        .collect();
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    let snapshot = engine.snapshot();
+    assert_eq!(snapshot.accepted, 257);
+    assert_eq!(snapshot.completed + snapshot.cancelled, 257);
+    assert_eq!((snapshot.failed, snapshot.pages_used, snapshot.requests.len()), (0, 0, 0));
+    assert_eq!(engine.health(), Health::Ok);
+}

@@ -1,0 +1,146 @@
+//! An engine in a worker process: what becomes of requests when the worker is killed, stopped or cannot start.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hesper_serve::engine::Engine;
+use hesper_serve::protocol::{
+    Event, Events, FailureKind, Finish, Generator, Health, Refusal, Request, Sampling,
+};
+use hesper_serve::worker::{Supervisor, SupervisorOptions, serve};
+use support::{End, LIMIT, collect, language, request, small, texts};
+
+/// The worker: this program again, with this test alone.
+#[test]
+#[ignore = "runs as the worker of the other tests"]
+fn worker_process() {
+    serve(Arc::new(Engine::start(language(), small()).unwrap()));
+}
+
+fn options() -> SupervisorOptions {
+    let command = || {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["worker_process", "--exact", "--ignored", "--nocapture"]);
+        command
+    };
+    SupervisorOptions { silence_limit: Duration::from_secs(2), ..SupervisorOptions::new(command) }
+}
+
+fn supervisor() -> Supervisor {
+    let supervisor = Supervisor::start(options()).unwrap();
+    until(|| supervisor.health() == Health::Ok);
+    supervisor
+}
+
+fn until(mut done: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < LIMIT, "not within {LIMIT:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn signal(supervisor: &Supervisor, name: &str) {
+    let process = supervisor.process().unwrap().to_string();
+    assert!(Command::new("kill").args([name, &process]).status().unwrap().success());
+}
+
+fn requests(max_tokens: usize) -> Vec<Request> {
+    let request = |(at, text): (usize, &String)| Request {
+        sampling: Sampling { temperature: 0.4 * (at % 3) as f32, seed: at as u64, ..Sampling::default() },
+        ..request(&format!("r{at}"), text, max_tokens)
+    };
+    texts().iter().enumerate().map(request).collect()
+}
+
+#[test]
+fn every_text_is_complete_and_unchanged_after_the_worker_is_killed_or_stopped() {
+    let engine = Engine::start(language(), small()).unwrap();
+    let expected: Vec<(Vec<u32>, String)> = requests(100)
+        .into_iter()
+        .map(|request| collect(&engine.submit(request).unwrap()))
+        .map(|(tokens, text, _)| (tokens, text))
+        .collect();
+    for name in ["-KILL", "-STOP"] {
+        let supervisor = supervisor();
+        let events: Vec<Events> =
+            requests(100).into_iter().map(|request| supervisor.submit(request).unwrap()).collect();
+        // In the middle of the texts of some, before the first token of others.
+        let mut first = Vec::new();
+        while first.len() < 5 {
+            if let Event::Token(token) = events[0].next_within(LIMIT).unwrap() {
+                first.push((token.id, token.text));
+            }
+        }
+        signal(&supervisor, name);
+        for (at, events) in events.iter().enumerate() {
+            let (mut tokens, mut text, end) = collect(events);
+            if at == 0 {
+                tokens.splice(..0, first.iter().map(|token| token.0));
+                text.insert_str(0, &first.iter().map(|token| token.1.as_str()).collect::<String>());
+            }
+            assert_eq!((&tokens, &text), (&expected[at].0, &expected[at].1), "{name}: request {at}");
+            assert!(matches!(end, End::Done(Finish::Length, _)), "{name}: request {at}: {end:?}");
+        }
+        assert_eq!(supervisor.snapshot().restarts, 1);
+        until(|| supervisor.health() == Health::Ok);
+    }
+}
+
+#[test]
+fn a_worker_refuses_and_cancels_like_an_engine() {
+    let supervisor = supervisor();
+    let refusal =
+        supervisor.submit(Request { prompt: Vec::new(), ..request("wrong", "The", 3) }).unwrap_err();
+    assert!(matches!(&refusal, Refusal::Invalid(what) if what.contains("empty")), "{refusal}");
+    let events = supervisor.submit(request("long", "The evening star", 100_000)).unwrap();
+    let refusal = supervisor.submit(request("long", "The", 3)).unwrap_err();
+    assert!(matches!(&refusal, Refusal::Invalid(what) if what.contains("\"long\"")), "{refusal}");
+    assert!(supervisor.cancel("long") && !supervisor.cancel("long"));
+    assert!(matches!(collect(&events).2, End::Done(Finish::Cancelled, _)));
+    drop(supervisor.submit(request("dropped", "The evening star", 100_000)).unwrap());
+    until(|| supervisor.snapshot().cancelled == 2 && supervisor.snapshot().pages_used == 0);
+    assert_eq!(collect(&supervisor.submit(request("next", "The", 3)).unwrap()).0.len(), 3);
+    supervisor.drain(Duration::from_secs(5));
+    assert_eq!(supervisor.health(), Health::Stopping);
+    assert!(matches!(supervisor.submit(request("late", "The", 3)), Err(Refusal::Unavailable(_))));
+}
+
+#[test]
+fn requests_wait_while_a_worker_loads_and_fail_if_none_can_start() {
+    let early = Supervisor::start(options()).unwrap();
+    let events = early.submit(request("early", "The", 3)).unwrap();
+    let wrong = early.submit(Request { prompt: vec![9_999_999], ..request("wrong", "The", 3) });
+    assert_eq!(collect(&events).0.len(), 3);
+    // It was refused by the worker, at once or later.
+    match wrong {
+        Ok(events) => assert!(matches!(collect(&events).2, End::Failed(FailureKind::Request, _))),
+        Err(refusal) => assert!(matches!(refusal, Refusal::Invalid(_))),
+    }
+    for program in ["false", "/nonexistent/worker"] {
+        let broken = Supervisor::start(SupervisorOptions::new(move || Command::new(program))).unwrap();
+        if let Ok(events) = broken.submit(request("never", "The", 3)) {
+            assert!(matches!(collect(&events).2, End::Failed(FailureKind::Lost, _)), "{program}");
+        }
+        until(|| matches!(broken.health(), Health::LostDevice { .. }));
+        assert!(matches!(broken.submit(request("late", "The", 3)), Err(Refusal::Unavailable(_))));
+    }
+}
+
+#[test]
+fn a_request_that_is_lost_with_every_worker_fails() {
+    let supervisor = Supervisor::start(SupervisorOptions { max_attempts: 2, ..options() }).unwrap();
+    let events = supervisor.submit(request("doomed", "The evening star", 1_000_000)).unwrap();
+    for attempt in 0..2 {
+        until(|| supervisor.health() == Health::Ok && supervisor.snapshot().requests.len() == 1);
+        signal(&supervisor, "-KILL");
+        until(|| supervisor.snapshot().restarts == attempt + 1);
+    }
+    let end = collect(&events).2;
+    assert!(matches!(&end, End::Failed(FailureKind::Lost, what) if what.contains("2 workers")), "{end:?}");
+    assert_eq!(collect(&supervisor.submit(request("next", "The", 3)).unwrap()).0.len(), 3);
+}
