@@ -10,6 +10,7 @@ import { themeButton } from "./theme-button.js";
 const $ = (id) => document.getElementById(id);
 const scroll = $("scroll");
 const prompt = $("prompt");
+const touch = matchMedia("(pointer: coarse)");
 
 let conversations = store.load();
 let current = store.create();
@@ -73,7 +74,8 @@ function show(conversation) {
   renderMessages();
   renderHistory();
   scrollToEnd();
-  prompt.focus({ preventScroll: true });
+  // On a touch screen focus opens the keyboard, which hides what is to be read.
+  if (!touch.matches) prompt.focus({ preventScroll: true });
 }
 
 function newChat() {
@@ -415,7 +417,7 @@ function scrollToEnd() {
 
 /** Whether a key press sends: Enter, except with Shift, inside of an input method, or on a touch keyboard. */
 function isSend(event) {
-  return event.key === "Enter" && !event.shiftKey && !event.isComposing && (event.ctrlKey || event.metaKey || !matchMedia("(pointer: coarse)").matches);
+  return event.key === "Enter" && !event.shiftKey && !event.isComposing && (event.ctrlKey || event.metaKey || !touch.matches);
 }
 
 let toastTimer;

@@ -249,7 +249,7 @@ const PUNCTUATION = /[\p{P}\p{S}]/u;
 export function inline(text, links = true) {
   const parts = [];
   let plain = "";
-  let missing = new Set();
+  const missing = new Set();
   const flush = () => {
     if (plain) parts.push({ node: document.createTextNode(plain) });
     plain = "";
