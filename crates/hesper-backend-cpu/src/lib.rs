@@ -112,8 +112,9 @@ impl Backend for Cpu {
     }
 
     /// The host, and simulated devices that run host closures.
+    /// The host, and the simulated device of tests. Other devices with native commands have a backend of their own.
     fn drives(&self, info: &DeviceInfo) -> bool {
-        info.native_commands
+        matches!(info.kind, "cpu" | "sim")
     }
 
     fn ops(&self) -> &OpTable {
@@ -121,7 +122,7 @@ impl Backend for Cpu {
     }
 
     fn fusion(&self) -> Fusion {
-        Fusion { vector_threads: None, in_place: true, row_sources: true }
+        Fusion { in_place: true, row_sources: true, ..Fusion::default() }
     }
 
     /// The executor checks bounds in any case; an unchecked kernel only asks it not to report.

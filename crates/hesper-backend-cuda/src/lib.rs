@@ -131,7 +131,7 @@ impl Backend for Cuda {
     }
 
     fn fusion(&self) -> Fusion {
-        Fusion { vector_threads: Some(FUSED_THREADS), in_place: false, row_sources: false }
+        Fusion { vector_threads: Some(FUSED_THREADS), ..Fusion::default() }
     }
 
     fn fused_source(&self, source: PipelineSource, flat: bool) -> PipelineSource {

@@ -49,6 +49,6 @@ pub fn run(args: &Info) {
         }
     }
     if gpus.is_empty() {
-        println!("no NVIDIA GPU found");
+        println!("no GPU found");
     }
 }

@@ -117,6 +117,23 @@ pub struct Fusion {
     pub in_place: bool,
     /// Whether ops that read rows take them from a producer ([`Lowering::row_source`]).
     pub row_sources: bool,
+    /// Whether kernels compute with float64; if not, the host runs those that do.
+    pub double: bool,
+    /// How many buffers a kernel can bind; the host runs those that need more.
+    pub max_buffers: usize,
+}
+
+impl Default for Fusion {
+    /// One element per thread, nothing in place, no limits.
+    fn default() -> Self {
+        Fusion {
+            vector_threads: None,
+            in_place: false,
+            row_sources: false,
+            double: true,
+            max_buffers: usize::MAX,
+        }
+    }
 }
 
 /// An implementation of an op by a backend.
@@ -338,7 +355,7 @@ mod testing {
         }
 
         fn fusion(&self) -> Fusion {
-            Fusion { vector_threads: None, in_place: true, row_sources: true }
+            Fusion { in_place: true, row_sources: true, ..Fusion::default() }
         }
 
         fn copy(&self, stream: &Stream, data: &Data, shape: &[usize], dtype: Dtype) -> Result<Buffer> {

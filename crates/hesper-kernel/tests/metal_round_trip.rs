@@ -49,12 +49,19 @@ fn round_trip(
 ) -> Result<[u64; 4], String> {
     let source = emit(kernel, options).map_err(|e| e.to_string())?;
     let printed = parsed(&source);
-    let lengths: Vec<u8> = source
-        .slots
-        .iter()
-        .filter_map(|slot| if let Slot::Buffer(i) = slot { Some(args[*i as usize].len()) } else { None })
-        .flat_map(u64::to_le_bytes)
-        .collect();
+    let mut constants = Vec::new();
+    for (arg, param) in args.iter().zip(&kernel.params) {
+        if matches!(param.kind, ParamKind::Value(_)) {
+            // SAFETY: the argument borrows these bytes, and nothing writes them.
+            constants.extend_from_slice(unsafe { std::slice::from_raw_parts(arg.ptr(), arg.len() as usize) });
+            constants.resize(constants.len().next_multiple_of(8), 0);
+        }
+    }
+    for (arg, param) in args.iter().zip(&kernel.params) {
+        if matches!(param.kind, ParamKind::Buffer { .. }) && options.bounds {
+            constants.extend(arg.len().to_le_bytes());
+        }
+    }
     let mut report = [0u8; 32];
     let mut args: Vec<Option<Arg<'_>>> = args.into_iter().map(Some).collect();
     let mut report_arg = Some(Arg::write(&mut report));
@@ -62,8 +69,8 @@ fn round_trip(
         .slots
         .iter()
         .map(|slot| match *slot {
-            Slot::Buffer(i) | Slot::Value(i) => args[i as usize].take().unwrap(),
-            Slot::Lengths => Arg::read(&lengths),
+            Slot::Buffer(i) => args[i as usize].take().unwrap(),
+            Slot::Constants => Arg::read(&constants),
             Slot::Report => report_arg.take().unwrap(),
         })
         .collect();

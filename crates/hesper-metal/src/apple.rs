@@ -70,6 +70,11 @@ fn system_number(name: &std::ffi::CStr) -> Option<usize> {
 }
 
 impl AppleMetal {
+    /// Whether the system has a GPU.
+    pub(crate) fn is_available() -> bool {
+        autoreleasepool(|_| MTLCreateSystemDefaultDevice().is_some())
+    }
+
     /// Opens the system's default GPU.
     pub(crate) fn open() -> Result<Self, MetalError> {
         autoreleasepool(|_| {

@@ -19,23 +19,30 @@ pub(crate) const BUILTINS: &str = include_str!("builtins.metal");
 pub const LANGUAGE: &str = "metal";
 
 /// A kernel as Metal text; see [`specialisation`](crate::specialisation).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct MetalText {
     /// The whole text.
     pub text: String,
     /// Its specialisation.
     pub specialisation: String,
+    /// For a kernel that checks its accesses. Behind its constants, padded to a multiple of eight bytes, it gets the length
+    /// of each bound range (`u64`), and in the next buffer four `u64`, zero before the launch, for its report.
+    pub report: Option<ReportReader>,
 }
+
+/// Reads the report of a launch: the message if it dropped a write.
+pub type ReportReader = Arc<dyn Fn(&[u64; 4]) -> Option<String> + Send + Sync>;
 
 /// Prints a source of another language (an IR in its payload) as Metal text. `None` if it does not know the language.
 pub type Printer = Arc<dyn Fn(&PipelineSource) -> Option<Result<MetalText, String>> + Send + Sync>;
 
 /// A pipeline's properties that its dispatches need.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct PipelineInfo {
     pub(crate) max_threads: usize,
     /// The length of the threadgroup argument; 0 for none.
     pub(crate) threadgroup: usize,
+    pub(crate) report: Option<ReportReader>,
 }
 
 /// Compiles kernels and knows the live ones.
@@ -79,10 +86,17 @@ impl Compiler {
     /// Compiles a source of the language [`LANGUAGE`], or of one that the printer knows.
     pub(crate) fn compile(&self, source: &PipelineSource) -> Result<Pipeline, DeviceError> {
         if source.language == LANGUAGE {
-            return self.compile_text(&source.label, source.text.as_str(), source.specialisation.as_str());
+            return self.compile_text(
+                &source.label,
+                source.text.as_str(),
+                source.specialisation.as_str(),
+                None,
+            );
         }
         match self.printer.as_ref().and_then(|printer| printer(source)) {
-            Some(Ok(printed)) => self.compile_text(&source.label, &printed.text, &printed.specialisation),
+            Some(Ok(MetalText { text, specialisation, report })) => {
+                self.compile_text(&source.label, &text, &specialisation, report)
+            }
             Some(Err(message)) => Err(DeviceError::Compile(message)),
             None => Err(DeviceError::Compile(format!(
                 "cannot compile a text of the language {} for Metal: give it as `{LANGUAGE}` text, or open the device with \
@@ -92,7 +106,13 @@ impl Compiler {
         }
     }
 
-    fn compile_text(&self, label: &str, text: &str, specialisation: &str) -> Result<Pipeline, DeviceError> {
+    fn compile_text(
+        &self,
+        label: &str,
+        text: &str,
+        specialisation: &str,
+        report: Option<ReportReader>,
+    ) -> Result<Pipeline, DeviceError> {
         let parsed = Specialisation::parse(specialisation)?;
         let library = self
             .edge
@@ -130,7 +150,7 @@ impl Compiler {
             DeviceError::Compile(message)
         })?;
         let max_threads = parsed.max_threads.map_or(limits.max_threads, |max| max.min(limits.max_threads));
-        let info = PipelineInfo { max_threads, threadgroup: parsed.threadgroup };
+        let info = PipelineInfo { max_threads, threadgroup: parsed.threadgroup, report };
         self.pipelines.write().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(pipeline.0, info);
         Ok(pipeline)
     }
@@ -217,13 +237,13 @@ impl Compiler {
             return Ok(*made);
         }
         let label = format!("hesper_{name}_{width}");
-        let made = self.compile_text(&label, BUILTINS, &format!("entry {label}"))?;
+        let made = self.compile_text(&label, BUILTINS, &format!("entry {label}"), None)?;
         Ok(*slot.get_or_init(|| made))
     }
 
     /// The properties of a live pipeline.
     pub(crate) fn info(&self, pipeline: Pipeline) -> Option<PipelineInfo> {
-        self.pipelines.read().unwrap_or_else(|poisoned| poisoned.into_inner()).get(&pipeline.0).copied()
+        self.pipelines.read().unwrap_or_else(|poisoned| poisoned.into_inner()).get(&pipeline.0).cloned()
     }
 
     /// # Safety

@@ -107,6 +107,14 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether the system has a GPU for Metal. Opens nothing.
+pub fn is_available() -> bool {
+    #[cfg(target_vendor = "apple")]
+    return crate::apple::AppleMetal::is_available();
+    #[cfg(not(target_vendor = "apple"))]
+    false
+}
+
 impl MetalDevice {
     /// Opens the system's default GPU. A missing or unsuitable one is a typed error.
     pub fn open(options: MetalOptions) -> Result<Self> {

@@ -12,6 +12,7 @@ use crate::device::MetalShared;
 use crate::edge::{Buffer, CommandBuffer, Encoder, Fence, Metal, Pipeline, Queue};
 use crate::error::MetalError;
 use crate::event_pool::Signal;
+use crate::report::Reports;
 
 /// The number of buffers that a kernel can have.
 const MAX_BUFFERS: usize = 31;
@@ -34,10 +35,14 @@ pub(crate) struct Part<'a> {
     pub(crate) signal: Option<Signal>,
 }
 
+/// A command buffer that is not committed yet, and the reports that its kernels write.
+pub(crate) type Encoded = (CommandBuffer, Reports);
+
 /// An encoder and the state that it has.
 struct EncoderState<'a> {
     shared: &'a MetalShared,
     edge: &'a dyn Metal,
+    reports: &'a mut Reports,
     encoder: Encoder,
     pipeline: Option<Pipeline>,
     buffers: [Option<(Buffer, usize)>; MAX_BUFFERS],
@@ -52,12 +57,9 @@ impl MetalShared {
     ///
     /// # Safety
     /// The queue and everything that the commands name are alive until the command buffer has completed.
-    pub(crate) unsafe fn encode(
-        &self,
-        work: &mut Work,
-        part: Part<'_>,
-    ) -> Result<CommandBuffer, DeviceError> {
+    pub(crate) unsafe fn encode(&self, work: &mut Work, part: Part<'_>) -> Result<Encoded, DeviceError> {
         let edge = &*self.edge;
+        let mut reports = Reports::new(self.edge.clone());
         // SAFETY: the queue is alive. The command buffer is released here if it cannot be encoded.
         unsafe {
             let label = if part.range.len() == 1 { work.command(part.range.start).label } else { "hesper" };
@@ -66,12 +68,12 @@ impl MetalShared {
             if self.orders_streams() {
                 part.waits.iter().for_each(|wait| edge.encode_wait(commands, wait.event, wait.value));
             }
-            match self.encode_dispatches(work, &part, commands) {
+            match self.encode_dispatches(work, &part, commands, &mut reports) {
                 Ok(()) => {
                     if let Some(signal) = part.signal {
                         edge.encode_signal(commands, signal.event, signal.value);
                     }
-                    Ok(commands)
+                    Ok((commands, reports))
                 }
                 Err(error) => {
                     edge.release(commands.into());
@@ -88,6 +90,7 @@ impl MetalShared {
         work: &mut Work,
         part: &Part<'_>,
         commands: CommandBuffer,
+        reports: &mut Reports,
     ) -> Result<(), DeviceError> {
         let edge = &*self.edge;
         // SAFETY: the command buffer has no other encoder, and this one is ended on every path.
@@ -100,6 +103,7 @@ impl MetalShared {
             let mut state = EncoderState {
                 shared: self,
                 edge,
+                reports,
                 encoder,
                 pipeline: None,
                 buffers: [None; MAX_BUFFERS],
@@ -136,7 +140,7 @@ impl EncoderState<'_> {
         }
         let command = work.command(index);
         // SAFETY: upheld by the caller.
-        let outcome = unsafe { self.encode_command(&command) };
+        let outcome = unsafe { self.encode_command(index, &command) };
         match outcome {
             Ok(()) => Ok(()),
             Err(Refusal::Command(message)) => {
@@ -150,14 +154,14 @@ impl EncoderState<'_> {
 
     /// # Safety
     /// As for [`MetalShared::encode`].
-    unsafe fn encode_command(&mut self, command: &CommandRef<'_>) -> Result<(), Refusal> {
+    unsafe fn encode_command(&mut self, index: usize, command: &CommandRef<'_>) -> Result<(), Refusal> {
         // SAFETY: upheld by the caller; the encoder is open.
         unsafe {
             if self.shared.options.signposts {
                 self.edge.signpost(self.encoder, command.label);
             }
             match (command.op, command.bindings) {
-                (OpRef::Dispatch(dispatch), bindings) => self.dispatch(dispatch, bindings),
+                (OpRef::Dispatch(dispatch), bindings) => self.dispatch(index, dispatch, bindings),
                 (OpRef::Copy, [from, to]) => self.move_bytes(Builtin::Copy, &[from, to], from.len()),
                 (OpRef::Clear, [to]) => self.move_bytes(Builtin::Clear, &[to], to.len()),
                 _ => Err(Refusal::Command("the command has the wrong number of bindings".into())),
@@ -167,19 +171,31 @@ impl EncoderState<'_> {
 
     /// # Safety
     /// As for [`MetalShared::encode`].
-    unsafe fn dispatch(&mut self, dispatch: &Dispatch, bindings: &[Binding]) -> Result<(), Refusal> {
+    unsafe fn dispatch(
+        &mut self,
+        index: usize,
+        dispatch: &Dispatch,
+        bindings: &[Binding],
+    ) -> Result<(), Refusal> {
         let Dispatch { grid, threadgroup, constants, .. } = dispatch;
         let pipeline = Pipeline(dispatch.pipeline().0);
         let info = self.shared.compiler.info(pipeline);
         let refuse = |message: String| Err(Refusal::Command(message));
         let threads: u64 = threadgroup.iter().product();
-        if let Some(info) = info.filter(|info| threads > info.max_threads as u64) {
+        let report = info.as_ref().and_then(|info| info.report.clone());
+        let mut constants = std::borrow::Cow::from(&constants[..]);
+        if report.is_some() {
+            let constants = constants.to_mut();
+            constants.resize(constants.len().next_multiple_of(8), 0);
+            bindings.iter().for_each(|binding| constants.extend((binding.len() as u64).to_le_bytes()));
+        }
+        if let Some(info) = info.as_ref().filter(|info| threads > info.max_threads as u64) {
             let most = info.max_threads;
             return refuse(format!(
                 "a threadgroup of {threads} threads is too large: the kernel allows {most}"
             ));
         }
-        if bindings.len() + usize::from(!constants.is_empty()) > MAX_BUFFERS {
+        if bindings.len() + usize::from(!constants.is_empty()) + usize::from(report.is_some()) > MAX_BUFFERS {
             let count = bindings.len();
             return refuse(format!(
                 "a kernel cannot bind {count} ranges: Metal has {MAX_BUFFERS} buffers, and constants take one"
@@ -201,8 +217,14 @@ impl EncoderState<'_> {
                 self.bind(at, binding, 0);
             }
             if !constants.is_empty() {
-                self.edge.set_bytes(self.encoder, constants, bindings.len());
+                self.edge.set_bytes(self.encoder, &constants, bindings.len());
                 self.buffers[bindings.len()] = None;
+            }
+            if let Some(reader) = report {
+                let at = bindings.len() + usize::from(!constants.is_empty());
+                let buffer = self.reports.add(index, reader)?;
+                self.edge.set_buffer(self.encoder, Some(buffer), 0, at);
+                self.buffers[at] = None;
             }
             if let Some(len) = info.map(|info| info.threadgroup).filter(|len| *len > 0) {
                 self.edge.set_threadgroup_memory(self.encoder, len, 0);

@@ -13,6 +13,7 @@
 //! | `schedule` | streams; a submission from `submit` to its end; native commands |
 //! | `encode` | commands as dispatches, with barriers and fences |
 //! | `event_pool` | events between streams |
+//! | `report` | writes that checking kernels dropped |
 //! | `memory` | buffers, imported memory, residency, memory pressure |
 //! | [`specialisation`], `compiler`, `archive_cache` | kernels, and their archives on disk |
 //! | `error` | what the failure of a command buffer means |
@@ -28,12 +29,13 @@ mod encode;
 mod error;
 mod event_pool;
 mod memory;
+mod report;
 mod schedule;
 #[cfg(feature = "sim")]
 pub mod sim;
 pub mod specialisation;
 
-pub use compiler::{LANGUAGE, MetalText, Printer};
-pub use device::{Capture, MetalCounters, MetalDevice, MetalOptions, MetalShared};
+pub use compiler::{LANGUAGE, MetalText, Printer, ReportReader};
+pub use device::{Capture, MetalCounters, MetalDevice, MetalOptions, MetalShared, is_available};
 pub use error::{MetalError, Result};
 pub use specialisation::Specialisation;

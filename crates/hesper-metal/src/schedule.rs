@@ -18,10 +18,11 @@ use std::sync::Arc;
 use hesper_runtime::{DeviceError, FaultKind, OpRef, RawStream, Scope, Work};
 
 use crate::device::{MetalShared, lock};
-use crate::edge::{CommandBuffer, CommandError, Fence, Queue};
-use crate::encode::Part;
+use crate::edge::{CommandError, Fence, Queue};
+use crate::encode::{Encoded, Part};
 use crate::error::{MetalError, Result, command_error};
 use crate::event_pool::Signal;
+use crate::report::Reports;
 
 /// The command buffers of one queue that have not completed. Metal blocks the thread that asks for one more.
 pub(crate) const MAX_COMMAND_BUFFERS: usize = 64;
@@ -262,12 +263,12 @@ impl MetalShared {
                 self.events.give_back_unused(signal);
                 Err((work, error))
             }
-            Ok(commands) => {
+            Ok(encoded) => {
                 flight.work = Some(work);
                 flight.stage = Stage::Committed;
                 self.add_flight(stream.0, flight);
                 // SAFETY: as above. The runtime submits one submission at a time, so nothing was committed in between.
-                unsafe { self.commit(commands, stream.0, index, range) };
+                unsafe { self.commit(encoded, stream.0, index, range) };
                 Ok(())
             }
         }
@@ -285,13 +286,13 @@ impl MetalShared {
     /// The submission owns what the command buffer names, and is in the stage `Committed`.
     unsafe fn commit(
         self: &Arc<Self>,
-        commands: CommandBuffer,
+        (commands, reports): Encoded,
         stream: u64,
         index: u64,
         range: Range<usize>,
     ) {
         let shared = self.clone();
-        let handler = Box::new(move |outcome| shared.completed(stream, index, range, outcome));
+        let handler = Box::new(move |outcome| shared.completed(stream, index, range, &reports, outcome));
         // SAFETY: upheld by the caller. Metal holds a committed command buffer until it has completed.
         unsafe {
             self.edge.on_completed(commands, handler);
@@ -307,6 +308,7 @@ impl MetalShared {
         stream: u64,
         index: u64,
         range: Range<usize>,
+        reports: &Reports,
         outcome: std::result::Result<(), CommandError>,
     ) {
         let error = outcome.err().map(command_error);
@@ -319,6 +321,9 @@ impl MetalShared {
             else {
                 return;
             };
+            if let (None, Some(work)) = (&error, &mut flight.work) {
+                reports.settle(work);
+            }
             flight.end_part(range, error);
         }
         self.pump();
@@ -372,11 +377,11 @@ impl MetalShared {
         let Some(flight) = flight else { return };
         flight.work = Some(work);
         match encoded {
-            Ok(commands) => {
+            Ok(encoded) => {
                 flight.stage = Stage::Committed;
                 drop(streams);
                 // SAFETY: as above.
-                unsafe { self.commit(commands, step.stream, step.index, start..end) };
+                unsafe { self.commit(encoded, step.stream, step.index, start..end) };
             }
             Err(error) => {
                 flight.end_part(start..end, Some(error));

@@ -70,7 +70,9 @@ fn a_text_that_the_compiler_refuses_is_reported_with_its_label_and_line() {
 fn a_printer_turns_other_languages_into_metal_text() {
     let printer = |source: &PipelineSource| match (source.language, source.text.as_str()) {
         ("kernel", "bad") => Some(Err("no printer for doubles".to_string())),
-        ("kernel", text) => Some(Ok(MetalText { text: text.into(), specialisation: "entry mix".into() })),
+        ("kernel", text) => {
+            Some(Ok(MetalText { text: text.into(), specialisation: "entry mix".into(), report: None }))
+        }
         _ => None,
     };
     let options = MetalOptions { printer: Some(Arc::new(printer)), ..options() };

@@ -3,43 +3,12 @@
 
 mod support;
 
-use std::sync::Arc;
-
 use hesper_kernel::front::compile_file;
 use hesper_kernel::interp;
-use hesper_kernel::ir::{Kernel, ParamKind};
 use hesper_kernel::launch::{Arg, Bindings, Launch as KernelLaunch};
-use hesper_metal::sim::{Launch, SimFunction, SimMetal, SimText};
+use hesper_metal::sim::{SimMetal, language};
 use hesper_runtime::PipelineSource;
 use support::{World, options};
-
-fn compile(text: &SimText<'_>) -> Option<Result<SimFunction, String>> {
-    let kernels = match compile_file("program_source", text.text) {
-        Ok(compiled) => compiled.kernels,
-        Err(error) => return Some(Err(error.to_string())),
-    };
-    let kernel = Arc::new(kernels.into_iter().find(|kernel| kernel.name == text.entry)?);
-    let run = move |launch: &Launch<'_>| interpret(&kernel, launch);
-    Some(Ok(SimFunction { run: Arc::new(run), divisible: false }))
-}
-
-fn interpret(kernel: &Kernel, launch: &Launch<'_>) -> Result<(), String> {
-    let mut arguments = Vec::new();
-    for (index, param) in kernel.params.iter().enumerate() {
-        arguments.push(match (&param.kind, launch.raw(index)) {
-            (ParamKind::Buffer { access, .. }, Ok((address, len))) => {
-                // SAFETY: the range is inside of a live buffer, and one dispatch runs at a time.
-                unsafe { Arg::from_raw(address, len as u64, access.writes()) }
-            }
-            _ => Arg::read(launch.constants()),
-        });
-    }
-    let mut bindings = Bindings::new(arguments).map_err(|error| error.to_string())?;
-    let size = KernelLaunch::new(launch.grid, launch.threadgroup).map_err(|error| error.to_string())?;
-    interp::run(kernel, &size, &mut bindings, &interp::Options::default())
-        .map(|_| ())
-        .map_err(|error| error.to_string())
-}
 
 #[test]
 fn a_metal_text_computes_what_it_says() {
@@ -54,7 +23,7 @@ fn a_metal_text_computes_what_it_says() {
             if (lane == 0) { out[at / 32] = sum; }
         }";
     for seed in 0..10 {
-        let world = World::with(SimMetal::builder(seed).compiler(Arc::new(compile)), options());
+        let world = World::with(SimMetal::builder(seed).compiler(language::compiler()), options());
         let stream = world.runtime.stream().unwrap();
         let pipeline = |entry: &str| {
             let source = PipelineSource::new("sums of squares", "metal", TEXT);
@@ -72,6 +41,24 @@ fn a_metal_text_computes_what_it_says() {
         drop((x, scaled, sums, stream));
         world.end("language");
     }
+}
+
+#[test]
+fn a_finding_of_the_sanitizer_is_a_fault_of_the_dispatch() {
+    const TEXT: &str = "
+        kernel void past(device float* out [[buffer(0)]], uint at [[thread_position_in_grid]]) {
+            out[at + 64] = 1.0f;
+        }";
+    let world = World::with(SimMetal::builder(1).compiler(language::compiler()), options());
+    let stream = world.runtime.stream().unwrap();
+    let source = PipelineSource::new("past", "metal", TEXT).specialised("entry past");
+    let pipeline = world.runtime.pipeline(&source).unwrap();
+    let out = stream.alloc(256).unwrap();
+    stream.encode("past").write(&out).dispatch(&pipeline, [64, 1, 1], [32, 1, 1]).unwrap();
+    let error = out.read().map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("past"), "{error}");
+    drop((out, stream));
+    world.end("sanitizer");
 }
 
 /// The texts of copies and clears are compiled by Metal on an Apple machine only; here they pass through the front end

@@ -8,6 +8,8 @@
 //! | `files` (default) | tensor files: [`io`]; functions in files: [`export`] |
 //! | `linalg` | factorizations, equations and norms: [`linalg`]; [`random::multivariate_normal`] |
 //! | `cuda` | NVIDIA GPUs; every CUDA library is loaded at run time |
+//! | `metal` | Apple GPUs |
+//! | `metal-sim` | a simulated Metal on any machine, for tests: `HESPER_METAL=sim` |
 //! | `nn` | layers: [`nn`]; implies `files` |
 //! | `lm` | language models: [`lm`] |
 #![deny(unsafe_code)]
@@ -20,6 +22,9 @@ use hesper_backend_cpu as _;
 /// What only NVIDIA GPUs have: kernels in CUDA C++ and device properties.
 #[cfg(feature = "cuda")]
 pub use hesper_backend_cuda as cuda;
+/// What only Apple GPUs have.
+#[cfg(feature = "metal")]
+pub use hesper_backend_metal as metal;
 #[cfg(feature = "lm")]
 pub use hesper_lm as lm;
 #[cfg(feature = "nn")]

@@ -5,6 +5,7 @@
 //! kernel depends on, compared by value. One cache holds the kernels for devices and those for rows on the host.
 
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use hesper_kernel::exec;
@@ -14,6 +15,7 @@ use smallvec::SmallVec;
 use super::cache::Cache;
 use super::graph::Emit;
 use crate::Dtype;
+use crate::backend::Fusion;
 use crate::error::Result;
 use crate::ids::WordHash;
 
@@ -171,6 +173,8 @@ fn kernels() -> MutexGuard<'static, Cache<KernelKey, Kernel>> {
 /// An expression of a program with its hash and the kernel of its last launch.
 pub(super) struct Fused {
     pub(super) expression: Expression,
+    /// Whether its kernel computes with float64, as far as is known.
+    double: AtomicBool,
     hash: u64,
     last: Mutex<Option<(Form, Weak<Pipeline>, Label)>>,
 }
@@ -192,7 +196,22 @@ impl Hash for Fused {
 impl Fused {
     pub(super) fn new(expression: Expression) -> Self {
         let hash = BuildHasherDefault::<WordHash>::default().hash_one(&expression);
-        Fused { expression, hash, last: Mutex::new(None) }
+        let types = expression.members.iter().map(|member| member.dtype);
+        let double = types
+            .chain(expression.inputs.iter().map(|input| input.dtype))
+            .any(|dtype| matches!(dtype, Dtype::Float64 | Dtype::Complex128));
+        Fused { expression, double: AtomicBool::new(double), hash, last: Mutex::new(None) }
+    }
+
+    /// Whether a backend has a kernel for it.
+    pub(super) fn fits(&self, fusion: Fusion) -> bool {
+        let buffers = self.expression.inputs.len() + self.expression.outputs.len();
+        (fusion.double || !self.double.load(Ordering::Relaxed)) && buffers <= fusion.max_buffers
+    }
+
+    /// Notes that its kernel computes with float64.
+    pub(super) fn needs_double(&self) {
+        self.double.store(true, Ordering::Relaxed);
     }
 
     fn last(&self) -> MutexGuard<'_, Option<(Form, Weak<Pipeline>, Label)>> {

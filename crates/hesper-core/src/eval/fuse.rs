@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use hesper_kernel::ir::{Access, BinaryOp, Builder, Builtin, Kernel, Scalar, Space, Type, ValueId};
+use hesper_kernel::ir::{Access, BinaryOp, Builder, Builtin, Inst, Kernel, Scalar, Space, Type, ValueId};
 use hesper_runtime::{Buffer, PipelineSource, Runtime, Stream};
 use smallvec::{SmallVec, smallvec};
 
@@ -21,6 +21,7 @@ use crate::backend::{self, Backend, Fusion};
 use crate::error::{Error, Result};
 use crate::ops::command::Commands;
 use crate::ops::complex;
+use crate::placement;
 use crate::shape::{Shape, Strides, row_major};
 
 /// An input of an expression during a run.
@@ -122,11 +123,22 @@ pub(super) fn run(
     shape: &[usize],
     values: &mut [Value],
 ) -> Result<SmallVec<[Data; 1]>> {
-    let (runtime, backend) = (stream.runtime(), backend::of_stream(stream)?);
+    let backend = backend::of_stream(stream)?;
+    if !fused.fits(backend.fusion()) {
+        backend::count_fallback(FUSED);
+        return run(fused, &placement::default_stream(placement::Device::Cpu)?, shape, values);
+    }
+    let runtime = stream.runtime();
     bring(values, &runtime)?;
     let size: usize = shape.iter().product();
     let mut kernel = Specialization::new(fused, shape, values, backend.fusion());
     let in_place = kernel.choose_in_place();
+    let built = if size > 0 { kernel.pipeline(&runtime, backend)? } else { None };
+    if size > 0 && built.is_none() {
+        fused.needs_double();
+        drop((kernel, in_place));
+        return run(fused, stream, shape, values);
+    }
     // All that can be refused comes before an operand is overwritten.
     let mut outputs: SmallVec<[Option<Buffer>; 4]> = SmallVec::new();
     for (dtype, in_place) in fused.expression.output_dtypes().zip(&in_place) {
@@ -135,8 +147,7 @@ pub(super) fn run(
             None => Some(stream.alloc(size * dtype.size())?),
         });
     }
-    if size > 0 {
-        let built = kernel.pipeline(&runtime, backend)?;
+    if let Some(built) = built {
         let owned = in_place.iter().map(|operand| operand.and_then(Operand::take));
         let owned = owned.collect::<SmallVec<[_; 4]>>();
         kernel.dispatch(stream, built, outputs.iter().flatten())?;
@@ -355,19 +366,23 @@ impl<'a> Specialization<'a> {
         }
     }
 
-    /// The compiled kernel and its label, found or built.
-    fn pipeline(&self, runtime: &Runtime, backend: &dyn Backend) -> Result<Built> {
+    /// The compiled kernel and its label, found or built; `None` if it computes with float64 and the backend does not.
+    fn pipeline(&self, runtime: &Runtime, backend: &dyn Backend) -> Result<Option<Built>> {
         let form = self.form(Target::Device(runtime.id()));
         if let Some(found) = self.fused.find(&form) {
-            return Ok(found);
+            return Ok(Some(found));
         }
         let (kernel, label) = (self.build()?, self.fused.expression.label());
+        let is_double = |inst: &Inst| inst.result.is_some_and(|v| kernel.ty(v).scalar() == Some(Scalar::F64));
+        if !self.fusion.double && kernel.blocks.iter().flat_map(|block| &block.insts).any(is_double) {
+            return Ok(None);
+        }
         let source = PipelineSource::new(&*label, "hesper-ir", content(&kernel).as_str());
         let source = source.with_payload(Arc::new(kernel));
         let source = backend.fused_source(source, !form.tall);
         let built = (runtime.pipeline(&source)?, label);
         self.fused.keep(form, &built);
-        Ok(built)
+        Ok(Some(built))
     }
 
     /// Builds the kernel. Parameters come in the order in which `dispatch` passes them.

@@ -70,7 +70,13 @@ impl RowInput {
 }
 
 /// One element per thread: the executor of the host vectorizes by itself.
-const SCALAR: Fusion = Fusion { vector_threads: None, in_place: false, row_sources: false };
+const SCALAR: Fusion = Fusion {
+    vector_threads: None,
+    in_place: false,
+    row_sources: false,
+    double: true,
+    max_buffers: usize::MAX,
+};
 
 impl FusedRows {
     /// The memory that the kernel reads, in order.

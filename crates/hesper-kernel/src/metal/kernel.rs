@@ -72,6 +72,7 @@ impl<'a> Emitter<'a> {
         if shared > THREADGROUP_LIMIT {
             return Err(EmitError::ThreadgroupMemory { kernel: self.kernel.name.clone(), bytes: shared });
         }
+        self.constants();
         if shared > 0 {
             self.line(&format!("threadgroup uint4 shared[{}];", shared / 16));
         }
@@ -156,9 +157,12 @@ impl<'a> Emitter<'a> {
         let params = || self.kernel.params.iter().enumerate();
         let mut slots: Vec<Slot> =
             params().filter(|(_, p)| is_buffer(p)).map(|(i, _)| Slot::Buffer(i as u32)).collect();
-        slots.extend(params().filter(|(_, p)| !is_buffer(p)).map(|(i, _)| Slot::Value(i as u32)));
+        let has_lengths = self.options.bounds && !slots.is_empty();
+        if has_lengths || params().any(|(_, p)| !is_buffer(p)) {
+            slots.push(Slot::Constants);
+        }
         if self.options.bounds {
-            slots.extend([Slot::Lengths, Slot::Report]);
+            slots.push(Slot::Report);
         }
         match slots.len() {
             ..=MAX_BUFFERS => Ok(slots),
@@ -173,11 +177,27 @@ impl<'a> Emitter<'a> {
                 ParamKind::Buffer { access: Access::Read, .. } => format!("const device u8* p{i}"),
                 _ => format!("device u8* p{i}"),
             },
-            Slot::Value(i) => format!("const constant u8* p{i}"),
-            Slot::Lengths => "const constant u64* lengths".to_string(),
+            Slot::Constants => "const constant u8* constants".to_string(),
             Slot::Report => "device u64* report".to_string(),
         };
         format!("{declared} [[buffer({at})]]")
+    }
+
+    /// The addresses of by-value parameters and of the lengths of buffers.
+    fn constants(&mut self) {
+        let kernel = self.kernel;
+        let mut at = 0;
+        for (i, param) in kernel.params.iter().enumerate() {
+            if let ParamKind::Value(ty) = param.kind {
+                self.line(&format!("const constant u8* const p{i} = constants + {at};"));
+                at += ty.size().next_multiple_of(8);
+            }
+        }
+        if self.options.bounds && kernel.params.iter().any(|p| matches!(p.kind, ParamKind::Buffer { .. })) {
+            self.line(&format!(
+                "const constant u64* const lengths = (const constant u64*)(constants + {at});"
+            ));
+        }
     }
 
     fn locals(&mut self) {

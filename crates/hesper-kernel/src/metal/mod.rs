@@ -51,8 +51,8 @@ pub const MAX_BUFFERS: usize = 31;
 pub struct Options {
     /// Pointers carry their object and every access is checked that is not [proven](crate::bounds::prove_any) to lie
     /// inside of it: reads outside give zero, writes outside (or to read-only memory) are dropped and reported,
-    /// accesses misaligned within their object go byte by byte. Adds [`Slot::Lengths`] and [`Slot::Report`]. Off by
-    /// default: an access outside is then as undefined as in any Metal kernel.
+    /// accesses misaligned within their object go byte by byte. Adds lengths to [`Slot::Constants`], and
+    /// [`Slot::Report`]. Off by default: an access outside is then as undefined as in any Metal kernel.
     pub bounds: bool,
     /// Threadgroup and thread memory start as zeros, as on the host. On by default.
     pub zero_memory: bool,
@@ -69,10 +69,9 @@ impl Default for Options {
 pub enum Slot {
     /// Buffer parameter `i`, bound at an offset that is a multiple of its element's size.
     Buffer(u32),
-    /// The packed bytes of by-value parameter `i`.
-    Value(u32),
-    /// The length in bytes of each [`Slot::Buffer`], in order (`u64`); with [`Options::bounds`] only.
-    Lengths,
+    /// The bytes of the by-value parameters, each at a multiple of eight; with [`Options::bounds`] then the length in
+    /// bytes of each [`Slot::Buffer`] (`u64`). Absent if there are none.
+    Constants,
     /// The launch's report, four `u64` that are zero before the launch; with [`Options::bounds`] only.
     /// [`Violation::reported`](crate::bounds::Violation::reported) reads it afterwards.
     Report,
@@ -85,7 +84,7 @@ pub struct MetalSource {
     pub text: String,
     /// Name of the kernel function.
     pub entry: String,
-    /// Parameters of the entry: buffers, values, lengths, the report.
+    /// Parameters of the entry: buffers, constants, the report.
     pub slots: Vec<Slot>,
     /// Bytes of threadgroup memory that the text declares.
     pub threadgroup_bytes: u64,

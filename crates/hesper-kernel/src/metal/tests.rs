@@ -34,10 +34,9 @@ fn the_texts_are_the_golden_ones() {
 }
 
 #[test]
-fn buffers_come_before_values_lengths_and_the_report() {
+fn buffers_come_before_constants_and_the_report() {
     let source = emit(&elementwise(), &Options { bounds: true, ..Options::default() }).unwrap();
-    let values = [Slot::Buffer(0), Slot::Buffer(1), Slot::Value(2), Slot::Lengths, Slot::Report];
-    assert_eq!(source.slots, values);
+    assert_eq!(source.slots, [Slot::Buffer(0), Slot::Buffer(1), Slot::Constants, Slot::Report]);
     assert_eq!(source.entry, "hesper_scale_by_2");
 }
 

@@ -9,6 +9,7 @@
 
 mod engine;
 mod kernel;
+pub mod language;
 mod objects;
 
 use std::collections::HashMap;

@@ -235,7 +235,7 @@ impl Backend for ReferenceBackend {
     }
 
     fn fusion(&self) -> Fusion {
-        Fusion { vector_threads: None, in_place: false, row_sources: false }
+        Fusion::default()
     }
 
     /// On the host and back.

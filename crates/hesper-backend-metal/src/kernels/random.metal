@@ -1,0 +1,21 @@
+// Threefry-2x32 random bits: one call gives an element of each half of the result.
+struct RandomParams { int n; };
+
+[[kernel]] void random_bits(device const uint* key [[buffer(0)]], device uint* out [[buffer(1)]],
+                            constant RandomParams& p [[buffer(2)]], uint i [[thread_position_in_grid]]) {
+  const uint half_way = uint(p.n + 1) / 2;
+  const uint keys[3] = {key[0], key[1], key[0] ^ key[1] ^ 0x1bd11bdau};
+  const uint rotations[8] = {13u, 15u, 26u, 6u, 17u, 29u, 16u, 24u};
+  const bool more = half_way + i < uint(p.n);
+  uint a = i + keys[0], b = (more ? half_way + i : 0u) + keys[1];
+  for (uint round = 0; round < 5; ++round) {
+    for (uint t = 0; t < 4; ++t) {
+      a += b;
+      b = rotate(b, rotations[round % 2 * 4 + t]) ^ a;
+    }
+    a += keys[(round + 1) % 3];
+    b += keys[(round + 2) % 3] + round + 1;
+  }
+  out[i] = a;
+  if (more) out[half_way + i] = b;
+}

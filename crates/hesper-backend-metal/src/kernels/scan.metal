@@ -1,0 +1,97 @@
+// Cumulative sums, products and extremes. Reversed scans run from the end.
+struct ScanParams { int length; int inner; int reverse; int inclusive; };
+
+template <typename T> inline T lane_up(T x, ushort d) { return simd_shuffle_up(x, d); }
+inline ulong lane_up(ulong x, ushort d) { return as_type<ulong>(simd_shuffle_up(as_type<uint2>(x), d)); }
+inline long lane_up(long x, ushort d) { return as_type<long>(simd_shuffle_up(as_type<uint2>(x), d)); }
+
+template <typename A> inline bool not_a_number(A) { return false; }
+inline bool not_a_number(float x) { return is_nan_of(x); }
+template <typename A> struct limit {
+  static A low() { return numeric_limits<A>::lowest(); }
+  static A high() { return numeric_limits<A>::max(); }
+};
+template <> struct limit<float> {
+  static float low() { return -INFINITY; }
+  static float high() { return INFINITY; }
+};
+
+template <typename E> struct Sum {
+  typedef E T; typedef typename widened<E>::type A;
+  static A first() { return A(0); }
+  static A merge(A a, A b) { return a + b; }
+};
+template <typename E> struct Product {
+  typedef E T; typedef typename widened<E>::type A;
+  static A first() { return A(1); }
+  static A merge(A a, A b) { return a * b; }
+};
+// Logarithms of sums of exponentials.
+template <typename E> struct LogSum {
+  typedef E T; typedef typename widened<E>::type A;
+  static A first() { return -INFINITY; }
+  static A merge(A a, A b) {
+    if (is_nan_of(a) || is_nan_of(b)) return NAN;
+    const A high = a > b ? a : b, low = a > b ? b : a;
+    return low == -INFINITY || high == INFINITY ? high : high + log1p_of(precise::exp(low - high));
+  }
+  // log(1 + x) without the loss of small x.
+  static float log1p_of(float x) {
+    const float u = 1.0f + x;
+    return u == 1.0f ? x : precise::log(u) * (x / (u - 1.0f));
+  }
+};
+template <typename E, bool LARGEST> struct Extreme {
+  typedef E T; typedef typename widened<E>::type A;
+  static A first() { return LARGEST ? limit<A>::low() : limit<A>::high(); }
+  static A merge(A a, A b) { return (LARGEST ? a > b : b > a) || not_a_number(a) ? a : b; }
+};
+
+// The last axis: a threadgroup of 256 threads for each row.
+template <typename Op>
+[[kernel]] void scan_rows(device const typename Op::T* in [[buffer(0)]], device typename Op::T* out [[buffer(1)]],
+                          constant ScanParams& p [[buffer(2)]], uint group [[threadgroup_position_in_grid]],
+                          uint thread_index [[thread_index_in_threadgroup]]) {
+  typedef typename Op::T T;
+  typedef typename Op::A A;
+  threadgroup A cells[8];
+  const uint lane = thread_index % 32, simd = thread_index / 32;
+  device const T* row = in + int(group) * p.length;
+  device T* to = out + int(group) * p.length;
+  A carry = Op::first();
+  for (int start = 0; start < p.length; start += 256) {
+    const int i = start + int(thread_index), at = p.reverse != 0 ? p.length - 1 - i : i;
+    const A own = i < p.length ? widened<T>::of(row[at]) : Op::first();
+    A sum = own;
+    for (ushort d = 1; d < 32; d *= 2) {
+      const A before = lane_up(sum, d);
+      if (lane >= d) sum = Op::merge(before, sum);
+    }
+    const A previous = lane_up(sum, 1);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (lane == 31) cells[simd] = sum;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    A ahead = carry;
+    for (uint s = 0; s < 8; ++s) {
+      if (s == simd) ahead = carry;
+      carry = Op::merge(carry, cells[s]);
+    }
+    if (lane > 0) ahead = Op::merge(ahead, previous);
+    if (i < p.length) to[at] = widened<T>::back(p.inclusive != 0 ? Op::merge(ahead, own) : ahead);
+  }
+}
+
+// Another axis: a thread for each column.
+template <typename Op>
+[[kernel]] void scan_columns(device const typename Op::T* in [[buffer(0)]], device typename Op::T* out [[buffer(1)]],
+                             constant ScanParams& p [[buffer(2)]], uint n [[thread_position_in_grid]]) {
+  typedef typename Op::T T;
+  const int column = int(n), base = column / p.inner * p.length * p.inner + column % p.inner;
+  typename Op::A sum = Op::first();
+  for (int i = 0; i < p.length; ++i) {
+    const int at = base + (p.reverse != 0 ? p.length - 1 - i : i) * p.inner;
+    const typename Op::A next = Op::merge(sum, widened<T>::of(in[at]));
+    out[at] = widened<T>::back(p.inclusive != 0 ? next : sum);
+    sum = next;
+  }
+}

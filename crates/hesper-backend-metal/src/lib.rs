@@ -1,0 +1,162 @@
+//! The Metal backend: kernels for Apple GPUs, and their launchers.
+//!
+//! Fused and custom kernels come from the kernel language, printed as Metal text. Every other op has an implementation of
+//! [`Lower`](hesper_core::backend::Lower) for [`MetalBackend`] in this crate, or runs on the host. Kernel texts are in
+//! `src/kernels`. They are also in the dialect of the kernel language: with the feature `sim` and `HESPER_METAL=sim` the
+//! reference interpreter runs them on a simulated Metal, on any machine.
+#![deny(unsafe_code)]
+
+mod append;
+mod attention;
+mod conv;
+mod copy;
+mod custom;
+mod gather;
+mod launch;
+mod matmul;
+mod norm;
+mod printer;
+mod quant;
+mod random;
+mod reduce;
+mod rope;
+mod scan;
+mod scatter;
+mod sort;
+mod walk;
+
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use hesper_core::backend::{BACKENDS, Backend, BackendKind, Data, Fusion, OpTable};
+use hesper_core::{Dtype, Error, Result};
+use hesper_kernel::bounds::Proof;
+use hesper_metal::{MetalDevice, MetalOptions};
+use hesper_runtime::{Buffer, DeviceInfo, PipelineSource, Runtime, Stream};
+use linkme::distributed_slice;
+
+#[cfg(feature = "sim")]
+pub use hesper_metal::sim;
+
+/// Apple GPUs.
+#[derive(Debug)]
+pub struct MetalBackend;
+
+#[distributed_slice(BACKENDS)]
+static REGISTERED: fn() -> &'static dyn Backend = || &MetalBackend;
+
+static OPS: LazyLock<OpTable> = LazyLock::new(|| {
+    OpTable::of::<MetalBackend>()
+        .extend(append::register)
+        .extend(attention::register)
+        .extend(conv::register)
+        .extend(copy::register)
+        .extend(custom::register)
+        .extend(gather::register)
+        .extend(matmul::register)
+        .extend(norm::register)
+        .extend(quant::register)
+        .extend(random::register)
+        .extend(reduce::register)
+        .extend(rope::register)
+        .extend(scan::register)
+        .extend(scatter::register)
+        .extend(sort::register)
+        .build()
+});
+
+/// How many buffers a kernel can bind besides its constants and its report.
+const MAX_BUFFERS: usize = 29;
+
+/// Options of a device, with a printer for the kernel language.
+pub fn options() -> MetalOptions {
+    MetalOptions { printer: Some(printer::printer()), ..MetalOptions::default() }
+}
+
+/// Whether `HESPER_METAL=sim` asks for the simulated Metal.
+#[cfg(feature = "sim")]
+fn is_simulated() -> bool {
+    std::env::var_os("HESPER_METAL").is_some_and(|value| value == "sim")
+}
+
+/// A device on a simulated Metal; see [`simulation`].
+#[cfg(feature = "sim")]
+pub fn simulated(metal: &sim::SimMetal) -> Result<Runtime> {
+    let device = MetalDevice::on(metal.edge(), MetalOptions { cache: None, ..options() });
+    Ok(Runtime::new(device.map_err(|error| Error::value("device", error.to_string()))?))
+}
+
+/// A simulated Metal that runs kernels by the reference interpreter with its sanitizer. Its schedule is a function of the
+/// seed.
+#[cfg(feature = "sim")]
+pub fn simulation(seed: u64) -> sim::SimMetal {
+    sim::SimMetal::builder(seed).compiler(sim::language::compiler()).build()
+}
+
+impl Backend for MetalBackend {
+    fn name(&self) -> &'static str {
+        "metal"
+    }
+
+    fn kind(&self) -> BackendKind {
+        BackendKind::Gpu
+    }
+
+    fn device_count(&self) -> usize {
+        #[cfg(feature = "sim")]
+        if is_simulated() {
+            return 1;
+        }
+        usize::from(hesper_metal::is_available())
+    }
+
+    fn open(&self, _: usize) -> Result<Runtime> {
+        #[cfg(feature = "sim")]
+        if is_simulated() {
+            return simulated(&simulation(0));
+        }
+        let device =
+            MetalDevice::open(options()).map_err(|error| Error::value("device", error.to_string()))?;
+        Ok(Runtime::new(device))
+    }
+
+    fn drives(&self, info: &DeviceInfo) -> bool {
+        info.kind == "metal"
+    }
+
+    fn ops(&self) -> &OpTable {
+        &OPS
+    }
+
+    /// Metal has no double.
+    fn takes(&self, dtype: Dtype) -> bool {
+        !matches!(dtype, Dtype::Float64 | Dtype::Complex128)
+    }
+
+    fn fusion(&self) -> Fusion {
+        Fusion { double: false, max_buffers: MAX_BUFFERS, ..Fusion::default() }
+    }
+
+    /// Accesses without a proof are checked.
+    fn custom_source(&self, source: PipelineSource, proof: &Proof, unchecked: bool) -> PipelineSource {
+        if unchecked || proof.in_range {
+            return source;
+        }
+        source.specialised(format!("bounds\nproven {}", proof.mask()).as_str())
+    }
+
+    fn copy(&self, stream: &Stream, data: &Data, shape: &[usize], dtype: Dtype) -> Result<Buffer> {
+        copy::copy(stream, data, shape, dtype.size())
+    }
+
+    fn fill(
+        &self,
+        stream: &Stream,
+        buffer: &Buffer,
+        range: Range<usize>,
+        element: [u8; 8],
+        size: usize,
+    ) -> Result<()> {
+        copy::fill(stream, buffer, range, element, size)
+    }
+}

@@ -1,0 +1,117 @@
+//! Quantized matrices: affine codes are read in place. Floating-point formats run on the host.
+
+use hesper_core::Result;
+use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, compose};
+use hesper_core::ops::command::Commands;
+use hesper_core::ops::quant::QuantFormat;
+use hesper_core::ops::quant::convert::Dequantize;
+use hesper_core::ops::quant::gathered::GatherQmm;
+use hesper_core::ops::quant::matmul::QuantizedMatmul;
+use hesper_core::{Array, Error, QuantMode};
+
+use crate::MetalBackend;
+use crate::copy::fill;
+use crate::launch::{Constants, Kernel, fits, is_float, read, type_name};
+use crate::matmul::{MAX_VECTOR_ROWS, TILE, TILE_THREADS};
+use crate::walk::walk;
+
+const TEXT: &str = concat!(include_str!("kernels/gemm.metal"), include_str!("kernels/quant.metal"));
+
+pub(crate) fn register(table: OpTableBuilder<MetalBackend>) -> OpTableBuilder<MetalBackend> {
+    table.with::<Dequantize>().with::<GatherQmm>().with::<QuantizedMatmul>()
+}
+
+/// Bits and group of an affine format whose codes, scales and biases are the inputs from `at` on, if kernels take them.
+fn affine(l: &Lowering<'_>, format: QuantFormat, at: usize) -> Option<(usize, usize)> {
+    let QuantFormat::Affine { bits, group } = format else { return None };
+    let scales = l.input_dtype(at + 1);
+    let codes: usize = l.input_shape(at).iter().product();
+    let known = is_float(l.dtype()) && is_float(scales) && l.input_dtype(at + 2) == scales;
+    // The index of a bit has 32 bits.
+    (known && fits(l) && codes * 32 < 1 << 31).then_some((bits, group))
+}
+
+impl Lower<Dequantize> for MetalBackend {
+    fn lower(op: &Dequantize, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        let Some((bits, group)) = affine(l, op.0, 0) else { return Ok(None) };
+        l.bring()?;
+        let parts = [l.row_major(0)?, l.row_major(1)?, l.row_major(2)?];
+        let output = l.output()?;
+        let mut command = l.stream().command("dequantize");
+        for (at, part) in parts.iter().enumerate() {
+            command = read(command, l, at, part);
+        }
+        let command = command.write(&output);
+        let n: usize = l.shape().iter().product();
+        if n == 0 {
+            command.run(|_| Ok(()))?;
+            return Ok(Some(Data::contiguous(output, l.shape())));
+        }
+        let entry = format!("dequantize<{}, {}>", type_name(l.dtype()), type_name(l.input_dtype(1)));
+        let constants = Constants::default().sizes(&[group, bits]);
+        Kernel { text: TEXT, entry: &entry }.elements(l.stream(), command, &constants, n)?;
+        Ok(Some(Data::contiguous(output, l.shape())))
+    }
+}
+
+impl Lower<QuantizedMatmul> for MetalBackend {
+    fn lower(op: &QuantizedMatmul, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        let Some((bits, group)) = affine(l, op.format, 1) else { return Ok(None) };
+        l.bring()?;
+        let rank = l.shape().len();
+        let (mut m, n, k) = (l.shape()[rank - 2], l.shape()[rank - 1], l.input_shape(0)[rank - 1]);
+        let mut batch: usize = l.shape()[..rank - 2].iter().product();
+        let rows = &l.input_shape(1)[..l.input_shape(1).len() - 2];
+        if rows.iter().product::<usize>() == 1 {
+            (m, batch) = (m * batch, 1);
+        } else if *rows != l.shape()[..rank - 2] {
+            return Ok(None);
+        }
+        let parts = [l.row_major(0)?, l.row_major(1)?, l.row_major(2)?, l.row_major(3)?];
+        let output = l.output()?;
+        let result = Data::contiguous(output.clone(), l.shape());
+        if m * n * batch * k == 0 {
+            fill(l.stream(), &output, 0..output.len(), [0; 8], l.dtype().size())?;
+            return Ok(Some(result));
+        }
+        let mut command = l.stream().command("quantized_matmul");
+        for (at, part) in parts.iter().enumerate() {
+            command = read(command, l, at, part);
+        }
+        let none = [(1, 0)];
+        let constants = walk(walk(walk(Constants::default(), &none), &none), &none);
+        // Rows of the left operand are contiguous; the strides of the others are not read.
+        let constants = constants.sizes(&[m, n, k, k, 1, 0, 0, 0, 0, 0, 0, 0, n]).float(1.0).float(0.0);
+        let constants = constants.sizes(&[group, bits, n * k * bits / 8, n * k / group]);
+        let command = command.write(&output);
+        let (of, scale) = (type_name(l.dtype()), type_name(l.input_dtype(2)));
+        let (entry, groups, threads) = match op.transpose && m <= MAX_VECTOR_ROWS && k.is_multiple_of(8) {
+            true => (format!("qmv<{of}, {scale}, {bits}>"), [n.div_ceil(32), m, batch], 256),
+            false => {
+                let entry = format!("qmm<{of}, {scale}, {}>", op.transpose);
+                (entry, [n.div_ceil(TILE), m.div_ceil(TILE), batch], TILE_THREADS)
+            }
+        };
+        Kernel { text: TEXT, entry: &entry }.groups(l.stream(), command, &constants, groups, threads)?;
+        Ok(Some(result))
+    }
+}
+
+impl Lower<GatherQmm> for MetalBackend {
+    fn lower(op: &GatherQmm, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        let (format, transpose) = (op.format, op.transpose);
+        compose(l, |inputs| {
+            let [x, left, right, codes, scales, rest @ ..] = inputs else {
+                return Err(Error::value("gather_qmm", "five inputs expected"));
+            };
+            let of = |array: &Array| array.take(right.clone(), Some(0));
+            let (codes, scales) = (of(codes)?, of(scales)?);
+            let biases = rest.first().map(of).transpose()?;
+            let (group, bits) = (Some(format.group()), Some(format.bits()));
+            let mode = QuantMode::of(format);
+            let w = codes.dequantize(&scales, biases.as_ref(), group, bits, mode, Some(x.dtype()))?;
+            let w = if transpose { w.swapaxes(-1, -2)? } else { w };
+            x.take(left.clone(), Some(0))?.matmul(&w)
+        })
+    }
+}

@@ -1,0 +1,85 @@
+//! Sorts and searches.
+
+use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, reach};
+use hesper_core::ops::command::Commands;
+use hesper_core::ops::sort::search::Search;
+use hesper_core::ops::sort::{Order, Sort};
+use hesper_core::{Dtype, Result};
+
+use crate::MetalBackend;
+use crate::launch::{Constants, Kernel, fits, read, type_name};
+
+const TEXT: &str = include_str!("kernels/sort.metal");
+/// Elements of a tile of the text.
+const TILE: usize = 1024;
+
+pub(crate) fn register(table: OpTableBuilder<MetalBackend>) -> OpTableBuilder<MetalBackend> {
+    table.with::<Search>().with::<Sort>()
+}
+
+impl Lower<Sort> for MetalBackend {
+    fn lower(op: &Sort, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        let dtype = l.input_dtype(0);
+        // A sorted row is partitioned around any element.
+        let sorts = matches!(op.order, Order::Sorted | Order::Around(_));
+        if !sorts || dtype == Dtype::Complex64 || !fits(l) {
+            return Ok(None);
+        }
+        l.bring()?;
+        let (stream, shape) = (l.stream(), l.input_shape(0));
+        let length = shape[shape.len() - 1];
+        let rows: usize = shape[..shape.len() - 1].iter().product();
+        let (input, output) = (l.row_major(0)?, l.output()?);
+        if rows * length == 0 {
+            stream.command("sort").write(&output).run(|_| Ok(()))?;
+            return Ok(Some(Data::contiguous(output, l.shape())));
+        }
+        let (bytes, _) = reach(&input, shape, dtype.size());
+        let of = type_name(dtype);
+        let constants = |run: usize| Constants::default().sizes(&[length, run]);
+        let passes = length.div_ceil(TILE).next_power_of_two().trailing_zeros() as usize;
+        let scratch = [stream.alloc(rows * length * 4)?, stream.alloc(rows * length * 4)?];
+        // The last order of an argsort is the output.
+        let order = |pass: usize| if op.places && pass == passes { &output } else { &scratch[pass % 2] };
+        let entry = format!("sort_tiles<{of}, {}>", op.places);
+        let command = stream.command("sort").read_range(&input.buffer, bytes.clone()).write(order(0));
+        let groups = [length.div_ceil(TILE), rows, 1];
+        Kernel { text: TEXT, entry: &entry }.groups(stream, command, &constants(0), groups, 256)?;
+        let entry = format!("merge_runs<{of}, {}>", op.places);
+        let (grid, threads) = ([length, rows, 1], [length.min(256) as u64, 1, 1]);
+        for pass in 0..passes {
+            let command = stream.command("merge").read_range(&input.buffer, bytes.clone());
+            let command = command.read(order(pass)).write(order(pass + 1));
+            let kernel = Kernel { text: TEXT, entry: &entry };
+            kernel.dispatch(stream, command, &constants(TILE << pass), grid, threads)?;
+        }
+        if !op.places {
+            let entry = format!("sorted_elements<{of}>");
+            let command = stream.command("sorted").read_range(&input.buffer, bytes);
+            let command = command.read(order(passes)).write(&output);
+            Kernel { text: TEXT, entry: &entry }.dispatch(stream, command, &constants(0), grid, threads)?;
+        }
+        Ok(Some(Data::contiguous(output, l.shape())))
+    }
+}
+
+impl Lower<Search> for MetalBackend {
+    fn lower(op: &Search, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        if l.input_dtype(0) == Dtype::Complex64 || !fits(l) {
+            return Ok(None);
+        }
+        l.bring()?;
+        let (row, values, output) = (l.row_major(0)?, l.row_major(1)?, l.output()?);
+        let command =
+            read(read(l.stream().command("searchsorted"), l, 0, &row), l, 1, &values).write(&output);
+        let n: usize = l.shape().iter().product();
+        if n == 0 {
+            command.run(|_| Ok(()))?;
+            return Ok(Some(Data::contiguous(output, l.shape())));
+        }
+        let entry = format!("search_sorted<{}, {}>", type_name(l.input_dtype(0)), op.right);
+        let constants = Constants::default().sizes(&[l.input_shape(0)[0]]);
+        Kernel { text: TEXT, entry: &entry }.elements(l.stream(), command, &constants, n)?;
+        Ok(Some(Data::contiguous(output, l.shape())))
+    }
+}
