@@ -68,8 +68,8 @@ fn tail(text: &str) -> &str {
 fn a_mixed_program_gives_the_host_s_results_under_any_schedule() {
     let program = || -> Result<Vec<f32>, Error> {
         let x = numbers(60).reshape(&[6, 10])?;
-        let y = x.multiply(2.0)?.add(0.5)?.matmul(&x.transpose()?)?.softmax(Some(&[-1]), false)?;
-        y.add(x.sum(Some(&[1]), true)?)?.sort(Some(-1))?.to_vec::<f32>()
+        let y = x.multiply(2.0)?.add(0.5)?.matmul(&x.t()?)?.softmax(-1)?;
+        y.add(x.sum(hesper::axes(1).keepdims())?)?.sort(Some(-1))?.to_vec::<f32>()
     };
     let expected = program().unwrap();
     for seed in 0..5 {

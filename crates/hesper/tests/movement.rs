@@ -149,9 +149,7 @@ fn a_view_of_an_evaluated_array_is_ready_as_it_is_built() {
 fn a_view_of_an_evaluated_array_keeps_its_call_while_a_transformation_runs() {
     let _alone = TRANSFORMS.lock().unwrap();
     let x = Array::try_from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2]).unwrap();
-    let f = |inputs: &[Array]| {
-        inputs[0].t()?.multiply(x.t()?)?.slice(&[0, 0], &[1, 2], &[1, 1])?.sum(())
-    };
+    let f = |inputs: &[Array]| inputs[0].t()?.multiply(x.t()?)?.slice(&[0, 0], &[1, 2], &[1, 1])?.sum(());
     let slopes = hesper::transform::grad(f, &[0])(&[x.clone()]).unwrap();
     assert_eq!(slopes[0].to_vec::<f32>().unwrap(), [1.0, 0.0, 3.0, 0.0]);
     assert!(hesper::transform::to_dot(&[x.add(1.0).unwrap().t().unwrap()]).contains("transpose"));

@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use hesper_core::ops::step::{Pages, StepHeads, Turns, keep_token};
-use hesper_core::{Array, Dtype, concatenate, placement, select};
+use hesper_core::{Array, Dtype, axes, concatenate, placement, select};
 use hesper_nn::{Error, Heads, KvCache, KvMask, KvRows, KvView, Positions, Quantization, Result, TokenView};
 
 use super::layer_mut;
@@ -342,7 +342,7 @@ impl KvCache for PagedCache {
         {
             // Rows that were written by another sequence may be NaN, and 0 * NaN is NaN.
             let dense = values.dense()?;
-            let seen = seen.any(Some(&[2]), true)?.transpose(&[0, 1, 3, 2])?;
+            let seen = seen.any(axes(2).keepdims())?.transpose(&[0, 1, 3, 2])?;
             values = KvRows::Dense(select(&seen, &dense, &dense.zeros_like()?)?);
         }
         Ok(KvView { keys, values, mask })
