@@ -31,14 +31,14 @@ mod stats;
 mod steps;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use hesper_core::placement;
 use hesper_lm::{GenerateOptions, LanguageModel, PageFormat, Sampler, check_prompt};
 
 use crate::protocol::{
-    Events, Failure, FailureKind, Generator, Health, Refusal, Request, Sampling, Snapshot,
+    Events, Failure, FailureKind, Generator, Health, Refusal, Request, Sampling, Snapshot, channel,
 };
 use scheduler::{JobSpec, Limits, Rejected, Scheduler};
 use state::{Active, State};
@@ -282,7 +282,7 @@ impl Generator for Engine {
                 return Err(refusal);
             }
         };
-        let (sender, receiver) = mpsc::channel();
+        let (sender, receiver) = channel();
         let id = request.id.clone();
         state.accept(job, Active::new(request, options, sender, now));
         drop(state);

@@ -1,7 +1,6 @@
 //! The requests of an engine and how each of them ends: with exactly one last event.
 
 use std::collections::HashMap;
-use std::sync::mpsc;
 use std::time::Duration;
 
 use hesper_lm::GenerateOptions;
@@ -9,7 +8,7 @@ use hesper_lm::GenerateOptions;
 use super::scheduler::{JobId, Plan, Scheduler};
 use super::stats::Stats;
 use crate::protocol::{
-    Event, Failure, FailureKind, Finish, Phase, Request, RequestState, Snapshot, Token, Usage,
+    Event, EventSender, Failure, FailureKind, Finish, Phase, Request, RequestState, Snapshot, Token, Usage,
 };
 
 /// A request that is not finished.
@@ -17,7 +16,7 @@ use crate::protocol::{
 pub(super) struct Active {
     pub(super) request: Request,
     pub(super) options: GenerateOptions,
-    sender: mpsc::Sender<Event>,
+    sender: EventSender,
     submitted: Duration,
     last_token: Option<Duration>,
 }
@@ -26,7 +25,7 @@ impl Active {
     pub(super) fn new(
         request: Request,
         options: GenerateOptions,
-        sender: mpsc::Sender<Event>,
+        sender: EventSender,
         submitted: Duration,
     ) -> Self {
         Active { request, options, sender, submitted, last_token: None }

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::{Order, Report, messages, writer};
 use crate::protocol::{
-    Event, Events, Failure, FailureKind, Finish, Generator, Health, Refusal, Request, Snapshot, Usage,
+    Event, EventSender, Events, Failure, FailureKind, Finish, Generator, Health, Refusal, Request, Snapshot,
+    Usage, channel,
 };
 
 /// How workers are started and watched.
@@ -57,7 +58,7 @@ const MAX_FAILED_STARTS: u32 = 3;
 /// A request that is not finished.
 struct Open {
     request: Request,
-    sender: mpsc::Sender<Event>,
+    sender: EventSender,
     submitted: Instant,
     started: bool,
     /// Tokens that were sent.
@@ -408,7 +409,7 @@ impl Generator for Supervisor {
             return Err(Refusal::QueueFull { limit, retry_after: Duration::from_secs(5) });
         }
         state.next += 1;
-        let (key, id, (sender, receiver)) = (state.next, request.id.clone(), mpsc::channel());
+        let (key, id, (sender, receiver)) = (state.next, request.id.clone(), channel());
         let open = Open {
             request,
             sender,
