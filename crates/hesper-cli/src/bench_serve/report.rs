@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::load::{Arrivals, Load, Outcome};
 
 /// The head of the table.
-pub const HEAD: &str = "                                  first token, ms        between tokens, ms       whole answer, s
-load         requests  tokens/s   p50    p90    p99     p50    p90    p99     p50    p90    p99   not completed";
+pub const HEAD: &str = "                                      first token, ms    between tokens, ms       whole answer, s
+load         requests  tokens/s     p50    p90    p99     p50    p90    p99     p50    p90    p99   not completed";
 
 /// Percentiles of a measured time, in seconds; `NaN` where nothing was measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
