@@ -87,7 +87,7 @@ impl Lower<Reduce> for MetalBackend {
         let chunks = if outputs < MANY_RESULTS { length.div_ceil(CHUNK).max(1) } else { 1 };
         let mut constants = Constants::default();
         for dims in [&layout.kept, &layout.reduced] {
-            let axes: Vec<_> = dims.iter().map(|dim| (dim.len, dim.stride as isize)).collect();
+            let axes: Vec<_> = dims.iter().map(|dim| (dim.len, dim.stride)).collect();
             constants = walk(constants, if axes.is_empty() { &[(1, 0)] } else { &axes });
         }
         let constants = constants.sizes(&[outputs, length, length.div_ceil(chunks).max(1), chunks]);
