@@ -187,7 +187,7 @@ impl PagedCache {
     pub fn copy_page(&mut self, from: u32, to: u32) -> Result<()> {
         self.room = self.room.max(from.max(to) as usize + 1);
         for pool in self.layers.iter_mut().flatten() {
-            let rows = pool.take(&Array::from_slice(&[from]), Some(0))?;
+            let rows = pool.take(Array::from_slice(&[from]), Some(0))?;
             // A page that is being read is a second user of the pool, which would be copied as a whole.
             rows.eval()?;
             *pool = with_pages(pool, self.room)?;
