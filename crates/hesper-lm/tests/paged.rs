@@ -174,6 +174,39 @@ fn a_decode_step_gives_the_bits_of_contiguous_rows_in_any_company() {
 }
 
 #[test]
+fn gathered_rows_give_the_same_bits_in_any_company() {
+    let quantized = PageFormat::Quantized { bits: 8, group: 32 };
+    for (at, (family, format)) in
+        [("qwen3", PageFormat::Exact), ("llama", PageFormat::Half), ("qwen3", quantized)]
+            .into_iter()
+            .enumerate()
+    {
+        let (_folder, language) = model(&format!("paged-gathered-{at}"), family, None);
+        let mut pool = Pool::new(&language, format, 60);
+        let mut sequences = [Sequence::default(), Sequence::default(), Sequence::default()];
+        for (sequence, length) in sequences.iter_mut().zip([77, 21, 3]) {
+            pool.step(&language, &mut [sequence], &[&some_tokens(length, 96, length as u64)]);
+        }
+        for token in 0..4u32 {
+            let tokens = [[token], [token + 20], [token + 40]];
+            let tokens: Vec<&[u32]> = tokens.iter().map(|one| &one[..]).collect();
+            // The step alone writes the rows that the common step writes again.
+            let alone: Vec<Vec<f32>> = sequences
+                .iter_mut()
+                .zip(&tokens)
+                .map(|(sequence, tokens)| {
+                    let logits = pool.step(&language, &mut [sequence], &[tokens]);
+                    sequence.length -= 1;
+                    logits[0].clone()
+                })
+                .collect();
+            let [a, b, c] = &mut sequences;
+            assert_eq!(pool.step(&language, &mut [a, b, c], &tokens), alone, "{family} {format:?}");
+        }
+    }
+}
+
+#[test]
 fn rows_of_another_sequence_that_are_not_finite_do_not_matter() {
     for family in ["llama", "qwen3"] {
         let (_folder, language) = model(&format!("paged-nan-{family}"), family, None);

@@ -105,7 +105,8 @@ fn run(seed: u64) -> Counts {
         running: 1 + random.below(6) as usize,
         waiting: 1 + random.below(8) as usize,
         step_tokens: 1 + random.below(24) as usize,
-        window: random.chance(30).then(|| 1 + random.below(12) as usize),
+        reserve: random.below(12) as usize,
+        window: random.chance(30).then(|| 2 + random.below(12) as usize),
     };
     let mut scheduler = Scheduler::new(limits.clone());
     let mut memory = Memory { page, rows: HashMap::new() };
@@ -235,6 +236,7 @@ fn tenants_get_equal_shares_and_higher_priorities_go_first() {
         running: 2,
         waiting: 100,
         step_tokens: 8,
+        reserve: 16,
         window: None,
     };
     let mut scheduler = Scheduler::new(limits);

@@ -103,15 +103,23 @@ impl Sequence {
             }
         }
         if finish.is_some_and(|finish| finish != Finish::Stop) {
-            let (complete, stopped) = self.stops.push(&self.detokenizer.finish(tokenizer)?);
-            text.push_str(&complete);
-            match stopped {
-                true => finish = Some(Finish::Stop),
-                false => text.push_str(&self.stops.finish()),
+            let (rest, stopped) = self.rest(language)?;
+            text.push_str(&rest);
+            if stopped {
+                finish = Some(Finish::Stop);
             }
         }
         self.seen.push(token);
         self.generated += 1;
         Ok(Piece { token, text, finish })
+    }
+
+    /// The text that was held back, for a sequence that ends here, and whether it has a stop text.
+    pub fn rest(&mut self, language: &LanguageModel) -> Result<(String, bool)> {
+        let (mut text, stopped) = self.stops.push(&self.detokenizer.finish(language.tokenizer())?);
+        if !stopped {
+            text.push_str(&self.stops.finish());
+        }
+        Ok((text, stopped))
     }
 }

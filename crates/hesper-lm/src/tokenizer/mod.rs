@@ -36,6 +36,15 @@ fn special(value: Option<&Value>) -> Option<&str> {
     }
 }
 
+/// The byte that a byte-level vocabulary writes as a character: printable ones as themselves, the others from 256 on.
+fn byte_of_char(c: char) -> Option<u8> {
+    let printable = |byte: &u8| matches!(byte, 33..=126 | 161..=172 | 174..=255);
+    match u32::from(c) {
+        code @ 0..256 => Some(code as u8).filter(printable),
+        code => (0..=255).filter(|byte| !printable(byte)).nth(code as usize - 256),
+    }
+}
+
 impl Tokenizer {
     /// Reads `tokenizer.json` of a folder, and `tokenizer_config.json` if the folder has it.
     pub fn from_folder(folder: &Path) -> Result<Self> {
@@ -113,6 +122,33 @@ impl Tokenizer {
     /// The id of a token.
     pub fn id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
+    }
+
+    /// The bytes of every token; none for special tokens. Bytes of a token need not be whole characters.
+    pub fn token_bytes(&self) -> Vec<Vec<u8>> {
+        let decoder = serde_json::to_string(&self.inner.get_decoder()).unwrap_or_default();
+        let (byte_level, fallback) = (decoder.contains("ByteLevel"), decoder.contains("ByteFallback"));
+        let special = self.inner.get_added_tokens_decoder();
+        let hex = |token: &str| {
+            let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
+            u8::from_str_radix(digits, 16).ok()
+        };
+        let bytes = |id: u32| match self.inner.id_to_token(id) {
+            Some(token) if special.get(&id).is_none_or(|added| !added.special) => match hex(&token) {
+                Some(byte) if fallback => vec![byte],
+                _ if byte_level => token.chars().filter_map(byte_of_char).collect(),
+                _ if fallback => token.replace('\u{2581}', " ").into_bytes(),
+                _ => token.into_bytes(),
+            },
+            _ => Vec::new(),
+        };
+        (0..self.vocab_size() as u32).map(bytes).collect()
+    }
+
+    /// The texts and ids of special tokens.
+    pub fn special_tokens(&self) -> Vec<(String, u32)> {
+        let added = self.inner.get_added_tokens_decoder().into_iter();
+        added.filter(|(_, token)| token.special).map(|(id, token)| (token.content, id)).collect()
     }
 
     /// The number of tokens, special ones included.

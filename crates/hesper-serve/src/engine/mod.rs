@@ -23,6 +23,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#[cfg(feature = "grammar")]
+mod grammar;
 mod prefix;
 mod run_loop;
 pub mod scheduler;
@@ -38,16 +40,17 @@ use hesper_core::placement;
 use hesper_lm::{GenerateOptions, LanguageModel, PageFormat, Sampler, check_prompt};
 
 use crate::protocol::{
-    Events, Failure, FailureKind, Generator, Health, Refusal, Request, Sampling, Snapshot, channel,
+    Constraint, Events, Failure, FailureKind, Generator, Health, Refusal, Request, Sampling, Snapshot,
+    channel,
 };
 use scheduler::{JobSpec, Limits, Rejected, Scheduler};
 use state::{Active, State};
-use steps::Steps;
+use steps::{Steps, TokenFilter};
 
 /// How an engine runs.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
-    /// Bytes of KV memory. By default 768 MiB on the CPU, and half of the memory that is free on a GPU.
+    /// Bytes of KV memory. By default 768 MiB on the CPU and 8 GiB on a GPU.
     pub kv_bytes: Option<u64>,
     /// Bits of keys and values: 16, 8 or 4. By default those of the model.
     pub kv_bits: Option<usize>,
@@ -64,7 +67,10 @@ pub struct EngineOptions {
     pub max_waiting: usize,
     /// Bytes of KV memory that hold prefixes which no request uses. By default all that is free.
     pub prefix_bytes: Option<u64>,
-    /// Seconds after which a step counts as stalled.
+    /// The most tokens still to be generated for which memory is reserved before a request starts. With fewer, more requests
+    /// run at once, and more are preempted.
+    pub reserve_tokens: usize,
+    /// After which a step counts as stalled.
     pub step_limit: Duration,
 }
 
@@ -79,6 +85,7 @@ impl Default for EngineOptions {
             max_running: 64,
             max_waiting: 256,
             prefix_bytes: None,
+            reserve_tokens: 128,
             step_limit: Duration::from_secs(30),
         }
     }
@@ -131,6 +138,8 @@ pub struct Engine {
     language: Arc<LanguageModel>,
     options: EngineOptions,
     page_bytes: u64,
+    #[cfg(feature = "grammar")]
+    grammars: std::sync::OnceLock<Result<grammar::Grammars, String>>,
 }
 
 impl Engine {
@@ -173,6 +182,7 @@ impl Engine {
             running: options.max_running,
             waiting: options.max_waiting,
             step_tokens: options.step_tokens.unwrap_or(if on_cpu { 2 * chunk } else { 2048 }),
+            reserve: options.reserve_tokens,
             window: config.window,
         });
         let shared = Arc::new(Shared {
@@ -189,7 +199,14 @@ impl Engine {
             .map_err(|error| {
                 hesper_lm::Error::InvalidArgument(format!("cannot start the engine: {error}"))
             })?;
-        Ok(Engine { shared, language, options, page_bytes })
+        Ok(Engine {
+            shared,
+            language,
+            options,
+            page_bytes,
+            #[cfg(feature = "grammar")]
+            grammars: std::sync::OnceLock::new(),
+        })
     }
 
     /// The model.
@@ -214,11 +231,20 @@ impl Engine {
             ignore_eos: request.ignore_eos,
             ..GenerateOptions::default()
         };
-        if request.constraint.is_some() {
-            return Err("constraints are not supported".into());
-        }
         Sampler::new(&options.sampling).map_err(text)?;
         Ok(options)
+    }
+
+    /// Compiles a constraint. Its size and cost are limited.
+    #[cfg(feature = "grammar")]
+    fn compile(&self, constraint: &Constraint) -> Result<Box<dyn TokenFilter>, String> {
+        let grammars = self.grammars.get_or_init(|| grammar::Grammars::new(&self.language));
+        grammars.as_ref().map_err(String::clone)?.compile(constraint)
+    }
+
+    #[cfg(not(feature = "grammar"))]
+    fn compile(&self, _: &Constraint) -> Result<Box<dyn TokenFilter>, String> {
+        Err("cannot follow a constraint: the server was built without the feature `grammar`".into())
     }
 }
 
@@ -240,7 +266,8 @@ fn sampling(given: &Sampling) -> hesper_lm::Sampling {
 
 impl Generator for Engine {
     fn submit(&self, request: Request) -> Result<Events, Refusal> {
-        let checked = self.check(&request);
+        let filter = request.constraint.as_ref().map(|constraint| self.compile(constraint)).transpose();
+        let checked = self.check(&request).and_then(|options| Ok((options, filter?)));
         let context = self.language.model().config().context_length;
         let mut state = self.shared.lock();
         let accepted = match checked {
@@ -252,7 +279,7 @@ impl Generator for Engine {
             Ok(_) if state.is_known(&request.id) => {
                 Err(Refusal::Invalid(format!("a request with the id {:?} is not finished", request.id)))
             }
-            Ok(options) => {
+            Ok((options, filter)) => {
                 let now = self.shared.now();
                 let spec = JobSpec {
                     prompt: request.prompt.clone(),
@@ -263,7 +290,7 @@ impl Generator for Engine {
                     deadline: request.deadline.map(|limit| now.saturating_add(limit)),
                 };
                 match state.scheduler.submit(spec) {
-                    Ok(job) => Ok((job, options, now)),
+                    Ok(job) => Ok((job, options, filter, now)),
                     Err(Rejected::TooLarge { needed }) => Err(Refusal::TooLarge {
                         needed: needed as u64 * self.page_bytes,
                         limit: state.scheduler.limits().pages as u64 * self.page_bytes,
@@ -275,7 +302,7 @@ impl Generator for Engine {
                 }
             }
         };
-        let (job, options, now) = match accepted {
+        let (job, options, filter, now) = match accepted {
             Ok(accepted) => accepted,
             Err(refusal) => {
                 state.stats.refused += 1;
@@ -284,7 +311,7 @@ impl Generator for Engine {
         };
         let (sender, receiver) = channel();
         let id = request.id.clone();
-        state.accept(job, Active::new(request, options, sender, now));
+        state.accept(job, Active::new(request, options, filter, sender, now));
         drop(state);
         self.shared.wake.notify_all();
         let (shared, own) = (Arc::downgrade(&self.shared), id.clone());

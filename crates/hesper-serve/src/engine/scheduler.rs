@@ -40,6 +40,8 @@ pub struct Limits {
     pub waiting: usize,
     /// Tokens of a step. A step has at least one chunk if a job needs one.
     pub step_tokens: usize,
+    /// The most tokens still to be generated that admission reserves pages for.
+    pub reserve: usize,
     /// Tokens that every layer sees at most, if all have a window.
     pub window: Option<usize>,
 }
@@ -163,10 +165,7 @@ impl Plan {
     }
 }
 
-/// The most tokens still to be generated that admission reserves pages for.
-const RESERVED_TOKENS: usize = 128;
-
-/// Steps without a failure after which one more job may run.
+/// Steps without a failure after which twice as many jobs may run.
 const RECOVERY_STEPS: usize = 8;
 
 /// See the [module](self).
@@ -309,7 +308,7 @@ impl Scheduler {
     pub fn succeeded(&mut self) {
         self.good_steps += 1;
         if self.good_steps >= RECOVERY_STEPS && self.running_limit < self.limits.running {
-            (self.running_limit, self.good_steps) = (self.running_limit + 1, 0);
+            (self.running_limit, self.good_steps) = ((2 * self.running_limit).min(self.limits.running), 0);
         }
     }
 
@@ -321,7 +320,7 @@ impl Scheduler {
 
     /// Pages that a job will need beyond those it has, as far as admission reserves them.
     fn projected(&self, job: &Job) -> usize {
-        let left = job.spec.max_tokens.saturating_sub(job.generated()).min(RESERVED_TOKENS);
+        let left = job.spec.max_tokens.saturating_sub(job.generated()).min(self.limits.reserve);
         let live = job.pages.iter().filter(|page| **page != SCRATCH_PAGE).count();
         self.pages_of(job.tokens.len() + left).saturating_sub(live)
     }

@@ -7,6 +7,7 @@ use hesper_lm::GenerateOptions;
 
 use super::scheduler::{JobId, Plan, Scheduler};
 use super::stats::Stats;
+use super::steps::TokenFilter;
 use crate::protocol::{
     Event, EventSender, Failure, FailureKind, Finish, Phase, Request, RequestState, Snapshot, Token, Usage,
 };
@@ -16,6 +17,8 @@ use crate::protocol::{
 pub(super) struct Active {
     pub(super) request: Request,
     pub(super) options: GenerateOptions,
+    /// Taken when the request starts.
+    pub(super) filter: Option<Box<dyn TokenFilter>>,
     sender: EventSender,
     submitted: Duration,
     last_token: Option<Duration>,
@@ -25,10 +28,11 @@ impl Active {
     pub(super) fn new(
         request: Request,
         options: GenerateOptions,
+        filter: Option<Box<dyn TokenFilter>>,
         sender: EventSender,
         submitted: Duration,
     ) -> Self {
-        Active { request, options, sender, submitted, last_token: None }
+        Active { request, options, filter, sender, submitted, last_token: None }
     }
 
     /// Who has dropped the events has cancelled the request already.
@@ -79,6 +83,10 @@ impl State {
 
     pub(super) fn request(&self, job: JobId) -> Option<&Active> {
         self.requests.get(&job)
+    }
+
+    pub(super) fn request_mut(&mut self, job: JobId) -> Option<&mut Active> {
+        self.requests.get_mut(&job)
     }
 
     pub(super) fn accept(&mut self, job: JobId, active: Active) {

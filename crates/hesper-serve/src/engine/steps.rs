@@ -1,6 +1,7 @@
 //! The steps of the model: rows and chunks of a plan through the decoder, and tokens from its logits.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use hesper_core::Array;
@@ -19,10 +20,20 @@ const MAX_CPU_ROWS: usize = 64;
 /// The fewest rows for which products of all kinds of weights take the same path on the CPU.
 const MIN_CPU_ROWS: usize = 5;
 
+/// Which tokens may come next in a text.
+pub(super) trait TokenFilter: fmt::Debug + Send {
+    /// The tokens that may come next, if not all may: bit `t % 32` of word `t / 32` for token `t`.
+    fn allowed(&mut self) -> std::result::Result<Option<Vec<u32>>, String>;
+
+    /// Takes a token that was allowed. Returns whether the text is complete.
+    fn accept(&mut self, token: u32) -> std::result::Result<bool, String>;
+}
+
 /// The text of a request that runs.
 #[derive(Debug)]
 struct Text {
     sequence: Sequence,
+    filter: Option<Box<dyn TokenFilter>>,
     /// The number of most likely tokens to report.
     logprobs: Option<usize>,
 }
@@ -112,10 +123,11 @@ impl Steps {
         self.texts.retain(|job, _| state.request(*job).is_some());
         let mut failures = Vec::new();
         for (job, _) in &plan.started {
-            let Some(active) = state.request(*job) else { continue };
+            let Some(active) = state.request_mut(*job) else { continue };
             match Sequence::new(&active.request.prompt, &active.options) {
                 Ok(sequence) => {
-                    self.texts.insert(*job, Text { sequence, logprobs: active.request.logprobs });
+                    let (filter, logprobs) = (active.filter.take(), active.request.logprobs);
+                    self.texts.insert(*job, Text { sequence, filter, logprobs });
                 }
                 Err(error) => {
                     failures.push((*job, Failure { kind: FailureKind::Request, message: error.to_string() }))
@@ -193,14 +205,29 @@ impl Steps {
 }
 
 impl Text {
+    fn choose(
+        &mut self,
+        language: &LanguageModel,
+        logits: &[f32],
+        length: usize,
+    ) -> std::result::Result<hesper_lm::Piece, String> {
+        let allowed = self.filter.as_mut().map_or(Ok(None), |filter| filter.allowed())?;
+        let text = |error: hesper_lm::Error| error.to_string();
+        let token = self.sequence.choose(logits, allowed.as_deref()).map_err(text)?;
+        let complete = self.filter.as_mut().map_or(Ok(false), |filter| filter.accept(token))?;
+        let mut piece = self.sequence.push(language, token, length).map_err(text)?;
+        if complete && piece.finish.is_none() {
+            piece.text.push_str(&self.sequence.rest(language).map_err(text)?.0);
+            piece.finish = Some(Finish::Stop);
+        }
+        Ok(piece)
+    }
+
     /// The next token by its logits, behind `length` tokens.
     fn next(&mut self, language: &LanguageModel, logits: &[f32], length: usize) -> Outcome {
-        let chosen = self.sequence.choose(logits, None);
-        let piece = match chosen.and_then(|token| self.sequence.push(language, token, length)) {
+        let piece = match self.choose(language, logits, length) {
             Ok(piece) => piece,
-            Err(error) => {
-                return Outcome::Failed(Failure { kind: FailureKind::Request, message: error.to_string() });
-            }
+            Err(message) => return Outcome::Failed(Failure { kind: FailureKind::Request, message }),
         };
         let (logprob, top) = match self.logprobs {
             None => (None, Vec::new()),

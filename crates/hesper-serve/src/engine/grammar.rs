@@ -1,0 +1,200 @@
+//! Constraints: which tokens may come next, by a grammar (crate `llguidance`).
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use hesper_lm::LanguageModel;
+use llguidance::api::TopLevelGrammar;
+use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
+use llguidance::{Matcher, ParserFactory};
+use serde_json::Value;
+
+use super::steps::TokenFilter;
+use crate::protocol::Constraint;
+
+/// The longest text of a constraint, in bytes.
+const MAX_TEXT: usize = 64 << 10;
+
+/// Compiles constraints for the vocabulary of a model.
+pub(super) struct Grammars {
+    factory: ParserFactory,
+    /// The bytes of every token, also of special ones.
+    tokens: Arc<Vec<Vec<u8>>>,
+    /// Special tokens by their texts.
+    special: HashMap<String, u32>,
+}
+
+impl fmt::Debug for Grammars {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grammars").finish_non_exhaustive()
+    }
+}
+
+impl Grammars {
+    /// Fails if the model has no token that ends a sequence.
+    pub(super) fn new(language: &LanguageModel) -> Result<Self, String> {
+        let vocabulary = language.model().config().vocab_size;
+        let mut tokens = language.tokenizer().token_bytes();
+        tokens.resize(vocabulary, Vec::new());
+        let special: HashMap<String, u32> = language.tokenizer().special_tokens().into_iter().collect();
+        let eos = language.eos_tokens().first();
+        let eos = eos.ok_or("a constraint needs a token that ends a sequence, and the model has none")?;
+        let info = TokRxInfo::new(vocabulary as u32, *eos);
+        let environment: TokEnv = Arc::new(ApproximateTokEnv::new(TokTrie::from(&info, &tokens)));
+        let mut factory = ParserFactory::new_simple(&environment).map_err(|error| error.to_string())?;
+        factory.quiet();
+        let limits = factory.limits_mut();
+        // About 20 ms for the grammar, 10 ms and some megabytes for a token.
+        (limits.max_grammar_size, limits.max_lexer_states) = (100_000, 20_000);
+        (limits.initial_lexer_fuel, limits.step_lexer_fuel) = (1_000_000, 150_000);
+        limits.verbose_errors = false;
+        for (text, id) in &special {
+            tokens[*id as usize] = text.clone().into_bytes();
+        }
+        Ok(Grammars { factory, tokens: Arc::new(tokens), special })
+    }
+
+    /// The filter of a constraint.
+    pub(super) fn compile(&self, constraint: &Constraint) -> Result<Box<dyn TokenFilter>, String> {
+        let json = |text: &str| {
+            serde_json::from_str(text).map_err(|error| format!("the JSON schema is not JSON: {error}"))
+        };
+        let size = match constraint {
+            Constraint::JsonObject => 0,
+            Constraint::JsonSchema(text) | Constraint::Regex(text) | Constraint::Lark(text) => text.len(),
+            Constraint::ToolCalls { begin, schema, end, .. } => begin.len() + schema.len() + end.len(),
+        };
+        if size > MAX_TEXT {
+            return Err(format!("a constraint of {size} bytes is longer than {MAX_TEXT} bytes"));
+        }
+        let grammar = match constraint {
+            Constraint::JsonObject => {
+                TopLevelGrammar::from_json_schema(serde_json::json!({ "type": "object" }))
+            }
+            Constraint::JsonSchema(text) => TopLevelGrammar::from_json_schema(json(text)?),
+            Constraint::Regex(text) => TopLevelGrammar::from_regex(text),
+            Constraint::Lark(text) => TopLevelGrammar::from_lark(text.clone()),
+            Constraint::ToolCalls { begin, schema, end, required } => {
+                return Ok(Box::new(self.tool_calls(begin, json(schema)?, end, *required)?));
+            }
+        };
+        Ok(Box::new(self.grammar(grammar)?))
+    }
+
+    fn grammar(&self, grammar: TopLevelGrammar) -> Result<Grammar, String> {
+        match self.factory.create_parser(grammar) {
+            Ok(parser) => Ok(Grammar(Matcher::new(Ok(parser)))),
+            Err(error) => Err(format!("the constraint is wrong: {error}")),
+        }
+    }
+
+    fn tool_calls(&self, begin: &str, schema: Value, end: &str, required: bool) -> Result<ToolCalls, String> {
+        if begin.is_empty() || end.is_empty() {
+            return Err("the texts that begin and end a tool call must not be empty".into());
+        }
+        // A special token is no text.
+        let literal = |text: &str| match self.special.get(text) {
+            Some(id) => format!("<[{id}]>"),
+            None => Value::from(text).to_string(),
+        };
+        let rules = format!("SPACE: /[ \\n]{{1,2}}/\ncall: %json {schema}\n");
+        let (begin_, end_) = (literal(begin), literal(end));
+        let call = format!("start: SPACE? call SPACE? {end_}\n{rules}");
+        let first = format!("start: {begin_} SPACE? call SPACE? {end_}\n{rules}");
+        let call = self.grammar(TopLevelGrammar::from_lark(call))?;
+        let first = match required {
+            true => Some(self.grammar(TopLevelGrammar::from_lark(first))?),
+            false => None,
+        };
+        let (tokens, begin) = (self.tokens.clone(), begin.as_bytes().to_vec());
+        Ok(ToolCalls { tokens, begin, call, current: first, tail: Vec::new() })
+    }
+}
+
+/// Free text with calls of tools, which match a grammar.
+struct ToolCalls {
+    tokens: Arc<Vec<Vec<u8>>>,
+    begin: Vec<u8>,
+    /// A call behind the text that begins it.
+    call: Grammar,
+    /// The call that is being written.
+    current: Option<Grammar>,
+    /// The end of the free text, shorter than the text that begins a call.
+    tail: Vec<u8>,
+}
+
+impl fmt::Debug for ToolCalls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToolCalls").field("current", &self.current).finish_non_exhaustive()
+    }
+}
+
+impl ToolCalls {
+    /// How many bytes follow the text that begins a call, if `token` completes it.
+    fn bytes_behind(&self, token: &[u8]) -> Option<usize> {
+        let text = [&self.tail[..], token].concat();
+        let at = text.windows(self.begin.len()).position(|window| window == self.begin)?;
+        Some(text.len() - at - self.begin.len())
+    }
+}
+
+impl TokenFilter for ToolCalls {
+    fn allowed(&mut self) -> Result<Option<Vec<u32>>, String> {
+        if let Some(current) = &mut self.current {
+            return current.allowed();
+        }
+        // A token that begins a call must end with its beginning: what follows has to match the grammar.
+        let mut words = vec![u32::MAX; self.tokens.len().div_ceil(32)];
+        let mut all = true;
+        let last = self.begin.last();
+        for (id, token) in self.tokens.iter().enumerate() {
+            if last.is_some_and(|last| token.contains(last))
+                && self.bytes_behind(token).is_some_and(|count| count > 0)
+            {
+                words[id / 32] &= !(1 << (id % 32));
+                all = false;
+            }
+        }
+        Ok((!all).then_some(words))
+    }
+
+    fn accept(&mut self, token: u32) -> Result<bool, String> {
+        if let Some(current) = &mut self.current {
+            if current.accept(token)? {
+                (self.current, self.tail) = (None, Vec::new());
+            }
+            return Ok(false);
+        }
+        let bytes = self.tokens.get(token as usize).cloned().unwrap_or_default();
+        if self.bytes_behind(&bytes) == Some(0) {
+            self.current = Some(Grammar(self.call.0.deep_clone()));
+            return Ok(false);
+        }
+        self.tail.extend(bytes);
+        let keep = self.tail.len().min(self.begin.len() - 1);
+        self.tail.drain(..self.tail.len() - keep);
+        Ok(false)
+    }
+}
+
+/// A grammar at some point of a text.
+struct Grammar(Matcher);
+
+impl fmt::Debug for Grammar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grammar").field("error", &self.0.get_error()).finish_non_exhaustive()
+    }
+}
+
+impl TokenFilter for Grammar {
+    fn allowed(&mut self) -> Result<Option<Vec<u32>>, String> {
+        let mask = self.0.compute_mask_or_eos().map_err(|error| format!("the constraint failed: {error}"))?;
+        Ok(Some(mask.as_slice().to_vec()))
+    }
+
+    fn accept(&mut self, token: u32) -> Result<bool, String> {
+        self.0.consume_token(token).map_err(|error| format!("the constraint failed: {error}"))?;
+        Ok(self.0.is_stopped())
+    }
+}

@@ -1,0 +1,88 @@
+//! Constraints: a text matches, others are not affected, and what is too large or wrong is refused.
+#![cfg(feature = "grammar")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::sync::Arc;
+
+use hesper_lm::{LanguageModel, LoadOptions, fetch};
+use hesper_serve::engine::{Engine, EngineOptions};
+use hesper_serve::protocol::{Constraint, Finish, Generator, Refusal, Request, Sampling};
+use support::{End, collect, language, request, small};
+
+fn constrained(id: &str, constraint: Constraint) -> Request {
+    Request { constraint: Some(constraint), ..request(id, "The evening star", 20) }
+}
+
+#[test]
+fn a_text_matches_its_constraint_and_ends_with_it() {
+    let engine = Engine::start(language(), small()).unwrap();
+    let free = collect(&engine.submit(request("free", "The evening star", 20)).unwrap()).0;
+    for temperature in [0.0, 1.5] {
+        let regex = Constraint::Regex(r"( the| sun){3}\.".into());
+        let sampling = Sampling { temperature, ..Sampling::default() };
+        let with = engine.submit(Request { sampling, ..constrained("regex", regex) }).unwrap();
+        let without = engine.submit(request("beside", "The evening star", 20)).unwrap();
+        let (_, text, end) = collect(&with);
+        let words: Vec<&str> = text.trim_end_matches('.').split(' ').skip(1).collect();
+        assert!(words.len() == 3 && words.iter().all(|word| ["the", "sun"].contains(word)), "{text:?}");
+        assert!(text.ends_with('.') && matches!(end, End::Done(Finish::Stop, _)), "{text:?}: {end:?}");
+        assert_eq!(collect(&without).0, free);
+    }
+    let lark = Constraint::Lark("start: \" the\" (\" sun\" | \" star\")\n".into());
+    let text = collect(&engine.submit(constrained("lark", lark)).unwrap()).1;
+    assert!([" the sun", " the star"].contains(&text.as_str()), "{text:?}");
+}
+
+#[test]
+fn constraints_that_are_wrong_or_too_large_are_refused() {
+    let engine = Engine::start(language(), small()).unwrap();
+    let wrong = [
+        Constraint::Regex("(".into()),
+        Constraint::Regex("a".repeat(100_000)),
+        Constraint::JsonSchema("{".into()),
+        Constraint::JsonSchema(r#"{"type": "nothing"}"#.into()),
+        Constraint::Lark("start: missing".into()),
+    ];
+    for constraint in wrong {
+        let what = format!("{:.60?}", constraint);
+        let refused = engine.submit(constrained("wrong", constraint));
+        assert!(matches!(refused, Err(Refusal::Invalid(_))), "{what}: {refused:?}");
+    }
+    // A cost that shows only while the text is generated is limited too.
+    let costly = Constraint::Regex("( the| sun){1,5000}{1,5000}".into());
+    if let Ok(events) = engine.submit(constrained("costly", costly)) {
+        collect(&events);
+    }
+    assert_eq!(collect(&engine.submit(request("next", "The", 3)).unwrap()).0.len(), 3);
+}
+
+#[test]
+fn an_answer_is_valid_by_its_json_schema() {
+    let path = fetch::cache_folder().unwrap().join("models/SmolLM2-135M-Instruct.Q4_1.gguf");
+    if !path.is_file() {
+        eprintln!("skipped: {} does not exist", path.display());
+        return;
+    }
+    let language = Arc::new(LanguageModel::load(&path, &LoadOptions::default()).unwrap());
+    let engine = Engine::start(language.clone(), EngineOptions::default()).unwrap();
+    let schema = r#"{"type": "object", "properties": {"name": {"enum": ["Ada", "Åsa"]}, "old": {"type": "boolean"}},
+        "required": ["name", "old"], "additionalProperties": false}"#;
+    let prompt = language.prompt_tokens("A person as JSON:").unwrap();
+    let constraint = Some(Constraint::JsonSchema(schema.into()));
+    let request = Request { id: "json".into(), prompt, max_tokens: 40, constraint, ..Request::default() };
+    let (_, text, end) = collect(&engine.submit(request).unwrap());
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert!(value["name"].is_string() && value["old"].is_boolean(), "{text}");
+    assert!(matches!(end, End::Done(Finish::Stop, _)), "{end:?}");
+    let schema = r#"{"type": "object", "properties": {"city": {"enum": ["Bonn"]}}, "required": ["city"]}"#;
+    let (begin, end) = ("<tool_call>".to_string(), "</tool_call>".to_string());
+    let constraint = Some(Constraint::ToolCalls { begin, schema: schema.into(), end, required: true });
+    let prompt = language.prompt_tokens("The weather in Bonn:").unwrap();
+    let request = Request { id: "tool".into(), prompt, max_tokens: 32, constraint, ..Request::default() };
+    let text = collect(&engine.submit(request).unwrap()).1;
+    let call = text.strip_prefix("<tool_call>").and_then(|text| text.split("</tool_call>").next()).unwrap();
+    let call: serde_json::Value = serde_json::from_str(call).unwrap();
+    assert_eq!(call["city"], "Bonn", "{text}");
+}
