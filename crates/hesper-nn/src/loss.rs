@@ -137,8 +137,8 @@ fn indices(targets: &Array) -> Result<Array> {
 }
 
 fn at_classes(x: &Array, classes: &Array, axis: isize) -> Result<Array> {
-    let chosen = x.take_along_axis(&indices(classes)?.expand_dims(&[axis])?, Some(axis))?;
-    Ok(chosen.squeeze(Some(&[axis]))?)
+    let chosen = x.take_along_axis(&indices(classes)?.expand_dims(axis)?, Some(axis))?;
+    Ok(chosen.squeeze(axis)?)
 }
 
 /// The binary cross entropy of logits with targets between zero and one.

@@ -54,7 +54,7 @@ impl SinusoidalPositions {
 
     /// The encodings of positions, along a new last axis.
     pub fn forward(&self, positions: &Array) -> Result<Array> {
-        let angles = positions.expand_dims(&[-1])?.multiply(self.frequencies.get())?;
+        let angles = positions.expand_dims(-1)?.multiply(self.frequencies.get())?;
         let (sin, cos) = (angles.sin()?, angles.cos()?);
         let parts = if self.cos_first { [cos, sin] } else { [sin, cos] };
         Ok(concatenate(&parts, -1)?.multiply(self.scale)?)
@@ -83,9 +83,9 @@ impl Alibi {
     /// The biases of queries from position `offset` on, of shape (1, heads, queries, keys).
     pub fn biases(queries: usize, keys: usize, heads: usize, offset: usize, dtype: Dtype) -> Result<Array> {
         let range = |from: usize, count: usize| Array::arange(from as i64..(from + count) as i64, None);
-        let rows = range(offset, queries)?.expand_dims(&[1])?;
+        let rows = range(offset, queries)?.expand_dims(1)?;
         let distances = rows.subtract(range(0, keys)?)?.abs()?.negative()?;
-        let distances = distances.astype(dtype)?.expand_dims(&[0, 1])?;
+        let distances = distances.astype(dtype)?.expand_dims([0, 1])?;
         Ok(distances.multiply(Self::slopes(heads)?.astype(dtype)?)?)
     }
 

@@ -74,7 +74,7 @@ impl MultiHeadAttention {
     /// A mask to add to scores: the lowest number of the dtype for keys after a query.
     pub fn causal_mask(length: usize, dtype: Dtype) -> Result<Array> {
         let positions = Array::arange(length as i64, None)?;
-        let later = positions.greater(positions.expand_dims(&[1])?)?;
+        let later = positions.greater(positions.expand_dims(1)?)?;
         let lowest = match dtype {
             Dtype::Float16 => -65504.0,
             Dtype::Bfloat16 => -3.3895e38,

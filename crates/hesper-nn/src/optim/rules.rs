@@ -460,7 +460,7 @@ impl Adafactor {
         let rows = averaged("exp_avg_sq_row", &square.mean(-1)?)?;
         let columns = averaged("exp_avg_sq_col", &square.mean(-2)?)?;
         let rows = rows.divide(rows.mean(axes(-1).keepdims())?)?;
-        Ok(rows.rsqrt()?.expand_dims(&[-1])?.multiply(columns.rsqrt()?.expand_dims(&[-2])?)?)
+        Ok(rows.rsqrt()?.expand_dims(-1)?.multiply(columns.rsqrt()?.expand_dims(-2)?)?)
     }
 }
 

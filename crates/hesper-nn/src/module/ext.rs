@@ -1,0 +1,228 @@
+//! Methods of every module.
+
+use std::collections::BTreeMap;
+use std::path::Path as FilePath;
+
+use hesper_core::{Array, Category, Dtype, io, placement};
+
+use super::{Leaf, LeafMut, Module, lengths, read, write};
+use crate::error::{Error, Result};
+
+/// Methods of every module.
+pub trait ModuleExt: Module {
+    /// The parameters and the buffers that are saved, by path. Packed blocks are not among them.
+    fn parameters(&self) -> BTreeMap<String, Array> {
+        let mut all = BTreeMap::new();
+        read(self, &mut |path, leaf| match leaf {
+            Leaf::Parameter(parameter) => drop(all.insert(path.to_string(), parameter.get().clone())),
+            Leaf::Buffer(buffer) if buffer.is_saved() => drop(all.insert(path.to_string(), buffer.get())),
+            _ => {}
+        });
+        all
+    }
+
+    /// The parameters that training may change, by path.
+    fn trainable_parameters(&self) -> BTreeMap<String, Array> {
+        let mut all = BTreeMap::new();
+        read(self, &mut |path, leaf| {
+            if let Leaf::Parameter(parameter) = leaf
+                && parameter.is_trainable()
+            {
+                all.insert(path.to_string(), parameter.get().clone());
+            }
+        });
+        all
+    }
+
+    /// The buffers in the order of the module.
+    fn buffers(&self) -> Vec<Array> {
+        let mut all = Vec::new();
+        read(self, &mut |_, leaf| {
+            if let Leaf::Buffer(buffer) = leaf {
+                all.push(buffer.get());
+            }
+        });
+        all
+    }
+
+    /// Replaces the buffers, in the order of the module.
+    fn set_buffers(&self, buffers: &[Array]) {
+        let mut rest = buffers.iter();
+        read(self, &mut |_, leaf| {
+            if let Leaf::Buffer(buffer) = leaf
+                && let Some(value) = rest.next()
+            {
+                buffer.set(value.clone());
+            }
+        });
+    }
+
+    /// Everything that changes in training, by path: parameters and all buffers.
+    fn state(&self) -> BTreeMap<String, Array> {
+        let mut all = self.parameters();
+        read(self, &mut |path, leaf| {
+            if let Leaf::Buffer(buffer) = leaf {
+                all.insert(path.to_string(), buffer.get());
+            }
+        });
+        all
+    }
+
+    /// The number of stored elements.
+    fn count(&self) -> usize {
+        let mut count = 0;
+        read(self, &mut |_, leaf| {
+            count += match leaf {
+                Leaf::Parameter(parameter) => parameter.size(),
+                Leaf::Buffer(buffer) if buffer.is_saved() => buffer.get().size(),
+                Leaf::Packed(packed) => packed.shape().iter().product(),
+                _ => 0,
+            };
+        });
+        count
+    }
+
+    /// The number of stored bytes.
+    fn nbytes(&self) -> usize {
+        let mut bytes = 0;
+        read(self, &mut |_, leaf| {
+            bytes += match leaf {
+                Leaf::Parameter(parameter) => parameter.get().nbytes(),
+                Leaf::Buffer(buffer) if buffer.is_saved() => buffer.get().nbytes(),
+                Leaf::Packed(packed) => packed.bytes().nbytes(),
+                _ => 0,
+            };
+        });
+        bytes
+    }
+
+    /// Freezes the parameters whose path `which` accepts: training does not change them.
+    fn freeze(&mut self, which: impl Fn(&str) -> bool) {
+        set_frozen(self, &which, true);
+    }
+
+    /// Unfreezes the parameters whose path `which` accepts.
+    fn unfreeze(&mut self, which: impl Fn(&str) -> bool) {
+        set_frozen(self, &which, false);
+    }
+
+    /// Switches layers like dropout and batch norm between training and evaluation.
+    fn train(&mut self, on: bool) {
+        // The visitor fails only if the callback does.
+        let _ = write(self, &mut |_, leaf| {
+            if let LeafMut::Training(training) = leaf {
+                *training = on;
+            }
+            Ok(())
+        });
+    }
+
+    /// Replaces every parameter by the result of `f`. An error leaves the module unchanged.
+    fn map(&mut self, mut f: impl FnMut(&str, &Array) -> Result<Array>) -> Result<()> {
+        let mut made = Vec::new();
+        let mut failed = None;
+        read(self, &mut |path, leaf| {
+            if let Leaf::Parameter(parameter) = leaf
+                && failed.is_none()
+            {
+                match f(path, parameter) {
+                    Ok(value) => made.push(value),
+                    Err(error) => failed = Some(error),
+                }
+            }
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let mut rest = made.into_iter();
+        write(self, &mut |_, leaf| {
+            if let LeafMut::Parameter(parameter) = leaf
+                && let Some(value) = rest.next()
+            {
+                parameter.set(value);
+            }
+            Ok(())
+        })
+    }
+
+    /// Converts floating-point parameters to a dtype. Buffers keep theirs.
+    fn to_dtype(&mut self, dtype: Dtype) -> Result<()> {
+        self.map(|_, array| match array.dtype().is(Category::Inexact) {
+            true => Ok(array.astype(dtype)?),
+            false => Ok(array.clone()),
+        })
+    }
+
+    /// Copies the parameters to a device.
+    fn to_device(&mut self, device: placement::Device) -> Result<()> {
+        placement::with_device(device, || {
+            // An op moves its input to the device of the current stream.
+            self.map(|_, array| {
+                Ok(hesper_core::concatenate(&[array.reshape(&[-1])?], 0)?.reshape(&lengths(array))?)
+            })
+        })?
+    }
+
+    /// Loads parameters and buffers by path. `strict`: `given` must hold all that are saved, and nothing else; otherwise
+    /// those that match are loaded. Shapes must be equal. An error leaves the module unchanged.
+    fn load(&mut self, given: &BTreeMap<String, Array>, strict: bool) -> Result<()> {
+        let own = self.state();
+        let missing = self.parameters().into_keys().find(|path| !given.contains_key(path));
+        if let Some(path) = missing.filter(|_| strict) {
+            return Err(Error::Missing { path });
+        }
+        for (path, new) in given {
+            match own.get(path) {
+                None if strict => return Err(Error::Unknown { path: path.clone() }),
+                Some(old) if old.shape() != new.shape() => {
+                    let (given, expected) = (new.shape().to_vec(), old.shape().to_vec());
+                    return Err(Error::Shape { path: path.clone(), given, expected });
+                }
+                _ => {}
+            }
+        }
+        write(self, &mut |path, leaf| {
+            match (leaf, given.get(path)) {
+                (LeafMut::Parameter(parameter), Some(value)) => parameter.set(value.clone()),
+                (LeafMut::Buffer(buffer), Some(value)) => buffer.set(value.clone()),
+                _ => {}
+            }
+            Ok(())
+        })
+    }
+
+    /// Saves the parameters by path as a safetensors file, which cannot hold packed blocks.
+    fn save(&self, path: impl AsRef<FilePath>) -> Result<()> {
+        let mut packed = None;
+        read(self, &mut |path, leaf| {
+            if matches!(leaf, Leaf::Packed(_)) {
+                packed.get_or_insert_with(|| path.to_string());
+            }
+        });
+        if let Some(path) = packed {
+            let what = format!("cannot save {path:?}: safetensors files do not hold packed blocks");
+            return Err(Error::InvalidArgument(what));
+        }
+        Ok(io::save_safetensors(path, &self.parameters(), &[])?)
+    }
+
+    /// Loads parameters lazily from a file; see [`ModuleExt::load`].
+    fn load_file(&mut self, path: impl AsRef<FilePath>, strict: bool) -> Result<()> {
+        let given = io::load(path)?.into_arrays().into_iter().collect();
+        self.load(&given, strict)
+    }
+}
+
+impl<M: Module + ?Sized> ModuleExt for M {}
+
+fn set_frozen(module: &mut (impl Module + ?Sized), which: &dyn Fn(&str) -> bool, frozen: bool) {
+    // The visitor fails only if the callback does.
+    let _ = write(module, &mut |path, leaf| {
+        if let LeafMut::Parameter(parameter) = leaf
+            && which(path)
+        {
+            parameter.frozen = frozen;
+        }
+        Ok(())
+    });
+}
