@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::{Args, Subcommand};
-use hesper::placement;
+use hesper::trace;
 use hesper_lm::{Batch, CacheKind, GenerateOptions, Generation, KvCache, LanguageModel};
 use serde_json::{Value, json};
 
@@ -77,13 +77,11 @@ pub fn run(args: &Bench) -> Result<(), Failure> {
         }
         decode.push(args.tokens as f64 / start.elapsed().as_secs_f64());
         if let Some(file) = &args.trace {
-            let runtime = placement::default_device().runtime().map_err(|error| error.to_string())?;
-            let trace = runtime.trace();
-            trace.start();
+            trace::start();
             for _ in 0..8 {
                 step(&mut generation)?;
             }
-            std::fs::write(file, trace.stop()).map_err(|error| format!("{}: {error}", file.display()))?;
+            std::fs::write(file, trace::stop()).map_err(|error| format!("{}: {error}", file.display()))?;
         }
         if args.batch > 0 {
             batched.push(batch(&language, args)?);

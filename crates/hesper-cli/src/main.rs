@@ -12,6 +12,7 @@ mod kernel;
 mod model_args;
 mod progress;
 mod quantize;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -48,6 +49,8 @@ enum Command {
     /// Check custom kernels, or show their compiled form
     #[command(subcommand)]
     Kernel(kernel::Command),
+    /// Summarize a recorded trace by op
+    Trace(trace::Trace),
     /// Show devices, instruction sets and memory
     Info(info::Info),
     /// Print completions for a shell
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Files(command) => files::run(command),
         Command::Kernel(command) => kernel::run(command).map_err(Failure::from),
+        Command::Trace(args) => trace::run(&args),
         Command::Info(args) => {
             info::run(&args);
             Ok(())

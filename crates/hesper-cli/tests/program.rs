@@ -174,3 +174,42 @@ fn an_interrupted_generation_ends_with_130() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(String::from_utf8(rest).is_ok());
 }
+
+#[test]
+fn trace_summarizes_by_op_and_refuses_other_files() {
+    let folder = folder("trace");
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("trace.json");
+    let name = file.to_str().unwrap();
+    let event = |name: &str, start: f64, bytes: usize| {
+        format!(
+            "{{\"name\":\"{name}\",\"cat\":\"run\",\"ph\":\"X\",\"ts\":{start},\"dur\":500.0,\"args\":{{\"bytes\":{bytes}}}}}"
+        )
+    };
+    let events =
+        [event("matmul", 0.0, 1_000_000), event("exp", 500.0, 2_000_000), event("matmul", 1000.0, 1_000_000)];
+    let text =
+        format!("{{\"traceEvents\":[{}],\"otherData\":{{\"host_bytes_per_second\":8e9}}}}", events.join(","));
+    std::fs::write(&file, text).unwrap();
+    let (code, out, err) = run(&["trace", name]);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let lines: Vec<&str> = out.lines().collect();
+    assert!(
+        lines[1].starts_with("matmul") && lines[1].contains("67 %") && lines[1].contains("25 %"),
+        "{out}"
+    );
+    assert!(lines[2].starts_with("exp") && lines[2].contains("50 %"), "{out}");
+    assert!(out.contains("busy 1.500 ms of 1.500 ms") && out.contains("8.0 GB/s"), "{out}");
+    let (code, out, _) = run(&["trace", "--json", name]);
+    assert!(code == Some(0) && out.contains("\"share_of_limit\":0.5"), "{out}");
+    for (content, part) in
+        [("", "no trace in JSON"), ("{}", "no traceEvents"), ("{\"traceEvents\":[]}", "no commands")]
+    {
+        std::fs::write(&file, content).unwrap();
+        let (code, _, err) = run(&["trace", name]);
+        assert!(code == Some(1) && err.contains(part), "{err}");
+    }
+    let (code, _, err) = run(&["trace", "/no/such/file"]);
+    assert!(code == Some(1) && err.contains("cannot read /no/such/file"), "{err}");
+    let _ = std::fs::remove_dir_all(&folder);
+}

@@ -463,15 +463,19 @@ impl Drop for Node {
     }
 }
 
+/// The elements, as `Display` prints them, if they are computed; else shape, type and op. Computes nothing.
 impl fmt::Debug for Array {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &*self.state() {
-            State::Lazy { call, claimed: false } => format!("lazy {}", call.op.name()),
-            State::Lazy { call, claimed: true } => format!("being evaluated {}", call.op.name()),
-            State::Claimed => "being evaluated".to_string(),
-            State::Failed(_) => "failed".to_string(),
-            State::Ready(_) | State::Kept(..) | State::Known(_) => "evaluated".to_string(),
+            State::Lazy { call, claimed: false } => Some(format!("lazy {}", call.op.name())),
+            State::Lazy { call, claimed: true } => Some(format!("being evaluated {}", call.op.name())),
+            State::Claimed => Some("being evaluated".to_string()),
+            State::Failed(_) => Some("failed".to_string()),
+            State::Ready(_) | State::Kept(..) | State::Known(_) => None,
         };
-        write!(f, "Array({:?}, {}, {state})", self.shape(), self.dtype())
+        match state {
+            Some(state) => write!(f, "Array({:?}, {}, {state})", self.shape(), self.dtype()),
+            None => fmt::Display::fmt(self, f),
+        }
     }
 }

@@ -18,6 +18,7 @@ mod host;
 pub mod identity;
 #[doc(hidden)]
 pub mod ids;
+mod interop;
 #[cfg(feature = "files")]
 pub mod io;
 #[cfg(feature = "linalg")]
@@ -32,6 +33,7 @@ pub mod random;
 mod scalar;
 #[doc(hidden)]
 pub mod shape;
+pub mod trace;
 pub mod transform;
 
 pub use array::{Array, is_quick};
@@ -40,7 +42,8 @@ pub use dtype::{Category, Dtype, Element};
 pub use error::{Error, Result};
 pub use eval::{async_eval, eval};
 pub use half::{bf16, f16};
-pub use hesper_runtime::{HostMemory, Runtime, Stream};
+pub use hesper_runtime as runtime;
+pub use hesper_runtime::{Buffer, HostMemory, Runtime, Stream, Submission};
 pub use host::HostArray;
 pub use nested::{Literal, Nested};
 pub use ops::concat::{concatenate, stack};

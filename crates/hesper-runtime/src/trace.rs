@@ -5,12 +5,16 @@
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use crate::error::Fault;
 use crate::sync::{Lock, Rank};
 use crate::work::Work;
+
+/// When the times of all traces begin.
+static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// The most events kept.
 const MAX_EVENTS: usize = 1 << 18;
@@ -24,6 +28,8 @@ struct Event {
     start_ns: u64,
     /// Zero for an instant.
     duration_ns: u64,
+    /// Of the ranges that a command binds.
+    bytes: usize,
 }
 
 #[derive(Debug, Default)]
@@ -36,32 +42,37 @@ struct Record {
 #[derive(Debug)]
 pub struct Trace {
     on: AtomicBool,
-    epoch: Instant,
     record: Lock<Record>,
 }
 
 impl Default for Trace {
     fn default() -> Self {
-        Trace {
-            on: AtomicBool::new(false),
-            epoch: Instant::now(),
-            record: Lock::new(Rank::Leaf, Record::default()),
-        }
+        Trace { on: AtomicBool::new(false), record: Lock::new(Rank::Leaf, Record::default()) }
     }
 }
 
 impl Trace {
     /// Discards earlier events and starts recording.
     pub fn start(&self) {
+        LazyLock::force(&EPOCH);
         *self.record.lock() = Record::default();
         self.on.store(true, Ordering::Release);
     }
 
     /// Stops recording and returns the events as a Chrome trace (JSON).
     pub fn stop(&self) -> String {
+        let (events, dropped) = self.stop_events(1);
+        format!(
+            "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[{events}],\"otherData\":{{\"dropped\":{dropped}}}}}"
+        )
+    }
+
+    /// Stops recording and returns the events as those of one process of a Chrome trace, separated by commas, and how many
+    /// older ones were dropped. The times of all runtimes of a program count from one moment.
+    pub fn stop_events(&self, process: usize) -> (String, u64) {
         self.on.store(false, Ordering::Release);
         let record = std::mem::take(&mut *self.record.lock());
-        let mut json = String::from("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[");
+        let mut json = String::new();
         for (index, event) in record.events.iter().enumerate() {
             if index > 0 {
                 json.push(',');
@@ -72,13 +83,15 @@ impl Trace {
             let phase = if event.duration_ns > 0 { "X" } else { "i" };
             let _ = write!(
                 json,
-                ",\"cat\":\"{}\",\"ph\":\"{phase}\",\"ts\":{start:.3},\"dur\":{duration:.3},\"pid\":1,\"tid\":{}",
+                ",\"cat\":\"{}\",\"ph\":\"{phase}\",\"ts\":{start:.3},\"dur\":{duration:.3},\"pid\":{process},\"tid\":{}",
                 event.category, event.track
             );
-            json.push_str(if event.duration_ns > 0 { "}" } else { ",\"s\":\"t\"}" });
+            let _ = match event.duration_ns > 0 {
+                true => write!(json, ",\"args\":{{\"bytes\":{}}}}}", event.bytes),
+                false => write!(json, ",\"s\":\"t\"}}"),
+            };
         }
-        let _ = write!(json, "],\"otherData\":{{\"dropped\":{}}}}}", record.dropped);
-        json
+        (json, record.dropped)
     }
 
     /// Whether events are being recorded.
@@ -86,15 +99,16 @@ impl Trace {
         self.on.load(Ordering::Relaxed)
     }
 
-    fn push(&self, name: String, category: &'static str, track: u64, since: Option<Instant>) {
+    fn push(&self, name: String, category: &'static str, track: u64, since: Option<Instant>, bytes: usize) {
         let now = Instant::now();
         let start = since.unwrap_or(now);
         let event = Event {
             name,
             category,
             track,
-            start_ns: start.saturating_duration_since(self.epoch).as_nanos() as u64,
+            start_ns: start.saturating_duration_since(*EPOCH).as_nanos() as u64,
             duration_ns: since.map_or(0, |since| (now - since).as_nanos().max(1) as u64),
+            bytes,
         };
         let mut record = self.record.lock();
         if record.events.len() == MAX_EVENTS {
@@ -106,27 +120,27 @@ impl Trace {
 
     pub(crate) fn encoded(&self, label: &str, stream: u64) {
         if self.is_on() {
-            self.push(label.to_string(), "encode", stream, None);
+            self.push(label.to_string(), "encode", stream, None, 0);
         }
     }
 
     pub(crate) fn allocated(&self, bytes: usize) {
         if self.is_on() {
-            self.push(format!("{bytes} bytes"), "allocate", 0, None);
+            self.push(format!("{bytes} bytes"), "allocate", 0, None, 0);
         }
     }
 
     pub(crate) fn submitted(&self, work: &Work) {
         if self.is_on() {
             let name = format!("submission {} ({} commands)", work.index(), work.len());
-            self.push(name, "submit", work.stream(), None);
+            self.push(name, "submit", work.stream(), None, 0);
         }
     }
 
     pub(crate) fn finished(&self, stream: u64, index: u64, fault: Option<&Fault>) {
         if self.is_on() {
             let outcome = fault.map_or(String::new(), |fault| format!(": {fault}"));
-            self.push(format!("submission {index} finished{outcome}"), "finish", stream, None);
+            self.push(format!("submission {index} finished{outcome}"), "finish", stream, None, 0);
         }
     }
 
@@ -134,9 +148,9 @@ impl Trace {
         self.is_on().then(Instant::now)
     }
 
-    pub(crate) fn ran(&self, label: &str, stream: u64, begun: Option<Instant>) {
+    pub(crate) fn ran(&self, label: &str, stream: u64, begun: Option<Instant>, bytes: usize) {
         if begun.is_some() {
-            self.push(label.to_string(), "run", stream, begun);
+            self.push(label.to_string(), "run", stream, begun, bytes);
         }
     }
 }

@@ -459,7 +459,11 @@ impl Work {
                 Ok(())
             }
         };
-        self.0.shared.trace.ran(&self.0.batch.commands[index].label, self.0.stream.id(), begun);
+        if begun.is_some() {
+            let batch = &self.0.batch;
+            let bytes = batch.bindings_of(index).iter().map(|binding| binding.len).sum();
+            self.0.shared.trace.ran(&batch.commands[index].label, self.0.stream.id(), begun, bytes);
+        }
         if let Err(error) = outcome {
             let cancelled = self.0.stream.cancelled(self.0.index);
             let kind = if cancelled { FaultKind::Cancelled } else { error.kind };

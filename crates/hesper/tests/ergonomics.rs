@@ -182,3 +182,46 @@ fn errors_keep_their_cause() {
     let folder = std::env::temp_dir().join("hesper-no-such-file.safetensors");
     assert!(hesper::io::load(&folder).unwrap_err().source().is_some());
 }
+
+#[test]
+fn arrays_of_ndarray_come_and_go_whatever_their_strides_are() {
+    let matrix = ndarray::arr2(&[[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]]);
+    let x = Array::try_from(&matrix).unwrap();
+    assert_eq!((x.shape(), floats(&x)), (&[2, 3][..], vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]));
+    let turned = Array::try_from(&matrix.t()).unwrap();
+    assert_eq!((turned.shape(), floats(&turned)), (&[3, 2][..], vec![1.0, 4.0, 2.0, 5.0, 3.0, 6.0]));
+    let back = ndarray::ArrayD::<f32>::try_from(&x.t().unwrap()).unwrap();
+    assert_eq!(back, matrix.t().into_dyn());
+    assert!(matches!(ndarray::ArrayD::<i32>::try_from(&x), Err(Error::Type { .. })));
+}
+
+#[test]
+fn arrays_round_trip_through_serde_and_damaged_ones_are_refused() {
+    for x in
+        [array![[1.5, f32::NAN], [-0.0, f32::INFINITY]], array![f16::from_f32(0.1)], array![true], array![]]
+    {
+        let text = serde_json::to_string(&x).unwrap();
+        let back: Array = serde_json::from_str(&text).unwrap();
+        assert_eq!((back.shape(), back.dtype()), (x.shape(), x.dtype()));
+        let bytes = |x: &Array| x.read_bytes(<[u8]>::to_vec).unwrap();
+        assert_eq!(bytes(&back), bytes(&x));
+    }
+    for (text, part) in [
+        (r#"{"dtype":"float33","shape":[1],"bytes":[0,0,0,0]}"#, "float33"),
+        (r#"{"dtype":"float32","shape":[2],"bytes":[0,0,0,0]}"#, "4 bytes do not make"),
+        (r#"{"dtype":"float32","shape":[18446744073709551615,2],"bytes":[]}"#, "more elements"),
+    ] {
+        let error = serde_json::from_str::<Array>(text).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn debug_prints_what_is_computed_and_computes_nothing() {
+    let x = array![[1.0, 2.5], [3.0, 4.0]];
+    assert_eq!(format!("{x:?}"), x.to_string());
+    assert_eq!(x.to_string(), "array([[1, 2.5],\n       [3, 4]], dtype=float32)");
+    let y = x.exp().unwrap();
+    assert_eq!(format!("{y:?}"), "Array([2, 2], float32, lazy exp)");
+    assert!(!y.is_evaluated());
+}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::graph::{Classes, Emit, Graph, Role, Slot, SlotKind};
 use super::patterns::{self, Nodes};
 use super::plan::{MAX_GROUP, fusion_enabled};
-use super::program::{NodeView, Work};
+use super::program::{NodeView, Program, Work};
 use crate::Dtype;
 use crate::array::{Array, Call, State};
 use crate::ids::IdMap;
@@ -80,82 +80,120 @@ pub fn why_apart(first: &Array, second: &Array) -> Option<Apart> {
             _ => return Some(Apart::Computed(number)),
         }
     }
-    let (nodes, places) = lazy_nodes(second);
-    let Some(&start) = places.get(&first.0.id) else { return Some(Apart::Unrelated) };
-    let end = nodes.len() - 1;
-    // Another thread may evaluate a node now.
-    let calls: Option<Vec<Call>> = nodes.iter().map(Array::call).collect();
-    let Some(calls) = calls else { return Some(Apart::Computed(1)) };
-    let (mut graph, mut classes) = (Graph::default(), Classes::default());
-    let mut last = Role::Other;
-    let (mut externals, mut numbers) = (Vec::new(), IdMap::default());
-    for (node, call) in nodes.iter().zip(&calls) {
-        let mut reads = Vec::new();
-        for input in &call.inputs {
-            reads.push(match places.get(&input.0.id) {
-                Some(at) => Slot::node(*at),
-                None => *numbers.entry(input.0.id).or_insert_with(|| {
-                    graph.push_external(input.dtype(), false);
-                    externals.push(input.clone());
-                    Slot::external(externals.len() - 1)
-                }),
-            });
+    let Some(planned) = Planned::of(second, Some(first)) else { return Some(Apart::Computed(1)) };
+    match planned.nodes.iter().position(|node| node.ptr_eq(first)) {
+        Some(start) => planned.apart(start, planned.nodes.len() - 1),
+        None => Some(Apart::Unrelated),
+    }
+}
+
+/// A graph that is not computed, and the program that would compute it now.
+pub(super) struct Planned {
+    /// What is not computed, inputs first.
+    pub(super) nodes: Vec<Array>,
+    pub(super) calls: Vec<Call>,
+    /// The computed arrays that nodes read.
+    pub(super) externals: Vec<Array>,
+    pub(super) graph: Graph,
+    roles: Vec<Role>,
+    /// Nodes that somebody else has a handle of.
+    pub(super) held: Vec<bool>,
+    pub(super) program: Program,
+}
+
+impl Planned {
+    /// The graph of an array; `None` if another thread evaluates it now. The caller's handle on `named` does not count.
+    pub(super) fn of(root: &Array, named: Option<&Array>) -> Option<Planned> {
+        let (nodes, places) = lazy_nodes(root);
+        let calls: Vec<Call> = nodes.iter().map(Array::call).collect::<Option<_>>()?;
+        let (mut graph, mut classes) = (Graph::default(), Classes::default());
+        let (mut externals, mut numbers, mut roles) = (Vec::new(), IdMap::default(), Vec::new());
+        for (node, call) in nodes.iter().zip(&calls) {
+            let mut reads = Vec::new();
+            for input in &call.inputs {
+                reads.push(match places.get(&input.0.id) {
+                    Some(at) => Slot::node(*at),
+                    None => *numbers.entry(input.0.id).or_insert_with(|| {
+                        graph.push_external(input.dtype(), false);
+                        externals.push(input.clone());
+                        Slot::external(externals.len() - 1)
+                    }),
+                });
+            }
+            let first = call.inputs.first().filter(|input| places.contains_key(&input.0.id));
+            let first = first.map(|input| (&input.0.shape[..], input.0.dtype, &input.0.stream));
+            let role = Role::of(&call.op, &node.0.stream, first);
+            let class = classes.of(&node.0.shape, &node.0.stream);
+            graph.push(reads, class, node.dtype(), role, Emit::of(&call.op));
+            roles.push(role);
         }
-        let first = call.inputs.first().filter(|input| places.contains_key(&input.0.id));
-        let first = first.map(|input| (&input.0.shape[..], input.0.dtype, &input.0.stream));
-        last = Role::of(&call.op, &node.0.stream, first);
-        let class = classes.of(&node.0.shape, &node.0.stream);
-        graph.push(reads, class, node.dtype(), last, Emit::of(&call.op));
+        // Each use is a reference in a call and in its copy here; one is that of `nodes`, one the caller's. The rest are
+        // other holders. Counts may change meanwhile: an evaluation checks that its own handle is the only one instead.
+        let mut uses = vec![0; nodes.len()];
+        (0..nodes.len()).flat_map(|at| graph.read_nodes(at)).for_each(|read| uses[read] += 1);
+        let mut held = Vec::with_capacity(nodes.len());
+        for (at, node) in nodes.iter().enumerate() {
+            let counted = 2 * uses[at] + 1 + usize::from(named.is_some_and(|named| named.ptr_eq(node)));
+            held.push(Arc::strong_count(&node.0) > counted);
+            graph.set_held(at, held[at]);
+        }
+        let lazy = Lazy { nodes: &nodes, calls: &calls, externals: &externals };
+        if fusion_enabled() {
+            for at in 0..nodes.len() {
+                graph.set_mark(at, patterns::mark(&graph, &lazy, at));
+            }
+        }
+        let program = graph.plan(fusion_enabled());
+        Some(Planned { nodes, calls, externals, graph, roles, held, program })
     }
-    // Each use is a reference in a call and in its copy here; one is that of `nodes`, one the caller's. The rest are
-    // other holders. Counts may change meanwhile: an evaluation checks that its own handle is the only one instead.
-    let mut uses = vec![0; nodes.len()];
-    (0..nodes.len()).flat_map(|at| graph.read_nodes(at)).for_each(|read| uses[read] += 1);
-    for (at, node) in nodes.iter().enumerate() {
-        let counted = 2 * uses[at] + 1 + usize::from(at == start);
-        graph.set_held(at, Arc::strong_count(&node.0) > counted);
-    }
-    let lazy = Lazy { nodes: &nodes, calls: &calls, externals: &externals };
-    if fusion_enabled() {
-        for at in 0..nodes.len() {
-            graph.set_mark(at, patterns::mark(&graph, &lazy, at));
+
+    /// The array in a slot.
+    pub(super) fn array(&self, slot: Slot) -> &Array {
+        match slot.kind() {
+            SlotKind::Node(at) => &self.nodes[at],
+            SlotKind::External(at) => &self.externals[at],
         }
     }
-    let program = graph.plan(true);
-    let step_of = |at: usize| program.steps().find(|step| step.members.contains(&(at as u32)));
-    let step = step_of(end)?;
-    let inside = |at: usize| step.members.contains(&(at as u32));
-    for step in [step_of(start), step_of(end)].into_iter().flatten() {
-        if let Work::Composite(pattern) = step.work {
-            return (!inside(start)).then(|| Apart::Composite(pattern.name()));
+
+    /// Why the node `start` is not in the step of `end`, which reads it, directly or not; `None` if it is.
+    pub(super) fn apart(&self, start: usize, end: usize) -> Option<Apart> {
+        let (first, second) = (&self.nodes[start], &self.nodes[end]);
+        let step_of = |at: usize| self.program.steps().find(|step| step.members.contains(&(at as u32)));
+        let step = step_of(end)?;
+        let inside = |at: usize| step.members.contains(&(at as u32));
+        for step in [step_of(start), step_of(end)].into_iter().flatten() {
+            if let Work::Composite(pattern) = step.work {
+                return (!inside(start)).then(|| Apart::Composite(pattern.name()));
+            }
         }
+        if self.roles[end] == Role::Other {
+            return Some(Apart::NotElementwise(self.calls[end].op.name()));
+        }
+        // All members of a group have the shape of its end, or of what its end reads row by row.
+        let like = match self.graph.reads(end).first().map(|slot| slot.kind()) {
+            Some(SlotKind::Node(first)) if self.roles[end] == Role::Rows => &self.nodes[first],
+            _ => second,
+        };
+        if first.shape() != like.shape() {
+            return Some(Apart::Shapes(first.shape().to_vec(), like.shape().to_vec()));
+        }
+        if first.0.stream.id() != second.0.stream.id() {
+            return Some(Apart::Streams);
+        }
+        if !fusion_enabled() {
+            return Some(Apart::Off);
+        }
+        if inside(start) {
+            return None;
+        }
+        let reads = |at: usize| self.graph.read_nodes(at).any(|read| read == start);
+        let other = (0..self.nodes.len()).find(|at| reads(*at) && !inside(*at));
+        Some(match other.map(|at| &self.calls[at]) {
+            Some(call) if step.members.len() < MAX_GROUP => Apart::OtherReader(call.op.name()),
+            None if self.roles[end] == Role::Rows && step.members.len() < MAX_GROUP => Apart::Held,
+            _ => Apart::Full,
+        })
     }
-    if last == Role::Other {
-        return Some(Apart::NotElementwise(calls[end].op.name()));
-    }
-    // All members of a group have the shape of its end, or of what its end reads row by row.
-    let like = match graph.reads(end).first().map(|slot| slot.kind()) {
-        Some(SlotKind::Node(first)) if last == Role::Rows => &nodes[first],
-        _ => second,
-    };
-    if first.shape() != like.shape() {
-        return Some(Apart::Shapes(first.shape().to_vec(), like.shape().to_vec()));
-    }
-    if first.0.stream.id() != second.0.stream.id() {
-        return Some(Apart::Streams);
-    }
-    if !fusion_enabled() {
-        return Some(Apart::Off);
-    }
-    if inside(start) {
-        return None;
-    }
-    let other = (0..nodes.len()).find(|at| graph.read_nodes(*at).any(|read| read == start) && !inside(*at));
-    Some(match other.map(|at| &calls[at]) {
-        Some(call) if step.members.len() < MAX_GROUP => Apart::OtherReader(call.op.name()),
-        None if last == Role::Rows && step.members.len() < MAX_GROUP => Apart::Held,
-        _ => Apart::Full,
-    })
 }
 
 /// Nodes that are not computed, their calls, and the computed arrays that they read.

@@ -12,6 +12,7 @@
 
 mod cache;
 mod claim;
+mod drawing;
 mod explain;
 mod expression;
 mod fast_path;
@@ -23,6 +24,7 @@ mod plan;
 #[doc(hidden)]
 pub mod producer_fusion;
 pub(crate) mod program;
+mod report;
 #[cfg(test)]
 mod tests;
 mod vectorize;
@@ -41,8 +43,10 @@ pub use operand::{Operand, Owned};
 use producer_fusion::FusedRows;
 use program::{Input, Store};
 
+pub use drawing::GraphPicture;
 pub use explain::{Apart, why_apart};
 pub use plan::{fusion_enabled, set_fusion};
+pub use report::{Plan, PlanStep, StepKind};
 
 /// Computes arrays and waits for all of them. An error is that of the first array that failed.
 pub fn eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<()> {

@@ -39,8 +39,8 @@ pub mod ops {
 
 pub use blocks::{Affine, Blocks};
 pub use hesper_files::{
-    Cancel, Format, GgmlType, Limits, LoadOptions as Reading, MetaArray, MetaValue, Metadata, Progress,
-    Source,
+    Cancel, Error as FileError, Format, GgmlType, Limits, LoadOptions as Reading, MetaArray, MetaValue,
+    Metadata, Progress, Source,
 };
 pub use loaded::Loaded;
 pub use open::{Input, Options, Quantized, load, load_bytes, load_reader, load_with};
