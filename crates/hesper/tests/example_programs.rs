@@ -1,0 +1,40 @@
+//! The example programs run to their end, and draw their pictures.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../examples/heat.rs"]
+mod heat;
+#[path = "../examples/mandelbrot.rs"]
+mod mandelbrot;
+#[path = "../examples/newton.rs"]
+mod newton;
+#[path = "../examples/streams.rs"]
+mod streams;
+
+/// Whether a picture was written: a PNG file of some size.
+fn is_drawn(name: &str) -> bool {
+    let folder = std::env::var_os("HESPER_PICTURES").map_or_else(std::env::temp_dir, Into::into);
+    let bytes = std::fs::read(folder.join(name)).unwrap();
+    bytes.starts_with(b"\x89PNG") && bytes.len() > 10_000
+}
+
+#[test]
+fn mandelbrot_draws_a_picture() {
+    mandelbrot::main().unwrap();
+    assert!(is_drawn("mandelbrot.png"));
+}
+
+#[test]
+fn heat_draws_a_picture() {
+    heat::main().unwrap();
+    assert!(is_drawn("heat.png"));
+}
+
+#[test]
+fn newton_finds_the_minimum() {
+    newton::main().unwrap();
+}
+
+#[test]
+fn streams_compute_side_by_side() {
+    streams::main().unwrap();
+}
