@@ -1,4 +1,6 @@
-//! Lazy arrays for machine learning.
+#![doc = include_str!("../README.md")]
+//!
+//! ## Features
 //!
 //! This crate has no code of its own: it links the backends that its features name, and re-exports the array crate
 //! (`hesper-core`), layers (`nn`) and language models (`lm`).
@@ -10,6 +12,7 @@
 //! | `cuda` | NVIDIA GPUs; every CUDA library is loaded at run time |
 //! | `metal` | Apple GPUs |
 //! | `metal-sim` | a simulated Metal on any machine, for tests: `HESPER_METAL=sim` |
+//! | `ndarray`, `serde` | conversions from and to arrays of the crate `ndarray`; arrays in the formats of `serde` |
 //! | `nn` | layers: [`nn`]; implies `files` |
 //! | `lm` | language models: [`lm`] |
 #![deny(unsafe_code)]
@@ -29,3 +32,24 @@ pub use hesper_backend_metal as metal;
 pub use hesper_lm as lm;
 #[cfg(feature = "nn")]
 pub use hesper_nn as nn;
+
+/// The snippets of the book.
+#[cfg(doctest)]
+mod book {
+    macro_rules! chapters {
+        ($($name:ident $file:literal),*) => {
+            $(#[doc = include_str!(concat!("../../../docs/book/src/", $file, ".md"))]
+            mod $name {})*
+        };
+    }
+
+    chapters!(
+        first_steps "first-steps",
+        lazy_arrays "lazy-arrays",
+        transforms "transforms",
+        kernels "kernels",
+        threads "threads",
+        looking_inside "looking-inside",
+        porting "porting"
+    );
+}
