@@ -41,6 +41,7 @@ impl CharacterModel {
     }
 }
 
+/// Runs the example.
 pub fn main() -> Result<(), Box<dyn Error>> {
     random::seed(5);
     let mut alphabet: Vec<char> = TEXT.chars().collect();

@@ -92,6 +92,7 @@ fn accuracy(model: &Cnn, batch: &[Array]) -> nn::Result<f64> {
     Ok(f64::from(right.astype(Dtype::Float32)?.mean(())?.item::<f32>()?))
 }
 
+/// Runs the example.
 pub fn main() -> Result<(), Box<dyn Error>> {
     random::seed(2);
     let model = Cnn::new()?;

@@ -21,6 +21,7 @@ fn step(heat: &Array, speed: &Array) -> hesper::Result<Array> {
     heat.index_update(s![1..-1, 1..-1], change, Update::Add)
 }
 
+/// Runs the example.
 pub fn main() -> Result<(), Box<dyn Error>> {
     let speeds = array![0.02, 0.08, 0.24];
     let cold = Array::zeros(&[3, SIDE, SIDE], Dtype::Float32)?;

@@ -15,6 +15,7 @@ fn guesses(model: &Model, ids: &Array) -> Result<Vec<i32>, Box<dyn Error>> {
     Ok(logits.argmax(-1)?.astype(Dtype::Int32)?.to_vec::<i32>()?)
 }
 
+/// Runs the example.
 pub fn main() -> Result<(), Box<dyn Error>> {
     random::seed(3);
     let mut language_model = demo::model()?;

@@ -43,6 +43,7 @@ fn escape_times(steps: i32) -> hesper::Result<Array> {
     Ok(outputs[0].clone())
 }
 
+/// Runs the example.
 pub fn main() -> Result<(), Box<dyn Error>> {
     let times = escape_times(200)?;
     // Colours are array ops, fused into one kernel.

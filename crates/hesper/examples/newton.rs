@@ -42,6 +42,7 @@ fn newton_direction(x: &Array, slope: &Array) -> hesper::Result<Array> {
     if dot(&direction, &direction)? == 0.0 { Ok(-slope) } else { Ok(direction) }
 }
 
+/// Runs the example.
 pub fn main() -> Result<(), Box<dyn Error>> {
     let mut x = Array::full(&[8], -0.5, Some(Dtype::Float64))?;
     println!("step  value          size of the gradient");

@@ -8,6 +8,7 @@ use std::thread;
 
 use hesper::{Array, Dtype, async_eval, placement, random, stack};
 
+/// Runs the example.
 pub fn main() -> Result<(), Box<dyn Error>> {
     let weights = random::normal(&[256, 256], Dtype::Float32, 0.0, 1.0 / 16.0, None)?;
     weights.eval()?;

@@ -48,6 +48,7 @@ fn moons(count: usize) -> hesper::Result<(Vec<[f32; 2]>, Vec<f32>)> {
     Ok((0..count).map(point).unzip())
 }
 
+/// Runs the example.
 pub fn main() -> Result<(), Box<dyn Error>> {
     random::seed(4);
     let (points, labels) = moons(400)?;

@@ -67,6 +67,7 @@ fn spots(count: usize, seed: u64) -> nn::Result<Array> {
     Ok(distance.multiply(-0.25)?.exp()?.reshape(&[count as isize, -1])?)
 }
 
+/// Runs the example.
 pub fn main() -> Result<(), Box<dyn Error>> {
     random::seed(6);
     let model = Vae::new(64)?;
