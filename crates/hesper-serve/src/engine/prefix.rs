@@ -120,20 +120,32 @@ impl PrefixTree {
             };
         }
         self.touch(at);
-        while self.held > self.limit && self.drop_oldest(counts, |_, _| true) {}
+        while self.held > self.limit && self.drop_oldest(counts) {}
     }
 
-    /// Drops the least recently used chunk that only the tree uses. Returns whether there was one.
+    /// Drops the least recently used chunk that only the tree uses, or one behind such a chunk: a job with a window uses
+    /// the last chunks of a prefix only. Returns whether there was one.
     pub(crate) fn evict(&mut self, counts: &mut PageCounts) -> bool {
-        self.drop_oldest(counts, |node, counts| node.pages.iter().all(|page| counts.users(*page) == 1))
+        let is_free = |node: &Node| node.pages.iter().all(|page| counts.users(*page) == 1);
+        let found = self.order.values().copied().find(|id| {
+            let mut at = self.nodes.get(id).filter(|node| node.children.is_empty());
+            while let Some(node) = at.filter(|node| !is_free(node)) {
+                at = node.parent.and_then(|parent| self.nodes.get(&parent));
+            }
+            at.is_some()
+        });
+        found.is_some_and(|id| self.remove(id, counts))
     }
 
-    fn drop_oldest(&mut self, counts: &mut PageCounts, fits: impl Fn(&Node, &PageCounts) -> bool) -> bool {
-        let found =
-            self.order.values().copied().find(|id| {
-                self.nodes.get(id).is_some_and(|node| node.children.is_empty() && fits(node, counts))
-            });
-        let Some(node) = found.and_then(|id| self.nodes.remove(&id)) else { return false };
+    /// Drops the least recently used chunk.
+    fn drop_oldest(&mut self, counts: &mut PageCounts) -> bool {
+        let is_leaf = |id: &u64| self.nodes.get(id).is_some_and(|node| node.children.is_empty());
+        let found = self.order.values().copied().find(is_leaf);
+        found.is_some_and(|id| self.remove(id, counts))
+    }
+
+    fn remove(&mut self, id: u64, counts: &mut PageCounts) -> bool {
+        let Some(node) = self.nodes.remove(&id) else { return false };
         self.order.remove(&node.last_used);
         self.held -= node.pages.len();
         node.pages.iter().for_each(|page| counts.release(*page));
@@ -155,7 +167,7 @@ impl PrefixTree {
 
     /// Forgets everything.
     pub(crate) fn clear(&mut self, counts: &mut PageCounts) {
-        while self.drop_oldest(counts, |_, _| true) {}
+        while self.drop_oldest(counts) {}
     }
 }
 
@@ -180,9 +192,13 @@ mod tests {
         tree.find(1, &[1, 2, 3, 4]);
         assert!(tree.evict(&mut counts));
         assert_eq!(tree.find(1, &[1, 2, 9, 9]), pages[..1]);
-        counts.share(pages[1]);
+        pages[..2].iter().for_each(|page| counts.share(*page));
         assert!(!tree.evict(&mut counts), "a chunk that a request uses, and its parent, stay");
-        tree.clear(&mut counts);
+        counts.release(pages[0]);
+        assert!(
+            tree.evict(&mut counts) && tree.evict(&mut counts),
+            "a chunk in use does not keep those before it"
+        );
         assert_eq!((counts.free(), tree.pages().count()), (9, 0));
     }
 

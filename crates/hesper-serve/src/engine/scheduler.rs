@@ -427,7 +427,16 @@ impl Scheduler {
     /// The next step. The jobs of a plan keep their pages until the next plan, unless they are removed.
     pub fn plan(&mut self) -> Plan {
         let mut plan = Plan::default();
-        self.admit(&mut plan);
+        self.add_pieces(&mut plan);
+        if plan.is_empty() && plan.preempted > 0 {
+            // All gave way to each other; the first of them has room now.
+            self.add_pieces(&mut plan);
+        }
+        plan
+    }
+
+    fn add_pieces(&mut self, plan: &mut Plan) {
+        self.admit(plan);
         let ranked = self.ranked();
         for id in &ranked {
             // It may have been preempted for one that ranks higher.
@@ -469,7 +478,6 @@ impl Scheduler {
             left = left.saturating_sub(count);
             plan.chunks.extend(self.piece(id, count));
         }
-        plan
     }
 
     /// The rows of a piece of the last plan are computed.
