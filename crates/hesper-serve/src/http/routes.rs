@@ -1,17 +1,20 @@
 //! The routes and their handlers. Each reads its body, and leaves what takes time (rendering, tokenization) to a thread
 //! for such work.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::Body;
 use axum::extract::{Extension, Path, Request, State as Extract};
-use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, Method, Response, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, get, post};
+use futures_core::Stream;
 use serde_json::{Map, Value, json};
 
 use super::error::{ApiError, ApiResult};
@@ -19,6 +22,7 @@ use super::fields::{Fields, parse_body};
 use super::guard::{Tenant, check_key, check_source, cors};
 use super::state::{App, State};
 use super::{chat, completions, metrics, params};
+use crate::page;
 use crate::protocol::{Generator, Health};
 
 /// The document that describes the API.
@@ -51,7 +55,7 @@ pub fn route_list() -> Vec<(String, &'static str)> {
 pub(crate) fn router(state: Arc<State>) -> Router {
     let origins = state.options.allowed_origins.clone();
     let app = App(state);
-    let (mut open, mut keyed) = (Router::new(), Router::new());
+    let (mut open, mut keyed) = (page::routes(), page::data_routes());
     for (_, path, key, handler) in table() {
         match key {
             true => keyed = keyed.route(path, handler),
@@ -109,20 +113,18 @@ pub(crate) fn json_response(value: &Value) -> Response<Body> {
     json_text(value.to_string())
 }
 
+/// Bytes over the limit that are read and dropped: a client that is still sending does not see the answer.
+const MAX_DROPPED_BYTES: usize = 64 << 20;
+
 /// Reads a body within its limits of size and time.
-async fn read_body(state: &State, request: Request) -> ApiResult<Bytes> {
+async fn read_body(state: &State, request: Request) -> ApiResult<Vec<u8>> {
     let (limit, timeout) = (state.options.max_body_bytes, state.options.client_timeout);
-    let too_large = || {
-        let message = format!("the body has more than {limit} bytes");
-        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message).code("body_too_large")
-    };
-    let length = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-    if length.is_some_and(|length: usize| length > limit) {
-        return Err(too_large());
-    }
-    match tokio::time::timeout(timeout, to_bytes(request.into_body(), limit)).await {
-        Ok(Ok(body)) => Ok(body),
-        Ok(Err(error)) if error.to_string().contains("length limit") => Err(too_large()),
+    match tokio::time::timeout(timeout, collect(request.into_body(), limit)).await {
+        Ok(Ok(Some(body))) => Ok(body),
+        Ok(Ok(None)) => {
+            let message = format!("the body has more than {limit} bytes");
+            Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message).code("body_too_large"))
+        }
         Ok(Err(error)) => {
             Err(ApiError::new(StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}")))
         }
@@ -131,6 +133,26 @@ async fn read_body(state: &State, request: Request) -> ApiResult<Bytes> {
             Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, message))
         }
     }
+}
+
+/// The bytes of a body; `None` if there are more than `limit`.
+async fn collect(body: Body, limit: usize) -> Result<Option<Vec<u8>>, axum::Error> {
+    let mut chunks = body.into_data_stream();
+    let (mut bytes, mut dropped) = (Vec::new(), 0);
+    while let Some(chunk) = poll_fn(|context| Pin::new(&mut chunks).poll_next(context)).await {
+        let chunk = chunk?;
+        match dropped == 0 && bytes.len() + chunk.len() <= limit {
+            true => bytes.extend_from_slice(&chunk),
+            false => {
+                bytes = Vec::new();
+                dropped += chunk.len();
+            }
+        }
+        if dropped > MAX_DROPPED_BYTES {
+            break;
+        }
+    }
+    Ok((dropped == 0).then_some(bytes))
 }
 
 /// Reads the body and runs a function of it on a thread for such work.

@@ -27,6 +27,7 @@ fn keys_are_needed_everywhere_but_for_health_and_tell_tenants_apart() {
     for (method, path) in [
         ("GET", "/v1/models"),
         ("GET", "/metrics"),
+        ("GET", "/inspect/data"),
         ("POST", "/v1/chat/completions"),
         ("POST", "/tokenize"),
         ("POST", "/v1/requests/x/cancel"),
@@ -43,7 +44,9 @@ fn keys_are_needed_everywhere_but_for_health_and_tell_tenants_apart() {
             assert!(answer.error().contains("API key"));
         }
     }
-    assert_eq!(server.get("/health").status, 200);
+    for path in ["/health", "/", "/inspect", "/openapi.json"] {
+        assert_eq!(server.get(path).status, 200, "{path}");
+    }
     let body = json!({ "prompt": "The sun" }).to_string();
     for key in ["first-key", "second-key", "first-key"] {
         let header = format!("Authorization: Bearer {key}\r\n");
