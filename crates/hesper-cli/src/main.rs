@@ -12,6 +12,7 @@ mod kernel;
 mod model_args;
 mod progress;
 mod quantize;
+mod serve;
 mod trace;
 
 use std::process::ExitCode;
@@ -39,6 +40,8 @@ enum Command {
     Generate(generate::Generate),
     /// Chat with a model
     Chat(chat::Chat),
+    /// Serve a model to many clients, with the API of OpenAI
+    Serve(serve::Serve),
     /// Quantize a model
     Quantize(quantize::Quantize),
     /// Measure the speed of a model, or of a server under load
@@ -62,10 +65,14 @@ enum Command {
 
 fn main() -> ExitCode {
     let command = Cli::parse().command;
-    interrupt::listen();
+    // A server handles signals itself: it finishes what runs.
+    if !matches!(command, Command::Serve(_)) {
+        interrupt::listen();
+    }
     let result = match command {
         Command::Generate(args) => generate::run(&args),
         Command::Chat(args) => chat::run(&args),
+        Command::Serve(args) => serve::run(args),
         Command::Quantize(args) => quantize::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Files(command) => files::run(command),

@@ -25,27 +25,39 @@ pub struct ModelArgs {
 impl ModelArgs {
     /// Loads the model and shows progress on a terminal. Returns it with the seconds that took.
     pub fn load(&self, quiet: bool) -> Result<(LanguageModel, f64), String> {
-        select_device(self.device)?;
+        if let Some((device, origin)) = self.chosen_device()? {
+            placement::set_default_device(device).map_err(|error| format!("{origin} {device}: {error}"))?;
+        }
         let start = Instant::now();
+        let model = self.fetch(quiet)?;
+        Ok((model, start.elapsed().as_secs_f64()))
+    }
+
+    /// Loads the model without its device.
+    pub fn load_on_host(&self) -> Result<LanguageModel, String> {
+        self.fetch(false)
+    }
+
+    fn fetch(&self, quiet: bool) -> Result<LanguageModel, String> {
         let options = LoadOptions { round_activations: self.round_activations };
         let mut progress = Progress::new(quiet);
         let model = fetch::load(&self.model, &options, &mut |what| progress.set(what))
             .map_err(|error| error.to_string())?;
         progress.clear();
-        Ok((model, start.elapsed().as_secs_f64()))
+        Ok(model)
     }
-}
 
-/// Makes a device the default. A device that is named and cannot be used is an error.
-fn select_device(device: Option<Device>) -> Result<(), String> {
-    let (device, origin) = match (device, std::env::var("HESPER_DEVICE")) {
-        (Some(device), _) => (device, "--device"),
-        (None, Ok(name)) if !name.is_empty() => {
-            (name.parse().map_err(|error| format!("HESPER_DEVICE: {error}"))?, "HESPER_DEVICE")
+    /// The device that is named, and where. A device that is named and cannot be used is an error.
+    pub fn chosen_device(&self) -> Result<Option<(Device, &'static str)>, String> {
+        match (self.device, std::env::var("HESPER_DEVICE")) {
+            (Some(device), _) => Ok(Some((device, "--device"))),
+            (None, Ok(name)) if !name.is_empty() => {
+                let device = name.parse().map_err(|error| format!("HESPER_DEVICE: {error}"))?;
+                Ok(Some((device, "HESPER_DEVICE")))
+            }
+            _ => Ok(None),
         }
-        _ => return Ok(()),
-    };
-    placement::set_default_device(device).map_err(|error| format!("{origin} {device}: {error}"))
+    }
 }
 
 /// Sampling, stop texts and the cache.
