@@ -4,7 +4,10 @@
 use std::collections::BTreeMap;
 
 use hesper::{Activations, Array, Dtype, PackedArray, PackedFormat};
-use hesper_nn::{Activation, Embedding, Linear, Mlp, Module, ModuleExt, Quantization, RmsNorm, Weight};
+use hesper_nn::{
+    Activation, Dropout, Embedding, Linear, Mlp, Module, ModuleExt, Quantization, RmsNorm, Weight, add_lora,
+    quantize,
+};
 
 fn values(shape: &[usize]) -> Array {
     let count = shape.iter().product::<usize>();
@@ -129,4 +132,105 @@ fn invalid_arguments_are_refused() {
     let bias = Linear::from_weight(values(&[3, 2]).into(), Some(values(&[2])));
     assert!(bias.unwrap_err().to_string().contains("[2]"));
     assert!(hesper_nn::Rope::new(7, false, 10_000.0, None).is_err());
+}
+
+#[derive(Module, Clone)]
+enum Head {
+    Linear(Linear),
+    Pair { first: Linear, second: Option<Linear> },
+}
+
+#[derive(Module, Clone)]
+struct Attributes {
+    #[module(name = "renamed")]
+    layer: Linear,
+    #[module(flatten)]
+    head: Head,
+    #[module(skip)]
+    _note: std::time::Duration,
+    #[module(cache)]
+    sum: Option<f32>,
+    dropout: Dropout,
+}
+
+#[test]
+fn attributes_change_how_fields_take_part() {
+    let linear = || Linear::from_weight(values(&[2, 2]).into(), None).unwrap();
+    let mut net = Attributes {
+        layer: linear(),
+        head: Head::Pair { first: linear(), second: Some(linear()) },
+        _note: std::time::Duration::ZERO,
+        sum: Some(1.0),
+        dropout: Dropout::new(0.5).unwrap(),
+    };
+    let paths = |net: &Attributes| net.parameters().into_keys().collect::<Vec<String>>();
+    assert_eq!(paths(&net), ["first.weight", "renamed.weight", "second.weight"]);
+    // The key of a dropout is state, but no parameter.
+    assert_eq!(net.state().len(), 4);
+    assert_eq!(net.sum, Some(1.0));
+    net.train(false);
+    assert_eq!(net.sum, None);
+    net.head = Head::Linear(linear());
+    assert_eq!(paths(&net), ["renamed.weight", "weight"]);
+}
+
+#[test]
+fn modules_print_their_shapes_and_counts() {
+    let mut net = net();
+    net.freeze(|path| path.starts_with("table"));
+    assert_eq!(format!("{net:?}"), "Net (106 parameters, 86 trainable)");
+    let text = format!("{net:#?}");
+    for line in [
+        "table.weight: float32 [5, 4], frozen",
+        "norms.0.weight: float32 [4]",
+        "norms.0.eps = 1e-5",
+        "= Silu",
+    ] {
+        assert!(text.contains(line), "{line:?} is not in\n{text}");
+    }
+}
+
+#[test]
+fn modules_change_dtype_and_device() {
+    let mut net = net();
+    let before = net.parameters();
+    net.to_dtype(Dtype::Bfloat16).unwrap();
+    assert!(net.parameters().values().all(|array| array.dtype() == Dtype::Bfloat16));
+    assert_eq!(net.nbytes(), 2 * 106);
+    net.load(&before, true).unwrap();
+    net.to_device(hesper::placement::Device::Cpu).unwrap();
+    for (path, array) in net.parameters() {
+        assert_eq!(array.shape(), before[&path].shape());
+        assert_eq!(array.to_vec::<f32>().unwrap(), before[&path].to_vec::<f32>().unwrap(), "{path}");
+    }
+    // A conversion that fails changes nothing.
+    let failed = net.map(|path, array| match path {
+        "table.weight" => Err(hesper_nn::Error::InvalidArgument("no".into())),
+        _ => Ok(array.multiply(2.0)?),
+    });
+    assert!(failed.is_err());
+    assert_eq!(
+        net.parameters()["norms.0.weight"].to_vec::<f32>().unwrap(),
+        values(&[4]).to_vec::<f32>().unwrap()
+    );
+}
+
+#[test]
+fn models_are_quantized_by_path() {
+    let linear = || Linear::from_weight(values(&[8, 64]).into(), Some(values(&[8]))).unwrap();
+    let mut layers = vec![linear(), linear()];
+    let x = values(&[2, 64]);
+    let before = layers[1].forward(&x).unwrap().to_vec::<f32>().unwrap();
+    quantize(&mut layers, Quantization::new(64, 8, "affine").unwrap(), |path| path == "1").unwrap();
+    let paths: Vec<String> = layers.parameters().into_keys().collect();
+    assert_eq!(paths, ["0.bias", "0.weight", "1.bias", "1.biases", "1.scales", "1.weight"]);
+    for (a, b) in layers[1].forward(&x).unwrap().to_vec::<f32>().unwrap().iter().zip(&before) {
+        assert!((a - b).abs() < 0.4, "{a} {b}");
+    }
+    // Codes are integers: they are not trained.
+    assert!(!layers.trainable_parameters().contains_key("1.weight"));
+    // A LoRA beside a quantized weight.
+    add_lora(&mut layers, 2, 1.0, |path| path == "1").unwrap();
+    let paths: Vec<String> = layers.trainable_parameters().into_keys().collect();
+    assert_eq!(paths, ["1.lora_a", "1.lora_b"]);
 }

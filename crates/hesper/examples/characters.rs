@@ -64,21 +64,21 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     let model = CharacterModel::new(alphabet.len(), 32)?;
     println!("{model:?}");
     let schedule =
-        Schedule::join(vec![Schedule::linear(0.0, 0.01, 20)?, Schedule::cosine(0.01, 280, 0.001)?], &[20])?;
+        Schedule::join(vec![Schedule::linear(0.0, 0.01, 20)?, Schedule::cosine(0.01, 130, 0.001)?], &[20])?;
     let loss =
         |model: &CharacterModel, batch: &[Array]| loss::cross_entropy(&model.forward(&batch[0])?, &batch[1]);
     let mut trainer = Trainer::new(model, Optimizer::new(Adam::new(schedule))?, loss)?.with_clip(1.0);
     println!("{:>5} {:>8} {:>10}", "step", "loss", "rate");
     let mut last = f64::NAN;
     let mut show = |trainer: &Trainer<CharacterModel>, report: &mut nn::train::Report| {
-        if report.step % 50 == 0 {
+        if report.step.is_multiple_of(26) {
             let rate = trainer.optimizer().learning_rate()?.unwrap_or(0.0);
             println!("{:>5} {:>8.4} {rate:>10.5}", report.step, report.loss);
         }
         last = report.loss;
         Ok(nn::train::CONTINUE)
     };
-    trainer.fit(250, batch, &mut [&mut show])?;
+    trainer.fit(130, batch, &mut [&mut show])?;
     assert!(last < 0.4, "{last}");
 
     let mut text: Vec<i32> = "When the num".chars().map(id).collect();

@@ -78,11 +78,12 @@ fn digits(count: usize, seed: u64) -> nn::Result<Vec<Array>> {
     let mut pixels = vec![0.0f32; count * SIDE * SIDE];
     let mut labels = Vec::new();
     for (drawn, pixels) in drawn.chunks(3).zip(pixels.chunks_mut(SIDE * SIDE)) {
-        let [digit, left, top] = [drawn[0] as usize % 10, drawn[1] as usize % 11, drawn[2] as usize % 6];
+        let [digit, left, top] =
+            [drawn[0] as usize % 10, 2 + drawn[1] as usize % 6, 1 + drawn[2] as usize % 4];
         draw(digit, left, top, pixels);
         labels.push(digit as i32);
     }
-    let noise = random::normal(&[count, SIDE, SIDE, 1], Dtype::Float32, 0.0, 0.25, Some(&keys[1]))?;
+    let noise = random::normal(&[count, SIDE, SIDE, 1], Dtype::Float32, 0.0, 0.2, Some(&keys[1]))?;
     let images = Array::try_from_slice(&pixels, &[count, SIDE, SIDE, 1])?.add(&noise)?;
     Ok(vec![images, Array::from_slice(&labels)])
 }
@@ -97,10 +98,10 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     random::seed(2);
     let model = Cnn::new()?;
     println!("{model:?}");
-    let mut trainer =
-        Trainer::new(model, Optimizer::new(Adam::new(0.005))?, |model: &Cnn, batch: &[Array]| {
-            loss::cross_entropy(&model.forward(&batch[0])?, &batch[1])
-        })?;
+    let adam = Adam { bias_correction: true, ..Adam::new(0.005) };
+    let mut trainer = Trainer::new(model, Optimizer::new(adam)?, |model: &Cnn, batch: &[Array]| {
+        loss::cross_entropy(&model.forward(&batch[0])?, &batch[1])
+    })?;
     let test = digits(200, 1_000_000)?;
     let mut evaluate = Evaluate::every(30, |model: &Cnn| Ok(vec![("accuracy", accuracy(model, &test)?)]));
     let mut show = |_: &Trainer<Cnn>, report: &mut nn::train::Report| {
@@ -109,7 +110,7 @@ pub fn main() -> Result<(), Box<dyn Error>> {
         }
         Ok(nn::train::CONTINUE)
     };
-    trainer.fit(120, |at| digits(64, at), &mut [&mut evaluate, &mut show])?;
+    trainer.fit(90, |at| digits(64, at), &mut [&mut evaluate, &mut show])?;
 
     let (score, found) = trainer.evaluate(|model| {
         let found = model.forward(&test[0])?.argmax(-1)?.astype(Dtype::Int32)?;

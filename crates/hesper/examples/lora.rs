@@ -31,11 +31,11 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     let model = language_model.model_mut();
     let all = model.count();
     let before = right(model)?;
-    add_lora(model, 8, 4.0, |path| path.contains("attention") || path.contains("mlp"))?;
+    add_lora(model, 24, 4.0, |path| path == "head")?;
     let trained: usize = model.trainable_parameters().values().map(Array::size).sum();
     println!("{trained} of {} parameters are trained", all + trained);
 
-    let mut optimizer = Optimizer::new(Adam::new(0.01))?;
+    let mut optimizer = Optimizer::new(Adam { bias_correction: true, ..Adam::new(0.05) })?;
     println!("{:>5} {:>8} {:>8}", "step", "loss", "right");
     for step in 0..=40 {
         let (value, gradients) = value_and_grad(|model: &Model| {

@@ -61,7 +61,7 @@ pub fn main() -> Result<(), Box<dyn Error>> {
             loss::binary_cross_entropy(&model.forward(&batch[0])?, &batch[1], loss::Reduction::Mean)
         })?;
     let mut show = |_: &Trainer<Mlp>, report: &mut nn::train::Report| {
-        if report.step % 100 == 0 {
+        if report.step.is_multiple_of(100) {
             println!("step {:>4}  loss {:.4}", report.step, report.loss);
         }
         Ok(nn::train::CONTINUE)

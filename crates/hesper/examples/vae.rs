@@ -77,12 +77,12 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     let mut losses = Vec::new();
     let mut show = |_: &Trainer<Vae>, report: &mut nn::train::Report| {
         losses.push(report.loss);
-        if report.step % 200 == 0 {
+        if report.step.is_multiple_of(100) {
             println!("step {:>4}  loss {:.2}", report.step, report.loss);
         }
         Ok(nn::train::CONTINUE)
     };
-    trainer.fit(800, |at| Ok(vec![spots(64, at)?]), &mut [&mut show])?;
+    trainer.fit(300, |at| Ok(vec![spots(64, at)?]), &mut [&mut show])?;
     assert!(losses[losses.len() - 1] < losses[0] * 0.5);
 
     // A grid of descriptions, and the image of each.
@@ -94,7 +94,9 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     let cell = SIDE * zoom + 2;
     let mut image = Image::new(count * cell, count * cell);
     for (at, pixels) in drawn.chunks(SIDE * SIDE).enumerate() {
-        image.draw(at % count * cell, at / count * cell, pixels, SIDE, zoom);
+        // Bright spots on black.
+        let dark: Vec<f32> = pixels.iter().map(|share| 1.0 - share).collect();
+        image.draw(at % count * cell, at / count * cell, &dark, SIDE, zoom);
     }
     let path = common::picture("vae.png");
     image.save(&path)?;

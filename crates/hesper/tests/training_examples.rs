@@ -1,4 +1,5 @@
 //! The examples that train, each as a test.
+#![allow(clippy::duplicate_mod, reason = "each example has its own helpers")]
 
 macro_rules! examples {
     ($($name:ident $path:literal),* $(,)?) => {
