@@ -10,8 +10,10 @@ use crate::MetalBackend;
 use crate::launch::{Constants, Kernel, fits, read, type_name};
 
 const TEXT: &str = include_str!("kernels/sort.metal");
-/// Elements of a tile of the text.
+/// Most elements of a tile.
 const TILE: usize = 1024;
+/// Fewest: two for each lane of a SIMD group.
+const MIN_TILE: usize = 64;
 
 pub(crate) fn register(table: OpTableBuilder<MetalBackend>) -> OpTableBuilder<MetalBackend> {
     table.with::<Search>().with::<Sort>()
@@ -41,10 +43,17 @@ impl Lower<Sort> for MetalBackend {
         let scratch = [stream.alloc(rows * length * 4)?, stream.alloc(rows * length * 4)?];
         // The last order of an argsort is the output.
         let order = |pass: usize| if op.places && pass == passes { &output } else { &scratch[pass % 2] };
-        let entry = format!("sort_tiles<{of}, {}>", op.places);
+        let tile = length.next_power_of_two().clamp(MIN_TILE, TILE);
+        let entry = format!("sort_tiles<{of}, {}, {tile}>", op.places);
         let command = stream.command("sort").read_range(&input.buffer, bytes.clone()).write(order(0));
-        let groups = [length.div_ceil(TILE), rows, 1];
-        Kernel { text: TEXT, entry: &entry }.groups(stream, command, &constants(0), groups, 256)?;
+        let groups = [length.div_ceil(tile), rows, 1];
+        Kernel { text: TEXT, entry: &entry }.groups(
+            stream,
+            command,
+            &constants(0),
+            groups,
+            (tile / 2).min(256),
+        )?;
         let entry = format!("merge_runs<{of}, {}>", op.places);
         let (grid, threads) = ([length, rows, 1], [length.min(256) as u64, 1, 1]);
         for pass in 0..passes {

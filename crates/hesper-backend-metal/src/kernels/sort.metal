@@ -1,6 +1,4 @@
 // A stable merge sort of the indices of rows: tiles in threadgroup memory, then runs of twice the length.
-#define SORT_TILE 1024
-
 struct SortParams { int length; int run; };
 
 // Keys in the order of the elements. NaN is last. With PLACES, zeros of both signs are equal, else -0 is before 0.
@@ -27,15 +25,17 @@ template <bool PLACES> struct ordered<bf16, PLACES> {
 };
 
 // A tile of a row, by a bitonic network over keys and indices. Places behind the end of a row are last.
-template <typename T, bool PLACES>
+template <typename T, bool PLACES, int SORT_TILE>
 [[kernel]] void sort_tiles(device const T* in [[buffer(0)]], device uint* order [[buffer(1)]],
                            constant SortParams& p [[buffer(2)]], uint2 group [[threadgroup_position_in_grid]],
-                           uint2 thread_place [[thread_position_in_threadgroup]]) {
+                           uint2 thread_place [[thread_position_in_threadgroup]],
+                           uint2 size_of_group [[threads_per_threadgroup]]) {
   typedef ordered<T, PLACES> Order;
   threadgroup typename Order::key keys[SORT_TILE];
   threadgroup uint indices[SORT_TILE];
   const int start = int(group.x) * SORT_TILE, row = int(group.y) * p.length, own = int(thread_place.x);
-  for (int i = own; i < SORT_TILE; i += 256) {
+  const int threads = int(size_of_group.x);
+  for (int i = own; i < SORT_TILE; i += threads) {
     const bool there = start + i < p.length;
     keys[i] = Order::of(in[row + (there ? start + i : 0)]);
     indices[i] = there ? uint(start + i) : 0xffffffffu;
@@ -43,7 +43,7 @@ template <typename T, bool PLACES>
   for (int size = 2; size <= SORT_TILE; size *= 2) {
     for (int step = size / 2; step > 0; step /= 2) {
       threadgroup_barrier(mem_flags::mem_threadgroup);
-      for (int pair = own; pair < SORT_TILE / 2; pair += 256) {
+      for (int pair = own; pair < SORT_TILE / 2; pair += threads) {
         const int a = pair / step * 2 * step + pair % step, b = a + step;
         const bool up = (a & size) == 0;
         const uint x = indices[a], y = indices[b];
@@ -62,7 +62,7 @@ template <typename T, bool PLACES>
     }
   }
   threadgroup_barrier(mem_flags::mem_threadgroup);
-  for (int i = own; i < SORT_TILE; i += 256) {
+  for (int i = own; i < SORT_TILE; i += threads) {
     if (start + i < p.length) order[row + start + i] = indices[i];
   }
 }

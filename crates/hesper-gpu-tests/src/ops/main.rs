@@ -1,4 +1,4 @@
-//! Checks arrays on an NVIDIA device: every op against the host, stress, faults, and benchmarks.
+//! Checks arrays on a GPU (NVIDIA, or Metal where there is one): every op against the host, stress, faults, and benchmarks.
 //!
 //! Prints one line per check; the exit status is the number of failures. Without a device it says so and succeeds.
 //! Arguments: nothing or `check [PART] [K/N]` for the ops (those whose name contains PART; of these the K-th,

@@ -1,5 +1,6 @@
 constant uint4 c0[1] = {uint4(0x1u, 0x2u, 0x3u, 0x0u)};
-kernel void hesper_checked(device u8* p0 [[buffer(0)]], const device u8* p1 [[buffer(1)]], const constant u64* lengths [[buffer(2)]], device u64* report [[buffer(3)]], uint3 thread_position_in_grid [[thread_position_in_grid]]) {
+kernel void hesper_checked(device u8* p0 [[buffer(0)]], const device u8* p1 [[buffer(1)]], const constant u8* constants [[buffer(2)]], device u64* report [[buffer(3)]], uint3 thread_position_in_grid [[thread_position_in_grid]]) {
+  const constant u64* const lengths = (const constant u64*)(constants + 0);
   const device_ptr v0 = device_ptr{(device u8*)p0, 0l, lengths[0], 1u, true};
   const device_ptr v1 = device_ptr{(device u8*)p1, 0l, lengths[1], 2u, false};
   const constant_ptr v2 = constant_ptr{(const constant u8*)c0, 0l, 12ul, 3u, false};

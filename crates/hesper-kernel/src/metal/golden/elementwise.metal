@@ -1,4 +1,5 @@
-kernel void hesper_scale_by_2(const device u8* p0 [[buffer(0)]], device u8* p1 [[buffer(1)]], const constant u8* p2 [[buffer(2)]], uint3 thread_position_in_grid [[thread_position_in_grid]]) {
+kernel void hesper_scale_by_2(const device u8* p0 [[buffer(0)]], device u8* p1 [[buffer(1)]], const constant u8* constants [[buffer(2)]], uint3 thread_position_in_grid [[thread_position_in_grid]]) {
+  const constant u8* const p2 = constants + 0;
   device u8* const v0 = (device u8*)p0;
   device u8* const v1 = (device u8*)p1;
   const f32 v2 = f32_of(*(const constant u32*)(p2));
