@@ -14,7 +14,7 @@ use crate::label::Label;
 use crate::ledger::FaultCell;
 use crate::pool::Requester;
 use crate::runtime::Shared;
-use crate::sync::Signal;
+use crate::sync::Counter;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The state shared by the handles and submissions of a stream: the device's stream and its progress.
@@ -22,8 +22,8 @@ pub(crate) struct StreamShared {
     id: u64,
     raw: RawStream,
     device: Arc<dyn Device>,
-    completed: AtomicU64,
-    changed: Signal,
+    /// All submissions up to this one have completed.
+    completed: Counter,
     cancelled: AtomicU64,
     /// The device has refused a submission of the stream.
     refusal: AtomicBool,
@@ -35,8 +35,7 @@ impl StreamShared {
             id,
             raw,
             device,
-            completed: AtomicU64::new(0),
-            changed: Signal::default(),
+            completed: Counter::default(),
             cancelled: AtomicU64::new(0),
             refusal: AtomicBool::new(false),
         }
@@ -56,13 +55,12 @@ impl StreamShared {
     }
 
     pub(crate) fn is_done(&self, index: u64) -> bool {
-        index <= self.completed.load(Ordering::Acquire)
+        self.completed.has_reached(index)
     }
 
     /// Publishes that all submissions up to `index` have completed.
     pub(crate) fn publish(&self, index: u64) {
-        self.completed.fetch_max(index, Ordering::AcqRel);
-        self.changed.notify();
+        self.completed.raise(index);
     }
 
     pub(crate) fn note_refusal(&self) {
@@ -76,7 +74,7 @@ impl StreamShared {
     /// Waits until another thread reports a submission.
     pub(crate) fn wait_for_report(&self, index: u64) {
         crate::sync::coop::pause();
-        self.changed.wait_until(|| self.is_done(index));
+        self.completed.wait_for(index);
     }
 
     /// Waits for a submission that the device has taken. [`Shared::wait`] is for any submission.
@@ -90,7 +88,7 @@ impl StreamShared {
     pub(crate) fn wait_once(&self, index: u64) {
         crate::sync::coop::pause();
         if self.device.wait(self.raw, index) == Progress::Delegated {
-            self.changed.wait_until(|| self.is_done(index));
+            self.completed.wait_for(index);
         }
     }
 }

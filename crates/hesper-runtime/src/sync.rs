@@ -126,6 +126,74 @@ impl Signal {
     }
 }
 
+/// A number that only grows, and threads that wait until it has reached theirs. A change wakes the threads that it
+/// concerns: with one condition for all, 64 threads that wait for 64 submissions would wake up 64 times each.
+#[derive(Debug)]
+pub(crate) struct Counter {
+    value: atomic::AtomicU64,
+    lock: Mutex<()>,
+    /// The threads that wait for a number are at its remainder.
+    reached: [Condvar; Counter::CONDITIONS],
+    waiters: atomic::AtomicUsize,
+}
+
+impl Default for Counter {
+    fn default() -> Self {
+        Counter {
+            value: atomic::AtomicU64::new(0),
+            lock: Mutex::default(),
+            reached: std::array::from_fn(|_| Condvar::new()),
+            waiters: atomic::AtomicUsize::new(0),
+        }
+    }
+}
+
+impl Counter {
+    const CONDITIONS: usize = 32;
+
+    pub(crate) fn has_reached(&self, number: u64) -> bool {
+        number <= self.value.load(atomic::Ordering::Acquire)
+    }
+
+    /// Blocks until the value is at least `number`.
+    pub(crate) fn wait_for(&self, number: u64) {
+        held::assert_none();
+        if self.has_reached(number) {
+            return;
+        }
+        if coop::active() {
+            while !self.has_reached(number) {
+                coop::block();
+            }
+            return;
+        }
+        self.waiters.fetch_add(1, atomic::Ordering::SeqCst);
+        atomic::fence(atomic::Ordering::SeqCst);
+        let reached = &self.reached[number as usize % Counter::CONDITIONS];
+        let mut guard = self.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        while !self.has_reached(number) {
+            guard = reached.wait(guard).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+        drop(guard);
+        self.waiters.fetch_sub(1, atomic::Ordering::SeqCst);
+    }
+
+    /// Raises the value to `number`, unless it is higher, and wakes the threads that wait for the numbers in between.
+    pub(crate) fn raise(&self, number: u64) {
+        let before = self.value.fetch_max(number, atomic::Ordering::AcqRel);
+        // Orders the change before the load of `waiters`. A waiter counts itself before it reads the value, so one of
+        // the two sees the other.
+        atomic::fence(atomic::Ordering::SeqCst);
+        if before >= number || self.waiters.load(atomic::Ordering::SeqCst) == 0 {
+            return;
+        }
+        drop(self.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        for reached in (before + 1..=number).take(Counter::CONDITIONS) {
+            self.reached[reached as usize % Counter::CONDITIONS].notify_all();
+        }
+    }
+}
+
 /// The ranks that the current thread holds; checked in debug and `sim` builds.
 mod held {
     use super::Rank;
@@ -277,4 +345,30 @@ pub(crate) mod coop {
     #[cfg(feature = "sim")]
     pub use imp::{Cooperative, install};
     pub(crate) use imp::{active, block, pause};
+}
+
+#[cfg(all(test, not(hesper_model)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_wakes_every_thread_whose_number_is_reached() {
+        const THREADS: u64 = 100;
+        for step in [1, 7, THREADS] {
+            let counter = Counter::default();
+            std::thread::scope(|scope| {
+                for number in 1..=THREADS {
+                    let counter = &counter;
+                    scope.spawn(move || counter.wait_for(number));
+                }
+                for raised in 1..=THREADS.div_ceil(step) {
+                    counter.raise(raised * step);
+                    // A lower number changes nothing.
+                    counter.raise(raised);
+                    std::thread::yield_now();
+                }
+            });
+            assert!(counter.has_reached(THREADS) && !counter.has_reached(THREADS + 7));
+        }
+    }
 }
