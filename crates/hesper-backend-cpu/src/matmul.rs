@@ -7,16 +7,18 @@ use hesper_compute::{GemmOptions, MatMut, MatRef, Par, Serial, Stack, gemm, gemm
 use hesper_core::backend::reach;
 use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder};
 use hesper_core::ops::command::Commands;
+use hesper_core::ops::composite::row_products::RowProducts;
 use hesper_core::ops::matmul::Matmul;
 use hesper_core::shape::Shape;
 use hesper_core::{Dtype, Element, Result};
 use hesper_cpu::Cores;
+use hesper_runtime::Access;
 use smallvec::SmallVec;
 
 use crate::Cpu;
 
 pub(crate) fn register(table: OpTableBuilder<Cpu>) -> OpTableBuilder<Cpu> {
-    table.with::<Matmul>()
+    table.with::<Matmul>().with::<RowProducts>()
 }
 
 impl Lower<Matmul> for Cpu {
@@ -207,6 +209,49 @@ fn run<T: Dense>(op: &Matmul, l: &Lowering<'_>) -> Result<Data> {
         gemm_stacked(&Cores, products.batch, products.sizes, a, b, out, &options)
             .map_err(|error| error.to_string())
     })
+}
+
+impl Lower<RowProducts> for Cpu {
+    fn lower(op: &RowProducts, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        let products = match l.dtype() {
+            Dtype::Float32 => row_products::<f32>(op, l),
+            Dtype::Float16 => row_products::<f16>(op, l),
+            Dtype::Bfloat16 => row_products::<bf16>(op, l),
+            _ => return Ok(None),
+        };
+        products.map(Some)
+    }
+}
+
+/// Encodes products of one row. Each is computed as it is by itself.
+fn row_products<T: Dense>(op: &RowProducts, l: &Lowering<'_>) -> Result<Data> {
+    let size = T::DTYPE.size();
+    let k = l.input_shape(1)[0];
+    let row = Matrices::of(l, 0, 0, size);
+    let matrices: SmallVec<[(Matrices, usize); 3]> =
+        op.columns.iter().enumerate().map(|(at, n)| (Matrices::of(l, at + 1, 0, size), *n)).collect();
+    let output = l.output()?;
+    let mut command = l.stream().command(op.name());
+    command.add(&l.input(0).buffer, row.bytes.clone(), Access::Read);
+    for (at, (matrix, _)) in matrices.iter().enumerate() {
+        command.add(&l.input(at + 1).buffer, matrix.bytes.clone(), Access::Read);
+    }
+    command.add(&output, .., Access::Write);
+    command.run(move |native| {
+        let Some((out, inputs)) = native.views().split_last_mut() else { return Ok(()) };
+        let left = inputs[0].as_slice::<T>()?;
+        let mut out = out.as_mut_slice::<T>()?;
+        let options = GemmOptions { alpha: T::factor(1.0), beta: T::factor(0.0) };
+        for ((matrix, n), right) in matrices.iter().zip(&inputs[1..]) {
+            let (product, rest) = std::mem::take(&mut out).split_at_mut(*n);
+            let (a, b) = (row.stack(left), matrix.stack(right.as_slice::<T>()?));
+            gemm_stacked(&Cores, &[], (1, *n, k), a, b, product, &options)
+                .map_err(|error| error.to_string())?;
+            out = rest;
+        }
+        Ok(())
+    })?;
+    Ok(Data::contiguous(output, l.shape()))
 }
 
 /// A complex product is four real ones, of real and imaginary parts.

@@ -384,6 +384,38 @@ fn a_compiled_function_of_a_few_element_wise_ops_is_fused_with_its_neighbours() 
 }
 
 #[test]
+fn products_of_one_row_with_several_matrices_become_one_command() {
+    let _alone = alone();
+    for dtype in FLOATS {
+        let weight = |rows, seed| normal(&[rows, 64], seed, dtype);
+        let (q, k, v, other) = (weight(48, 1), weight(16, 2), weight(16, 3), weight(40, 4));
+        let product = |x: &Array, weight: &Array| x.matmul(&weight.t()?);
+        let x = normal(&[1, 1, 64], 5, dtype);
+        takes("three", 1, &|| Ok(vec![product(&x, &q)?, product(&x, &k)?, product(&x, &v)?]));
+        takes("a gate", 2, &|| Ok(vec![gated(&product(&x, &other)?, &product(&x, &other)?)?]));
+        takes("of a result that is held", 2, &|| {
+            let x = x.add(1.0)?;
+            Ok(vec![product(&x, &q)?, product(&x, &k)?, x])
+        });
+        takes("more than fit", 2, &|| {
+            [&q, &k, &v, &other, &q].iter().map(|weight| product(&x, weight)).collect()
+        });
+        let rows = normal(&[1, 2, 64], 6, dtype);
+        takes("two rows", 2, &|| Ok(vec![product(&rows, &q)?, product(&rows, &k)?]));
+        let wide = normal(&[1, 64], 7, dtype);
+        takes("an addend", 2, &|| {
+            Ok(vec![product(&wide, &q)?, k.t()?.slice_axis(0, 0, 1, 1)?.addmm(&wide, &k.t()?, 1.0, 1.0)?])
+        });
+        // The second matrix is computed after the first product.
+        takes("a matrix that is a result", 4, &|| {
+            let first = product(&x, &q)?;
+            let matrix = k.add(first.sum(None, false)?)?;
+            Ok(vec![product(&x, &matrix)?, first])
+        });
+    }
+}
+
+#[test]
 fn products_with_packed_matrices_take_norms_and_epilogues_in() {
     let _alone = alone();
     for (rows, format) in [(1, PackedFormat::Q8_0), (3, PackedFormat::Q4_0), (70, PackedFormat::Q4_1)] {

@@ -13,6 +13,7 @@
 //! | `add_norm` | `s = x + y`, `rms_norm(s)`; both are results |
 //! | `silu_gate` | `g * sigmoid(g) * u` of the halves `g` and `u` of rows |
 //! | `packed_layer` | products of the same rows with packed matrices: side by side, concatenated, plus an array, or as `g * sigmoid(g) * u`; with the `rms_norm` of the rows if nothing else reads that |
+//! | `row_products` | products of the same row with several matrices, which are there before the first of them |
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -34,6 +35,7 @@ use crate::ops::compose::compose_all;
 use crate::ops::composite::Composite;
 use crate::ops::composite::add_norm::AddNorm;
 use crate::ops::composite::packed_layer::{End, PackedLayer};
+use crate::ops::composite::row_products::RowProducts;
 use crate::ops::composite::silu_gate::SiluGate;
 use crate::ops::concat::concatenate;
 use crate::ops::norm::RowOp;
@@ -67,6 +69,8 @@ enum Fact {
     Product,
     /// The same of [few](FEW_ROWS) rows.
     FewProduct,
+    /// A product of one row with a matrix.
+    RowProduct,
 }
 
 /// The fact of a node, and the composite ops that the backend of its stream implements.
@@ -129,6 +133,12 @@ fn fact(graph: &Graph, nodes: &impl Nodes, at: usize, node: &NodeView<'_>) -> Op
             let fits = is_float(node.dtype) && input(0)?.1 == node.dtype && input(1)?.1 == node.dtype;
             fits.then_some(Fact::Norm)
         }
+        PatternOp::Product => {
+            let (row, matrix) = (input(0)?, input(1)?);
+            let one_row = node.shape.iter().rev().skip(1).all(|length| *length == 1) && matrix.0.len() == 2;
+            let fits = is_float(node.dtype) && row.1 == node.dtype && matrix.1 == node.dtype;
+            (one_row && fits && row.0.last() != Some(&0)).then_some(Fact::RowProduct)
+        }
         PatternOp::PackedProduct => {
             let fact = if node.shape[0] <= FEW_ROWS { Fact::FewProduct } else { Fact::Product };
             (node.dtype == Dtype::Float32 && input(0)?.1 == Dtype::Float32).then_some(fact)
@@ -158,6 +168,7 @@ pub(super) enum Pattern {
     AddNorm { norm: u32 },
     SiluGate,
     PackedLayer { norm: Option<u32>, products: SmallVec<[u32; 3]>, end: End },
+    RowProducts,
 }
 
 impl Pattern {
@@ -167,6 +178,7 @@ impl Pattern {
             Pattern::AddNorm { .. } => "add_norm",
             Pattern::SiluGate => "silu_gate",
             Pattern::PackedLayer { .. } => "packed_layer",
+            Pattern::RowProducts => "row_products",
         }
     }
 
@@ -192,6 +204,16 @@ impl Pattern {
                 }
                 let eps = norm.map(|norm| eps(store, norm)).transpose()?;
                 Box::new(PackedLayer { eps, matrices, end: *end })
+            }
+            Pattern::RowProducts => {
+                let mut columns = SmallVec::new();
+                for output in outputs {
+                    columns.extend(store.node(*output as usize)?.shape.last().copied());
+                }
+                if let Some(last) = shape.last_mut() {
+                    *last = columns.iter().sum();
+                }
+                Box::new(RowProducts { columns })
             }
         };
         Ok((op, shape))
@@ -233,6 +255,7 @@ impl Pattern {
         let result = |shape: &&Shape| {
             let (length, strides) = match self {
                 Pattern::AddNorm { .. } => (shape.iter().product(), row_major(shape)),
+                Pattern::RowProducts => (shape.iter().product(), row_major(shape)),
                 _ if shapes.len() == 1 => (0, row_major(shape)),
                 _ => (shape[1], smallvec![columns as isize, 1]),
             };
@@ -301,6 +324,7 @@ impl<'a> Rewrites<'a> {
             };
         }
         found.products(order);
+        found.row_products(order);
         found
     }
 
@@ -501,6 +525,35 @@ impl<'a> Rewrites<'a> {
                 let (first, all) = (products[0], SmallVec::<[u32; 3]>::from(products));
                 if self.implements(first, CompositeSet::PACKED_LAYER) {
                     self.packed_layer(all.clone(), End::Plain, first, products.into(), all, None);
+                }
+            }
+        }
+    }
+
+    /// Products of one row with several matrices.
+    fn row_products(&mut self, order: &[u32]) {
+        let mut groups: Vec<(Slot, SmallVec<[u32; 3]>)> = Vec::new();
+        let mut of: HashMap<Slot, usize, BuildHasherDefault<WordHash>> = HashMap::default();
+        for &at in order.iter().filter(|at| self.fact(**at) == Fact::RowProduct) {
+            let Some(row) = self.read(at, 0) else { continue };
+            let group = *of.entry(row).or_insert(groups.len());
+            if group == groups.len() {
+                groups.push((row, SmallVec::new()));
+            }
+            groups[group].1.push(at);
+        }
+        for (row, group) in groups {
+            for products in group.chunks(MAX_PRODUCTS).filter(|products| products.len() > 1) {
+                let matrices = products.iter().filter_map(|product| self.read(*product, 1));
+                let rewrite = Rewrite {
+                    pattern: Pattern::RowProducts,
+                    at: products[0],
+                    inputs: std::iter::once(row).chain(matrices).collect(),
+                    members: products.into(),
+                    outputs: products.into(),
+                };
+                if self.implements(products[0], CompositeSet::ROW_PRODUCTS) {
+                    self.add(rewrite);
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::{Op, OpRef};
+use super::{Op, OpRef, PatternOp};
 use crate::Dtype;
 use crate::array::Array;
 use crate::dtype::Category;
@@ -27,6 +27,10 @@ pub struct Matmul {
 impl Op for Matmul {
     fn name(&self) -> &'static str {
         if self.add { "addmm" } else { "matmul" }
+    }
+
+    fn pattern(&self) -> PatternOp {
+        if self.add { PatternOp::None } else { PatternOp::Product }
     }
 
     fn export(&self) -> Export {

@@ -91,6 +91,8 @@ pub enum PatternOp {
     None,
     /// A root mean square norm with a weight.
     Norm,
+    /// A product without an addend.
+    Product,
     /// A product with a packed matrix, of activations that are not rounded.
     PackedProduct,
     /// A concatenation along an axis.

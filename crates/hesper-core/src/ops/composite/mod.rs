@@ -6,6 +6,7 @@
 
 pub mod add_norm;
 pub mod packed_layer;
+pub mod row_products;
 pub mod silu_gate;
 
 use std::any::TypeId;
@@ -16,6 +17,7 @@ use crate::error::Result;
 
 use add_norm::AddNorm;
 use packed_layer::PackedLayer;
+use row_products::RowProducts;
 use silu_gate::SiluGate;
 
 /// An op that stands for several.
@@ -35,6 +37,8 @@ impl CompositeSet {
     pub const SILU_GATE: Self = CompositeSet(2);
     /// [`PackedLayer`].
     pub const PACKED_LAYER: Self = CompositeSet(4);
+    /// [`RowProducts`].
+    pub const ROW_PRODUCTS: Self = CompositeSet(8);
 
     /// Those among the ops of some types.
     pub(crate) fn among(has: impl Fn(TypeId) -> bool) -> Self {
@@ -42,6 +46,7 @@ impl CompositeSet {
             (TypeId::of::<AddNorm>(), Self::ADD_NORM),
             (TypeId::of::<SiluGate>(), Self::SILU_GATE),
             (TypeId::of::<PackedLayer>(), Self::PACKED_LAYER),
+            (TypeId::of::<RowProducts>(), Self::ROW_PRODUCTS),
         ];
         let found = all.into_iter().filter(|(id, _)| has(*id));
         found.fold(CompositeSet::default(), |set, (_, bit)| CompositeSet(set.0 | bit.0))
