@@ -60,11 +60,11 @@ fn assert_close(name: &str, given: &Array, expected: &[f32], bound: f32) {
 fn compare<M: Module>(
     name: &str,
     inputs: &[&[usize]],
-    layer: Result<M>,
+    layer: impl FnOnce() -> Result<M>,
     forward: impl Fn(&M, &[Array]) -> Result<Vec<Array>>,
 ) {
     let reference = &reference()["layers"][name];
-    let mut layer = layer.unwrap();
+    let mut layer = layer().unwrap();
     let shapes: BTreeMap<String, Vec<usize>> =
         layer.parameters().into_iter().map(|(name, array)| (name, array.shape().to_vec())).collect();
     let expected: BTreeMap<String, Vec<usize>> =
@@ -83,12 +83,10 @@ fn compare<M: Module>(
 
 macro_rules! layer {
     ($name:literal, $inputs:expr, $layer:expr) => {
-        compare($name, $inputs, (|| -> Result<_> { Ok($layer) })(), |layer, x| {
-            Ok(vec![layer.forward(&x[0])?])
-        })
+        compare($name, $inputs, || Ok($layer), |layer, x| Ok(vec![layer.forward(&x[0])?]))
     };
     ($name:literal, $inputs:expr, $layer:expr, |$own:ident, $x:ident| $forward:expr) => {
-        compare($name, $inputs, (|| -> Result<_> { Ok($layer) })(), |$own, $x| Ok($forward))
+        compare($name, $inputs, || Ok($layer), |$own, $x| Ok($forward))
     };
 }
 

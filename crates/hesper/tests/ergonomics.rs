@@ -124,7 +124,7 @@ fn slices_update_and_refuse_what_is_out_of_range() {
 fn axes_are_all_one_or_several_and_may_be_kept() {
     let x = ints(&[2, 3, 4]);
     let shape = |over: Axes| x.sum(over).unwrap().shape().to_vec();
-    assert_eq!(shape(axes(())), []);
+    assert!(shape(axes(())).is_empty());
     assert_eq!(shape(axes(-1)), [2, 3]);
     assert_eq!(shape(axes([0, 2])), [3]);
     assert_eq!(shape(axes([0, 2]).keepdims()), [1, 3, 1]);

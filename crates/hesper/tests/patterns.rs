@@ -409,7 +409,7 @@ fn products_of_one_row_with_several_matrices_become_one_command() {
         // The second matrix is computed after the first product.
         takes("a matrix that is a result", 4, &|| {
             let first = product(&x, &q)?;
-            let matrix = k.add(first.sum(None, false)?)?;
+            let matrix = k.add(first.sum(())?)?;
             Ok(vec![product(&x, &matrix)?, first])
         });
     }
