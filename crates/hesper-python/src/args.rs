@@ -5,7 +5,7 @@
 
 use hesper::{Array, Category, Dtype, Operand};
 use hesper_runtime::Stream;
-use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyComplex, PyFloat, PyInt, PyList, PySequence, PyString, PyTuple};
 use smallvec::{SmallVec, smallvec};
@@ -172,6 +172,14 @@ fn fits(value: i64, dtype: Dtype) -> bool {
     }
 }
 
+/// An integer of 64 bits; a larger one is of the wrong type.
+fn integer(object: &Bound<'_, PyAny>) -> PyResult<isize> {
+    object.extract::<isize>().map_err(|error| match error.is_instance_of::<PyOverflowError>(object.py()) {
+        true => PyTypeError::new_err(format!("expected an integer of 64 bits, not {object}")),
+        false => error,
+    })
+}
+
 /// Integers: one, or a sequence of them.
 fn integers(object: &Bound<'_, PyAny>, alone: bool) -> PyResult<SmallVec<[isize; 6]>> {
     let one = |item: &Bound<'_, PyAny>| -> PyResult<isize> {
@@ -182,7 +190,7 @@ fn integers(object: &Bound<'_, PyAny>, alone: bool) -> PyResult<SmallVec<[isize;
             let name = item.get_type().name()?;
             return Err(PyTypeError::new_err(format!("expected an integer, not {name}")));
         }
-        item.extract::<isize>()
+        integer(item)
     };
     if let Ok(tuple) = object.cast::<PyTuple>() {
         return tuple.iter().map(|item| one(&item)).collect();
@@ -251,7 +259,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Count {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        let count = object.extract::<isize>()?;
+        let count = integer(&object)?;
         let negative = |_| PyValueError::new_err(format!("expected a non-negative integer, not {count}"));
         usize::try_from(count).map(Count).map_err(negative)
     }

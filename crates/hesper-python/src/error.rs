@@ -1,6 +1,6 @@
 //! Which Python exception an error becomes.
 
-use hesper::Error;
+use hesper::{Dtype, Error};
 use hesper_files::{Error as FileError, Format};
 use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyValueError};
 use pyo3::{PyErr, Python};
@@ -14,9 +14,10 @@ pub fn raise(error: Error) -> PyErr {
             None => PyRuntimeError::new_err(error.to_string()),
         },
         Error::Axis { .. } => PyIndexError::new_err(error.to_string()),
-        Error::Type { op, .. }
+        Error::Type { op, dtype, .. }
             if (op.starts_with("bitwise") || op.ends_with("shift")) && op != "bitwise_invert"
-                || op.ends_with("_along_axis") =>
+                || op.ends_with("_along_axis")
+                || *dtype == Dtype::Float64 && matches!(&**op, "uniform" | "gumbel" | "truncated_normal") =>
         {
             PyRuntimeError::new_err(error.to_string())
         }

@@ -134,7 +134,7 @@ static STARTED: Mutex<Vec<Started>> = Mutex::new(Vec::new());
 
 fn remember(new: impl IntoIterator<Item = Started>) {
     let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
-    started.retain(|one| one.has_failed() || matches!(one, Started::Running(running) if !running.is_done()));
+    forget_finished(&mut started);
     for new in new {
         if !started.iter().any(|one| one.stream() == new.stream() && one.has_failed()) {
             started.push(new);
@@ -142,10 +142,16 @@ fn remember(new: impl IntoIterator<Item = Started>) {
     }
 }
 
+/// Drops what has finished without a failure.
+fn forget_finished(started: &mut Vec<Started>) {
+    started.retain(|one| one.has_failed() || matches!(one, Started::Running(running) if !running.is_done()));
+}
+
 /// The first error of what was started on a stream, which has finished. It is reported once.
 pub fn take_error(stream: &Stream) -> Option<PyErr> {
     let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
     let own: Vec<Started> = started.extract_if(.., |one| one.stream() == stream.id()).collect();
+    forget_finished(&mut started);
     drop(started);
     own.into_iter().find_map(|one| match one {
         Started::Running(running) => {

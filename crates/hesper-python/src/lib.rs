@@ -21,6 +21,7 @@ mod kernel;
 mod lm;
 mod memory;
 mod options;
+mod primitive_patterns;
 mod primitives;
 mod transform;
 mod tree;

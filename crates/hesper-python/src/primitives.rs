@@ -2,12 +2,14 @@
 //!
 //! Converters of exported functions know MLX's primitives by their names and the order of their arguments. A step becomes
 //! one primitive or several: the inputs of an element-wise primitive are broadcast before, and a reduction keeps its axes
-//! and is squeezed after. A step that MLX has no primitive for keeps its name, in MLX's spelling, and its attributes.
+//! and is squeezed after. [`primitive_patterns`] combines several into one. A step that MLX has no primitive for keeps its name, in MLX's spelling, and its attributes.
 
 use std::collections::HashMap;
 
 use hesper::export::{Graph, Step, Value, ValueRef};
 use hesper::{Array, Dtype};
+
+use crate::primitive_patterns;
 
 /// An array of the graph: one that the graph has a place for, or one between the primitives of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -135,7 +137,7 @@ fn int(value: i64) -> Argument {
     Argument::Value(Value::Int(value))
 }
 
-fn ints(list: &[i64]) -> Argument {
+pub fn ints(list: &[i64]) -> Argument {
     Argument::Value(Value::Ints(list.to_vec()))
 }
 
@@ -225,6 +227,8 @@ impl Primitives {
             number += step.outputs.len();
             primitives.step(step, inputs, outputs)?;
         }
+        let returned: Vec<Id> = graph.outputs().iter().map(|place| Id::ValueRef(*place)).collect();
+        primitive_patterns::combine(&mut primitives.list, &returned);
         Ok(primitives)
     }
 

@@ -6,7 +6,7 @@ import hesper.core as mx
 from hesper import _core
 
 from ._dtypes import complex64, default, float32, float64, kind, real, uint64
-from ._place import on
+from ._devices import on
 
 
 def _named(obj):

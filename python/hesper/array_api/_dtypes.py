@@ -2,7 +2,7 @@
 
 import hesper.core as mx
 
-from ._place import on
+from ._devices import on
 
 __all__ = [
     "astype",

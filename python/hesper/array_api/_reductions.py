@@ -28,20 +28,20 @@ def min(x, /, *, axis=None, keepdims=False):
 
 
 def argmax(x, /, *, axis=None, keepdims=False):
-    """The places of the largest elements along an axis, or in the flattened array."""
-    return _place(mx.argmax, x, axis, keepdims)
+    """The indices of the largest elements along an axis, or in the flattened array."""
+    return _index_of(mx.argmax, x, axis, keepdims)
 
 
 def argmin(x, /, *, axis=None, keepdims=False):
-    """The places of the smallest elements along an axis, or in the flattened array."""
-    return _place(mx.argmin, x, axis, keepdims)
+    """The indices of the smallest elements along an axis, or in the flattened array."""
+    return _index_of(mx.argmin, x, axis, keepdims)
 
 
-def _place(function, x, axis, keepdims):
+def _index_of(function, x, axis, keepdims):
     if axis is not None:
         return function(x, axis, keepdims).astype(INDEX)
-    place = function(mx.reshape(x, (-1,)), 0).astype(INDEX)
-    return mx.reshape(place, (1,) * x.ndim) if keepdims else place
+    index = function(mx.reshape(x, (-1,)), 0).astype(INDEX)
+    return mx.reshape(index, (1,) * x.ndim) if keepdims else index
 
 
 def count_nonzero(x, /, *, axis=None, keepdims=False):

@@ -3,7 +3,7 @@
 import hesper.core as mx
 
 from ._dtypes import float32
-from ._place import on
+from ._devices import on
 
 __all__ = [
     "fft",

@@ -101,6 +101,16 @@ def test_complex_functions_of_infinite_and_missing_parts(mlx, name):
             agree(own, other, f"{name}({value})")
 
 
+@pytest.mark.parametrize("name", "sin cos tan sinh cosh tanh".split())
+def test_zeros_of_complex_functions_have_their_sign(mlx, name):
+    parts = [0.0, -0.0, 1.0, 2.0, -2.5, 100.0, -100.0, float("inf"), -float("inf"), float("nan")]
+    values = np.array([complex(real, imaginary) for real in parts for imaginary in parts], np.complex64)
+    own, other = (np.array(getattr(core, name)(core.array(values))).view(np.float32) for core in (mx, mlx))
+    zeros = other == 0
+    np.testing.assert_array_equal(own == 0, zeros)
+    np.testing.assert_array_equal(np.signbit(own)[zeros], np.signbit(other)[zeros])
+
+
 def test_complex_quotients_of_infinite_and_missing_parts(mlx):
     numbers = [0, 1, -1j, 0.5 + 2j, complex("inf"), complex(0, float("inf")), complex("nan"), 1e20j]
     for a in numbers:
@@ -115,6 +125,14 @@ CALLS = [
     "mx.random.seed(0); mx.random.truncated_normal(0, 2, (3,))",
     "mx.random.seed(0); mx.random.randint(0, 2**31, (3,))",
     "mx.random.seed(0); mx.random.normal((3,), mx.float64, 0.37, 2)",
+    "mx.random.uniform(shape=(2,), dtype=mx.float64)",
+    "mx.random.uniform(shape=(2,), dtype=mx.int32)",
+    "mx.random.gumbel((2,), mx.float64)",
+    "mx.random.truncated_normal(0, 1, (2,), mx.float64)",
+    "mx.random.seed(0); mx.random.laplace((3,), mx.float64, 0.5, 2.0)",
+    "mx.sum(mx.ones((2, 3)), axis=2**70)",
+    "mx.reshape(mx.ones((2, 3)), (2**70, 3))",
+    "mx.broadcast_to(mx.ones((2, 3)), (-(2**70), 2, 3))",
     "mx.random.key(-1)",
     "mx.random.seed(2**64); 1",
     "mx.logcumsumexp(mx.array([1 + 2j, 0.5 - 1j, 3j, 1]))",
@@ -170,6 +188,16 @@ UPDATES = [
     "x[mx.array(False)] = mx.zeros((3, 4))",
     "x[0] = 2**40",
     "x[0.5:2] = 1",
+    "x[...] = mx.array(1.5)",
+    "x[None] = mx.array(2.5, mx.float16)",
+    "x[...] = 3",
+    "x[(...,)] = mx.array(1.5)",
+    "x = x.at[...].add(mx.array([1.5, 2, 3, 4]))",
+    "x = x.at[None].maximum(2.5)",
+    "x = x[0, 0, 1]; x[()] = mx.array(1.5)",
+    "x = x[0, 0, 1].at[None, ...].multiply(mx.array(1.5))",
+    "x[mx.array([True])] = 1",
+    "x[mx.ones((2, 3, 4, 1), mx.bool_)] = 1",
 ]
 
 

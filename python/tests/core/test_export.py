@@ -219,6 +219,12 @@ PRIMITIVES = {
     "softmax": lambda c, x: [c.softmax(x, axis=-1), c.logsumexp(x, axis=-1)],
     "convolution": lambda c, x: c.conv1d(x[None], c.array([[[1.0] * 4] * 2] * 2), stride=2, padding=1),
     "joined": lambda c, x: c.concatenate([c.stack([x, x]).sum(0), x], axis=1),
+    "parts": lambda c, x: [*c.split(x, 2, axis=1), *c.split(x, [1, 2])],
+    "padded": lambda c, x: [c.pad(x, ((1, 2), (0, 1))), c.pad(x, 1, constant_values=2.0)],
+    "quotient and remainder": lambda c, x: c.divmod(x, 2.0),
+    "quotient and remainder, used": lambda c, x: sum(c.divmod(x, x + 1)),
+    "other quotients": lambda c, x: [x // 2.0, x % 3.0],
+    "sorted": lambda c, x: [c.sort(x, axis=0), c.argsort(x, axis=0), c.partition(x, 1, axis=0)],
     "stopped": lambda c, x: x * c.stop_gradient(x),
 }
 

@@ -390,12 +390,11 @@ pub fn sin(b: &mut Builder, z: ValueId) -> ValueId {
     join(b, Pair { re, im })
 }
 
+/// `cosh(i z)`.
 pub fn cos(b: &mut Builder, z: ValueId) -> ValueId {
     let z = parts(b, z);
-    let re = product(b, (UnaryOp::Cos, z.re), (UnaryOp::Cosh, z.im), true);
-    let im = product(b, (UnaryOp::Sin, z.re), (UnaryOp::Sinh, z.im), false);
-    let im = neg(b, im);
-    join(b, Pair { re, im })
+    let turned = Pair { re: neg(b, z.im), im: z.re };
+    cosh_parts(b, turned)
 }
 
 pub fn sinh(b: &mut Builder, z: ValueId) -> ValueId {
@@ -407,13 +406,18 @@ pub fn sinh(b: &mut Builder, z: ValueId) -> ValueId {
 
 pub fn cosh(b: &mut Builder, z: ValueId) -> ValueId {
     let z = parts(b, z);
+    cosh_parts(b, z)
+}
+
+fn cosh_parts(b: &mut Builder, z: Pair) -> ValueId {
     let re = product(b, (UnaryOp::Cos, z.im), (UnaryOp::Cosh, z.re), true);
     let im = product(b, (UnaryOp::Sin, z.im), (UnaryOp::Sinh, z.re), false);
     join(b, Pair { re, im })
 }
 
-/// A circular function of one part times a hyperbolic one of the other. A factor of zero makes a product of zero. In one
-/// of the two parts an infinite hyperbolic function stays infinite without an angle.
+/// A circular function of one part times a hyperbolic one of the other. A factor of zero makes a product of zero, with the
+/// sign of both factors where they have one. In one of the two parts an infinite hyperbolic function stays infinite
+/// without an angle, and a zero keeps its sign.
 fn product(
     b: &mut Builder,
     circular: (UnaryOp, ValueId),
@@ -423,11 +427,15 @@ fn product(
     let (c, h) = (b.unary(circular.0, circular.1), b.unary(hyperbolic.0, hyperbolic.1));
     let product = b.mul(c, h);
     let (c_zero, h_zero) = (is_zero(b, c), is_zero(b, h));
-    let limit = b.select(c_zero, c, product);
-    let limit = b.select(h_zero, h, limit);
+    let (zero, one) = (b.number(b.ty(h), 0.0), b.number(b.ty(h), 1.0));
+    let sign = b.binary(BinaryOp::CopySign, one, h);
+    let (signed, overflows) = (b.mul(c, sign), b.unary(UnaryOp::IsInf, h));
+    let signed = b.select(overflows, signed, c);
+    let limit = b.select(c_zero, signed, product);
+    let limit = b.select(h_zero, if stays { h } else { zero }, limit);
     let limit = if stays {
-        let infinite = b.unary(UnaryOp::IsInf, hyperbolic.1);
-        b.select(infinite, h, limit)
+        let (infinite, size) = (b.unary(UnaryOp::IsInf, hyperbolic.1), b.unary(UnaryOp::Abs, h));
+        b.select(infinite, size, limit)
     } else {
         limit
     };
@@ -458,11 +466,14 @@ fn tanh_parts(b: &mut Builder, z: Pair) -> Pair {
     let (top, side) = (b.mul(sinh, cosh), b.mul(sin, cos));
     let bottom = squared(b, Pair { re: sinh, im: cos });
     let (re, im) = (b.div(top, bottom), b.div(side, bottom));
-    // At infinity the angle does not matter; the functions of real and imaginary numbers are real and imaginary.
+    // At infinity the imaginary part is zero, with the sign of the sine of twice the angle where there is one. The
+    // functions of real and imaginary numbers are real and imaginary.
     let (infinite, one, zero) = (b.unary(UnaryOp::IsInf, z.re), b.f64(1.0), b.f64(0.0));
     let limit = b.binary(BinaryOp::CopySign, one, z.re);
     let re = b.select(infinite, limit, re);
-    let limit = b.binary(BinaryOp::CopySign, zero, z.im);
+    let no_angle = b.unary(UnaryOp::IsNan, side);
+    let sign = b.select(no_angle, z.im, side);
+    let limit = b.binary(BinaryOp::CopySign, zero, sign);
     let im = b.select(infinite, limit, im);
     let (no_width, no_height) = (is_zero(b, z.re), is_zero(b, z.im));
     Pair { re: b.select(no_width, z.re, re), im: b.select(no_height, z.im, im) }

@@ -17,14 +17,21 @@ type Parts = SmallVec<[Index; 4]>;
 
 fn index_of(object: &Bound<'_, PyAny>) -> PyResult<isize> {
     if let Ok(at) = object.cast_exact::<PyInt>() {
-        return at.extract();
+        return integer(at);
     }
-    object.call_method0(intern!(object.py(), "__index__"))?.extract()
+    integer(&object.call_method0(intern!(object.py(), "__index__"))?)
+}
+
+/// An integer; one of more than 64 bits is out of bounds of every axis.
+fn integer(object: &Bound<'_, PyAny>) -> PyResult<isize> {
+    object
+        .extract()
+        .map_err(|_| PyIndexError::new_err(format!("index {object} is out of bounds for every axis")))
 }
 
 fn part(object: &Bound<'_, PyAny>) -> PyResult<Index> {
     if let Ok(at) = object.cast_exact::<PyInt>() {
-        return at.extract().map(Index::Int);
+        return integer(at).map(Index::Int);
     }
     if object.is_none() {
         return Ok(Index::NewAxis);
@@ -75,7 +82,8 @@ fn list(array: &Array) -> Index {
     if array.dtype() == Dtype::Bool { Index::Mask(array.clone()) } else { Index::Array(array.clone()) }
 }
 
-fn parts(array: &Array, index: &Bound<'_, PyAny>) -> PyResult<Parts> {
+/// The parts of an index. `refused` makes the exception for a mask that does not fit.
+fn parts(array: &Array, index: &Bound<'_, PyAny>, refused: fn(String) -> PyErr) -> PyResult<Parts> {
     let mut parts: Parts = match index.cast::<PyTuple>() {
         Ok(tuple) => tuple.iter().map(|item| part(&item)).collect::<PyResult<_>>()?,
         Err(_) => std::iter::once(part(index)?).collect(),
@@ -95,7 +103,7 @@ fn parts(array: &Array, index: &Bound<'_, PyAny>) -> PyResult<Parts> {
     if named > rank {
         let what = format!("cannot index an array of {rank} axes with {named} indices");
         let masked = parts.iter().any(|part| matches!(part, Index::Mask(_)));
-        return Err(if masked { PyIndexError::new_err(what) } else { PyValueError::new_err(what) });
+        return Err(if masked { refused(what) } else { PyValueError::new_err(what) });
     }
     // An integer that is out of range ends a loop over the array, as Python expects.
     let mut axis = 0;
@@ -108,7 +116,7 @@ fn parts(array: &Array, index: &Bound<'_, PyAny>) -> PyResult<Parts> {
                 // A mask without elements selects none.
                 let fits = |(own, length): (&usize, &usize)| own == length || *own == 0;
                 if !mask.shape().iter().zip(covered).all(fits) {
-                    return Err(PyIndexError::new_err(format!(
+                    return Err(refused(format!(
                         "cannot index axes of shape {covered:?} with a mask of shape {:?}; the shapes must be the same",
                         mask.shape()
                     )));
@@ -149,20 +157,49 @@ fn scalar_mask(array: &Array, parts: &Parts) -> PyResult<Option<(Array, Parts)>>
 
 /// The part of an array that an index names.
 pub fn get(array: &Array, index: &Bound<'_, PyAny>) -> PyResult<Array> {
-    let parts = parts(array, index)?;
+    let parts = parts(array, index, PyIndexError::new_err)?;
     let (array, parts) = scalar_mask(array, &parts)?.unwrap_or((array.clone(), parts));
     let build = || on(None, || array.index(&parts));
     if waits(&parts) { waiting::detached(index.py(), build) } else { build() }
 }
 
+/// Whether an update takes the type of both operands: the index is `...` or `None` alone, or the array has no axes.
+fn is_whole(array: &Array, index: &Bound<'_, PyAny>) -> bool {
+    let plain = |item: &Bound<'_, PyAny>| item.is_none() || item.is_instance_of::<PyEllipsis>();
+    plain(index)
+        || array.ndim() == 0
+            && index.cast::<PyTuple>().is_ok_and(|tuple| tuple.iter().all(|item| plain(&item)))
+}
+
+/// The update of all elements.
+fn update_whole(array: &Array, value: &Array, how: Update) -> hesper::Result<Array> {
+    // Axes of length one in front of the array's are dropped.
+    let extra = value.ndim().saturating_sub(array.ndim());
+    let ones = value.shape()[..extra].iter().take_while(|length| **length == 1).count();
+    let value = value.squeeze((0..ones as isize).collect::<Vec<_>>())?;
+    let value = value.broadcast_to(array.shape())?;
+    match how {
+        Update::Set => Ok(value),
+        Update::Add => array.add(&value),
+        Update::Subtract => array.subtract(&value),
+        Update::Multiply => array.multiply(&value),
+        Update::Divide => array.divide(&value),
+        Update::Max => array.maximum(&value),
+        Update::Min => array.minimum(&value),
+    }
+}
+
 fn update(array: &Array, index: &Bound<'_, PyAny>, value: Array, how: Update) -> PyResult<Array> {
+    if is_whole(array, index) {
+        return on(None, || update_whole(array, &value, how));
+    }
     let parts = match index.cast::<PyBool>() {
         // A truth value is a mask for the whole array.
         Ok(all) => {
             let mask = Array::scalar(f64::from(u8::from(all.is_true())), Dtype::Bool).map_err(raise)?;
             std::iter::once(Index::Mask(mask)).collect()
         }
-        Err(_) => parts(array, index)?,
+        Err(_) => parts(array, index, PyValueError::new_err)?,
     };
     let (widened, parts) = scalar_mask(array, &parts)?.unwrap_or((array.clone(), parts));
     let build = || {
