@@ -148,6 +148,21 @@ fn softmax_survives_infinities() {
     for got in everywhere::<f32>(1, |p, o| logsumexp(p, &all, 2, o).unwrap()) {
         assert_eq!(got[0], f32::NEG_INFINITY);
     }
+    // Each column: an infinity, an infinity beside a NaN, a NaN.
+    let (inf, nan) = (f32::INFINITY, f32::NAN);
+    let columns = [inf, inf, 1.0, 2.0, nan, nan];
+    let rows = [inf, 2.0, inf, nan, 1.0, nan];
+    let want = [inf.to_bits(), nan.to_bits(), nan.to_bits()];
+    let bits = |got: Vec<f32>| {
+        got.iter().map(|x| if x.is_nan() { nan.to_bits() } else { x.to_bits() }).collect::<Vec<_>>()
+    };
+    for got in everywhere::<f32>(3, |p, o| logsumexp(p, &rows, 2, o).unwrap()) {
+        assert_eq!(bits(got), want);
+    }
+    let axis = Axis { outer: 1, len: 2, inner: 3 };
+    for got in everywhere::<f32>(3, |p, o| logsumexp_along(p, &columns, axis, o).unwrap()) {
+        assert_eq!(bits(got), want);
+    }
 }
 
 const AXES: [(usize, usize, usize); 12] = [

@@ -11,6 +11,7 @@ use std::time::Duration;
 use hesper_kernel::bounds;
 use hesper_kernel::cuda::{self, Options};
 use hesper_kernel::ir;
+use hesper_runtime::cache_folder::CacheFolder;
 use hesper_runtime::{
     CompiledPipeline, Device, DeviceError, DeviceInfo, PipelineSource, Progress, RawMemory, RawPipeline,
     RawStream, Work,
@@ -179,7 +180,7 @@ impl CudaDevice {
     /// Opens a device. A missing driver, library or device is a typed error.
     pub fn open(options: CudaOptions) -> Result<Self> {
         let disk = options.cache.as_deref().and_then(|folder| {
-            let (files, bytes) = DiskCache::LIMITS;
+            let (files, bytes) = CacheFolder::LIMITS;
             DiskCache::open(folder, files, bytes)
         });
         // Creating a context takes longer than loading the compiler, which happens in parallel.

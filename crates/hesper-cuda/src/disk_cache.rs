@@ -1,19 +1,14 @@
 //! A disk cache of compiled kernels: a second start compiles nothing.
 //!
-//! A file is found by a hash of its key and stores the whole key, which is compared: text, options, architecture,
-//! versions of compiler and driver. Files are checksummed (a truncated or changed file is a miss and is removed),
-//! written to a temporary name and renamed (a reader never sees a partial file), readable by their owner only, and
-//! limited in number and bytes, oldest first. Any failure costs one compilation.
+//! A file stores its whole key, which is compared: text, options, architecture, versions of compiler and driver. Files are
+//! checksummed: a truncated or changed file is a miss and is removed.
 
-use std::env;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::SystemTime;
+
+use hesper_runtime::cache_folder::{CacheFolder, hash, write_private};
 
 const MAGIC: &[u8; 8] = b"HSPRCUB1";
-const SUFFIX: &str = "cubin";
 
 /// A compiled kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,56 +38,37 @@ impl Image {
 
 /// A folder of compiled kernels.
 #[derive(Debug)]
-pub struct DiskCache {
-    folder: PathBuf,
-    max_files: usize,
-    max_bytes: u64,
-    stored: AtomicU64,
-}
+pub struct DiskCache(CacheFolder);
 
 impl DiskCache {
-    /// The default limits of files and bytes.
-    pub const LIMITS: (usize, u64) = (4096, 512 << 20);
-
     /// Opens the cache in a folder, which is created if missing. `None` if the folder belongs to another user or is
     /// writable by others.
     pub fn open(folder: &Path, max_files: usize, max_bytes: u64) -> Option<Self> {
-        make_private(folder)?;
-        let cache =
-            DiskCache { folder: folder.to_path_buf(), max_files, max_bytes, stored: AtomicU64::new(0) };
-        Some(cache)
+        CacheFolder::open(folder, "cubin", max_files, max_bytes).map(DiskCache)
     }
 
-    /// The default folder: `HESPER_CACHE_DIR`, or `hesper` in the user's cache folder. `None` if there is none, or if
-    /// `HESPER_CACHE_DIR` is empty.
+    /// The default folder.
     pub fn default_folder() -> Option<PathBuf> {
-        folder_from(
-            env::var_os("HESPER_CACHE_DIR").map(PathBuf::from),
-            env::var_os("XDG_CACHE_HOME").map(PathBuf::from),
-            env::var_os("HOME").or_else(|| env::var_os("LOCALAPPDATA")).map(PathBuf::from),
-        )
+        CacheFolder::default_folder("cuda")
     }
 
     /// Whether the folder is empty.
     pub fn is_empty(&self) -> bool {
-        fs::read_dir(&self.folder).map_or(true, |mut entries| entries.next().is_none())
+        self.0.is_empty()
     }
 
     /// Loads the kernel of a key.
     pub fn load(&self, key: &[u8]) -> Option<Compiled> {
-        let path = self.path(key);
+        let path = self.0.path(key);
         let bytes = fs::read(&path).ok()?;
         match decode(&bytes, key) {
             Decoded::Found(compiled) => {
-                // Mark the file as recently used; a failure does not matter.
-                if let Ok(file) = fs::File::open(&path) {
-                    let _ = file.set_modified(SystemTime::now());
-                }
+                CacheFolder::touch(&path);
                 Some(compiled)
             }
             Decoded::OtherKey => None,
             Decoded::Damaged => {
-                let _ = fs::remove_file(&path);
+                CacheFolder::remove(&path);
                 None
             }
         }
@@ -100,62 +76,8 @@ impl DiskCache {
 
     /// Stores a kernel; returns whether that succeeded.
     pub fn store(&self, key: &[u8], compiled: &Compiled) -> bool {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let temporary = self.folder.join(format!(".{}-{number}.new", std::process::id()));
-        let written = write_private(&temporary, &encode(key, compiled))
-            .and_then(|()| fs::rename(&temporary, self.path(key)));
-        if written.is_err() {
-            let _ = fs::remove_file(&temporary);
-            return false;
-        }
-        if self.stored.fetch_add(1, Ordering::Relaxed).is_multiple_of(32) {
-            self.trim();
-        }
-        true
+        self.0.store(&self.0.path(key), |path| write_private(path, &encode(key, compiled)).is_ok())
     }
-
-    /// Removes the oldest files until the limits hold, and partial files of killed processes.
-    pub fn trim(&self) {
-        let Ok(entries) = fs::read_dir(&self.folder) else { return };
-        let mut files: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
-        for entry in entries.flatten() {
-            let path = entry.path();
-            let Ok(data) = entry.metadata() else { continue };
-            let modified = data.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-            match path.extension().and_then(|extension| extension.to_str()) {
-                Some(SUFFIX) => files.push((modified, data.len(), path)),
-                Some("new") if modified.elapsed().is_ok_and(|age| age.as_secs() > 3600) => {
-                    let _ = fs::remove_file(&path);
-                }
-                _ => {}
-            }
-        }
-        files.sort();
-        let mut bytes: u64 = files.iter().map(|file| file.1).sum();
-        let mut count = files.len();
-        for (_, len, path) in files {
-            if count <= self.max_files && bytes <= self.max_bytes {
-                break;
-            }
-            let _ = fs::remove_file(&path);
-            count -= 1;
-            bytes -= len;
-        }
-    }
-
-    fn path(&self, key: &[u8]) -> PathBuf {
-        let (high, low) = (hash(key, 0x243f_6a88_85a3_08d3), hash(key, 0x1319_8a2e_0370_7344));
-        self.folder.join(format!("{high:016x}{low:016x}.{SUFFIX}"))
-    }
-}
-
-fn folder_from(own: Option<PathBuf>, xdg: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
-    if let Some(own) = own {
-        return (!own.as_os_str().is_empty()).then(|| own.join("cuda"));
-    }
-    let base = xdg.filter(|path| path.is_absolute()).or_else(|| home.map(|home| home.join(".cache")))?;
-    Some(base.join("hesper").join("cuda"))
 }
 
 fn encode(key: &[u8], compiled: &Compiled) -> Vec<u8> {
@@ -209,55 +131,6 @@ fn decode(bytes: &[u8], key: &[u8]) -> Decoded {
     }
 }
 
-/// A hash that is stable across builds. It locates files and detects damage; keys are compared in full.
-fn hash(bytes: &[u8], seed: u64) -> u64 {
-    const PRIME: u64 = 0x9fb2_1c65_1e98_df25;
-    let mix = |mut state: u64| {
-        state ^= state >> 32;
-        state = state.wrapping_mul(PRIME);
-        state ^ (state >> 29)
-    };
-    let mut state = mix(seed ^ (bytes.len() as u64).wrapping_mul(PRIME));
-    for chunk in bytes.chunks(8) {
-        let mut word = [0u8; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        state = mix(state.rotate_left(23) ^ u64::from_le_bytes(word));
-    }
-    mix(state)
-}
-
-#[cfg(unix)]
-fn make_private(folder: &Path) -> Option<()> {
-    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).ok()?;
-    let data = fs::metadata(folder).ok()?;
-    if data.mode() & 0o022 != 0 {
-        return None;
-    }
-    // The owner of a file that this process creates must own the folder.
-    let probe = folder.join(format!(".{}.probe", std::process::id()));
-    write_private(&probe, b"").ok()?;
-    let owner = fs::metadata(&probe).ok().map(|data| data.uid());
-    let _ = fs::remove_file(&probe);
-    (owner == Some(data.uid())).then_some(())
-}
-
-#[cfg(not(unix))]
-fn make_private(folder: &Path) -> Option<()> {
-    fs::create_dir_all(folder).ok()
-}
-
-fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::OpenOptionsExt;
-        options.mode(0o600);
-    }
-    options.open(path)?.write_all(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,7 +139,7 @@ mod tests {
 
     impl Folder {
         fn new(name: &str) -> Self {
-            let path = env::temp_dir().join(format!("hesper-disk-{name}-{}", std::process::id()));
+            let path = std::env::temp_dir().join(format!("hesper-disk-{name}-{}", std::process::id()));
             let _ = fs::remove_dir_all(&path);
             Folder(path)
         }
@@ -328,45 +201,5 @@ mod tests {
         fs::write(&path, b"HSPRCUB1 nonsense").unwrap();
         assert_eq!(cache.load(b"key"), None);
         assert!(!path.exists());
-    }
-
-    #[test]
-    fn the_oldest_files_go_when_the_limits_are_passed() {
-        let folder = Folder::new("trim");
-        let cache = DiskCache::open(&folder.0, 3, 1 << 20).unwrap();
-        for number in 0..6u8 {
-            cache.store(&[number], &compiled(b"code"));
-            let path = cache.path(&[number]);
-            let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1000 + u64::from(number));
-            fs::File::open(path).unwrap().set_modified(time).unwrap();
-        }
-        assert!(cache.load(&[0]).is_some(), "a use makes it the youngest");
-        cache.trim();
-        let alive: Vec<u8> = (0..6).filter(|number| cache.path(&[*number]).exists()).collect();
-        assert_eq!(alive, [0, 4, 5]);
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn files_are_private_and_folders_that_others_write_are_not_used() {
-        use std::os::unix::fs::PermissionsExt;
-        let folder = Folder::new("private");
-        let cache = DiskCache::open(&folder.0, 3, 1 << 20).unwrap();
-        cache.store(b"key", &compiled(b"code"));
-        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode(&folder.0), 0o700);
-        assert_eq!(mode(&folder.cubins()[0]), 0o600);
-        fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(DiskCache::open(&folder.0, 3, 1 << 20).is_none());
-    }
-
-    #[test]
-    fn the_folder_is_the_users_choice_then_the_systems() {
-        let path = |text: &str| Some(PathBuf::from(text));
-        assert_eq!(folder_from(path("/own"), path("/xdg"), path("/home")), path("/own/cuda"));
-        assert_eq!(folder_from(path(""), path("/xdg"), path("/home")), None);
-        assert_eq!(folder_from(None, path("/xdg"), path("/home")), path("/xdg/hesper/cuda"));
-        assert_eq!(folder_from(None, path("relative"), path("/home")), path("/home/.cache/hesper/cuda"));
-        assert_eq!(folder_from(None, None, None), None);
     }
 }

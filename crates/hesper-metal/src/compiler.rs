@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, RwLock};
 
+use hesper_runtime::cache_folder::CacheFolder;
 use hesper_runtime::{DeviceError, PipelineSource};
 
 use crate::archive_cache::ArchiveCache;
@@ -176,7 +177,7 @@ impl Compiler {
                 return Ok(made);
             }
             // Damaged, or of another version of the system.
-            ArchiveCache::remove(path);
+            CacheFolder::remove(path);
         }
         // SAFETY: the library of the request is alive.
         let made = unsafe { self.edge.pipeline(request, None) }?;

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use hesper_runtime::cache_folder::CacheFolder;
 use hesper_runtime::{
     CompiledPipeline, Device, DeviceError, DeviceInfo, PipelineSource, Progress, RawMemory, RawPipeline,
     RawStream, Work,
@@ -48,7 +49,7 @@ impl Default for MetalOptions {
         MetalOptions {
             batch: 64,
             max_in_flight: 16,
-            cache: ArchiveCache::default_folder(),
+            cache: CacheFolder::default_folder("metal"),
             signposts: std::env::var_os("HESPER_VALIDATE").is_some_and(|value| value != "0"),
             printer: None,
             #[cfg(feature = "sim")]
@@ -147,7 +148,7 @@ impl MetalDevice {
             max_in_flight: options.max_in_flight,
         };
         let archives = options.cache.as_deref().and_then(|folder| {
-            let (files, bytes) = ArchiveCache::LIMITS;
+            let (files, bytes) = CacheFolder::LIMITS;
             ArchiveCache::open(folder, files, bytes)
         });
         let shared = Arc::new(MetalShared {

@@ -19,6 +19,7 @@
 
 mod alloc;
 mod block;
+pub mod cache_folder;
 mod device;
 mod encoder;
 mod error;

@@ -77,54 +77,63 @@ pub(crate) struct Pairs;
 /// Double precision throughout.
 pub(crate) struct Double;
 
-macro_rules! f32_sums {
-    () => {
-        type Acc = f32;
-        type V<S: Isa> = S::F;
-        const ZERO: f32 = 0.0;
-        const ONE: f32 = 1.0;
-        const MINUS_ONE: f32 = -1.0;
+/// The types and operations of sums, by the names that they have in [`Isa`].
+macro_rules! sums {
+    ($Acc:ty, $V:ident, $per_lane:literal: $splat:ident $load:ident $load_n:ident $store:ident $store_n:ident $fma:ident
+     $add:ident $reduce_add:ident) => {
+        type Acc = $Acc;
+        type V<S: Isa> = S::$V;
+        const ZERO: $Acc = 0.0;
+        const ONE: $Acc = 1.0;
+        const MINUS_ONE: $Acc = -1.0;
 
         #[inline(always)]
         fn lanes<S: Isa>() -> usize {
-            S::LANES
+            S::LANES / $per_lane
         }
         #[inline(always)]
-        fn splat<S: Isa>(s: S, x: f32) -> S::F {
-            s.splat(x)
+        fn splat<S: Isa>(s: S, x: $Acc) -> S::$V {
+            s.$splat(x)
         }
         #[inline(always)]
-        unsafe fn load<S: Isa>(s: S, p: *const f32) -> S::F {
+        unsafe fn load<S: Isa>(s: S, p: *const $Acc) -> S::$V {
             // SAFETY: the caller's promise.
-            unsafe { s.load(p) }
+            unsafe { s.$load(p) }
         }
         #[inline(always)]
-        unsafe fn load_n<S: Isa>(s: S, p: *const f32, n: usize) -> S::F {
+        unsafe fn load_n<S: Isa>(s: S, p: *const $Acc, n: usize) -> S::$V {
             // SAFETY: the caller's promise.
-            unsafe { s.load_n(p, n) }
+            unsafe { s.$load_n(p, n) }
         }
         #[inline(always)]
-        unsafe fn store<S: Isa>(s: S, p: *mut f32, v: S::F) {
+        unsafe fn store<S: Isa>(s: S, p: *mut $Acc, v: S::$V) {
             // SAFETY: the caller's promise.
-            unsafe { s.store(p, v) }
+            unsafe { s.$store(p, v) }
         }
         #[inline(always)]
-        unsafe fn store_n<S: Isa>(s: S, p: *mut f32, v: S::F, n: usize) {
+        unsafe fn store_n<S: Isa>(s: S, p: *mut $Acc, v: S::$V, n: usize) {
             // SAFETY: the caller's promise.
-            unsafe { s.store_n(p, v, n) }
+            unsafe { s.$store_n(p, v, n) }
         }
         #[inline(always)]
-        fn axpy<S: Isa>(s: S, a: S::F, b: S::F, c: S::F) -> S::F {
-            s.fma(a, b, c)
+        fn axpy<S: Isa>(s: S, a: S::$V, b: S::$V, c: S::$V) -> S::$V {
+            s.$fma(a, b, c)
         }
         #[inline(always)]
-        fn add<S: Isa>(s: S, a: S::F, b: S::F) -> S::F {
-            s.add(a, b)
+        fn add<S: Isa>(s: S, a: S::$V, b: S::$V) -> S::$V {
+            s.$add(a, b)
         }
         #[inline(always)]
-        fn reduce<S: Isa>(s: S, a: S::F) -> f32 {
-            s.reduce_add(a)
+        fn reduce<S: Isa>(s: S, a: S::$V) -> $Acc {
+            s.$reduce_add(a)
         }
+    };
+}
+
+macro_rules! f32_sums {
+    () => {
+        sums!(f32, F, 1: splat load load_n store store_n fma add reduce_add);
+
         #[inline(always)]
         unsafe fn load_in<S: Isa>(s: S, p: *const Self::In) -> S::F {
             // SAFETY: the caller's promise.
@@ -219,56 +228,12 @@ impl Precision for Double {
     type In = f64;
     type Out = f64;
     type Core = Self;
-    type Acc = f64;
-    type V<S: Isa> = S::D;
-    const ZERO: f64 = 0.0;
-    const ONE: f64 = 1.0;
-    const MINUS_ONE: f64 = -1.0;
     const OUT_IS_ACC: bool = true;
+    sums!(f64, D, 2: d_splat d_load d_load_n d_store d_store_n d_fma d_add d_reduce_add);
 
-    #[inline(always)]
-    fn lanes<S: Isa>() -> usize {
-        S::LANES / 2
-    }
-    #[inline(always)]
-    fn splat<S: Isa>(s: S, x: f64) -> S::D {
-        s.d_splat(x)
-    }
-    #[inline(always)]
-    unsafe fn load<S: Isa>(s: S, p: *const f64) -> S::D {
-        // SAFETY: the caller's promise.
-        unsafe { s.d_load(p) }
-    }
-    #[inline(always)]
-    unsafe fn load_n<S: Isa>(s: S, p: *const f64, n: usize) -> S::D {
-        // SAFETY: the caller's promise.
-        unsafe { s.d_load_n(p, n) }
-    }
-    #[inline(always)]
-    unsafe fn store<S: Isa>(s: S, p: *mut f64, v: S::D) {
-        // SAFETY: the caller's promise.
-        unsafe { s.d_store(p, v) }
-    }
-    #[inline(always)]
-    unsafe fn store_n<S: Isa>(s: S, p: *mut f64, v: S::D, n: usize) {
-        // SAFETY: the caller's promise.
-        unsafe { s.d_store_n(p, v, n) }
-    }
     #[inline(always)]
     fn mul_add<S: Isa>(s: S, a: S::D, b: S::D, c: S::D) -> S::D {
         s.d_fma(a, b, c)
-    }
-    #[inline(always)]
-    fn axpy<S: Isa>(s: S, a: S::D, b: S::D, c: S::D) -> S::D {
-        s.d_fma(a, b, c)
-    }
-    #[inline(always)]
-    fn add<S: Isa>(s: S, a: S::D, b: S::D) -> S::D {
-        s.d_add(a, b)
-    }
-    #[inline(always)]
-    fn reduce<S: Isa>(s: S, a: S::D) -> f64 {
-        s.d_reduce_add(a)
     }
     #[inline(always)]
     unsafe fn load_in<S: Isa>(s: S, p: *const f64) -> S::D {

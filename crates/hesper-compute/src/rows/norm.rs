@@ -157,10 +157,10 @@ impl<T: Float> Kernel for Part<'_, T> {
                     }
                     Op::LogSumExp => {
                         let top = largest(s, row, n);
-                        let sum = exps(s, row, n, top, buf.ptr());
+                        // Infinities and NaNs decide the sum without a shift.
                         let shift = if top.is_finite() { top } else { 0.0 };
-                        let r = if top == f32::INFINITY { top } else { sum.ln() + shift };
-                        *out.get().add(i) = T::from_f32(r);
+                        let sum = exps(s, row, n, shift, buf.ptr());
+                        *out.get().add(i) = T::from_f32(sum.ln() + shift);
                     }
                     Op::LayerNorm(w, b, eps) => {
                         layer::<S, T>(s, row, n, w.cast(), b.cast(), eps, out.get().add(i * n), streaming);

@@ -92,10 +92,10 @@ impl<T: Float> Kernel for Strip<'_, T> {
                 unsafe { s.store(p, s.max(vector(s, row, j), s.load(p))) };
             }
         }
-        // Subtract nothing if all elements are minus infinity.
+        // Subtract nothing if all elements are minus infinity. Infinities and NaNs decide a logarithm without a shift.
         let mut at = top;
         for at in &mut at[..strip_width] {
-            *at = if *at == f32::NEG_INFINITY { 0.0 } else { *at };
+            *at = if *at == f32::NEG_INFINITY || sums && *at == f32::INFINITY { 0.0 } else { *at };
         }
         for k0 in (0..len).step_by(RUN) {
             part[..strip_width].fill(0.0);
@@ -121,8 +121,7 @@ impl<T: Float> Kernel for Strip<'_, T> {
             // SAFETY: these results are the task's own.
             let out = unsafe { to.slice(o * inner + j0, n) };
             for (j, out) in out.iter_mut().enumerate() {
-                let shift = if top[j].is_finite() { top[j] } else { 0.0 };
-                *out = T::from_f32(if top[j] == f32::INFINITY { top[j] } else { sum[j].ln() + shift });
+                *out = T::from_f32(sum[j].ln() + at[j]);
             }
             return;
         }

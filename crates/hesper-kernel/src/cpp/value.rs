@@ -142,3 +142,31 @@ impl Values<'_> {
         parts.join(operator)
     }
 }
+
+/// A comparison of pointers, which are structures if they have bounds.
+pub(crate) fn compare_pointers(op: CmpOp, a: ValueId, b: ValueId, bounds: bool) -> String {
+    let (a, b) = (a.0, b.0);
+    if !bounds {
+        return format!("v{a} {} v{b}", op.operator());
+    }
+    match op {
+        CmpOp::Eq => format!("same(v{a}, v{b})"),
+        CmpOp::Ne => format!("!same(v{a}, v{b})"),
+        CmpOp::Lt => format!("before(v{a}, v{b})"),
+        CmpOp::Le => format!("!before(v{b}, v{a})"),
+        CmpOp::Gt => format!("before(v{b}, v{a})"),
+        CmpOp::Ge => format!("!before(v{a}, v{b})"),
+    }
+}
+
+/// The function that finds the lane a shuffle reads from, and the sign of its argument.
+pub(crate) fn shuffled_lane(kind: ShuffleKind) -> (&'static str, &'static str) {
+    match kind {
+        ShuffleKind::Lane => ("lane_at", ""),
+        ShuffleKind::Up => ("lane_moved", "-"),
+        ShuffleKind::Down => ("lane_moved", ""),
+        ShuffleKind::Xor => ("lane_xor", ""),
+        ShuffleKind::RotateUp => ("lane_rotated", "-"),
+        ShuffleKind::RotateDown => ("lane_rotated", ""),
+    }
+}

@@ -4,7 +4,7 @@ use super::control::Mask;
 use super::kernel::Emitter;
 use super::memory::from_memory;
 use crate::cpp::scalar::{self, COMPONENTS, type_name};
-use crate::cpp::value::Values;
+use crate::cpp::value::{Values, compare_pointers, shuffled_lane};
 use crate::ir::registry::reduce_ops;
 use crate::ir::*;
 use crate::math::scalar::identity;
@@ -51,7 +51,9 @@ impl Emitter<'_> {
         match *op {
             Op::Param(i) => from_memory(ty, &format!("p{i}")),
             Op::Builtin { what, axis } => builtin(what, axis, ty),
-            Op::Compare(f, a, b) if self.kernel.ty(a).is_ptr() => self.compare_pointers(f, a, b),
+            Op::Compare(f, a, b) if self.kernel.ty(a).is_ptr() => {
+                compare_pointers(f, a, b, self.options.bounds)
+            }
             Op::Bitcast(a) => format!("bit_cast_to<{}>(v{})", type_name(ty), a.0),
             Op::NullPtr
             | Op::ParamPtr(_)
@@ -89,14 +91,7 @@ impl Emitter<'_> {
                 })
             }
             Op::GroupShuffle { group, kind, value, arg } => {
-                let (f, sign) = match kind {
-                    ShuffleKind::Lane => ("lane_at", ""),
-                    ShuffleKind::Up => ("lane_moved", "-"),
-                    ShuffleKind::Down => ("lane_moved", ""),
-                    ShuffleKind::Xor => ("lane_xor", ""),
-                    ShuffleKind::RotateUp => ("lane_rotated", "-"),
-                    ShuffleKind::RotateDown => ("lane_rotated", ""),
-                };
+                let (f, sign) = shuffled_lane(kind);
                 format!("shuffle({m}, v{}, {f}<{}>({sign}(i64)v{}))", value.0, width(group), arg.0)
             }
             Op::GroupBroadcastFirst { group, value } => {

@@ -82,22 +82,6 @@ impl Emitter<'_> {
         }
     }
 
-    /// A comparison of pointers.
-    pub(super) fn compare_pointers(&self, op: CmpOp, a: ValueId, b: ValueId) -> String {
-        let (a, b) = (a.0, b.0);
-        if !self.options.bounds {
-            return format!("v{a} {} v{b}", op.operator());
-        }
-        match op {
-            CmpOp::Eq => format!("same(v{a}, v{b})"),
-            CmpOp::Ne => format!("!same(v{a}, v{b})"),
-            CmpOp::Lt => format!("before(v{a}, v{b})"),
-            CmpOp::Le => format!("!before(v{b}, v{a})"),
-            CmpOp::Gt => format!("before(v{b}, v{a})"),
-            CmpOp::Ge => format!("!before(v{a}, v{b})"),
-        }
-    }
-
     /// The value of a pointer op.
     pub(super) fn pointer_value(&self, op: &Op) -> String {
         let kernel = self.kernel;

@@ -3,7 +3,7 @@
 use super::kernel::Emitter;
 use super::memory::{from_bits, to_bits};
 use crate::cpp::scalar::{COMPONENTS, constant, type_name};
-use crate::cpp::value::Values;
+use crate::cpp::value::{Values, compare_pointers, shuffled_lane};
 use crate::ir::registry::reduce_ops;
 use crate::ir::*;
 use crate::math::scalar::identity;
@@ -59,7 +59,9 @@ impl Emitter<'_> {
             Op::Load { ptr, align } => return self.load(result, ptr, align),
             Op::Param(i) => self.param(i, ty),
             Op::Builtin { what, axis } => self.builtin(what, axis, ty),
-            Op::Compare(f, a, b) if self.kernel.ty(a).is_ptr() => self.compare_pointers(f, a, b),
+            Op::Compare(f, a, b) if self.kernel.ty(a).is_ptr() => {
+                compare_pointers(f, a, b, self.options.bounds)
+            }
             Op::Bitcast(a) => self.bitcast(a, ty),
             Op::NullPtr
             | Op::ParamPtr(_)
@@ -123,14 +125,7 @@ impl Emitter<'_> {
                     .each(ty, &[value], |x| format!("scan<{o}, {w}>({m}, {}, {id}, {inclusive})", x[0]))
             }
             Op::GroupShuffle { group, kind, value, arg } => {
-                let (f, sign) = match kind {
-                    ShuffleKind::Lane => ("lane_at", ""),
-                    ShuffleKind::Up => ("lane_moved", "-"),
-                    ShuffleKind::Down => ("lane_moved", ""),
-                    ShuffleKind::Xor => ("lane_xor", ""),
-                    ShuffleKind::RotateUp => ("lane_rotated", "-"),
-                    ShuffleKind::RotateDown => ("lane_rotated", ""),
-                };
+                let (f, sign) = shuffled_lane(kind);
                 let lane = format!("{f}<{}>({m}, {sign}(i64)v{})", width(group), arg.0);
                 self.values().each(ty, &[value], |x| format!("shuffle({m}, {}, {lane})", x[0]))
             }

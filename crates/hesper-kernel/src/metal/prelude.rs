@@ -21,12 +21,12 @@ using namespace metal;
 /// Items of one text.
 struct Section {
     items: Vec<PreludeItem>,
-    kind: Kind,
+    wanted: SectionUse,
 }
 
 /// When a section is wanted, besides that its functions are reached.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum SectionUse {
     Always,
     /// Functions of f32 reach f64.
     Wide,
@@ -39,28 +39,30 @@ fn sections() -> &'static [Section] {
     static SECTIONS: OnceLock<Vec<Section>> = OnceLock::new();
     SECTIONS.get_or_init(|| {
         let device: String = DEVICE_TEXTS.concat().concat();
-        let section =
-            |text: String, kind| Section { items: split(text.leak()).into_iter().map(named).collect(), kind };
-        let mut ops = section(shared(&device), Kind::Always);
+        let section = |text: String, wanted| Section {
+            items: split(text.leak()).into_iter().map(named).collect(),
+            wanted,
+        };
+        let mut ops = section(shared(&device), SectionUse::Always);
         // Kernels have no values of f64.
         ops.items.retain(|item| !item.names.iter().any(|name| item.text.contains(&format!("{name}(f64 "))));
         vec![
-            section(include_str!("prelude/core.h").to_string(), Kind::Always),
-            section(shared(INT), Kind::Always),
-            section(include_str!("prelude/soft.h").to_string(), Kind::Wide),
-            section(shared(WIDE), Kind::Wide),
-            section(include_str!("prelude/float.h").to_string(), Kind::Always),
-            section(shared(FLOAT), Kind::Always),
-            section(include_str!("prelude/convert.h").to_string(), Kind::Always),
-            section(shared(CONVERT), Kind::Always),
-            section(shared(MATH), Kind::Always),
-            section(shared(TRIG), Kind::Always),
-            section(shared(SPECIAL), Kind::Always),
+            section(include_str!("prelude/core.h").to_string(), SectionUse::Always),
+            section(shared(INT), SectionUse::Always),
+            section(include_str!("prelude/soft.h").to_string(), SectionUse::Wide),
+            section(shared(WIDE), SectionUse::Wide),
+            section(include_str!("prelude/float.h").to_string(), SectionUse::Always),
+            section(shared(FLOAT), SectionUse::Always),
+            section(include_str!("prelude/convert.h").to_string(), SectionUse::Always),
+            section(shared(CONVERT), SectionUse::Always),
+            section(shared(MATH), SectionUse::Always),
+            section(shared(TRIG), SectionUse::Always),
+            section(shared(SPECIAL), SectionUse::Always),
             ops,
-            section(include_str!("prelude/simd.h").to_string(), Kind::Words(&["simd_lanes"])),
-            section(include_str!("prelude/atomic.h").to_string(), Kind::Words(&["atomic_"])),
-            section(include_str!("prelude/access.h").to_string(), Kind::Words(&["load_u", "store_u"])),
-            section(include_str!("prelude/bounds.h").to_string(), Kind::Bounds),
+            section(include_str!("prelude/simd.h").to_string(), SectionUse::Words(&["simd_lanes"])),
+            section(include_str!("prelude/atomic.h").to_string(), SectionUse::Words(&["atomic_"])),
+            section(include_str!("prelude/access.h").to_string(), SectionUse::Words(&["load_u", "store_u"])),
+            section(include_str!("prelude/bounds.h").to_string(), SectionUse::Bounds),
         ]
     })
 }
@@ -77,11 +79,13 @@ fn named(mut item: PreludeItem) -> PreludeItem {
 /// The whole text of a kernel.
 pub(super) fn complete(body: &str, bounds: bool) -> String {
     let wanted = |wide: bool| {
-        sections().iter().filter(move |section| match section.kind {
-            Kind::Always => true,
-            Kind::Wide => wide,
-            Kind::Words(starts) => words(body).any(|word| starts.iter().any(|start| word.starts_with(start))),
-            Kind::Bounds => bounds,
+        sections().iter().filter(move |section| match section.wanted {
+            SectionUse::Always => true,
+            SectionUse::Wide => wide,
+            SectionUse::Words(starts) => {
+                words(body).any(|word| starts.iter().any(|start| word.starts_with(start)))
+            }
+            SectionUse::Bounds => bounds,
         })
     };
     let of = |wide: bool| needed(wanted(wide).flat_map(|section| &section.items), body);
