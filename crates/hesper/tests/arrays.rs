@@ -154,9 +154,10 @@ fn graphs_of_a_million_nodes_build_evaluate_and_drop_without_recursion() {
 
 #[test]
 fn async_eval_gives_one_submission_for_each_stream() {
-    let (x, other) = (Array::from_slice(&[1.0f32; 64]), placement::Device::Cpu.stream().unwrap());
-    let here: Vec<Array> = (0..8).map(|at| &x + at as f32).collect();
-    let there = placement::with_stream(&other, || x.exp()).unwrap();
+    // Streams of its own: a submission also reports faults of other commands on its stream.
+    let (x, stream) = (Array::from_slice(&[1.0f32; 64]), || placement::Device::Cpu.stream().unwrap());
+    let here: Vec<Array> = placement::with_stream(&stream(), || (0..8).map(|at| &x + at as f32).collect());
+    let there = placement::with_stream(&stream(), || x.exp()).unwrap();
     let submissions = async_eval(here.iter().chain([&there])).unwrap();
     assert_eq!(submissions.len(), 2);
     submissions.iter().for_each(|submission| submission.wait().unwrap());
