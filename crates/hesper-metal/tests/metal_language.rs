@@ -57,7 +57,7 @@ fn a_finding_of_the_sanitizer_is_a_fault_of_the_dispatch() {
     stream.encode("past").write(&out).dispatch(&pipeline, [64, 1, 1], [32, 1, 1]).unwrap();
     let error = out.read().map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("past"), "{error}");
-    drop((out, stream));
+    drop((out, stream, pipeline));
     world.end("sanitizer");
 }
 

@@ -70,6 +70,7 @@ fn elements(module: &dyn Module) -> Vec<(String, Vec<f32>)> {
 
 #[test]
 fn a_module_is_a_tree_of_the_transforms() {
+    let _alone = alone();
     let layer = Linear::new(3, 2).unwrap();
     let x = random::normal(&[4, 3], Dtype::Float32, 0.0, 1.0, None).unwrap();
     let f = |layer: &Linear| layer.forward(&x)?.square()?.sum(());
@@ -105,6 +106,7 @@ fn a_module_is_a_tree_of_the_transforms() {
 
 #[test]
 fn settings_modes_and_frozen_parameters_are_part_of_a_trace() {
+    let _alone = alone();
     let net = Net::new(4).unwrap();
     let x = batch(0).unwrap().remove(0);
     let traces = std::cell::Cell::new(0);
@@ -128,6 +130,7 @@ fn settings_modes_and_frozen_parameters_are_part_of_a_trace() {
 
 #[test]
 fn gradients_are_those_of_trainable_parameters_only() {
+    let _alone = alone();
     let mut net = Net::new(4).unwrap();
     net.freeze(|path| path.starts_with("first"));
     let all = batch(1).unwrap();
@@ -149,6 +152,7 @@ fn gradients_are_those_of_trainable_parameters_only() {
 
 #[test]
 fn a_lora_trains_its_small_matrices_and_merges() {
+    let _alone = alone();
     let mut layer = Linear::new(8, 6).unwrap();
     let x = random::normal(&[5, 8], Dtype::Float32, 0.0, 1.0, None).unwrap();
     let before = layer.forward(&x).unwrap().to_vec::<f32>().unwrap();
@@ -175,6 +179,7 @@ fn a_lora_trains_its_small_matrices_and_merges() {
 
 #[test]
 fn a_checkpointed_layer_has_the_same_gradients() {
+    let _alone = alone();
     let net = Net::new(4).unwrap();
     let all = batch(1).unwrap();
     let plain = value_and_grad(|net: &Net| loss_of(net, &all))(&net.clone()).unwrap();
@@ -189,6 +194,7 @@ fn a_checkpointed_layer_has_the_same_gradients() {
 
 #[test]
 fn groups_have_rules_of_their_own_and_rates_can_be_set() {
+    let _alone = alone();
     let mut net = Net::new(4).unwrap();
     let all = batch(2).unwrap();
     let mut optimizer = Optimizer::new(Sgd::new(0.5)).unwrap();
@@ -210,6 +216,7 @@ fn groups_have_rules_of_their_own_and_rates_can_be_set() {
 
 #[test]
 fn clipping_scales_all_gradients_by_one_factor() {
+    let _alone = alone();
     let net = Net::new(4).unwrap();
     let all = batch(2).unwrap();
     let (_, mut gradients) = value_and_grad(|net: &Net| loss_of(net, &all))(&net).unwrap();
