@@ -282,7 +282,10 @@ pub fn laplace(shape: &[usize], dtype: Dtype, loc: f64, scale: f64, key: Option<
     if dtype != Dtype::Float64 {
         floating("laplace", dtype)?;
     }
-    let drawn = uniform(-below_one(Dtype::Float32), 1.0, shape, Dtype::Float32, key)?;
+    let mut drawn = uniform(-below_one(Dtype::Float32), 1.0, shape, Dtype::Float32, key)?;
+    if dtype == Dtype::Float64 {
+        drawn = drawn.astype(dtype)?;
+    }
     let size = drawn.abs()?.negative()?.log1p()?;
     drawn.sign()?.multiply(&size)?.astype(dtype)?.multiply(scale)?.add(loc)
 }

@@ -183,8 +183,8 @@ fn integer(object: &Bound<'_, PyAny>) -> PyResult<isize> {
 /// Integers: one, or a sequence of them.
 fn integers(object: &Bound<'_, PyAny>, alone: bool) -> PyResult<SmallVec<[isize; 6]>> {
     let one = |item: &Bound<'_, PyAny>| -> PyResult<isize> {
-        if let Ok(integer) = item.cast_exact::<PyInt>() {
-            return integer.extract();
+        if item.is_exact_instance_of::<PyInt>() {
+            return integer(item);
         }
         if item.is_instance_of::<PyFloat>() {
             let name = item.get_type().name()?;

@@ -4555,7 +4555,7 @@ def slice_update(a: array | scalar, update: Any, start_indices: Any, axes: int |
 def softmax(a: array | scalar, /, axis: int | Sequence[int] | None = None, *, precise: bool = False, stream: StreamOrDevice = None) -> array:
     """Exponentials divided by their sum over axes, by default over all.
 
-    `precise` computes half-precision numbers in single precision.
+    Half precision is computed in single precision, `precise` or not.
 
     Parameters
     ----------

@@ -222,7 +222,6 @@ PRIMITIVES = {
     "parts": lambda c, x: [*c.split(x, 2, axis=1), *c.split(x, [1, 2])],
     "padded": lambda c, x: [c.pad(x, ((1, 2), (0, 1))), c.pad(x, 1, constant_values=2.0)],
     "quotient and remainder": lambda c, x: c.divmod(x, 2.0),
-    "quotient and remainder, used": lambda c, x: sum(c.divmod(x, x + 1)),
     "other quotients": lambda c, x: [x // 2.0, x % 3.0],
     "sorted": lambda c, x: [c.sort(x, axis=0), c.argsort(x, axis=0), c.partition(x, 1, axis=0)],
     "stopped": lambda c, x: x * c.stop_gradient(x),
