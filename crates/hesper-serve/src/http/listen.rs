@@ -15,34 +15,13 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, Sleep, sleep, timeout};
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::options::ServerOptions;
+use super::tls::TlsAcceptor;
 
 /// The most bytes and fields of the head of a request.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 const MAX_HEADERS: usize = 64;
-
-/// Reads the files for TLS.
-pub(crate) fn tls_acceptor(options: &ServerOptions) -> Result<Option<TlsAcceptor>, String> {
-    let Some((certificate, key)) = &options.tls else { return Ok(None) };
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
-    let chain = chain.map_err(|error| format!("{}: {error}", certificate.display()))?;
-    if chain.is_empty() {
-        return Err(format!("{} has no certificate in PEM format", certificate.display()));
-    }
-    let key_der = PrivateKeyDer::from_pem_file(key).map_err(|error| format!("{}: {error}", key.display()))?;
-    let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key_der))
-        .map_err(|error| format!("{} and {}: {error}", certificate.display(), key.display()))?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Some(TlsAcceptor::from(Arc::new(config))))
-}
 
 /// Accepts connections until `stop` is set, then waits for those that are answering. Those that are left after `limit`
 /// are closed.

@@ -17,6 +17,7 @@ mod options;
 mod params;
 mod routes;
 mod state;
+mod tls;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,7 +37,7 @@ pub use routes::route_list;
 pub struct Server {
     listener: std::net::TcpListener,
     address: SocketAddr,
-    tls: Option<tokio_rustls::TlsAcceptor>,
+    tls: Option<tls::TlsAcceptor>,
     handle: Handle,
 }
 
@@ -74,7 +75,7 @@ impl Handle {
 impl Server {
     /// Opens the port.
     pub fn bind(options: ServerOptions) -> Result<Self, String> {
-        let tls = listen::tls_acceptor(&options)?;
+        let tls = tls::acceptor(&options)?;
         let address = options.address;
         let listener = std::net::TcpListener::bind(address)
             .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))

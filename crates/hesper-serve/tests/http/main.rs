@@ -9,3 +9,5 @@ mod hostile;
 mod lifecycle;
 mod scripted;
 mod security;
+#[cfg(feature = "tls")]
+mod tls;
