@@ -6,7 +6,7 @@ use std::process::Command;
 /// A share of the op suite. `HESPER_METAL_SHARE=1/1` runs all of it.
 #[test]
 fn ops_agree_with_the_host() {
-    let share = std::env::var("HESPER_METAL_SHARE").unwrap_or_else(|_| "7/60".into());
+    let share = std::env::var("HESPER_METAL_SHARE").unwrap_or_else(|_| "7/120".into());
     let check = env!("CARGO_BIN_EXE_hesper-ops-gpu-check");
     let output = Command::new(check).args(["check", "", &share]).env("HESPER_METAL", "sim").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
