@@ -1,7 +1,8 @@
 //! Convolutions on GPUs: by cuDNN where it is installed and supports them, else by im2col and a matrix product.
 
-use crate::copy::{Target, copy, copy_to};
+use crate::copy::{copy, copy_to};
 use crate::launch::{Constants, blocks, kernel};
+use hesper_backend_gpu::Target;
 use hesper_core::backend::reach;
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
 use hesper_core::ops::command::Commands;
@@ -24,6 +25,9 @@ pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {
 
 impl Lower<ConvOp> for Cuda {
     fn lower(op: &ConvOp, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        if l.dtype() == Dtype::Float64 {
+            return Ok(None);
+        }
         Windows::of(&op.0).lower(l)
     }
 }

@@ -1,187 +1,50 @@
-//! Fourier transforms on GPUs: one kernel for rows that fit into a block's shared memory; longer rows as transforms
-//! of their factors.
+//! The kernel of Fourier transforms of rows that fit into a block's shared memory.
+
+use hesper_backend_gpu::{FourierRows, Launch};
+use hesper_core::Result;
+use hesper_runtime::Stream;
 
 use crate::launch::{Constants, kernel};
-use hesper_core::backend::reach;
-use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, compose};
-use hesper_core::ops::command::Commands;
-use hesper_core::ops::fft::{FftKind, Transform, unscaled};
-use hesper_core::{Array, Dtype, Result, concatenate};
-
-use crate::Cuda;
 
 const TEXT: &str = include_str!("fft.cuh");
 /// Longest row of the kernel: three complex numbers per element are in shared memory.
-const LONGEST: usize = 8192;
-/// Largest factor of such a row.
-const LARGEST: usize = 4095;
+pub(crate) const LONGEST: usize = 8192;
 
-pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {
-    table.with::<Transform>()
+/// Shortest power of two whose rows are transformed in registers.
+const SHORTEST_IN_REGISTERS: usize = 16;
+
+pub(crate) fn fft(stream: &Stream, rows: &FourierRows) -> Result<Launch> {
+    let length = rows.length;
+    if length.is_power_of_two() && length >= SHORTEST_IN_REGISTERS {
+        return fft_in_registers(stream, rows);
+    }
+    let threads = length.next_multiple_of(32).clamp(32, 256) as u64;
+    let entry = format!("transformed<{}, {}>", rows.kind, rows.is_real);
+    let pipeline = kernel(stream, TEXT, &entry, &format!("shared {}", 24 * length))?;
+    let constants = Constants::default()
+        .sizes(&[rows.given, rows.kept])
+        .int(length as i32)
+        .int(i32::from(rows.inverse))
+        .float(rows.scale)
+        .int(rows.factors as i32)
+        .long(rows.radices as i64);
+    let (grid, threadgroup) = ([rows.rows as u64 * threads, 1, 1], [threads, 1, 1]);
+    Ok(Launch { pipeline, constants: constants.into_bytes(), grid, threadgroup })
 }
 
-impl Lower<Transform> for Cuda {
-    fn lower(op: &Transform, l: &mut Lowering<'_>) -> Result<Option<Data>> {
-        let (kind, inverse, scale) = (op.kind, op.inverse, op.scale.0 as f32);
-        if l.input_dtype(0).real() == Dtype::Float64 {
-            return Ok(None);
-        }
-        let Some(parts) = split(op.length).filter(|_| op.length > LONGEST) else {
-            return rows(l, kind, inverse, op.length, scale);
-        };
-        let given = if kind == FftKind::ComplexToReal { op.length / 2 + 1 } else { op.length };
-        if l.input_shape(0).last() < Some(&given) {
-            return Ok(None);
-        }
-        compose(l, |inputs| {
-            let x = inputs[0].slice_axis(inputs[0].ndim() - 1, 0, given as isize, 1)?;
-            by_parts(&x, kind, parts, inverse)?.multiply(f64::from(scale))
-        })
-    }
-}
-
-/// Factors and their multiplicities, packed for the kernel; `None` if there are too many.
-fn factors(length: usize) -> Option<(u32, u64)> {
-    let mut found: Vec<(usize, usize)> = Vec::new();
-    let mut left = length;
-    // Fours first: a pass for two twos.
-    for radix in [4].into_iter().chain(2..=LARGEST) {
-        let mut times = 0;
-        while left.is_multiple_of(radix) && left > 1 {
-            left /= radix;
-            times += 1;
-        }
-        if times > 0 {
-            found.push((radix, times));
-        }
-        if left == 1 {
-            break;
-        }
-    }
-    // What has many small factors joins them.
-    while found.len() > 4 {
-        let (one, other) = (found.pop()?, found.pop()?);
-        let product = one.0.checked_pow(one.1 as u32)?.checked_mul(other.0.checked_pow(other.1 as u32)?)?;
-        found.push((product, 1));
-    }
-    let fits = left == 1 && found.iter().all(|(radix, times)| *radix <= LARGEST && *times < 16);
-    if !fits {
-        return None;
-    }
-    let packed =
-        found.iter().enumerate().map(|(at, (radix, times))| ((radix << 4 | times) as u64) << (16 * at));
-    Some((found.iter().map(|one| one.1 as u32).sum(), packed.sum()))
-}
-
-/// Two factors of a length that is too long for the kernel, each of which fits.
-fn split(length: usize) -> Option<(usize, usize)> {
-    let root = (length as f64).sqrt() as usize;
-    let fits = |part: usize| part <= LONGEST && factors(part).is_some();
-    (1..=root.max(1))
-        .rev()
-        .map(|part| (part, length / part))
-        .find(|(part, other)| part * other == length && fits(*part) && fits(*other))
-        .filter(|(part, _)| *part > 1)
-}
-
-/// Transforms of the last axis of `length` elements; `None` if rows are too long.
-fn rows(
-    l: &mut Lowering<'_>,
-    kind: FftKind,
-    inverse: bool,
-    length: usize,
-    scale: f32,
-) -> Result<Option<Data>> {
-    if length == 0 || length > LONGEST {
-        return Ok(None);
-    }
-    let Some((count, packed)) = factors(length) else { return Ok(None) };
-    l.bring()?;
-    let shape = l.input_shape(0);
-    let given = shape[shape.len() - 1];
-    let rows: usize = shape[..shape.len() - 1].iter().product();
-    let kept = l.shape()[l.shape().len() - 1];
-    let input = l.row_major(0)?;
-    let output = l.output()?;
-    let (bytes, _) = reach(&input, shape, l.input_dtype(0).size());
-    let command = l.stream().command("fft").read_range(&input.buffer, bytes).write(&output);
-    if rows == 0 || kept == 0 {
-        command.run(|_| Ok(()))?;
-        return Ok(Some(Data::contiguous(output, l.shape())));
-    }
-    let number = match kind {
-        FftKind::Complex => 0,
-        FftKind::RealToComplex => 1,
-        FftKind::ComplexToReal => 2,
-    };
-    let threads = length.next_multiple_of(32).clamp(32, 256);
-    let entry = format!("transformed<{number}, {}>", l.input_dtype(0) == Dtype::Float32);
-    let pipeline = kernel(l.stream(), TEXT, &entry, &format!("shared {}", 24 * length))?;
-    let constants = Constants::default().long(given as i64).long(kept as i64).int(length as i32);
-    let constants = constants.int(i32::from(inverse)).float(scale).int(count as i32).long(packed as i64);
-    command.constants(constants.bytes()).dispatch(
-        &pipeline,
-        [(rows * threads) as u64, 1, 1],
-        [threads as u64, 1, 1],
-    )?;
-    Ok(Some(Data::contiguous(output, l.shape())))
-}
-
-/// A long transform of rows as transforms of `parts` elements with twiddle factors between them, not scaled.
-fn by_parts(x: &Array, kind: FftKind, parts: (usize, usize), inverse: bool) -> Result<Array> {
-    let (one, other) = (parts.0 as isize, parts.1 as isize);
-    let length = parts.0 * parts.1;
-    let last = x.ndim() - 1;
-    let mut x = x.astype(Dtype::Complex64)?;
-    if kind == FftKind::ComplexToReal {
-        // The missing frequencies mirror the given ones.
-        let mirrored = x.slice_axis(last, (length - 1) as isize / 2, 0, -1)?.conjugate()?;
-        x = concatenate(&[x, mirrored], last as isize)?;
-    }
-    let mut shape = hesper_core::shape::signed(x.shape());
-    let columns = x.reshape(&[-1, one, other])?.swapaxes(1, 2)?;
-    let sign = if inverse { 1.0 } else { -1.0 };
-    let angle = |at: usize| {
-        let (row, column) = (at / parts.0, at % parts.0);
-        let turn = (row * column % length) as f64 / length as f64;
-        sign * 2.0 * std::f64::consts::PI * turn
-    };
-    let turns: Vec<f32> =
-        (0..length).flat_map(|at| [angle(at).cos() as f32, angle(at).sin() as f32]).collect();
-    let turns = Array::try_from_slice(&turns, &[parts.1, parts.0 * 2])?.view(Dtype::Complex64)?;
-    let turned = unscaled(&columns, inverse)?.multiply(&turns)?.swapaxes(1, 2)?;
-    shape[last] = length as isize;
-    let whole = unscaled(&turned, inverse)?.swapaxes(1, 2)?.reshape(&shape)?;
-    match kind {
-        FftKind::Complex => Ok(whole),
-        FftKind::RealToComplex => whole.slice_axis(last, 0, (length / 2 + 1) as isize, 1),
-        FftKind::ComplexToReal => whole.real(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn factors_of_a_length_are_packed_with_how_often_each_comes() {
-        let unpack = |packed: u64| -> Vec<(u64, u64)> {
-            let parts = (0..4).map(|at| packed >> (16 * at) & 0xffff);
-            parts.filter(|part| *part > 0).map(|part| (part >> 4, part & 15)).collect()
-        };
-        let (count, packed) = factors(1024).expect("fits");
-        assert_eq!((count, unpack(packed)), (5, vec![(4, 5)]));
-        let (count, packed) = factors(2 * 3 * 5 * 7 * 11).expect("fits");
-        let product: u64 = unpack(packed).iter().map(|(radix, times)| radix.pow(*times as u32)).product();
-        assert_eq!((count, product), (4, 2310));
-        assert_eq!(factors(97).map(|found| found.0), Some(1));
-        assert!(factors(8191).is_none());
-    }
-
-    #[test]
-    fn long_rows_are_cut_into_parts_that_fit() {
-        assert_eq!(split(1 << 20), Some((1024, 1024)));
-        assert_eq!(split(8192 * 3), Some((128, 192)));
-        assert_eq!(split(2 * 1_000_003), None);
-    }
+/// Rows of a power of two.
+fn fft_in_registers(stream: &Stream, rows: &FourierRows) -> Result<Launch> {
+    let length = rows.length;
+    // Elements of a thread: the more, the fewer passes; the fewer, the more threads for a short row.
+    let each = if length >= 1024 { 16 } else { 8.min(length / 4) };
+    let own = length / each;
+    let threads = own.max(256);
+    let together = threads / own;
+    let (kind, is_real, inverse) = (rows.kind, rows.is_real, rows.inverse);
+    let entry = format!("fft_power_of_two<{length}, {each}, {kind}, {is_real}, {inverse}>");
+    let shared = together * 8 * (length + length / 16);
+    let pipeline = kernel(stream, TEXT, &entry, &format!("shared {shared}"))?;
+    let constants = Constants::default().sizes(&[rows.given, rows.kept, rows.rows]).float(rows.scale);
+    let grid = [(rows.rows.div_ceil(together) * threads) as u64, 1, 1];
+    Ok(Launch { pipeline, constants: constants.into_bytes(), grid, threadgroup: [threads as u64, 1, 1] })
 }

@@ -6,7 +6,7 @@ __global__ void __launch_bounds__(256) gather(const T* __restrict__ in, const I*
                                               walk outer, walk inner, i64 outer_rank, i64 inner_rank, i64 points,
                                               i64 row, i64 n, i64 first, i64 length, i64 size, i64 stride) {
   for (i64 i = (i64)blockIdx.x * 256 + threadIdx.x; i < n; i += (i64)gridDim.x * 256) {
-    const i64 r = i % row, p = i / row % points, o = i / row / points;
+    const i64 at = quotient(i, row), r = i - at * row, o = quotient(at, points), p = at - o * points;
     out[i] = in[first + place(outer, (int)outer_rank, o) + index_of(list[p], length, size) * stride +
                 place(inner, (int)inner_rank, r)];
   }
@@ -18,7 +18,29 @@ __global__ void __launch_bounds__(256) gather_slices(const T* __restrict__ in, c
                                                      T* __restrict__ out, walk outer, walk inner, i64 outer_rank,
                                                      i64 inner_rank, i64 points, i64 row, i64 n, i64 first) {
   for (i64 i = (i64)blockIdx.x * 256 + threadIdx.x; i < n; i += (i64)gridDim.x * 256) {
-    const i64 r = i % row, p = i / row % points, o = i / row / points;
+    const i64 at = quotient(i, row), r = i - at * row, o = quotient(at, points), p = at - o * points;
     out[i] = in[first + starts[p] + place(outer, (int)outer_rank, o) + place(inner, (int)inner_rank, r)];
+  }
+}
+
+// One index array and slices of neighbours: 1 << shift threads copy a slice, each several words at a time.
+template <class T, class I>
+__global__ void __launch_bounds__(256) gather_rows(const T* __restrict__ in, const I* __restrict__ list,
+                                                   T* __restrict__ out, walk outer, i64 outer_rank, i64 points, i64 row,
+                                                   i64 rows, i64 first, i64 length, i64 size, i64 stride, i64 shift) {
+  const int lanes = 1 << shift, lane = threadIdx.x & (lanes - 1), together = 256 >> shift;
+  for (i64 i = (i64)blockIdx.x * together + (threadIdx.x >> shift); i < rows; i += (i64)gridDim.x * together) {
+    const i64 o = points == rows ? 0 : quotient(i, points), p = i - o * points;
+    const T* const from = in + first + place(outer, (int)outer_rank, o) + index_of(list[p], length, size) * stride;
+    T* const to = out + i * row;
+    i64 r = lane;
+    for (; r + 3 * lanes < row; r += 4 * lanes) {
+      T held[4];
+#pragma unroll
+      for (int k = 0; k < 4; ++k) held[k] = from[r + k * lanes];
+#pragma unroll
+      for (int k = 0; k < 4; ++k) to[r + k * lanes] = held[k];
+    }
+    for (; r < row; r += lanes) to[r] = from[r];
   }
 }

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
+use hesper_backend_gpu::Launch;
 use hesper_runtime::{Pipeline, PipelineSource, Stream};
 
 use hesper_core::{Dtype, Result};
@@ -36,6 +37,11 @@ impl Constants {
         this
     }
 
+    /// Sizes, in 64 bits each.
+    pub(crate) fn sizes(self, values: &[usize]) -> Self {
+        values.iter().fold(self, |constants, value| constants.long(*value as i64))
+    }
+
     /// A number of 32 bits.
     pub(crate) fn int(self, value: i32) -> Self {
         let mut this = self.align(4);
@@ -63,6 +69,10 @@ impl Constants {
 
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.0
     }
 }
 
@@ -106,6 +116,31 @@ pub(crate) fn kernel(
     Ok(pipeline)
 }
 
+/// A kernel with its constants, on blocks of 256 threads for a grid-stride loop over `n` elements.
+pub(crate) fn launch(
+    stream: &Stream,
+    text: &'static str,
+    entry: &str,
+    options: &str,
+    constants: Constants,
+    n: usize,
+) -> Result<Launch> {
+    launch_blocks(stream, text, entry, options, constants, blocks(n))
+}
+
+/// A kernel with its constants, on `blocks` blocks of 256 threads.
+pub(crate) fn launch_blocks(
+    stream: &Stream,
+    text: &'static str,
+    entry: &str,
+    options: &str,
+    constants: Constants,
+    blocks: u64,
+) -> Result<Launch> {
+    let pipeline = kernel(stream, text, entry, options)?;
+    Ok(Launch { pipeline, constants: constants.0, grid: [blocks * 256, 1, 1], threadgroup: [256, 1, 1] })
+}
+
 /// The name of an element type in the texts.
 pub(crate) fn type_name(dtype: Dtype) -> &'static str {
     match dtype {
@@ -130,4 +165,11 @@ pub(crate) fn type_name(dtype: Dtype) -> &'static str {
 /// Blocks of 256 threads for a grid-stride loop over `n` elements: enough to fill any device.
 pub(crate) fn blocks(n: usize) -> u64 {
     (n as u64).div_ceil(256).clamp(1, 1 << 20)
+}
+
+/// The logarithm of the number of threads that share a row of `words`: a thread for each word of a short row; several
+/// words for each thread of a long one, so that their loads overlap.
+pub(crate) fn lanes_shift(words: usize) -> u32 {
+    let lanes = if words <= 32 { words } else { words.div_ceil(4).clamp(32, 256) };
+    lanes.next_power_of_two().trailing_zeros()
 }

@@ -7,24 +7,22 @@
 
 mod add_norm;
 mod along_axis;
-mod append;
 mod attention;
 mod chip;
-mod concat;
 mod conv;
 mod copy;
 mod cuda_kernel;
 mod custom;
-mod diagonal;
 mod early;
 mod fft;
 mod gated_delta;
 mod gather;
-mod grouped;
-mod hadamard;
+mod gpu;
 mod index_arrays;
 mod inputs;
 mod launch;
+#[cfg(feature = "linalg")]
+mod linalg;
 mod matmul;
 mod norm;
 mod packed;
@@ -37,7 +35,6 @@ mod scan;
 mod scatter;
 mod search;
 mod silu_gate;
-mod slices;
 mod sort;
 mod step;
 mod walk;
@@ -63,37 +60,28 @@ pub struct Cuda;
 static REGISTERED: fn() -> &'static dyn Backend = || &Cuda;
 
 static OPS: LazyLock<OpTable> = LazyLock::new(|| {
-    OpTable::of::<Cuda>()
+    let table = OpTable::of::<Cuda>()
+        .extend(hesper_backend_gpu::register)
         .extend(add_norm::register)
         .extend(attention::register)
         .extend(conv::register)
-        .extend(fft::register)
         .extend(gated_delta::register)
-        .extend(grouped::register)
-        .extend(hadamard::register)
         .extend(matmul::register)
         .extend(norm::register)
         .extend(packed::register)
         .extend(packed_layer::register)
         .extend(quant::register)
-        .extend(search::register)
         .extend(silu_gate::register)
         .extend(sort::register)
         .extend(step::register)
-        .extend(along_axis::register)
-        .extend(append::register)
-        .extend(concat::register)
         .extend(cuda_kernel::register)
         .extend(custom::register)
-        .extend(diagonal::register)
-        .extend(gather::register)
         .extend(random::register)
         .extend(reduce::register)
-        .extend(rope::register)
-        .extend(scan::register)
-        .extend(scatter::register)
-        .extend(slices::register)
-        .build()
+        .extend(scan::register);
+    #[cfg(feature = "linalg")]
+    let table = table.extend(linalg::register);
+    table.build()
 });
 
 /// Threads of a group of fused kernels.

@@ -1,8 +1,9 @@
 //! Matrix products on GPUs: by cuBLAS where it is installed; by kernels of this crate for one row, and without
 //! cuBLAS. Operands are read in place where their rows or columns are contiguous.
 
-use crate::copy::{Target, copy, copy_to, fill};
+use crate::copy::{copy, copy_to, fill};
 use crate::launch::{Constants, kernel, type_name};
+use hesper_backend_gpu::Target;
 use hesper_core::backend::reach;
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, compose};
 use hesper_core::ops::command::Commands;

@@ -1,17 +1,17 @@
-//! Random bits of a key, rows in random order, and choices.
+//! Random bits of a key.
 
 use crate::launch::{Constants, blocks, kernel};
-use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, compose};
+use hesper_core::Result;
+use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
 use hesper_core::ops::command::Commands;
-use hesper_core::ops::random::{Bits, Choose, PermuteRows};
-use hesper_core::{Array, Error, Result, select};
+use hesper_core::ops::random::Bits;
 
 use crate::Cuda;
 
 const TEXT: &str = include_str!("random.cuh");
 
 pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {
-    table.with::<Bits>().with::<Choose>().with::<PermuteRows>()
+    table.with::<Bits>()
 }
 
 impl Lower<Bits> for Cuda {
@@ -35,29 +35,4 @@ impl Lower<Bits> for Cuda {
         )?;
         Ok(Some(Data::contiguous(output, l.shape())))
     }
-}
-
-impl Lower<Choose> for Cuda {
-    fn lower(_: &Choose, l: &mut Lowering<'_>) -> Result<Option<Data>> {
-        compose(l, choose)
-    }
-}
-
-impl Lower<PermuteRows> for Cuda {
-    fn lower(_: &PermuteRows, l: &mut Lowering<'_>) -> Result<Option<Data>> {
-        compose(l, permuted)
-    }
-}
-
-/// The index of the largest element of each row that is not NaN.
-fn choose(inputs: &[Array]) -> Result<Array> {
-    let logits = &inputs[0];
-    let low = Array::scalar(f64::NEG_INFINITY, logits.dtype())?;
-    select(&logits.isnan()?, &low, logits)?.argmax(-1)
-}
-
-/// Rows in the order that sorts random words.
-fn permuted(inputs: &[Array]) -> Result<Array> {
-    let [rows, words] = inputs else { return Err(Error::value("permutation", "two inputs expected")) };
-    rows.take(words.argsort(Some(0))?, Some(0))
 }

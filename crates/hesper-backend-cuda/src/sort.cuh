@@ -147,3 +147,119 @@ __global__ void __launch_bounds__(256) moved(const void* __restrict__ in, const 
     if (PLACES) places_out[to] = from_place[at];
   }
 }
+
+// Rows that fit into shared memory, partitioned around the element at `kth` in sorted order; one block per row. The
+// key is found digit by digit from the top: counts of a digit among keys with the digits found so far. Then each warp
+// moves its part of the row in order. A side of up to SMALL elements is sorted.
+#define SMALL 256
+#define DIGIT 11
+template <class T, bool PLACES>
+__global__ void __launch_bounds__(256) partitioned(const T* __restrict__ in, void* __restrict__ out, i64 length,
+                                                   i64 kth) {
+  typedef typename key<T>::bits B;
+  constexpr int BITS = 8 * (int)sizeof(B), WIDTH = DIGIT < BITS ? DIGIT : BITS, BINS = 1 << WIDTH;
+  extern __shared__ __align__(16) u8 memory[];
+  __shared__ u32 bins[BINS], sums[8], found[2], warp_less[8], warp_equal[8], side_place[SMALL];
+  __shared__ B side_key[SMALL];
+  B* const keys = (B*)memory;
+  const int n = (int)length, t = threadIdx.x, lane = t % 32, warp = t / 32;
+  const i64 row = (i64)blockIdx.x * length;
+  for (int i = t; i < n; i += 256) keys[i] = ordered<T, PLACES>::of(in[row + i]);
+  B chosen = 0, known = 0;
+  u32 left = (u32)kth, less_total = 0, equal_total = 0;
+  for (int top = BITS; top > 0;) {
+    const int width = top < WIDTH ? top : WIDTH, shift = top - width;
+    for (int b = t; b < BINS; b += 256) bins[b] = 0;
+    __syncthreads();
+    for (int i = t; i < n; i += 256) {
+      const B b = keys[i];
+      if ((B)((b ^ chosen) & known) == 0) atomicAdd(&bins[(u32)(b >> shift) & (u32)((1 << width) - 1)], 1u);
+    }
+    __syncthreads();
+    // Each thread sums its bins; the one whose bins contain the element finds the digit.
+    constexpr int EACH = BINS / 256;
+    u32 own[EACH], count = 0;
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) count += own[e] = bins[t * EACH + e];
+    u32 sum = count;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+      const u32 y = __shfl_up_sync(FULL, sum, d);
+      if (lane >= d) sum += y;
+    }
+    if (lane == 31) sums[warp] = sum;
+    __syncthreads();
+    u32 before = sum - count;
+    for (int w = 0; w < warp; ++w) before += sums[w];
+    if (before <= left && left < before + count) {
+      int e = 0;
+      for (; before + own[e] <= left; ++e) before += own[e];
+      found[0] = (u32)(t * EACH + e);
+      found[1] = before;
+      equal_total = own[e];
+      sums[0] = own[e];
+    }
+    __syncthreads();
+    chosen |= (B)((B)found[0] << shift);
+    known |= (B)((B)((1 << width) - 1) << shift);
+    left -= found[1];
+    less_total += found[1];
+    equal_total = sums[0];
+    top = shift;
+    __syncthreads();
+  }
+  // Each warp has a part of the row: how many are less, how many equal; then where its own go.
+  const int part = (n + 255) / 256 * 32, begin = warp * part, end = begin + part < n ? begin + part : n;
+  u32 less = 0, equal = 0;
+  for (int i = begin + lane; i - lane < end; i += 32) {
+    const bool there = i < end;
+    less += __popc(__ballot_sync(FULL, there && keys[there ? i : 0] < chosen));
+    equal += __popc(__ballot_sync(FULL, there && keys[there ? i : 0] == chosen));
+  }
+  if (lane == 0) {
+    warp_less[warp] = less;
+    warp_equal[warp] = equal;
+  }
+  __syncthreads();
+  u32 at_less = 0, at_equal = less_total, at_more = less_total + equal_total;
+  for (int w = 0; w < warp; ++w) {
+    at_less += warp_less[w];
+    at_equal += warp_equal[w];
+    at_more += (u32)part - warp_less[w] - warp_equal[w];
+  }
+  const u32 more_total = (u32)n - less_total - equal_total;
+  const bool sort_less = less_total <= SMALL, sort_more = more_total <= SMALL && (!sort_less || more_total < less_total);
+  const u32 side_first = sort_more ? less_total + equal_total : 0, side = sort_more ? more_total : less_total;
+  const u32 before = (1u << lane) - 1;
+  for (int i = begin + lane; i - lane < end; i += 32) {
+    const bool there = i < end;
+    const B b = keys[there ? i : 0];
+    const u32 is_less = __ballot_sync(FULL, there && b < chosen), is_equal = __ballot_sync(FULL, there && b == chosen);
+    const u32 is_more = __ballot_sync(FULL, there && b > chosen);
+    const u32 at = b < chosen    ? at_less + __popc(is_less & before)
+                   : b == chosen ? at_equal + __popc(is_equal & before)
+                                 : at_more + __popc(is_more & before);
+    if (there) {
+      const bool sorts = b < chosen ? sort_less && !sort_more : b > chosen && sort_more;
+      if (sorts) {
+        side_key[at - side_first] = b;
+        side_place[at - side_first] = (u32)i;
+      } else if (PLACES) {
+        ((u32*)out)[row + at] = (u32)i;
+      } else {
+        ((T*)out)[row + at] = ordered<T, PLACES>::back(b);
+      }
+    }
+    at_less += __popc(is_less);
+    at_equal += __popc(is_equal);
+    at_more += __popc(is_more);
+  }
+  if (!sort_less && !sort_more) return;
+  __syncthreads();
+  if ((u32)t >= side) return;
+  const B b = side_key[t];
+  u32 rank = 0;
+  for (u32 j = 0; j < side; ++j) rank += side_key[j] < b || (side_key[j] == b && j < (u32)t);
+  if (PLACES) ((u32*)out)[row + side_first + rank] = side_place[t];
+  else ((T*)out)[row + side_first + rank] = ordered<T, PLACES>::back(b);
+}

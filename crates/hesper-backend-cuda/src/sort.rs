@@ -4,17 +4,20 @@ use hesper_runtime::{Buffer, Stream};
 
 use crate::launch::{Constants, kernel, type_name};
 use hesper_core::backend::reach;
-use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, compose};
+use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::sort::{Order, Sort};
-use hesper_core::{Array, Category, Dtype, Result, select};
+use hesper_core::{Dtype, Result};
 
 use crate::Cuda;
+use crate::chip::Chip;
 use crate::scan::running_counts;
 
 const TEXT: &str = include_str!("sort.cuh");
 /// Keys of a block.
 const TILE: usize = 4096;
+/// Shared memory of a block that partitions a row, in bytes, besides the row.
+const OTHER_SHARED: usize = 12 << 10;
 
 pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {
     table.with::<Sort>()
@@ -23,29 +26,15 @@ pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {
 impl Lower<Sort> for Cuda {
     fn lower(op: &Sort, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         match op.order {
-            // A sorted row is partitioned around any element.
-            Order::Sorted | Order::Around(_) => sort(l, op.places),
-            Order::Middle => compose(l, median),
+            Order::Sorted => sort(l, op.places, None),
+            Order::Around(kth) => sort(l, op.places, Some(kth)),
+            Order::Middle => hesper_backend_gpu::median(l),
         }
     }
 }
 
-/// The median of each row: the middle element, or the mean of the two in the middle; NaN if the row has one.
-fn median(inputs: &[Array]) -> Result<Array> {
-    let x = &inputs[0];
-    let (last, length) = (x.ndim() - 1, x.shape()[x.ndim() - 1] as isize);
-    // NaN is last.
-    let sorted = x.sort(Some(-1))?;
-    let middle = sorted.slice_axis(last, (length - 1) / 2, length / 2 + 1, 1)?.mean(-1)?;
-    if !x.dtype().is(Category::Inexact) {
-        return Ok(middle);
-    }
-    let end = sorted.slice_axis(last, length - 1, length, 1)?.squeeze(-1)?;
-    select(&end.isnan()?, &end, &middle)
-}
-
-/// Sorts the rows of the last axis; gives elements, or their indices.
-fn sort(l: &mut Lowering<'_>, places: bool) -> Result<Option<Data>> {
+/// Sorts the rows of the last axis, or partitions them around an element; gives elements, or their indices.
+fn sort(l: &mut Lowering<'_>, places: bool, around: Option<usize>) -> Result<Option<Data>> {
     let dtype = l.input_dtype(0);
     let shape = l.input_shape(0);
     let length = shape[shape.len() - 1];
@@ -63,6 +52,18 @@ fn sort(l: &mut Lowering<'_>, places: bool) -> Result<Option<Data>> {
         return Ok(Some(Data::contiguous(output, l.shape())));
     }
     let (bytes, _) = reach(&input, shape, dtype.size());
+    let held = length * dtype.size();
+    let most = Chip::of(stream).map_or(0, |chip| chip.shared.saturating_sub(OTHER_SHARED));
+    if let Some(kth) = around.filter(|_| held <= most) {
+        let entry = format!("partitioned<{}, {places}>", type_name(dtype));
+        let pipeline = kernel(stream, TEXT, &entry, &format!("shared {held}"))?;
+        let command = stream.command("partition").read_range(&input.buffer, bytes).write(&output);
+        let constants = Constants::default().long(length as i64).long(kth as i64);
+        let command = command.constants(constants.bytes());
+        command.dispatch(&pipeline, [256 * rows as u64, 1, 1], [256, 1, 1])?;
+        return Ok(Some(Data::contiguous(output, l.shape())));
+    }
+    // A sorted row is partitioned around any element.
     SortRows { stream, dtype, rows, length }.encode((&input.buffer, bytes), &output, places)?;
     Ok(Some(Data::contiguous(output, l.shape())))
 }

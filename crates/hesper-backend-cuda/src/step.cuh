@@ -25,19 +25,32 @@ __device__ __forceinline__ void pair_of(const T* head, int p, i32 position, cons
   x = u * c - v * s, y = u * s + v * c;
 }
 
+// Where rows of the KV cache are: `room` rows of a sequence one after the other, or with PAGED pages of `room` rows, a power
+// of two, of a pool; `pages` has `pitch` entries for each sequence. Gives the first element of a row of the first head.
+template <bool PAGED>
+__device__ __forceinline__ i64 row_start(const u32* pages, i64 pitch, int sequence, i64 row, i64 room, i64 heads, i64 width) {
+  if constexpr (PAGED) {
+    const int shift = __ffsll(room) - 1;
+    const i64 page = pages[sequence * pitch + (row >> shift)];
+    return (page * heads * room + (row & (room - 1))) * width;
+  } else {
+    return (sequence * heads * room + row) * width;
+  }
+}
+
 // Appends rotated keys, and values, to the KV cache. One thread per pair.
 // early: keep()
-template <class T, int N, int P>
+template <class T, int N, int P, bool PAGED>
 __global__ void __launch_bounds__(128)
-keep(const T* tokens, T* __restrict__ block, places<N> starts, angles<P> a, turn t, i32 sequences, i32 q_heads,
-     i32 kv_heads, i32 width, i64 room) {
+keep(const T* tokens, const u32* pages, T* __restrict__ block, places<N> starts, angles<P> a, turn t, i32 sequences, i32 q_heads,
+     i32 kv_heads, i32 width, i64 room, i64 pitch) {
   const i32 i = blockIdx.x * 128 + threadIdx.x, half = width / 2;
   const i32 p = i % half, head = i / half % (2 * kv_heads), s = i / half / (2 * kv_heads);
   launch_dependents();
   wait_for_dependencies();
   if (s >= sequences) return;
   const T* from_head = tokens + (i64)s * (q_heads + 2 * kv_heads) * width + (q_heads + head) * width;
-  T* to = block + (((i64)s * 2 * kv_heads + head) * room + starts.of(s)) * width;
+  T* to = block + row_start<PAGED>(pages, pitch, s, starts.of(s), room, 2 * kv_heads, width) + head * room * width;
   const turn none = {0, 0, 0.0f};
   int one, other;
   float x, y;
@@ -58,11 +71,11 @@ template <class T, int N> struct __align__(N * sizeof(T)) piece { T v[N]; };
 // one key head and up to HEADS query heads; eight lanes have a row. The block of the last piece waits for the flags of the
 // others, which are the number of the launch, and combines the pieces.
 // early: attend()
-template <class T, int WIDTH, int HEADS, int N, int P, int WARPS>
+template <class T, int WIDTH, int HEADS, int N, int P, int WARPS, bool PAGED>
 __global__ void __launch_bounds__(32 * WARPS)
-attend(const T* tokens, const T* block, float* parts, u64* flags,
-       T* __restrict__ out, places<N> starts, angles<P> a, turn t, i32 q_heads, i32 kv_heads, i64 room, i64 window, float scale,
-       u64 launch) {
+attend(const T* tokens, const T* block, const u32* pages, float* parts, u64* flags,
+       T* __restrict__ out, places<N> starts, angles<P> a, turn t, i32 q_heads, i32 kv_heads, i64 room, i64 pitch, i64 window,
+       float scale, u64 launch) {
   // A lane has pieces of PER contiguous elements, of sixteen bytes where the width allows it.
   constexpr int PER = sizeof(T) == 2 && WIDTH % 64 == 0 ? 8 : 4, RUNS = WIDTH / (8 * PER);
   constexpr int ROWS = WIDTH * sizeof(T) <= 128 ? 4 : WIDTH * sizeof(T) <= 256 ? 2 : 1;
@@ -78,13 +91,14 @@ attend(const T* tokens, const T* block, float* parts, u64* flags,
   const i64 end = (i64)start + 1, begin = end > window ? end - window : 0;
   const i64 per = ((end - begin) + gridDim.x - 1) / gridDim.x;
   const i64 from_row = begin + blockIdx.x * per, to_row = min(from_row + per, end);
-  const T* keys = block + ((i64)s * 2 * kv_heads + kv) * room * WIDTH + at * PER;
+  const T* keys = block + kv * room * WIDTH + at * PER;
   const T* values = keys + (i64)kv_heads * room * WIDTH;
   some k[ROWS][RUNS], v[ROWS][RUNS];
   auto fetch = [&](some (*to)[RUNS], const T* from_rows, i64 base) {
 #pragma unroll
     for (int i = 0; i < ROWS; ++i) {
-      const i64 row = min(base + (i * WARPS + warp) * 4 + lane / 8, to_row - 1) * WIDTH;
+      const i64 own = min(base + (i * WARPS + warp) * 4 + lane / 8, to_row - 1);
+      const i64 row = row_start<PAGED>(pages, pitch, s, own, room, 2 * kv_heads, WIDTH);
 #pragma unroll
       for (int r = 0; r < RUNS; ++r) to[i][r] = *(const some*)(from_rows + row + r * (8 * PER));
     }

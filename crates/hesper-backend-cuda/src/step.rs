@@ -5,7 +5,7 @@ use crate::launch::{Constants, kernel, type_name};
 use hesper_core::backend::reach;
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, compose};
 use hesper_core::ops::command::Commands;
-use hesper_core::ops::step::{Attend, Keep, StepHeads, Turns};
+use hesper_core::ops::step::{Attend, Keep, PageRows, Pages, StepHeads, Turns};
 use hesper_core::{Dtype, Result};
 
 use crate::Cuda;
@@ -25,10 +25,10 @@ pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {
 
 impl Lower<Keep> for Cuda {
     fn lower(op: &Keep, l: &mut Lowering<'_>) -> Result<Option<Data>> {
-        if op.pages.is_some() {
+        if !is_exact(op.pages.as_ref()) {
             return compose(l, |inputs| op.composed(inputs));
         }
-        match Step::of(op.heads, &op.starts, op.turns.as_ref()).keep(l)? {
+        match Step::of(op.heads, &op.starts, op.turns.as_ref(), op.pages.is_some()).keep(l)? {
             Some(data) => Ok(Some(data)),
             None => compose(l, |inputs| op.composed(inputs)),
         }
@@ -37,15 +37,20 @@ impl Lower<Keep> for Cuda {
 
 impl Lower<Attend> for Cuda {
     fn lower(op: &Attend, l: &mut Lowering<'_>) -> Result<Option<Data>> {
-        if op.pages.is_some() {
+        if !is_exact(op.pages.as_ref()) {
             return compose(l, |inputs| op.composed(inputs));
         }
-        let step = Step::of(op.heads, &op.starts, op.turns.as_ref());
+        let step = Step::of(op.heads, &op.starts, op.turns.as_ref(), op.pages.is_some());
         match step.attend(l, op.scale.0, op.window)? {
             Some(data) => Ok(Some(data)),
             None => compose(l, |inputs| op.composed(inputs)),
         }
     }
+}
+
+/// Whether rows are in the dtype of the tokens.
+fn is_exact(pages: Option<&Pages>) -> bool {
+    pages.is_none_or(|pages| pages.rows == PageRows::Exact)
 }
 
 /// The heads of tokens and their positions in their sequences.
@@ -59,6 +64,8 @@ struct Step<'a> {
     steps: &'a [f32],
     traditional: bool,
     scale: f32,
+    /// Whether the KV cache is a pool of pages; then the third input has their tables.
+    paged: bool,
 }
 
 /// Positions and angles as kernel parameters.
@@ -69,7 +76,7 @@ struct Positions {
 }
 
 impl<'a> Step<'a> {
-    fn of(heads: StepHeads, starts: &'a [usize], turns: Option<&'a Turns>) -> Self {
+    fn of(heads: StepHeads, starts: &'a [usize], turns: Option<&'a Turns>, paged: bool) -> Self {
         Step {
             q_heads: heads.queries,
             kv_heads: heads.keys,
@@ -78,6 +85,15 @@ impl<'a> Step<'a> {
             steps: turns.map_or(&[], |turns| &turns.steps.0),
             traditional: turns.is_some_and(|turns| turns.traditional),
             scale: turns.map_or(1.0, |turns| turns.scale.0),
+            paged,
+        }
+    }
+
+    /// The page tables and the entries of each sequence. Without pages the tokens stand for tables that are not read.
+    fn tables(&self, l: &Lowering<'_>, tokens: &Data) -> Result<(Data, usize)> {
+        match self.paged {
+            true => Ok((l.row_major(2)?, l.input_shape(2)[1])),
+            false => Ok((tokens.clone(), 0)),
         }
     }
 
@@ -98,8 +114,9 @@ impl<'a> Step<'a> {
         Some(Positions { counts: [room, pairs], constants: constants.float(self.scale) })
     }
 
-    fn fits(&self, dtype: Dtype) -> bool {
+    fn fits(&self, dtype: Dtype, room: usize) -> bool {
         is_float(dtype)
+            && (!self.paged || room.is_power_of_two())
             && self.width.is_multiple_of(2)
             && !self.starts.is_empty()
             && self.starts.len() < 1 << 16
@@ -110,15 +127,16 @@ impl<'a> Step<'a> {
     fn keep(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         let dtype = l.dtype();
         let Some(Positions { counts: [room, pairs], constants }) =
-            self.positions().filter(|_| self.fits(dtype))
+            self.positions().filter(|_| self.fits(dtype, l.shape()[2]))
         else {
             return Ok(None);
         };
         l.bring()?;
         let (size, shape) = (dtype.size(), l.shape());
         let tokens = l.row_major(1)?;
-        let of = type_name(dtype);
-        let pipeline = kernel(l.stream(), TEXT, &format!("keep<{of}, {room}, {pairs}>"), "")?;
+        let (tables, pitch) = self.tables(l, &tokens)?;
+        let entry = format!("keep<{}, {room}, {pairs}, {}>", type_name(dtype), self.paged);
+        let pipeline = kernel(l.stream(), TEXT, &entry, "")?;
         let block = match l.take_in_place() {
             Some(owned) => owned.into_data(),
             None => Data::contiguous(copy(l.stream(), l.input(0), shape, size)?, shape),
@@ -129,9 +147,11 @@ impl<'a> Step<'a> {
             .int(self.q_heads as i32)
             .int(self.kv_heads as i32)
             .int(self.width as i32)
-            .long(shape[2] as i64);
+            .long(shape[2] as i64)
+            .long(pitch as i64);
         let threads = self.starts.len() * self.kv_heads * self.width;
         let command = read(l.stream().command("keep_token"), l, 1, &tokens);
+        let command = read(command, l, if self.paged { 2 } else { 1 }, &tables);
         command.read_write_range(&block.buffer, written).constants(constants.bytes()).dispatch(
             &pipeline,
             [threads as u64, 1, 1],
@@ -144,10 +164,11 @@ impl<'a> Step<'a> {
     fn attend(&self, l: &mut Lowering<'_>, scale: f32, window: usize) -> Result<Option<Data>> {
         let dtype = l.dtype();
         let known = self.width.is_multiple_of(32) && self.width <= 256;
-        let positions = self.positions().filter(|_| known && self.fits(dtype));
+        let positions = self.positions().filter(|_| known && self.fits(dtype, l.input_shape(1)[2]));
         let Some(Positions { counts: [room, pairs], constants }) = positions else { return Ok(None) };
         l.bring()?;
         let (tokens, block, output) = (aligned(l, 0)?, aligned(l, 1)?, l.output()?);
+        let (tables, pitch) = self.tables(l, &tokens)?;
         let share = self.q_heads / self.kv_heads;
         let heads = share.min(512 / self.width).clamp(1, 4);
         let tiles = share.div_ceil(heads);
@@ -164,18 +185,23 @@ impl<'a> Step<'a> {
         // A flag is set if it holds the number of this launch, which stale memory holds with a chance of 2^-63. Stale
         // contents are only compared with it, so the flags are not cleared.
         let flags = stream.alloc(groups * pieces * 8)?;
-        let of = type_name(dtype);
-        let entry = format!("attend<{of}, {}, {heads}, {room}, {pairs}, {warps}>", self.width);
+        let (of, width, paged) = (type_name(dtype), self.width, self.paged);
+        let entry = format!("attend<{of}, {width}, {heads}, {room}, {pairs}, {warps}, {paged}>");
         let pipeline = kernel(stream, TEXT, &entry, "")?;
         let constants = constants
             .int(self.q_heads as i32)
             .int(self.kv_heads as i32)
             .long(l.input_shape(1)[2] as i64)
+            .long(pitch as i64)
             .long(i64::try_from(window).unwrap_or(i64::MAX))
             .float(scale)
             .long(launch_number() as i64);
         let command = read(stream.command("attend_token"), l, 0, &tokens);
-        let command = read(command, l, 1, &block).write(&parts).write(&flags).write(&output);
+        let command = read(command, l, 1, &block);
+        let command = read(command, l, if self.paged { 2 } else { 0 }, &tables)
+            .write(&parts)
+            .write(&flags)
+            .write(&output);
         let threads = 32 * warps as u64;
         let grid = [pieces as u64 * threads, (self.kv_heads * tiles) as u64, self.starts.len() as u64];
         command.constants(constants.bytes()).dispatch(&pipeline, grid, [threads, 1, 1])?;

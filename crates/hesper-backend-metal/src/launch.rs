@@ -6,17 +6,20 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
+use hesper_backend_gpu::Launch;
 use hesper_core::backend::{Data, Lowering, reach};
 use hesper_core::{Dtype, Result};
 use hesper_metal::LANGUAGE;
 use hesper_runtime::{Encoder, Pipeline, PipelineSource, Stream};
+
+use crate::MetalBackend;
 
 /// The beginning of all texts.
 const PRELUDE: &str = include_str!("kernels/prelude.metal");
 /// Threads of a threadgroup, unless a kernel needs another number.
 pub(crate) const THREADS: u64 = 256;
 /// More elements than an array that kernels index can have.
-const MAX_ELEMENTS: usize = 1 << 31;
+pub(crate) const MAX_ELEMENTS: usize = 1 << 31;
 
 /// The constants of a kernel: the fields of a structure, of 32 bits each.
 #[derive(Default, Clone)]
@@ -64,6 +67,34 @@ pub(crate) struct Kernel<'a> {
 }
 
 impl Kernel<'_> {
+    /// A launch of `grid` threads in groups of `threadgroup`.
+    pub(crate) fn launch(
+        &self,
+        stream: &Stream,
+        constants: Constants,
+        grid: [usize; 3],
+        threadgroup: [u64; 3],
+    ) -> Result<Launch> {
+        let pipeline = self.pipeline(stream, threadgroup.iter().product())?;
+        Ok(Launch { pipeline, constants: constants.0, grid: grid.map(|size| size as u64), threadgroup })
+    }
+
+    /// A launch of one thread for each of `n` elements.
+    pub(crate) fn for_elements(&self, stream: &Stream, constants: Constants, n: usize) -> Result<Launch> {
+        self.launch(stream, constants, [n, 1, 1], [THREADS.min(n as u64).max(1), 1, 1])
+    }
+
+    /// A launch of `groups` threadgroups of `threads`.
+    pub(crate) fn for_groups(
+        &self,
+        stream: &Stream,
+        constants: Constants,
+        [x, y, z]: [usize; 3],
+        threads: usize,
+    ) -> Result<Launch> {
+        self.launch(stream, constants, [x * threads, y, z], [threads as u64, 1, 1])
+    }
+
     /// Encodes a dispatch of `grid` threads in groups of `threadgroup`.
     pub(crate) fn dispatch(
         &self,
@@ -73,8 +104,7 @@ impl Kernel<'_> {
         grid: [usize; 3],
         threadgroup: [u64; 3],
     ) -> Result<()> {
-        let pipeline = self.pipeline(stream, threadgroup.iter().product())?;
-        Ok(command.constants(&constants.0).dispatch(&pipeline, grid.map(|size| size as u64), threadgroup)?)
+        self.launch(stream, constants.clone(), grid, threadgroup)?.encode(command)
     }
 
     /// Encodes a dispatch of one thread for each of `n` elements.
@@ -85,7 +115,7 @@ impl Kernel<'_> {
         constants: &Constants,
         n: usize,
     ) -> Result<()> {
-        self.dispatch(stream, command, constants, [n, 1, 1], [THREADS.min(n as u64).max(1), 1, 1])
+        self.for_elements(stream, constants.clone(), n)?.encode(command)
     }
 
     /// Encodes a dispatch of `groups` threadgroups of `threads`.
@@ -94,10 +124,10 @@ impl Kernel<'_> {
         stream: &Stream,
         command: Encoder<'_>,
         constants: &Constants,
-        [x, y, z]: [usize; 3],
+        groups: [usize; 3],
         threads: usize,
     ) -> Result<()> {
-        self.dispatch(stream, command, constants, [x * threads, y, z], [threads as u64, 1, 1])
+        self.for_groups(stream, constants.clone(), groups, threads)?.encode(command)
     }
 
     fn pipeline(&self, stream: &Stream, threads: u64) -> Result<Arc<Pipeline>> {
@@ -176,13 +206,9 @@ pub(crate) fn is_float(dtype: Dtype) -> bool {
     matches!(dtype, Dtype::Float16 | Dtype::Bfloat16 | Dtype::Float32)
 }
 
-/// Whether 32 bits index all elements of the inputs and of the output.
+/// Whether kernels index all elements of the inputs and of the output.
 pub(crate) fn fits(l: &Lowering<'_>) -> bool {
-    let reached = |at: usize| {
-        let (bytes, _) = reach(l.input(at), l.input_shape(at), 1);
-        bytes.len() < MAX_ELEMENTS
-    };
-    l.shape().iter().product::<usize>() < MAX_ELEMENTS && (0..l.input_count()).all(reached)
+    hesper_backend_gpu::fits::<MetalBackend>(l)
 }
 
 /// Binds the elements of an input at `data`.

@@ -6,12 +6,13 @@
 //! reference interpreter runs them on a simulated Metal, on any machine.
 #![deny(unsafe_code)]
 
-mod append;
 mod attention;
 mod conv;
 mod copy;
 mod custom;
-mod gather;
+mod fft;
+mod gpu;
+mod index;
 mod launch;
 mod matmul;
 mod norm;
@@ -21,7 +22,6 @@ mod random;
 mod reduce;
 mod rope;
 mod scan;
-mod scatter;
 mod sort;
 mod walk;
 
@@ -47,20 +47,16 @@ static REGISTERED: fn() -> &'static dyn Backend = || &MetalBackend;
 
 static OPS: LazyLock<OpTable> = LazyLock::new(|| {
     OpTable::of::<MetalBackend>()
-        .extend(append::register)
+        .extend(hesper_backend_gpu::register)
         .extend(attention::register)
         .extend(conv::register)
-        .extend(copy::register)
         .extend(custom::register)
-        .extend(gather::register)
         .extend(matmul::register)
         .extend(norm::register)
         .extend(quant::register)
         .extend(random::register)
         .extend(reduce::register)
-        .extend(rope::register)
         .extend(scan::register)
-        .extend(scatter::register)
         .extend(sort::register)
         .build()
 });

@@ -1,13 +1,13 @@
-//! Quantized matrices: affine codes are read in place. Floating-point formats run on the host.
+//! Quantized matrices: affine codes are read in place; of floating-point formats the whole matrix is dequantized.
 
-use hesper_core::Result;
-use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, compose};
+use hesper_backend_gpu::{Launch, dequantize_float, float_format, quantized_matmul};
+use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::quant::QuantFormat;
 use hesper_core::ops::quant::convert::Dequantize;
-use hesper_core::ops::quant::gathered::GatherQmm;
 use hesper_core::ops::quant::matmul::QuantizedMatmul;
-use hesper_core::{Array, Error, QuantMode};
+use hesper_core::{Dtype, Result};
+use hesper_runtime::Stream;
 
 use crate::MetalBackend;
 use crate::copy::fill;
@@ -17,8 +17,10 @@ use crate::walk::walk;
 
 const TEXT: &str = concat!(include_str!("kernels/gemm.metal"), include_str!("kernels/quant.metal"));
 
+const CONVERT: &str = include_str!("kernels/convert.metal");
+
 pub(crate) fn register(table: OpTableBuilder<MetalBackend>) -> OpTableBuilder<MetalBackend> {
-    table.with::<Dequantize>().with::<GatherQmm>().with::<QuantizedMatmul>()
+    table.with::<Dequantize>().with::<QuantizedMatmul>()
 }
 
 /// Bits and group of an affine format whose codes, scales and biases are the inputs from `at` on, if kernels take them.
@@ -33,6 +35,9 @@ fn affine(l: &Lowering<'_>, format: QuantFormat, at: usize) -> Option<(usize, us
 
 impl Lower<Dequantize> for MetalBackend {
     fn lower(op: &Dequantize, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        if float_format(op.0).is_some() {
+            return dequantize_float::<MetalBackend>(l, op.0);
+        }
         let Some((bits, group)) = affine(l, op.0, 0) else { return Ok(None) };
         l.bring()?;
         let parts = [l.row_major(0)?, l.row_major(1)?, l.row_major(2)?];
@@ -56,6 +61,9 @@ impl Lower<Dequantize> for MetalBackend {
 
 impl Lower<QuantizedMatmul> for MetalBackend {
     fn lower(op: &QuantizedMatmul, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        if float_format(op.format).is_some() {
+            return quantized_matmul(op, l);
+        }
         let Some((bits, group)) = affine(l, op.format, 1) else { return Ok(None) };
         l.bring()?;
         let rank = l.shape().len();
@@ -97,21 +105,18 @@ impl Lower<QuantizedMatmul> for MetalBackend {
     }
 }
 
-impl Lower<GatherQmm> for MetalBackend {
-    fn lower(op: &GatherQmm, l: &mut Lowering<'_>) -> Result<Option<Data>> {
-        let (format, transpose) = (op.format, op.transpose);
-        compose(l, |inputs| {
-            let [x, left, right, codes, scales, rest @ ..] = inputs else {
-                return Err(Error::value("gather_qmm", "five inputs expected"));
-            };
-            let of = |array: &Array| array.take(right.clone(), Some(0));
-            let (codes, scales) = (of(codes)?, of(scales)?);
-            let biases = rest.first().map(of).transpose()?;
-            let (group, bits) = (Some(format.group()), Some(format.bits()));
-            let mode = QuantMode::of(format);
-            let w = codes.dequantize(&scales, biases.as_ref(), group, bits, mode, Some(x.dtype()))?;
-            let w = if transpose { w.swapaxes(-1, -2)? } else { w };
-            x.take(left.clone(), Some(0))?.matmul(&w)
-        })
-    }
+pub(crate) fn quantize(stream: &Stream, format: QuantFormat, dtype: Dtype, groups: usize) -> Result<Launch> {
+    let of = type_name(dtype);
+    let entry = match float_format(format) {
+        None => format!("quantize_affine<{of}, {}>", format.bits()),
+        Some(kind) => format!("quantize_float<{of}, {kind}>"),
+    };
+    let constants = Constants::default().sizes(&[format.group()]);
+    Kernel { text: CONVERT, entry: &entry }.for_elements(stream, constants, groups)
+}
+
+pub(crate) fn dequantize(stream: &Stream, format: QuantFormat, dtype: Dtype, words: usize) -> Result<Launch> {
+    let entry = format!("dequantize_float<{}, {}>", type_name(dtype), float_format(format).unwrap_or(0));
+    let constants = Constants::default().sizes(&[format.group()]);
+    Kernel { text: CONVERT, entry: &entry }.for_elements(stream, constants, words)
 }

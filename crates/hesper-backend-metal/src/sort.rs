@@ -1,13 +1,14 @@
 //! Sorts and searches.
 
+use hesper_backend_gpu::{Launch, median};
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, reach};
 use hesper_core::ops::command::Commands;
-use hesper_core::ops::sort::search::Search;
 use hesper_core::ops::sort::{Order, Sort};
 use hesper_core::{Dtype, Result};
+use hesper_runtime::Stream;
 
 use crate::MetalBackend;
-use crate::launch::{Constants, Kernel, fits, read, type_name};
+use crate::launch::{Constants, Kernel, fits, type_name};
 
 const TEXT: &str = include_str!("kernels/sort.metal");
 /// Most elements of a tile.
@@ -16,17 +17,19 @@ const TILE: usize = 1024;
 const MIN_TILE: usize = 64;
 
 pub(crate) fn register(table: OpTableBuilder<MetalBackend>) -> OpTableBuilder<MetalBackend> {
-    table.with::<Search>().with::<Sort>()
+    table.with::<Sort>()
 }
 
 impl Lower<Sort> for MetalBackend {
     fn lower(op: &Sort, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         let dtype = l.input_dtype(0);
-        // A sorted row is partitioned around any element.
-        let sorts = matches!(op.order, Order::Sorted | Order::Around(_));
-        if !sorts || dtype == Dtype::Complex64 || !fits(l) {
+        if dtype == Dtype::Complex64 || !fits(l) {
             return Ok(None);
         }
+        if matches!(op.order, Order::Middle) {
+            return median(l);
+        }
+        // A sorted row is partitioned around any element.
         l.bring()?;
         let (stream, shape) = (l.stream(), l.input_shape(0));
         let length = shape[shape.len() - 1];
@@ -72,23 +75,14 @@ impl Lower<Sort> for MetalBackend {
     }
 }
 
-impl Lower<Search> for MetalBackend {
-    fn lower(op: &Search, l: &mut Lowering<'_>) -> Result<Option<Data>> {
-        if l.input_dtype(0) == Dtype::Complex64 || !fits(l) {
-            return Ok(None);
-        }
-        l.bring()?;
-        let (row, values, output) = (l.row_major(0)?, l.row_major(1)?, l.output()?);
-        let command =
-            read(read(l.stream().command("searchsorted"), l, 0, &row), l, 1, &values).write(&output);
-        let n: usize = l.shape().iter().product();
-        if n == 0 {
-            command.run(|_| Ok(()))?;
-            return Ok(Some(Data::contiguous(output, l.shape())));
-        }
-        let entry = format!("search_sorted<{}, {}>", type_name(l.input_dtype(0)), op.right);
-        let constants = Constants::default().sizes(&[l.input_shape(0)[0]]);
-        Kernel { text: TEXT, entry: &entry }.elements(l.stream(), command, &constants, n)?;
-        Ok(Some(Data::contiguous(output, l.shape())))
-    }
+/// The kernel of binary search in a sorted row.
+pub(crate) fn search(
+    stream: &Stream,
+    dtype: Dtype,
+    right: bool,
+    length: usize,
+    count: usize,
+) -> Result<Launch> {
+    let entry = format!("search_sorted<{}, {right}>", type_name(dtype));
+    Kernel { text: TEXT, entry: &entry }.for_elements(stream, Constants::default().sizes(&[length]), count)
 }

@@ -195,17 +195,22 @@ impl OpTable {
 
 impl<B> OpTableBuilder<B> {
     /// Adds the implementation of an op.
-    pub fn with<O: Op>(mut self) -> Self
+    pub fn with<O: Op>(self) -> Self
     where
         B: Lower<O>,
     {
-        fn lower<B: Lower<O>, O: Op>(op: &dyn Op, lowering: &mut Lowering<'_>) -> Result<Option<Data>> {
-            (op as &dyn Any).downcast_ref::<O>().map_or(Ok(None), |op| B::lower(op, lowering))
+        self.with_shared::<B, O>()
+    }
+
+    /// Adds the implementation of an op by `L`, which several backends share.
+    pub fn with_shared<L: Lower<O>, O: Op>(mut self) -> Self {
+        fn lower<L: Lower<O>, O: Op>(op: &dyn Op, lowering: &mut Lowering<'_>) -> Result<Option<Data>> {
+            (op as &dyn Any).downcast_ref::<O>().map_or(Ok(None), |op| L::lower(op, lowering))
         }
-        fn takes_rows<B: Lower<O>, O: Op>(op: &dyn Op, shape: &[usize], dtype: Dtype) -> bool {
-            (op as &dyn Any).downcast_ref::<O>().is_some_and(|op| B::takes_rows(op, shape, dtype))
+        fn takes_rows<L: Lower<O>, O: Op>(op: &dyn Op, shape: &[usize], dtype: Dtype) -> bool {
+            (op as &dyn Any).downcast_ref::<O>().is_some_and(|op| L::takes_rows(op, shape, dtype))
         }
-        let implementation = Implementation { lower: lower::<B, O>, takes_rows: takes_rows::<B, O> };
+        let implementation = Implementation { lower: lower::<L, O>, takes_rows: takes_rows::<L, O> };
         self.0.implementations.insert(TypeId::of::<O>(), implementation);
         self
     }

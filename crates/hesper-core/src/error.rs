@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::Dtype;
+use crate::array::Array;
 
 /// The result of this crate's fallible calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -28,6 +29,8 @@ pub enum Error {
         op: String,
         /// What does not fit, with the shapes.
         what: String,
+        /// The shapes of the arrays that do not fit, in the order of the arguments; none where the op lists no arrays.
+        shapes: Vec<Vec<usize>>,
     },
     /// There is no such axis.
     #[error("{op}: axis {axis} is out of range for an array of {rank} dimensions")]
@@ -133,7 +136,28 @@ impl Error {
 
     /// An error about shapes that an op was given.
     pub fn shape(op: &str, what: impl Into<String>) -> Self {
-        Error::Shape { op: op.to_string(), what: what.into() }
+        Error::Shape { op: op.to_string(), what: what.into(), shapes: Vec::new() }
+    }
+
+    /// The same error with the shapes that do not fit.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype, Error};
+    /// let x = Array::ones(&[2, 3], Dtype::Float32)?;
+    /// match x.matmul(&x) {
+    ///     Err(Error::Shape { shapes, .. }) => assert_eq!(shapes, [[2, 3], [2, 3]]),
+    ///     other => panic!("{other:?}"),
+    /// }
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
+    pub fn with_shapes<'a>(self, given: impl IntoIterator<Item = &'a Array>) -> Self {
+        match self {
+            Error::Shape { op, what, .. } => {
+                let shapes = given.into_iter().map(|array| array.shape().to_vec()).collect();
+                Error::Shape { op, what, shapes }
+            }
+            other => other,
+        }
     }
 
     /// An error about a value that an op was given.

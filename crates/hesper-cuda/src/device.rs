@@ -30,6 +30,7 @@ use crate::graph::GraphCounters;
 use crate::kernel::Kernel;
 use crate::launch_queue::LaunchQueue;
 use crate::shutdown;
+use crate::solver::Solver;
 use crate::specialisation::Specialisation;
 use crate::staging::Staging;
 use crate::submit::CudaStream;
@@ -126,6 +127,7 @@ pub struct CudaShared {
     pub(crate) counters: Mutex<CudaCounters>,
     pub(crate) blas: LazyLibrary<Blas>,
     pub(crate) dnn: LazyLibrary<Dnn>,
+    pub(crate) solver: LazyLibrary<Solver>,
     ids: AtomicU64,
 }
 
@@ -218,6 +220,7 @@ impl CudaDevice {
             counters: Mutex::new(CudaCounters::default()),
             blas: LazyLibrary::default(),
             dnn: LazyLibrary::default(),
+            solver: LazyLibrary::default(),
             ids: AtomicU64::new(1),
             context,
             info,
@@ -283,7 +286,7 @@ impl Drop for CudaShared {
     fn drop(&mut self) {
         // The handles of the libraries belong to the context and are destroyed before it.
         let current = self.context.enter_to_release();
-        let handles = (self.blas.take(), self.dnn.take());
+        let handles = (self.blas.take(), self.dnn.take(), self.solver.take());
         match current {
             Ok(_) => drop(handles),
             Err(_) => std::mem::forget(handles),

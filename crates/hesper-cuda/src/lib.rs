@@ -22,6 +22,7 @@
 //! | `staging` | host reads and writes |
 //! | [`blas`] | matrix products by cuBLASLt |
 //! | [`cudnn`] | convolutions by cuDNN |
+//! | [`solver`] | factorizations by cuSOLVER |
 //!
 //! A kernel fault is sticky: the device is lost, and everything in flight on it fails with the first cause. The
 //! process and the host device continue, but no CUDA device can be opened in the process again.
@@ -47,6 +48,7 @@ mod kernel;
 mod launch_queue;
 pub mod library;
 mod shutdown;
+pub mod solver;
 pub mod specialisation;
 mod staging;
 mod submit;

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use libloading::Library;
 
 use crate::error::{CudaError, Result};
-use crate::sys::{CublasLt, Cudnn, Driver, Nvrtc};
+use crate::sys::{CublasLt, Cudnn, Cusolver, Driver, Nvrtc};
 
 /// Supported major versions of NVRTC, newest first.
 const NVRTC_VERSIONS: [u32; 2] = [13, 12];
@@ -22,6 +22,9 @@ const CUBLAS_VERSIONS: [u32; 2] = [13, 12];
 
 /// Supported major versions of cuDNN.
 const CUDNN_VERSIONS: [u32; 1] = [9];
+
+/// Supported major versions of cuSOLVER: of CUDA 13 and of CUDA 12.
+const CUSOLVER_VERSIONS: [u32; 2] = [12, 11];
 
 /// Package folders, each with a `lib` and perhaps an `include`.
 static PACKAGES: OnceLock<Vec<PathBuf>> = OnceLock::new();
@@ -105,6 +108,44 @@ pub(crate) fn cudnn() -> Result<Cudnn> {
     let (library, path) = open("cuDNN", &all)?;
     // SAFETY: a library of this name exports these functions.
     unsafe { Cudnn::load(library) }.map_err(|symbol| CudaError::MissingSymbol { library: path, symbol })
+}
+
+/// Loads cuSOLVER, unless `HESPER_CUSOLVER=0`.
+#[cfg_attr(test, allow(dead_code, reason = "tests have a solver of their own"))]
+pub(crate) fn cusolver() -> Result<Cusolver> {
+    if env::var_os("HESPER_CUSOLVER").is_some_and(|value| value == "0") {
+        let tried = "nothing: HESPER_CUSOLVER=0".into();
+        return Err(CudaError::MissingLibrary { what: "cuSOLVER", tried });
+    }
+    let toolkits = toolkits();
+    let candidates = candidates(&toolkits, &CUSOLVER_VERSIONS, "cusolver", "cusolver64_");
+    let (library, path) = open("cuSOLVER", &candidates).or_else(|error| {
+        // Libraries that it needs may lie in other folders, where the loader does not look.
+        let loaded = preload(&toolkits);
+        let found = open("cuSOLVER", &candidates);
+        match found {
+            Ok(found) => {
+                // They stay loaded, as cuSOLVER does.
+                std::mem::forget(loaded);
+                Ok(found)
+            }
+            Err(_) => Err(error),
+        }
+    })?;
+    // SAFETY: a library of this name exports these functions.
+    unsafe { Cusolver::load(library) }.map_err(|symbol| CudaError::MissingSymbol { library: path, symbol })
+}
+
+/// Loads the libraries that cuSOLVER needs, as far as they are found.
+#[cfg_attr(test, allow(dead_code, reason = "tests have a solver of their own"))]
+fn preload(toolkits: &[PathBuf]) -> Vec<Library> {
+    let names = ["nvJitLink", "cublasLt", "cublas", "cusparse"];
+    let all = names.iter().flat_map(|name| CUBLAS_VERSIONS.map(|version| (name, version)));
+    all.filter_map(|(name, version)| {
+        let files = candidates(toolkits, &[version], name, &format!("{name}64_"));
+        open("a library of CUDA", &files).ok().map(|(library, _)| library)
+    })
+    .collect()
 }
 
 /// The candidates for a path in an environment variable: the file, or the libraries in the folder.

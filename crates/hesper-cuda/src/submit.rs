@@ -121,7 +121,7 @@ struct Enqueued {
 ///
 /// # Safety
 /// The stream belongs to this context and is alive.
-unsafe fn drain(current: &Current<'_>, stream: CUstream) -> Result<()> {
+pub(crate) unsafe fn drain(current: &Current<'_>, stream: CUstream) -> Result<()> {
     /// The number of attempts.
     const TRIES: usize = 4;
     // SAFETY: upheld by the caller.

@@ -1,8 +1,8 @@
 //! The functions of the CUDA libraries, as they export them.
 //!
-//! Nothing is linked: [`Driver`], [`Nvrtc`], [`CublasLt`] and [`Cudnn`] are tables of function pointers, filled from
-//! libraries that are found at run time (see [`crate::library`]). Only functions that this crate calls are listed.
-//! Names, numbers and layouts are those of NVIDIA's headers for CUDA 12.4 and later, 64-bit.
+//! Nothing is linked: [`Driver`], [`Nvrtc`], [`CublasLt`], [`Cudnn`] and [`Cusolver`] are tables of function pointers,
+//! filled from libraries that are found at run time (see [`crate::library`]). Only functions that this crate calls are
+//! listed. Names, numbers and layouts are those of NVIDIA's headers for CUDA 12.4 and later, 64-bit.
 #![allow(missing_docs, reason = "names and meanings are those of the CUDA driver API and of NVRTC")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -341,5 +341,121 @@ table! {
         get_attribute: ["cudnnBackendGetAttribute"]
             (*mut c_void, c_int, c_int, i64, *mut i64, *mut c_void) -> c_int;
         execute: ["cudnnBackendExecute"] (*mut c_void, *mut c_void, *mut c_void) -> c_int;
+    }
+}
+
+table! {
+    /// The functions for dense matrices (`libcusolver`). Pointers to elements are untyped: the functions for each type
+    /// have one signature.
+    Cusolver {
+        create: ["cusolverDnCreate"] (*mut *mut c_void) -> c_int;
+        destroy: ["cusolverDnDestroy"] (*mut c_void) -> c_int;
+        set_stream: ["cusolverDnSetStream"] (*mut c_void, *mut c_void) -> c_int;
+        create_params: ["cusolverDnCreateParams"] (*mut *mut c_void) -> c_int;
+        destroy_params: ["cusolverDnDestroyParams"] (*mut c_void) -> c_int;
+        create_gesvdj_info: ["cusolverDnCreateGesvdjInfo"] (*mut *mut c_void) -> c_int;
+        destroy_gesvdj_info: ["cusolverDnDestroyGesvdjInfo"] (*mut c_void) -> c_int;
+        create_syevj_info: ["cusolverDnCreateSyevjInfo"] (*mut *mut c_void) -> c_int;
+        destroy_syevj_info: ["cusolverDnDestroySyevjInfo"] (*mut c_void) -> c_int;
+        potrf_size: ["cusolverDnXpotrf_bufferSize"]
+            (*mut c_void, *mut c_void, c_int, i64, c_int, *const c_void, i64, c_int, *mut usize, *mut usize) -> c_int;
+        potrf: ["cusolverDnXpotrf"]
+            (*mut c_void, *mut c_void, c_int, i64, c_int, *mut c_void, i64, c_int, *mut c_void, usize, *mut c_void,
+             usize, *mut c_int) -> c_int;
+        getrf_size: ["cusolverDnXgetrf_bufferSize"]
+            (*mut c_void, *mut c_void, i64, i64, c_int, *const c_void, i64, c_int, *mut usize, *mut usize) -> c_int;
+        getrf: ["cusolverDnXgetrf"]
+            (*mut c_void, *mut c_void, i64, i64, c_int, *mut c_void, i64, *mut i64, c_int, *mut c_void, usize,
+             *mut c_void, usize, *mut c_int) -> c_int;
+        getrs: ["cusolverDnXgetrs"]
+            (*mut c_void, *mut c_void, c_int, i64, i64, c_int, *const c_void, i64, *const i64, c_int, *mut c_void,
+             i64, *mut c_int) -> c_int;
+        geqrf_size: ["cusolverDnXgeqrf_bufferSize"]
+            (*mut c_void, *mut c_void, i64, i64, c_int, *const c_void, i64, c_int, *const c_void, c_int, *mut usize,
+             *mut usize) -> c_int;
+        geqrf: ["cusolverDnXgeqrf"]
+            (*mut c_void, *mut c_void, i64, i64, c_int, *mut c_void, i64, c_int, *mut c_void, c_int, *mut c_void,
+             usize, *mut c_void, usize, *mut c_int) -> c_int;
+        syevd_size: ["cusolverDnXsyevd_bufferSize"]
+            (*mut c_void, *mut c_void, c_int, c_int, i64, c_int, *const c_void, i64, c_int, *const c_void, c_int,
+             *mut usize, *mut usize) -> c_int;
+        syevd: ["cusolverDnXsyevd"]
+            (*mut c_void, *mut c_void, c_int, c_int, i64, c_int, *mut c_void, i64, c_int, *mut c_void, c_int,
+             *mut c_void, usize, *mut c_void, usize, *mut c_int) -> c_int;
+        s_potrf_batched: ["cusolverDnSpotrfBatched"]
+            (*mut c_void, c_int, c_int, *mut *mut c_void, c_int, *mut c_int, c_int) -> c_int;
+        s_orgqr_size: ["cusolverDnSorgqr_bufferSize"]
+            (*mut c_void, c_int, c_int, c_int, *const c_void, c_int, *const c_void, *mut c_int) -> c_int;
+        s_orgqr: ["cusolverDnSorgqr"]
+            (*mut c_void, c_int, c_int, c_int, *mut c_void, c_int, *const c_void, *mut c_void, c_int, *mut c_int)
+            -> c_int;
+        s_gesvdj_size: ["cusolverDnSgesvdj_bufferSize"]
+            (*mut c_void, c_int, c_int, c_int, c_int, *const c_void, c_int, *const c_void, *const c_void, c_int,
+             *const c_void, c_int, *mut c_int, *mut c_void) -> c_int;
+        s_gesvdj: ["cusolverDnSgesvdj"]
+            (*mut c_void, c_int, c_int, c_int, c_int, *mut c_void, c_int, *mut c_void, *mut c_void, c_int,
+             *mut c_void, c_int, *mut c_void, c_int, *mut c_int, *mut c_void) -> c_int;
+        s_gesvdj_batched_size: ["cusolverDnSgesvdjBatched_bufferSize"]
+            (*mut c_void, c_int, c_int, c_int, *const c_void, c_int, *const c_void, *const c_void, c_int,
+             *const c_void, c_int, *mut c_int, *mut c_void, c_int) -> c_int;
+        s_gesvdj_batched: ["cusolverDnSgesvdjBatched"]
+            (*mut c_void, c_int, c_int, c_int, *mut c_void, c_int, *mut c_void, *mut c_void, c_int, *mut c_void,
+             c_int, *mut c_void, c_int, *mut c_int, *mut c_void, c_int) -> c_int;
+        d_potrf_batched: ["cusolverDnDpotrfBatched"]
+            (*mut c_void, c_int, c_int, *mut *mut c_void, c_int, *mut c_int, c_int) -> c_int;
+        d_orgqr_size: ["cusolverDnDorgqr_bufferSize"]
+            (*mut c_void, c_int, c_int, c_int, *const c_void, c_int, *const c_void, *mut c_int) -> c_int;
+        d_orgqr: ["cusolverDnDorgqr"]
+            (*mut c_void, c_int, c_int, c_int, *mut c_void, c_int, *const c_void, *mut c_void, c_int, *mut c_int)
+            -> c_int;
+        d_gesvdj_size: ["cusolverDnDgesvdj_bufferSize"]
+            (*mut c_void, c_int, c_int, c_int, c_int, *const c_void, c_int, *const c_void, *const c_void, c_int,
+             *const c_void, c_int, *mut c_int, *mut c_void) -> c_int;
+        d_gesvdj: ["cusolverDnDgesvdj"]
+            (*mut c_void, c_int, c_int, c_int, c_int, *mut c_void, c_int, *mut c_void, *mut c_void, c_int,
+             *mut c_void, c_int, *mut c_void, c_int, *mut c_int, *mut c_void) -> c_int;
+        d_gesvdj_batched_size: ["cusolverDnDgesvdjBatched_bufferSize"]
+            (*mut c_void, c_int, c_int, c_int, *const c_void, c_int, *const c_void, *const c_void, c_int,
+             *const c_void, c_int, *mut c_int, *mut c_void, c_int) -> c_int;
+        d_gesvdj_batched: ["cusolverDnDgesvdjBatched"]
+            (*mut c_void, c_int, c_int, c_int, *mut c_void, c_int, *mut c_void, *mut c_void, c_int, *mut c_void,
+             c_int, *mut c_void, c_int, *mut c_int, *mut c_void, c_int) -> c_int;
+        c_potrf_batched: ["cusolverDnCpotrfBatched"]
+            (*mut c_void, c_int, c_int, *mut *mut c_void, c_int, *mut c_int, c_int) -> c_int;
+        c_orgqr_size: ["cusolverDnCungqr_bufferSize"]
+            (*mut c_void, c_int, c_int, c_int, *const c_void, c_int, *const c_void, *mut c_int) -> c_int;
+        c_orgqr: ["cusolverDnCungqr"]
+            (*mut c_void, c_int, c_int, c_int, *mut c_void, c_int, *const c_void, *mut c_void, c_int, *mut c_int)
+            -> c_int;
+        c_gesvdj_size: ["cusolverDnCgesvdj_bufferSize"]
+            (*mut c_void, c_int, c_int, c_int, c_int, *const c_void, c_int, *const c_void, *const c_void, c_int,
+             *const c_void, c_int, *mut c_int, *mut c_void) -> c_int;
+        c_gesvdj: ["cusolverDnCgesvdj"]
+            (*mut c_void, c_int, c_int, c_int, c_int, *mut c_void, c_int, *mut c_void, *mut c_void, c_int,
+             *mut c_void, c_int, *mut c_void, c_int, *mut c_int, *mut c_void) -> c_int;
+        c_gesvdj_batched_size: ["cusolverDnCgesvdjBatched_bufferSize"]
+            (*mut c_void, c_int, c_int, c_int, *const c_void, c_int, *const c_void, *const c_void, c_int,
+             *const c_void, c_int, *mut c_int, *mut c_void, c_int) -> c_int;
+        c_gesvdj_batched: ["cusolverDnCgesvdjBatched"]
+            (*mut c_void, c_int, c_int, c_int, *mut c_void, c_int, *mut c_void, *mut c_void, c_int, *mut c_void,
+             c_int, *mut c_void, c_int, *mut c_int, *mut c_void, c_int) -> c_int;
+        s_syevj_batched_size: ["cusolverDnSsyevjBatched_bufferSize"]
+            (*mut c_void, c_int, c_int, c_int, *const c_void, c_int, *const c_void, *mut c_int, *mut c_void, c_int)
+            -> c_int;
+        s_syevj_batched: ["cusolverDnSsyevjBatched"]
+            (*mut c_void, c_int, c_int, c_int, *mut c_void, c_int, *mut c_void, *mut c_void, c_int, *mut c_int,
+             *mut c_void, c_int) -> c_int;
+        d_syevj_batched_size: ["cusolverDnDsyevjBatched_bufferSize"]
+            (*mut c_void, c_int, c_int, c_int, *const c_void, c_int, *const c_void, *mut c_int, *mut c_void, c_int)
+            -> c_int;
+        d_syevj_batched: ["cusolverDnDsyevjBatched"]
+            (*mut c_void, c_int, c_int, c_int, *mut c_void, c_int, *mut c_void, *mut c_void, c_int, *mut c_int,
+             *mut c_void, c_int) -> c_int;
+        c_syevj_batched_size: ["cusolverDnCheevjBatched_bufferSize"]
+            (*mut c_void, c_int, c_int, c_int, *const c_void, c_int, *const c_void, *mut c_int, *mut c_void, c_int)
+            -> c_int;
+        c_syevj_batched: ["cusolverDnCheevjBatched"]
+            (*mut c_void, c_int, c_int, c_int, *mut c_void, c_int, *mut c_void, *mut c_void, c_int, *mut c_int,
+             *mut c_void, c_int) -> c_int;
     }
 }

@@ -4,11 +4,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use hesper_runtime::{Buffer, Error, Pipeline, PipelineSource, Runtime, Stream};
+use hesper_runtime::{Access, Buffer, Error, Pipeline, PipelineSource, Runtime, Stream};
 
 use crate::device::CudaShared;
-use crate::fake::{self, Live, mix};
+use crate::fake::{self, Live, SolverPlan, mix};
 use crate::inject::{self, Call};
+use crate::solver::{Dense, DenseCall, SolverType, failed_matrix};
 use crate::{CudaDevice, CudaOptions};
 
 /// Serialises tests: the fake driver and the injected failures are process-wide.
@@ -413,4 +414,142 @@ fn clears_of_odd_lengths_and_offsets_set_only_their_bytes() {
         }
         assert_eq!(shared(&runtime).counters().graph_failures, 0);
     }
+}
+
+/// Matrices of 4 x 4 for the fake solver.
+fn potrf(call: DenseCall, batch: usize) -> Dense {
+    Dense { call, dtype: SolverType::F32, rows: 4, columns: 4, batch }
+}
+
+/// Factors the words of `x` with this much scratch and this access to the matrices.
+fn factor(
+    stream: &Stream,
+    what: Dense,
+    x: &Buffer,
+    scratch: usize,
+    access: Access,
+) -> Result<Vec<u32>, Error> {
+    let (scratch, codes) = (stream.alloc(scratch)?, stream.alloc(4 * what.batch.max(1))?);
+    stream.encode("factor").bind(x, .., access).write(&scratch).write(&codes).run(
+        move |native| match what.run(native)? {
+            None => Ok(()),
+            Some((at, code)) => Err(format!("matrix {at} failed with {code}").into()),
+        },
+    )?;
+    words(&codes)?;
+    words(x)
+}
+
+#[test]
+fn a_factorization_checks_its_bindings_and_reports_codes_and_the_program_continues() {
+    let _serial = serialise();
+    fake::reset(6);
+    fake::plan_solver(|plan| *plan = SolverPlan { scratch: 1000, ..SolverPlan::default() });
+    let runtime = open(options());
+    let stream = runtime.stream().unwrap();
+    let (one, all) =
+        (potrf(DenseCall::Potrf { upper: true }, 3), potrf(DenseCall::PotrfBatched { upper: true }, 3));
+    assert_eq!(shared(&runtime).solver_scratch(&one).unwrap(), 1000);
+    assert_eq!(shared(&runtime).solver_scratch(&all).unwrap(), 24);
+    let matrices = || runtime.upload(&[5u32; 3 * 16]).unwrap();
+    let run =
+        |what: Dense, x: &Buffer, scratch: usize, access: Access| factor(&stream, what, x, scratch, access);
+    let right = |when: &str| {
+        for (what, scratch) in [(one, 1000), (all, 24)] {
+            let found = run(what, &matrices(), scratch, Access::ReadWrite);
+            assert_eq!(found.unwrap(), [0u32; 3 * 16], "{when}");
+        }
+    };
+    right("first");
+    let short = runtime.upload(&[5u32; 3 * 16 - 1]).unwrap();
+    let refused: [(Dense, Buffer, usize, Access, &str); 5] = [
+        (one, short, 1000, Access::ReadWrite, "exceeds its binding 0"),
+        (one, matrices(), 999, Access::ReadWrite, "cuSOLVER: scratch"),
+        (one, matrices(), 1000, Access::Read, "must bind range 0 to write"),
+        (
+            Dense { columns: 3, ..one },
+            matrices(),
+            1000,
+            Access::ReadWrite,
+            "does not take 3 matrices of 4 x 3",
+        ),
+        (
+            Dense { call: DenseCall::Getrf, ..one },
+            matrices(),
+            1000,
+            Access::ReadWrite,
+            "binds 4 ranges, got 3",
+        ),
+    ];
+    for (what, x, scratch, access, expected) in refused {
+        let error = run(what, &x, scratch, access).expect_err(expected);
+        assert!(error.to_string().contains(expected), "{error}");
+        right(expected);
+    }
+    // The library refuses a call, then reports matrices that have no factor, then a bad parameter.
+    for (status, codes, expected) in [
+        (7, vec![], "cuSOLVER: potrf"),
+        (0, vec![0, 2, 1], "matrix 1 failed with 2"),
+        (0, vec![0, 0, -4], "refused parameter 4 of matrix 2"),
+    ] {
+        fake::plan_solver(|plan| (plan.status, plan.codes) = (status, codes.clone()));
+        for (what, scratch) in [(one, 1000), (all, 24)] {
+            fake::plan_solver(|plan| plan.codes.clone_from(&codes));
+            let error = run(what, &matrices(), scratch, Access::ReadWrite).expect_err(expected);
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+        fake::plan_solver(|plan| (plan.status, plan.codes) = (0, Vec::new()));
+        right(expected);
+    }
+    // The copies to and from the device fail.
+    for nth in 1..3 {
+        let x = matrices();
+        stream.synchronize().unwrap();
+        inject::fail(Call::Copy, nth, 1, false);
+        let outcome = run(all, &x, 24, Access::ReadWrite);
+        inject::stop();
+        assert!(outcome.is_err_and(|error| error.to_string().contains("CUDA_ERROR")));
+        right("after a refused copy");
+    }
+    assert!(runtime.lost().is_none());
+    let device = shared(&runtime);
+    drop((stream, runtime));
+    assert_dropped(device, "solver");
+    assert_eq!(fake::plan_solver(|_| ()).handles, 0, "handles were not given back");
+    assert_eq!(fake::live(), Live::default());
+}
+
+#[test]
+fn codes_of_kernels_are_read_back_and_a_missing_solver_is_an_error() {
+    let _serial = serialise();
+    fake::reset(7);
+    fake::plan_solver(|plan| *plan = SolverPlan { missing: true, ..SolverPlan::default() });
+    let runtime = open(options());
+    let stream = runtime.stream().unwrap();
+    for _ in 0..2 {
+        let error = shared(&runtime)
+            .solver_scratch(&potrf(DenseCall::Potrf { upper: true }, 1))
+            .expect_err("it is missing");
+        assert!(error.to_string().contains("cuSOLVER"), "{error}");
+    }
+    let x = runtime.upload(&[5u32; 16]).unwrap();
+    let missing = factor(&stream, potrf(DenseCall::Potrf { upper: true }, 1), &x, 8, Access::ReadWrite);
+    assert!(missing.is_err_and(|error| error.to_string().contains("cuSOLVER")));
+    for (codes, count, expected) in [
+        ([0u32, 0, 0], 3, "none"),
+        ([0, 9, 4], 3, "1 has 9"),
+        ([0, 9, 4], 1, "none"),
+        ([0, 0, 0], 4, "the codes exceed their binding"),
+    ] {
+        let (codes, out) = (runtime.upload(&codes).unwrap(), stream.alloc(4).unwrap());
+        let command = stream.encode("codes").read(&codes).write(&out);
+        let checked = command.run(move |native| match failed_matrix(native, 0, count)? {
+            None => Err("none".into()),
+            Some((at, code)) => Err(format!("{at} has {code}").into()),
+        });
+        let error = checked.and_then(|()| words(&out)).expect_err(expected);
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+    assert!(runtime.lost().is_none());
+    fake::plan_solver(|plan| plan.missing = false);
 }

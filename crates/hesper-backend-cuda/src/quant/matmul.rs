@@ -3,12 +3,12 @@
 
 use crate::copy::copy;
 use crate::launch::{Constants, kernel, type_name};
-use hesper_core::backend::{Data, Lower, Lowering, compose};
+use hesper_core::Result;
+use hesper_core::backend::{Data, Lower, Lowering};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::quant::QuantFormat;
 use hesper_core::ops::quant::matmul::QuantizedMatmul;
 use hesper_core::shape::Shape;
-use hesper_core::{Error, QuantMode, Result};
 
 use super::qmm_tiling::Tiling;
 use crate::Cuda;
@@ -32,14 +32,7 @@ impl Lower<QuantizedMatmul> for Cuda {
     fn lower(op: &QuantizedMatmul, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         match op.format {
             QuantFormat::Affine { bits, group } => Affine { bits, group }.multiply(l, op.transpose),
-            format => compose(l, |inputs| {
-                let [x, codes, scales, ..] = inputs else {
-                    return Err(Error::value("quantized_matmul", "three inputs expected"));
-                };
-                let (mode, group, bits) = (QuantMode::of(format), Some(format.group()), Some(format.bits()));
-                let w = codes.dequantize(scales, None, group, bits, mode, Some(x.dtype()))?;
-                x.matmul(&if op.transpose { w.swapaxes(-1, -2)? } else { w })
-            }),
+            _ => hesper_backend_gpu::quantized_matmul(op, l),
         }
     }
 }

@@ -1,24 +1,15 @@
 //! Quantized matrices on GPUs: conversion, and products that read codes in place.
 
-mod convert;
-mod fp8;
-mod gathered;
+pub(crate) mod convert;
 mod matmul;
 mod qmm_tiling;
 
 use hesper_core::backend::OpTableBuilder;
-use hesper_core::ops::quant::convert::{Dequantize, Quantize};
-use hesper_core::ops::quant::fp8::ToFp8;
-use hesper_core::ops::quant::gathered::GatherQmm;
+use hesper_core::ops::quant::convert::Dequantize;
 use hesper_core::ops::quant::matmul::QuantizedMatmul;
 
 use crate::Cuda;
 
 pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {
-    table
-        .with::<Dequantize>()
-        .with::<GatherQmm>()
-        .with::<Quantize>()
-        .with::<QuantizedMatmul>()
-        .with::<ToFp8>()
+    table.with::<Dequantize>().with::<QuantizedMatmul>()
 }

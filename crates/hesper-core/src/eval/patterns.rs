@@ -40,6 +40,7 @@ use crate::ops::composite::silu_gate::SiluGate;
 use crate::ops::concat::concatenate;
 use crate::ops::norm::RowOp;
 use crate::ops::packed::PackedMatmul;
+use crate::ops::quant::Activations;
 use crate::shape::{Shape, row_major, signed};
 
 /// The largest number of rows of which products are put side by side. Their results are columns of one array, which many
@@ -69,8 +70,18 @@ enum Fact {
     Product,
     /// The same of [few](FEW_ROWS) rows.
     FewProduct,
+    /// A product of float32 rows, which may be rounded, with a packed matrix.
+    RoundedProduct,
+    /// The same of [few](FEW_ROWS) rows.
+    FewRoundedProduct,
     /// A product of one row with a matrix.
     RowProduct,
+}
+
+impl Fact {
+    fn is_packed_product(self) -> bool {
+        matches!(self, Fact::Product | Fact::FewProduct | Fact::RoundedProduct | Fact::FewRoundedProduct)
+    }
 }
 
 /// The fact of a node, and the composite ops that the backend of its stream implements.
@@ -139,8 +150,13 @@ fn fact(graph: &Graph, nodes: &impl Nodes, at: usize, node: &NodeView<'_>) -> Op
             let fits = is_float(node.dtype) && row.1 == node.dtype && matrix.1 == node.dtype;
             (one_row && fits && row.0.last() != Some(&0)).then_some(Fact::RowProduct)
         }
-        PatternOp::PackedProduct => {
-            let fact = if node.shape[0] <= FEW_ROWS { Fact::FewProduct } else { Fact::Product };
+        PatternOp::PackedProduct(activations) => {
+            let fact = match (node.shape[0] <= FEW_ROWS, activations) {
+                (true, Activations::Exact) => Fact::FewProduct,
+                (false, Activations::Exact) => Fact::Product,
+                (true, Activations::Int8) => Fact::FewRoundedProduct,
+                (false, Activations::Int8) => Fact::RoundedProduct,
+            };
             (node.dtype == Dtype::Float32 && input(0)?.1 == Dtype::Float32).then_some(fact)
         }
         PatternOp::Concat(axis) => (axis + 1 == node.shape.len()).then_some(Fact::Concat),
@@ -193,17 +209,20 @@ impl Pattern {
             Pattern::SiluGate => Box::new(SiluGate),
             Pattern::PackedLayer { norm, products, end } => {
                 let mut matrices = SmallVec::new();
+                let mut activations = Activations::Exact;
                 for product in products {
                     let product = store.node(*product as usize)?;
                     let op: &dyn Any = product.op.get();
-                    let PackedMatmul { format, .. } = op.downcast_ref().ok_or_else(missing)?;
+                    let product_op: &PackedMatmul = op.downcast_ref().ok_or_else(missing)?;
+                    activations = product_op.activations;
+                    let format = &product_op.format;
                     matrices.push((*format, product.shape[1]));
                 }
                 if outputs.len() > 1 {
                     shape[1] = matrices.iter().map(|(_, rows)| rows).sum();
                 }
                 let eps = norm.map(|norm| eps(store, norm)).transpose()?;
-                Box::new(PackedLayer { eps, matrices, end: *end })
+                Box::new(PackedLayer { eps, matrices, activations, end: *end })
             }
             Pattern::RowProducts => {
                 let mut columns = SmallVec::new();
@@ -467,7 +486,7 @@ impl<'a> Rewrites<'a> {
             at = self.node(self.read(at, 0)?)?;
             members.push(at);
         }
-        let is_product = matches!(self.fact(at), Fact::Product | Fact::FewProduct);
+        let is_product = self.fact(at).is_packed_product();
         (is_product && self.implements(at, CompositeSet::PACKED_LAYER)).then_some(at)
     }
 
@@ -508,8 +527,8 @@ impl<'a> Rewrites<'a> {
         for &at in order {
             let (fact, apart) = (self.fact(at), self.of[at as usize] == APART);
             let few = match fact {
-                Fact::FewProduct if apart => true,
-                Fact::Product if apart => false,
+                Fact::FewProduct | Fact::FewRoundedProduct if apart => true,
+                Fact::Product | Fact::RoundedProduct if apart => false,
                 _ => continue,
             };
             let Some(rows) = self.read(at, 0).map(|x| self.base(x, &mut SmallVec::new())) else { continue };
@@ -590,7 +609,9 @@ impl<'a> Rewrites<'a> {
         let rows = self.base(x, &mut between);
         let mut blocks: SmallVec<[Slot; 3]> = SmallVec::new();
         for product in &products {
-            if self.base(self.read(*product, 0)?, &mut between) != rows {
+            // One op rounds the activations of all its products, or of none.
+            let alike = self.fact(*product) == self.fact(products[0]);
+            if !alike || self.base(self.read(*product, 0)?, &mut between) != rows {
                 return None;
             }
             blocks.push(self.read(*product, 1)?);

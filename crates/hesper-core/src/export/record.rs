@@ -157,7 +157,7 @@ impl<'a> Replay<'a> {
              for these shapes too, without shapeless=True",
             self.op
         );
-        Error::Shape { op: "shapeless".into(), what }
+        Error::shape("shapeless", what).with_shapes(self.inputs)
     }
 
     /// Whether inputs have other shapes than when the function was traced.

@@ -147,8 +147,8 @@ impl Array {
 
     /// The axis from the front, and both arrays broadcast along the others.
     fn align(&self, op: &str, indices: &Array, along: isize) -> Result<(usize, Array, Array)> {
-        check_indices(op, indices)?;
         let along = axis(op, along, self.ndim())?;
+        check_indices(op, indices)?;
         if indices.ndim() != self.ndim() {
             let what = format!("indices of shape {:?} for an array of {:?}", indices.shape(), self.shape());
             return Err(Error::shape(op, what));

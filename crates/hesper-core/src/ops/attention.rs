@@ -3,6 +3,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
+use super::multi::{Parts, together};
 use super::{Op, OpRef};
 use crate::array::Array;
 use crate::dtype::Category;
@@ -10,9 +11,9 @@ use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
 use crate::identity::BitEq;
 use crate::ops::readers::reader;
-use crate::shape::Shape;
+use crate::shape::{Shape, signed};
 use crate::transform::rule::{Backward, Batch, Cotangents};
-use crate::{Dtype, select};
+use crate::{Dtype, placement, select};
 
 /// Which keys a query sees.
 #[derive(Debug, Clone, Copy, Default)]
@@ -61,7 +62,12 @@ impl Op for Attention {
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         // A bool mask has no derivative; everything else has.
-        rule.through(|inputs| self.composed(inputs))
+        let by_others = rule.wanted[3..].contains(&true) || self.sinks;
+        if by_others || placement::current_device() != placement::Device::Cpu {
+            return rule.through(|inputs| self.composed(inputs));
+        }
+        let found = self.gradient(rule.inputs, &rule.cotangent()?)?;
+        rule.each(|at| Ok(found.get(at).cloned()))
     }
 
     fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
@@ -164,7 +170,7 @@ fn four(array: &Array) -> [usize; 4] {
 }
 
 fn check(q: &Array, k: &Array, v: &Array, dtype: Dtype) -> Result<()> {
-    let fail = |what: String| Err(Error::shape(NAME, what));
+    let fail = |what: String| Err(Error::shape(NAME, what).with_shapes([q, k, v]));
     for array in [q, k, v] {
         if array.ndim() != 4 {
             return fail(format!("four axes expected, not shape {:?}", array.shape()));
@@ -213,6 +219,17 @@ impl Attention {
         Ok((out.reshape(&apart)?, 1))
     }
 
+    /// The cotangents of queries, keys and values as one op.
+    fn gradient(&self, inputs: &[Array], cotangent: &Array) -> Result<Vec<Array>> {
+        let turned = |x: &Array| -> (Shape, Dtype) {
+            let [batch, heads, length, width] = four(x);
+            (smallvec![batch, length, heads, width], x.dtype())
+        };
+        let parts = Parts::new(inputs[..3].iter().map(turned).collect())?;
+        let op = AttentionGradient { scale: self.scale, causal: self.causal, mask: self.mask, parts };
+        op.apply(inputs.iter().cloned().chain([cotangent.clone()]).collect())
+    }
+
     /// The same as a graph of other ops, with the matrix of scores.
     fn composed(&self, inputs: &[Array]) -> Result<Array> {
         let (q, k, v) = (&inputs[0], &inputs[1], &inputs[2]);
@@ -252,6 +269,98 @@ impl Attention {
     }
 }
 
+/// The derivative of attention without sinks. Inputs: queries, keys, values, the mask if there is one, the cotangent of the
+/// result. Gives the cotangents of queries, keys and values in one buffer, with the heads of a row side by side.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct AttentionGradient {
+    /// The factor of the scores.
+    pub scale: BitEq<f32>,
+    /// Whether a query sees no key after it.
+    pub causal: bool,
+    /// Whether there is a mask.
+    pub mask: bool,
+    /// Where the cotangents lie: batch, rows, heads, features.
+    pub parts: Parts,
+}
+
+const GRADIENT: &str = "attention_gradient";
+
+impl AttentionGradient {
+    /// The cotangents, with heads before rows.
+    fn apply(self, inputs: SmallVec<[Array; 3]>) -> Result<Vec<Array>> {
+        let parts = self.parts.clone();
+        let outputs = parts.arrays(OpRef::new(self), inputs)?;
+        outputs.iter().map(|output| output.swapaxes(1, 2)).collect()
+    }
+}
+
+impl Op for AttentionGradient {
+    fn name(&self) -> &'static str {
+        GRADIENT
+    }
+
+    fn export(&self) -> Export {
+        let record = Record::new(GRADIENT).with("scale", self.scale.0).with("causal", self.causal);
+        let record = record.with("mask", self.mask);
+        if self.mask { record.stretching(3).into() } else { record.into() }
+    }
+
+    fn outputs(&self) -> Option<Vec<(Shape, Dtype)>> {
+        Some(self.parts.outputs.clone())
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let attention = Attention { scale: self.scale, causal: self.causal, mask: self.mask, sinks: false };
+        let last = rule.inputs.len() - 1;
+        let cotangents = rule.cotangents.iter().zip(&self.parts.outputs);
+        let cotangents = cotangents
+            .map(|(given, (shape, dtype))| given.clone().map_or_else(|| Array::zeros(shape, *dtype), Ok))
+            .collect::<Result<Vec<Array>>>()?;
+        let varied: SmallVec<[usize; 5]> = (0..=last).filter(|at| rule.wanted[*at]).collect();
+        let primals: Vec<Array> = varied.iter().map(|at| rule.inputs[*at].clone()).collect();
+        let again = |arrays: &[Array]| {
+            let mut inputs = rule.inputs.to_vec();
+            for (at, array) in varied.iter().zip(arrays) {
+                inputs[*at] = array.clone();
+            }
+            let (others, heads) = (inputs.split_off(3), inputs);
+            let forward = |heads: &[Array]| {
+                Ok(vec![attention.composed(&[heads, &others[..others.len() - 1]].concat())?])
+            };
+            let (_, found) = crate::transform::vjp(forward, &heads, &others[others.len() - 1..])?;
+            found.iter().map(|one| one.swapaxes(1, 2)).collect()
+        };
+        let (_, found) = crate::transform::vjp(again, &primals, &cotangents)?;
+        let mut found = found.into_iter();
+        rule.each(|_| Ok(found.next()))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        if rule.size == 0 {
+            return rule.one_by_one();
+        }
+        // The new axis joins the batch.
+        let joined = |at: usize| {
+            let full = rule.full(at)?;
+            let mut shape = signed(&full.shape()[1..]);
+            shape[0] *= rule.size as isize;
+            full.reshape(&shape)
+        };
+        let inputs = (0..rule.inputs.len()).map(joined).collect::<Result<_>>()?;
+        let mut outputs = self.parts.outputs.clone();
+        outputs.iter_mut().for_each(|(shape, _)| shape[0] *= rule.size);
+        let (scale, causal, mask) = (self.scale, self.causal, self.mask);
+        let parts = Parts::new(outputs)?;
+        let op = OpRef::new(AttentionGradient { scale, causal, mask, parts: parts.clone() });
+        let apart =
+            parts.arrays(op, inputs)?.into_iter().zip(&self.parts.outputs).map(|(array, (shape, _))| {
+                let whole: Shape = std::iter::once(rule.size).chain(shape.iter().copied()).collect();
+                array.reshape(&signed(&whole))
+            });
+        together(rule, apart.collect::<Result<Vec<Array>>>()?)
+    }
+}
+
 reader!("attention", One(read));
 fn read(replay: &Replay<'_>) -> Result<Array> {
     let (causal, masked, sinks) = (replay.flag("causal")?, replay.flag("mask")?, replay.flag("sinks")?);
@@ -266,4 +375,29 @@ fn read(replay: &Replay<'_>) -> Result<Array> {
     };
     let sinks = others.last().filter(|_| sinks);
     scaled_dot_product_attention(q, k, v, replay.float("scale")? as f32, mask, sinks)
+}
+
+reader!("attention_gradient", Several(read_gradient));
+fn read_gradient(replay: &Replay<'_>) -> Result<Vec<Array>> {
+    let (causal, mask) = (replay.flag("causal")?, replay.flag("mask")?);
+    let wrong = || replay.wrong("inputs that do not fit its attributes");
+    let [heads @ .., cotangent] = replay.inputs else { return Err(wrong()) };
+    if heads.len() != 3 + usize::from(mask) || causal && mask {
+        return Err(wrong());
+    }
+    let (q, k, v) = (&heads[0], &heads[1], &heads[2]);
+    let dtype = q.dtype();
+    check(q, k, v, dtype)?;
+    let [batch, count, queries, _] = four(q);
+    let fits = cotangent.shape() == [batch, count, queries, v.shape()[3]];
+    let fits = fits && [k, v, cotangent].iter().all(|array| array.dtype() == dtype);
+    let scores = [batch, count, queries, k.shape()[2]];
+    let masked = heads
+        .get(3)
+        .is_none_or(|mask| mask.shape() == scores && (mask.dtype() == Dtype::Bool || mask.dtype() == dtype));
+    if !fits || !masked || dtype == Dtype::Float64 || scores.contains(&0) {
+        return Err(wrong());
+    }
+    let op = Attention { scale: BitEq(replay.float("scale")? as f32), causal, mask, sinks: false };
+    op.gradient(heads, cotangent)?.iter().map(|one| one.swapaxes(1, 2)).collect()
 }

@@ -77,7 +77,7 @@ pub fn concatenate(arrays: &[Array], along: isize) -> Result<Array> {
             && (0..shape.len()).all(|at| at == along || other.shape()[at] == shape[at]);
         if !fits {
             let what = format!("shapes {:?} and {:?} along axis {along}", first.shape(), other.shape());
-            return Err(Error::shape("concatenate", what));
+            return Err(Error::shape("concatenate", what).with_shapes([first, other]));
         }
         shape[along] += other.shape()[along];
         dtype = dtype.promote(other.dtype());
@@ -101,7 +101,7 @@ pub fn stack(arrays: &[Array], along: isize) -> Result<Array> {
     };
     if let Some(other) = others.iter().find(|other| other.shape() != first.shape()) {
         let what = format!("shapes {:?} and {:?} differ", first.shape(), other.shape());
-        return Err(Error::shape("stack", what));
+        return Err(Error::shape("stack", what).with_shapes([first, other]));
     }
     let along = axis("stack", along, first.ndim() + 1)? as isize;
     let rows: Vec<Array> = arrays.iter().map(|array| array.expand_dims(along)).collect::<Result<_>>()?;

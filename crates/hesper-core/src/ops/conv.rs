@@ -235,7 +235,7 @@ fn exchange(x: &Array, grouped: usize, groups: usize) -> Result<Array> {
 }
 
 fn no_type(dtype: Dtype) -> Error {
-    let what = "takes float32, float16 and bfloat16, and was given an array".into();
+    let what = "takes floats, and was given an array".into();
     Error::Type { op: "conv".into(), what, dtype }
 }
 
@@ -280,10 +280,10 @@ impl Array {
     fn conv_padded(&self, weight: &Array, conv: &Conv) -> Result<Array> {
         let fail = |what: &str| {
             let what = format!("{what}: input {:?} and weights {:?}", self.shape(), weight.shape());
-            Err(Error::shape("conv", what))
+            Err(Error::shape("conv", what).with_shapes([self, weight]))
         };
         let dtype = self.dtype().promote(weight.dtype());
-        if !matches!(dtype, Dtype::Float32 | Dtype::Float16 | Dtype::Bfloat16) {
+        if !matches!(dtype, Dtype::Float32 | Dtype::Float16 | Dtype::Bfloat16 | Dtype::Float64) {
             return Err(no_type(dtype));
         }
         if !(3..=5).contains(&self.ndim()) || self.ndim() != weight.ndim() {
@@ -316,16 +316,20 @@ impl Array {
                 return fail("strides and dilations must be positive");
             }
             let (length, taps) = (self.shape()[at + 1] as i128, weight.shape()[at + 1] as i128);
-            let spread = |count: i128, by: usize| (count - 1) * by as i128 + 1;
+            let spread = |count: i128, by: usize| (count - 1).max(0) * by as i128 + count.min(1);
             let seen = spread(length, axis.input_dilation) + padding[at].0 as i128 + padding[at].1 as i128
                 - spread(taps, axis.kernel_dilation);
-            if seen < 0 || taps == 0 || length == 0 || seen > isize::MAX as i128 / 4 {
+            if seen < 0 || taps == 0 || seen > isize::MAX as i128 / 4 {
                 return fail(&format!("along spatial axis {at} the weights do not fit the padded input"));
             }
             output.push((seen / axis.stride as i128) as usize + 1);
             axes.push(axis);
         }
         output.push(outs);
+        // All that such a window sees is padding.
+        if self.shape()[1..=rank].contains(&0) {
+            return Array::zeros(&output, dtype);
+        }
         let spatial: SmallVec<[isize; 3]> = (1..=rank as isize).collect();
         let weight = if conv.flip { weight.flip(&spatial[..])? } else { weight.clone() };
         let geometry = Geometry {

@@ -174,7 +174,7 @@ impl Array {
             && self.shape()[self.ndim() - 1] == other.shape()[other.ndim() - 2];
         if !fits {
             let what = format!("shapes {:?} and {:?}", self.shape(), other.shape());
-            return Err(Error::shape("gather_mm", what));
+            return Err(Error::shape("gather_mm", what).with_shapes([self, other]));
         }
         let (batch_a, [m, k]) = matrices(self);
         let (batch_b, [_, n]) = matrices(other);
@@ -254,14 +254,15 @@ fn matrices(array: &Array) -> (&[usize], [usize; 2]) {
 fn masked(matrix: &Array, mask: Option<&Array>, block: usize) -> Result<Array> {
     let Some(mask) = mask else { return Ok(matrix.clone()) };
     let rank = matrix.ndim();
-    let fits = rank >= 2
-        && mask.ndim() >= 2
-        && (1..=2)
-            .all(|back| mask.shape()[mask.ndim() - back] == matrix.shape()[rank - back].div_ceil(block));
-    if !fits {
+    let blocks = |back: usize| matrix.shape()[rank - back].div_ceil(block);
+    let fits = |back: usize| [1, blocks(back)].contains(&mask.shape()[mask.ndim() - back]);
+    if rank < 2 || mask.ndim() < 2 || !(1..=2).all(fits) {
         let what = format!("a mask of shape {:?} for blocks of {:?}", mask.shape(), matrix.shape());
         return Err(Error::shape("block_masked_mm", what));
     }
+    let mut whole: Shape = mask.shape().into();
+    (whole[mask.ndim() - 2], whole[mask.ndim() - 1]) = (blocks(2), blocks(1));
+    let mask = &mask.broadcast_to(&whole)?;
     let (rows, columns) = (mask.ndim() - 2, mask.ndim() - 1);
     let wide = mask
         .repeat(block, Some(rows as isize))?

@@ -181,14 +181,11 @@ impl Form {
                 }
             }
         }
-        let mut points = Shape::new();
+        let (mut points, mut empty) = (Shape::new(), None);
         for (axis, item) in items.iter().filter(|item| !matches!(item, Item::New)).enumerate() {
             if let Item::Array(list) = item {
                 points = crate::shape::broadcast(op, &points, list.shape())?;
-                if array.shape()[axis] == 0 && list.size() > 0 {
-                    let what = format!("axis {axis} of shape {:?} has no elements", array.shape());
-                    return Err(Error::value(op, what));
-                }
+                empty = empty.or((array.shape()[axis] == 0).then_some(axis));
             }
         }
         let arrays: SmallVec<[usize; 6]> =
@@ -207,6 +204,12 @@ impl Form {
                 Item::Array(_) if first == Some(at) => shape.extend_from_slice(&points),
                 Item::Array(_) | Item::Int(_) => {}
             }
+        }
+        if let Some(axis) = empty
+            && !shape.contains(&0)
+        {
+            let what = format!("axis {axis} of shape {:?} has no elements", array.shape());
+            return Err(Error::value(op, what));
         }
         Ok(Form { items, gathers, points, in_place: adjacent, before, shape })
     }

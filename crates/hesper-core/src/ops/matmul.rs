@@ -123,7 +123,7 @@ impl Array {
         }
         let fail = |what: &str| {
             let what = format!("{what}: shapes {:?} and {:?}", self.shape(), other.shape());
-            Err(Error::shape(name, what))
+            Err(Error::shape(name, what).with_shapes([self, other]))
         };
         if self.ndim() == 0 || other.ndim() == 0 {
             return fail("a scalar is not a matrix");

@@ -93,8 +93,8 @@ pub enum PatternOp {
     Norm,
     /// A product without an addend.
     Product,
-    /// A product with a packed matrix, of activations that are not rounded.
-    PackedProduct,
+    /// A product with a packed matrix, and whether its activations may be rounded.
+    PackedProduct(quant::Activations),
     /// A concatenation along an axis.
     Concat(usize),
     /// A reshape.

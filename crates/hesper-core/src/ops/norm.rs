@@ -218,7 +218,7 @@ fn check_vector(op: &str, what: &str, x: &Array, vector: &Array) -> Result<()> {
     let length = x.shape().last().copied().unwrap_or(0);
     if vector.shape() != [length] {
         let what = format!("a {what} of shape {:?} for an array of shape {:?}", vector.shape(), x.shape());
-        return Err(Error::shape(op, what));
+        return Err(Error::shape(op, what).with_shapes([x, vector]));
     }
     Ok(())
 }

@@ -253,7 +253,7 @@ impl Op for PackedMatmul {
     }
 
     fn pattern(&self) -> PatternOp {
-        if self.activations == Activations::Exact { PatternOp::PackedProduct } else { PatternOp::None }
+        PatternOp::PackedProduct(self.activations)
     }
 
     fn export(&self) -> Export {

@@ -21,7 +21,7 @@ impl Array {
         let (last, others_last) = (self.ndim() - 1, other.ndim() - 1);
         if self.shape()[last] != other.shape()[others_last] {
             let what = format!("last axes differ: shapes {:?} and {:?}", self.shape(), other.shape());
-            return Err(Error::shape("inner", what));
+            return Err(Error::shape("inner", what).with_shapes([self, other]));
         }
         self.tensordot(other, &[last as isize], &[others_last as isize])
     }

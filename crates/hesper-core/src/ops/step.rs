@@ -6,13 +6,15 @@
 //! One product computes queries, keys and values of a token side by side. The same commands rotate them by their
 //! position, so a layer takes two commands instead of five.
 
-use std::sync::Arc;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, OnceLock};
 
 use smallvec::smallvec;
 
 use super::append::append;
 use super::attention::{AttentionMask, scaled_dot_product_attention};
 use super::concat::concatenate;
+use super::quant::QuantMode;
 use super::{Op, OpRef, rope};
 use crate::Dtype;
 use crate::array::Array;
@@ -50,9 +52,143 @@ impl Turns {
     }
 }
 
-/// The pages of each sequence, in the order of their rows: page `pages[n][i / rows]` of a pool of pages of `rows` rows
-/// holds row `i` of sequence `n`. Entries of pages that are not read may be any number.
-pub type Pages = Arc<[Vec<u32>]>;
+/// How a pool of pages stores the rows of heads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum PageRows {
+    /// In the dtype of the tokens.
+    #[default]
+    Exact,
+    /// As float16.
+    Half,
+    /// Quantized as by [`Array::quantize`] with mode `affine`, in one array of uint32: a row has the words of its codes, then
+    /// the scales of its groups as float32, then their biases.
+    Affine {
+        /// Bits of a code: 4 or 8.
+        bits: usize,
+        /// Codes of a group: a multiple of 32.
+        group: usize,
+    },
+}
+
+impl PageRows {
+    /// The dtype of a pool for tokens of a dtype.
+    pub fn dtype(self, tokens: Dtype) -> Dtype {
+        match self {
+            PageRows::Exact => tokens,
+            PageRows::Half => Dtype::Float16,
+            PageRows::Affine { .. } => Dtype::Uint32,
+        }
+    }
+
+    /// The elements of a row in a pool for heads of `width` elements.
+    pub fn width(self, width: usize) -> usize {
+        match self {
+            PageRows::Exact | PageRows::Half => width,
+            PageRows::Affine { bits, group } => width * bits / 32 + 2 * (width / group.max(1)),
+        }
+    }
+
+    /// Rows of floats as a pool stores them.
+    pub fn encode(self, rows: &Array) -> Result<Array> {
+        match self {
+            PageRows::Exact => Ok(rows.clone()),
+            PageRows::Half => rows.astype(Dtype::Float16),
+            PageRows::Affine { bits, group } => {
+                let (codes, scales, biases) = rows.quantize(Some(group), Some(bits), QuantMode::Affine)?;
+                let word = |x: &Array| x.astype(Dtype::Float32)?.view(Dtype::Uint32);
+                let biases = biases.map_or_else(|| scales.zeros_like(), Ok)?;
+                concatenate(&[codes, word(&scales)?, word(&biases)?], -1)
+            }
+        }
+    }
+
+    /// The parts of quantized rows of heads of `width` elements: codes, scales and biases.
+    pub fn parts(self, rows: &Array, width: usize, dtype: Dtype) -> Result<Option<[Array; 3]>> {
+        let PageRows::Affine { bits, group } = self else { return Ok(None) };
+        let last = rows.ndim().saturating_sub(1);
+        let (words, groups) = ((width * bits / 32) as isize, (width / group.max(1)) as isize);
+        let float = |from: isize| -> Result<Array> {
+            rows.slice_axis(last, from, from + groups, 1)?.view(Dtype::Float32)?.astype(dtype)
+        };
+        Ok(Some([rows.slice_axis(last, 0, words, 1)?, float(words)?, float(words + groups)?]))
+    }
+
+    /// The floats of rows of heads of `width` elements.
+    pub fn decode(self, rows: &Array, width: usize, dtype: Dtype) -> Result<Array> {
+        match (self, self.parts(rows, width, dtype)?) {
+            (PageRows::Affine { bits, group }, Some([codes, scales, biases])) => {
+                codes.dequantize(&scales, Some(&biases), Some(group), Some(bits), QuantMode::Affine, None)
+            }
+            _ => rows.astype(dtype),
+        }
+    }
+}
+
+/// The pages of each sequence, in the order of their rows.
+#[derive(Debug, Clone)]
+pub struct PageTables(Arc<Tables>);
+
+#[derive(Debug)]
+struct Tables {
+    pages: Vec<Vec<u32>>,
+    /// The tables as an array, made when the first op needs it, for all layers of a step.
+    array: OnceLock<Array>,
+}
+
+impl PageTables {
+    /// The tables of shape (sequences, longest table), padded with zeros.
+    fn array(&self) -> Result<Array> {
+        if let Some(array) = self.0.array.get() {
+            return Ok(array.clone());
+        }
+        let longest = self.iter().map(Vec::len).max().unwrap_or(0);
+        let mut all = Vec::with_capacity(self.len() * longest);
+        for table in self.iter() {
+            all.extend_from_slice(table);
+            all.resize(all.len() + longest - table.len(), 0);
+        }
+        let array = Array::try_from_slice(&all, &[self.len(), longest])?;
+        Ok(self.0.array.get_or_init(|| array).clone())
+    }
+}
+
+impl From<Vec<Vec<u32>>> for PageTables {
+    fn from(pages: Vec<Vec<u32>>) -> Self {
+        PageTables(Arc::new(Tables { pages, array: OnceLock::new() }))
+    }
+}
+
+impl std::ops::Deref for PageTables {
+    type Target = [Vec<u32>];
+
+    fn deref(&self) -> &Self::Target {
+        &self.0.pages
+    }
+}
+
+impl PartialEq for PageTables {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.pages == other.0.pages
+    }
+}
+
+impl Eq for PageTables {}
+
+impl Hash for PageTables {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.pages.hash(state);
+    }
+}
+
+/// The pages of each sequence in a pool of pages.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Pages {
+    /// Pages in the order of their rows: page `tables[n][i / rows]` of a pool of pages of `rows` rows holds row `i` of sequence
+    /// `n`. Entries of pages that are not read may be any number.
+    pub tables: PageTables,
+    /// How rows are stored.
+    pub rows: PageRows,
+}
 
 /// The heads of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -78,15 +214,23 @@ impl StepHeads {
         window: usize,
     ) -> Result<()> {
         let StepHeads { queries, keys, width } = self;
-        let fits = keys > 0
+        let rows = pages.map_or(PageRows::Exact, |pages| pages.rows);
+        let known = match rows {
+            PageRows::Exact | PageRows::Half => true,
+            PageRows::Affine { bits, group } => {
+                matches!(bits, 4 | 8) && group > 0 && group.is_multiple_of(32) && width.is_multiple_of(group)
+            }
+        };
+        let fits = known
+            && keys > 0
             && width > 0
             && queries.is_multiple_of(keys)
             && tokens.shape() == [starts.len(), (queries + 2 * keys) * width]
             && matches!(*block.shape(), [n, heads, room, own]
-            if heads == 2 * keys && own == width && match pages {
+            if heads == 2 * keys && own == rows.width(width) && match pages {
                 None => n == starts.len() && starts.iter().all(|start| *start < room),
-                Some(pages) => room > 0 && pages.len() == starts.len()
-                    && starts.iter().zip(pages.iter()).all(|(start, pages)| {
+                Some(pages) => room > 0 && pages.tables.len() == starts.len()
+                    && starts.iter().zip(pages.tables.iter()).all(|(start, pages)| {
                         let first = (start + 1).saturating_sub(window) / room;
                         let read = pages.get(first..=start / room);
                         read.is_some_and(|read| read.iter().all(|page| (*page as usize) < n))
@@ -101,9 +245,10 @@ impl StepHeads {
             return Err(Error::shape(op, what));
         }
         let dtype = tokens.dtype();
-        if !matches!(dtype, Dtype::Float32 | Dtype::Float16 | Dtype::Bfloat16) || block.dtype() != dtype {
+        let expected = rows.dtype(dtype);
+        if !matches!(dtype, Dtype::Float32 | Dtype::Float16 | Dtype::Bfloat16) || block.dtype() != expected {
             let what = format!(
-                "tokens and block must be floats of one type, not a block of {} and tokens",
+                "tokens must be floats and the block {expected}, not a block of {} and tokens",
                 block.dtype()
             );
             return Err(Error::Type { op: op.into(), what, dtype });
@@ -135,9 +280,10 @@ fn gathered(pool: &Array, pages: &Pages, rows: usize) -> Result<Array> {
     let count = rows.div_ceil(room.max(1));
     // Rows that are not read come from the first page of the pool.
     let page = |pages: &Vec<u32>, at: usize| pages.get(at).copied().filter(|page| *page < held).unwrap_or(0);
-    let all: Vec<u32> = pages.iter().flat_map(|pages| (0..count).map(|at| page(pages, at))).collect();
-    let all = pool.take(&Array::try_from_slice(&all, &[pages.len(), count])?, Some(0))?;
-    let (n, heads, width) = (pages.len() as isize, pool.shape()[1] as isize, pool.shape()[3] as isize);
+    let tables = &pages.tables;
+    let all: Vec<u32> = tables.iter().flat_map(|pages| (0..count).map(|at| page(pages, at))).collect();
+    let all = pool.take(&Array::try_from_slice(&all, &[tables.len(), count])?, Some(0))?;
+    let (n, heads, width) = (tables.len() as isize, pool.shape()[1] as isize, pool.shape()[3] as isize);
     all.transpose(&[0, 2, 1, 3, 4])?.reshape(&[n, heads, (count * room) as isize, width])
 }
 
@@ -151,8 +297,8 @@ impl Keep {
         let new = concatenate(&[new, self.heads.part(tokens, queries + keys, keys)?], 1)?;
         let Some(pages) = &self.pages else { return append(block, &new, &self.starts, block.shape()[2]) };
         let (heads, room, width) = (block.shape()[1] as isize, block.shape()[2], block.shape()[3] as isize);
-        let mut pool = block.clone();
-        for (at, (start, pages)) in self.starts.iter().zip(pages.iter()).enumerate() {
+        let (mut pool, new) = (block.clone(), pages.rows.encode(&new)?);
+        for (at, (start, pages)) in self.starts.iter().zip(pages.tables.iter()).enumerate() {
             let (page, row) = (pages[start / room] as isize, (start % room) as isize);
             let new = new.slice_axis(0, at as isize, at as isize + 1, 1)?;
             pool =
@@ -171,7 +317,7 @@ impl Attend {
         let rows = self.starts.iter().max().map_or(0, |start| start + 1);
         let known = match &self.pages {
             None => block.clone(),
-            Some(pages) => gathered(block, pages, rows)?,
+            Some(pages) => pages.rows.decode(&gathered(block, pages, rows)?, width, tokens.dtype())?,
         };
         let known = known.slice_axis(2, 0, rows as isize, 1)?;
         let (k, v) = (
@@ -196,7 +342,7 @@ impl Attend {
 const KEEP: &str = "keep_token";
 const ATTEND: &str = "attend_token";
 
-/// Inputs: the block or the pool of pages, the tokens.
+/// Inputs: the block or the pool of pages, the tokens; with pages, their tables of shape (sequences, pages).
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Keep {
     /// The heads of a token.
@@ -215,7 +361,7 @@ impl Op for Keep {
     }
 }
 
-/// Inputs: the tokens, the block or the pool of pages.
+/// Inputs: the tokens, the block or the pool of pages; with pages, their tables of shape (sequences, pages).
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Attend {
     /// The heads of a token.
@@ -244,7 +390,7 @@ impl Op for Attend {
 /// Tokens have the shape (sequences, elements) and hold queries, keys and values side by side; blocks have the shape
 /// (sequences, heads, room, width), first the heads of keys, then those of values. As with
 /// [`append`](crate::fast::append), a block with no other user is written in place. With `pages` the block is a pool of
-/// shape (pages, heads, rows of a page, width).
+/// shape (pages, heads, rows of a page, width of stored rows).
 pub fn keep_token(
     block: &Array,
     tokens: &Array,
@@ -255,7 +401,10 @@ pub fn keep_token(
 ) -> Result<Array> {
     heads.check(KEEP, tokens, block, starts, pages, 1)?;
     let op = Keep { heads, starts: starts.to_vec(), pages: pages.cloned(), turns: turns.cloned() };
-    let inputs = smallvec![block.clone(), tokens.clone()];
+    let mut inputs = smallvec![block.clone(), tokens.clone()];
+    if let Some(pages) = pages {
+        inputs.push(pages.tables.array()?);
+    }
     Array::lazy(block.shape().into(), block.dtype(), OpRef::new(op), inputs)
 }
 
@@ -274,8 +423,12 @@ pub fn attend_token(
 ) -> Result<Array> {
     let window = window.unwrap_or(usize::MAX);
     heads.check(ATTEND, tokens, block, starts, pages, window)?;
-    let (starts_, pages, turns) = (starts.to_vec(), pages.cloned(), turns.cloned());
-    let op = Attend { heads, starts: starts_, pages, turns, scale: BitEq(scale), window };
+    let mut inputs = smallvec![tokens.clone(), block.clone()];
+    if let Some(pages) = pages {
+        inputs.push(pages.tables.array()?);
+    }
     let shape = smallvec![starts.len(), heads.queries * heads.width];
-    Array::lazy(shape, tokens.dtype(), OpRef::new(op), smallvec![tokens.clone(), block.clone()])
+    let (starts, pages, turns) = (starts.to_vec(), pages.cloned(), turns.cloned());
+    let op = Attend { heads, starts, pages, turns, scale: BitEq(scale), window };
+    Array::lazy(shape, tokens.dtype(), OpRef::new(op), inputs)
 }

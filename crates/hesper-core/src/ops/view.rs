@@ -324,7 +324,7 @@ impl Array {
     fn reshaped(&self, shape: &[isize], literal: bool) -> Result<Array> {
         let fail = || {
             let what = format!("an array of shape {:?} has no shape {shape:?}", self.shape());
-            Err(Error::shape("reshape", what))
+            Err(Error::shape("reshape", what).with_shapes([self]))
         };
         let mut target: Shape = smallvec![0; shape.len()];
         let mut open = None;
@@ -367,7 +367,7 @@ impl Array {
     pub fn transpose(&self, order: &[isize]) -> Result<Array> {
         if order.len() != self.ndim() {
             let what = format!("axes {order:?} for an array of shape {:?}", self.shape());
-            return Err(Error::shape("transpose", what));
+            return Err(Error::shape("transpose", what).with_shapes([self]));
         }
         crate::shape::axes("transpose", order, self.ndim())?;
         let order: SmallVec<[usize; 6]> =
@@ -386,7 +386,7 @@ impl Array {
         let fits = crate::shape::broadcast("broadcast_to", self.shape(), shape)?;
         if fits[..] != *shape {
             let what = format!("an array of shape {:?} does not broadcast to {shape:?}", self.shape());
-            return Err(Error::shape("broadcast_to", what));
+            return Err(Error::shape("broadcast_to", what).with_shapes([self]));
         }
         if let Some(view) = self.ready_view(&BroadcastTo, shape)? {
             return Ok(view);

@@ -7,12 +7,14 @@
 mod driver;
 mod graph;
 mod nvrtc;
+mod solver;
 mod state;
 
 use std::sync::{Mutex, PoisonError};
 
 pub(crate) use driver::driver;
 pub(crate) use nvrtc::nvrtc;
+pub(crate) use solver::{SolverPlan, plan_solver, solver};
 pub(crate) use state::{Live, live, mix, reset};
 
 /// The panic point that panics next, and the number of calls until then.

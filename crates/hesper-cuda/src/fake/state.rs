@@ -17,6 +17,7 @@ pub(super) enum Op {
     In { to: u64, from: usize, len: usize },
     Out { to: usize, from: u64, len: usize },
     Clear { to: u64, len: usize },
+    Store { to: u64, bytes: Vec<u8> },
     Record(usize, u64),
     Wait(usize, u64),
     Graph(Vec<(Op, Vec<usize>)>),
@@ -162,6 +163,10 @@ impl State {
             }
             Op::Clear { to, len } => {
                 self.bytes(to, len)?.fill(0);
+                Some(())
+            }
+            Op::Store { to, bytes } => {
+                self.bytes(to, bytes.len())?.copy_from_slice(&bytes);
                 Some(())
             }
             Op::Record(event, number) => {

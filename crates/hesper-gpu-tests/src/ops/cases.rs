@@ -103,6 +103,7 @@ pub fn all() -> Vec<Case> {
     others(&mut cases);
     custom(&mut cases);
     transforms(&mut cases);
+    crate::linalg_cases::add(&mut cases);
     crate::more_cases::add(&mut cases);
     cases.0
 }
@@ -728,6 +729,26 @@ fn sequences(cases: &mut Cases) {
                 x.topk(5, Some(1))?,
                 x.sort(None)?,
             ])
+        });
+    }
+    for dtype in [Dtype::Float32, Dtype::Bfloat16, Dtype::Int8, Dtype::Int64, Dtype::Float64] {
+        cases.add(format!("partitions {dtype}"), 0.0, move || {
+            let mut all = Vec::new();
+            let nan = data(&[3, 700], Dtype::Float32, 7).log()?.astype(dtype)?;
+            let same = Array::zeros(&[2, 300], dtype)?;
+            for x in [data(&[7, 301], dtype, 2), data(&[2, 9001], dtype, 3), nan, same] {
+                let length = x.shape()[1] as isize;
+                for kth in [0, 3, length / 2, length - 5, length - 1] {
+                    let places = x.argpartition(kth, Some(1))?;
+                    for x in [x.partition(kth, Some(1))?, x.take_along_axis(&places, Some(1))?] {
+                        all.push(x.slice_axis(1, 0, kth, 1)?.sort(Some(1))?);
+                        all.push(x.slice_axis(1, kth, kth + 1, 1)?);
+                        all.push(x.slice_axis(1, kth + 1, length, 1)?.sort(Some(1))?);
+                    }
+                    all.push(places.sort(Some(1))?);
+                }
+            }
+            Ok(all)
         });
     }
     cases.add("long scans and sorts", 1e-3, || {

@@ -1,7 +1,7 @@
 //! Building blocks of decoders: GGUF blocks, single-token steps, residual sums with norms.
 
 use hesper::fast::rms_norm;
-use hesper::ops::step::{StepHeads, Turns, attend_token, keep_token};
+use hesper::ops::step::{PageRows, Pages, StepHeads, Turns, attend_token, keep_token};
 use hesper::placement::{self, Device};
 use hesper::{Array, Dtype, Error, PackedArray, PackedFormat, QuantMode, Split, concatenate, eval};
 
@@ -209,6 +209,23 @@ fn steps(cases: &mut Cases) {
                         all.push(attend_token(&tokens, &kept, &starts, None, heads, turns, scale, window)?);
                         all.push(kept);
                     }
+                }
+                // Pages in no order, two of them shared by all sequences.
+                let starts: Vec<usize> = (0..20).map(|at| 32 + at * 37 % 290).collect();
+                let table = |at: usize| -> Vec<u32> {
+                    let own = |page: usize| if page < 2 { page } else { 2 + (page * 20 + at) * 7 % 421 };
+                    (0..=starts[at] / 16).map(|page| own(page) as u32).collect()
+                };
+                let tables: Vec<Vec<u32>> = (0..starts.len()).map(table).collect();
+                let pages = Pages { tables: tables.into(), rows: PageRows::Exact };
+                let tokens = data(&[starts.len(), (queries + 2 * keys) * width], dtype, 3);
+                let pool = data(&[423, 2 * keys, 16, width], dtype, 4);
+                let (turns, scale) = (Turns::new(width, false, 10_000.0, 1.0), (width as f32).powf(-0.5));
+                for window in [None, Some(50)] {
+                    let (pages, turns) = (Some(&pages), Some(&turns));
+                    let kept = keep_token(&pool, &tokens, &starts, pages, heads, turns)?;
+                    all.push(attend_token(&tokens, &kept, &starts, pages, heads, turns, scale, window)?);
+                    all.push(kept);
                 }
                 Ok(all)
             });

@@ -15,6 +15,7 @@ mod cases;
 mod compare;
 mod decoder_cases;
 mod failures;
+mod linalg_cases;
 mod more_cases;
 mod networks;
 mod stress;

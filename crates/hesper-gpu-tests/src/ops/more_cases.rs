@@ -73,6 +73,34 @@ fn updates(cases: &mut Cases) {
             table.scatter_add(&[tokens], &data(&[4, 1500, 1, 16], Dtype::Bfloat16, 6), &[0])?,
         ])
     });
+    cases.add("updates of parts of rows", 0.0, || {
+        let of = Dtype::Bfloat16;
+        let (x, rows) = (data(&[20, 30], of, 1), [indices(&[31], 20, 3)]);
+        // Rows that start at multiples of other numbers than their length, and many updates of long rows.
+        let (few, even, long) =
+            (data(&[31, 1, 7], of, 2), data(&[31, 1, 8], of, 3), data(&[3000, 1, 1000], of, 4));
+        let (table, tokens) = (data(&[100, 1000], of, 5), [indices(&[3000], 100, 6)]);
+        Ok(vec![
+            x.scatter_add(&rows, &few, &[0])?,
+            x.scatter(&rows, &even, &[0])?,
+            table.scatter_add(&tokens, &long, &[0])?,
+            table.scatter(&tokens, &long, &[0])?,
+            table.scatter_max(&tokens, &long, &[0])?,
+        ])
+    });
+    for width in [1usize, 2, 3, 8, 33, 100, 515, 4096] {
+        cases.add(format!("rows of {width} gathered"), 0.0, move || {
+            let rows = indices(&[777], 50, 3).subtract(10)?;
+            let wide = data(&[50, width + 3], Dtype::Float32, 4);
+            Ok(vec![
+                data(&[50, width], Dtype::Bfloat16, 1).take(&rows, Some(0))?,
+                data(&[3, 50, width], Dtype::Float32, 2).take(&rows, Some(1))?,
+                // Rows that are not adjacent.
+                wide.slice_axis(1, 1, width as isize + 1, 1)?.take(&rows, Some(0))?,
+                data(&[2, 50, width], Dtype::Int64, 5).transpose(&[1, 0, 2])?.take(&rows, Some(0))?,
+            ])
+        });
+    }
     cases.add("gathers over several axes", 0.0, || {
         let x = data(&[6, 7, 8, 5], Dtype::Float32, 1);
         let (i, j) = (indices(&[3, 4], 6, 1), indices(&[4], 8, 2));
@@ -248,7 +276,9 @@ fn choices(cases: &mut Cases) {
         let (two, second) = fast::gated_delta_update(&q, &k, &v, &decay, &rate, Some(&state), Some(&marks))?;
         Ok(vec![one, first, two, second])
     });
-    for length in [1usize, 8, 30, 64, 100, 1024, 97, 2310, 10000, 9009] {
+    for length in
+        [1usize, 8, 16, 30, 32, 64, 100, 128, 256, 512, 1024, 97, 2048, 2310, 4096, 8192, 10000, 9009]
+    {
         cases.add(format!("fft {length}"), 1e-4, move || {
             let z =
                 data(&[3, length], Dtype::Complex64, 1).multiply(data(&[3, length], Dtype::Float32, 2))?;

@@ -225,6 +225,7 @@ fn halves_are_computed_by_the_devices_instructions_if_that_is_asked_for() {
     let v = b.load_index(x, i, Type::Scalar(Scalar::BF16));
     let v = b.mul(v, v);
     let v = b.unary(UnaryOp::Tanh, v);
+    let v = b.unary(UnaryOp::Erf, v);
     b.store_index(x, i, v);
     let kernel = b.finish().unwrap();
     let exact = emit(&kernel, &Options::default());
@@ -235,7 +236,11 @@ fn halves_are_computed_by_the_devices_instructions_if_that_is_asked_for() {
         "{}",
         body(&fast)
     );
+    assert!(fast.text.contains(" fast_erf_of(") && fast.text.contains(" fast_poly("), "{}", fast.text);
     // Unused functions are left out.
-    assert!(!fast.text.contains(" tanh_of("), "the functions of single precision came along");
+    assert!(
+        !fast.text.contains(" tanh_of(") && !fast.text.contains(" erf_of("),
+        "the functions of single precision came along"
+    );
     assert!(!fast.text.contains("frexp") && !exact.text.contains("frexp"), "functions of no use came along");
 }

@@ -260,7 +260,7 @@ macro_rules! unary_ops {
             /// The error function.
             Erf {
                 eval { f32 |x| erf(x); f64 |x| double::erf(x); }
-                text { Float "erf_of($a)" }
+                text { FastHalf "to_$t(fast_erf_of(to_f32($a)))", Float "erf_of($a)" }
                 builtins [erf]
             }
             /// `1 - erf(x)`.

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::fast::rms_norm;
 use crate::identity::BitEq;
 use crate::ops::packed::{PackedArray, PackedFormat};
+use crate::ops::quant::Activations;
 use crate::ops::{Op, OpRef};
 
 /// What becomes of the products with the matrices.
@@ -31,6 +32,8 @@ pub struct PackedLayer {
     pub eps: Option<BitEq<f32>>,
     /// Format and rows of each matrix.
     pub matrices: SmallVec<[(PackedFormat, usize); 3]>,
+    /// Whether the activations of the products may be rounded.
+    pub activations: Activations,
     /// The epilogue.
     pub end: End,
 }
@@ -47,7 +50,12 @@ impl PackedLayer {
         let (Some(eps), [x, weight, rest @ ..]) = (self.eps, inputs) else {
             return Err(Error::value(self.name(), "no norm"));
         };
-        let op = PackedLayer { eps: None, matrices: self.matrices.clone(), end: self.end };
+        let op = PackedLayer {
+            eps: None,
+            matrices: self.matrices.clone(),
+            activations: self.activations,
+            end: self.end,
+        };
         let inputs = [rms_norm(x, Some(weight), eps.0)?].into_iter().chain(rest.iter().cloned()).collect();
         Array::lazy(shape.into(), Dtype::Float32, OpRef::new(op), inputs)
     }
@@ -66,7 +74,8 @@ impl Composite for PackedLayer {
         let cols = x.shape().last().copied().unwrap_or(0);
         let mut products = Vec::with_capacity(self.matrices.len());
         for ((format, rows), blocks) in self.matrices.iter().zip(&inputs[first..]) {
-            products.push(PackedArray::new(blocks, *format, &[*rows, cols])?.matmul(&x)?);
+            let matrix = PackedArray::new(blocks, *format, &[*rows, cols])?;
+            products.push(matrix.matmul_with(&x, self.activations)?);
         }
         Ok(match (self.end, &products[..]) {
             (End::Plus, [product]) => {

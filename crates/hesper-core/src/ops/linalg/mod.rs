@@ -280,6 +280,9 @@ pub fn slogdet(a: &Array) -> Result<(Array, Array)> {
 /// ```
 pub fn cross(a: &Array, b: &Array, along: isize) -> Result<Array> {
     let dtype = a.dtype().promote(b.dtype());
+    for x in [a, b] {
+        axis("cross", along, x.ndim())?;
+    }
     // Both get the same number of axes, then the axis is the same from the back.
     let rank = a.ndim().max(b.ndim());
     let widened = |x: &Array| -> Result<Array> {

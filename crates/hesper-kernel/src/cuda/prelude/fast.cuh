@@ -34,6 +34,18 @@ HESPER_FN f32 fast_tanh_of_bf16(f32 x) {
   return fast_tanh_of(x);
 #endif
 }
+// A polynomial, lowest coefficient first.
+HESPER_FN f32 fast_poly(f32, f32 c) { return c; }
+template <class... R> HESPER_FN f32 fast_poly(f32 x, f32 c, R... rest) { return __fmaf_rn(x, fast_poly(x, rest...), c); }
+// The error function's own polynomials; the second one gives a power of two.
+HESPER_FN f32 fast_erf_of(f32 x) {
+  const f32 a = fabsf(x), c = a > 4.0f ? 4.0f : a;
+  const f32 p = fast_poly(x * x, 0.12837917f, -0.37612635f, 0.112836994f, -0.026859589f, 0.005201456f, -8.147081e-4f,
+      8.387074e-5f);
+  const f32 q = fast_poly(c, 0.000504340376f, -1.63080574f, -0.911038114f, -0.159417182f, 0.0385722308f, -0.00708475795f,
+      0.000928109524f, -7.925614e-05f, 3.74284044e-06f, -6.42561439e-08f);
+  return a < 0.92f ? __fmaf_rn(x, p, x) : copysignf(1.0f - fast_exp2_coarse(q), x);
+}
 #define HESPER_HALF(T, NAME, TEXT) \
   HESPER_FN T NAME(T a, T b) { \
     T r; \

@@ -5,13 +5,13 @@ use hesper_core::ops::hadamard::Hadamard;
 use hesper_core::shape::signed;
 use hesper_core::{Array, Dtype, Result};
 
-use crate::Cuda;
+use crate::{Gpu, Shared};
 
-pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {
-    table.with::<Hadamard>()
+pub(crate) fn register<G: Gpu>(table: OpTableBuilder<G>) -> OpTableBuilder<G> {
+    table.with_shared::<Shared<G>, Hadamard>()
 }
 
-impl Lower<Hadamard> for Cuda {
+impl<G: Gpu> Lower<Hadamard> for Shared<G> {
     fn lower(op: &Hadamard, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         compose(l, |inputs| hadamard(inputs, op.order, &op.signs(), op.scale.0))
     }

@@ -4,13 +4,13 @@ use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, compose};
 use hesper_core::ops::diagonal::Diag;
 use hesper_core::{Array, Result};
 
-use crate::Cuda;
+use crate::{Gpu, Shared};
 
-pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {
-    table.with::<Diag>()
+pub(crate) fn register<G: Gpu>(table: OpTableBuilder<G>) -> OpTableBuilder<G> {
+    table.with_shared::<Shared<G>, Diag>()
 }
 
-impl Lower<Diag> for Cuda {
+impl<G: Gpu> Lower<Diag> for Shared<G> {
     fn lower(op: &Diag, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         let side = l.shape()[0];
         compose(l, |inputs| diagonal(inputs, side, op.0))

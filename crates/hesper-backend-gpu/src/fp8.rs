@@ -1,12 +1,16 @@
 //! Conversion to 8-bit floats (E4M3), as a graph of other ops.
 
-use hesper_core::backend::{Data, Lower, Lowering, compose};
+use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, compose};
 use hesper_core::ops::quant::fp8::ToFp8;
 use hesper_core::{Array, Dtype, Result, select};
 
-use crate::Cuda;
+use crate::{Gpu, Shared};
 
-impl Lower<ToFp8> for Cuda {
+pub(crate) fn register<G: Gpu>(table: OpTableBuilder<G>) -> OpTableBuilder<G> {
+    table.with_shared::<Shared<G>, ToFp8>()
+}
+
+impl<G: Gpu> Lower<ToFp8> for Shared<G> {
     fn lower(_: &ToFp8, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         compose(l, fp8)
     }

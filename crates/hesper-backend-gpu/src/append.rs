@@ -1,18 +1,17 @@
 //! Rows written into a block, in place where the op owns it: a strided copy for each run of equal starts.
 
-use crate::copy::{Target, copy_to, fill};
 use hesper_core::Result;
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
 use hesper_core::ops::append::Append;
 use hesper_core::shape::row_major;
 
-use crate::MetalBackend;
+use crate::{Gpu, Shared, Target, copy_to, fill};
 
-pub(crate) fn register(table: OpTableBuilder<MetalBackend>) -> OpTableBuilder<MetalBackend> {
-    table.with::<Append>()
+pub(crate) fn register<G: Gpu>(table: OpTableBuilder<G>) -> OpTableBuilder<G> {
+    table.with_shared::<Shared<G>, Append>()
 }
 
-impl Lower<Append> for MetalBackend {
+impl<G: Gpu> Lower<Append> for Shared<G> {
     fn lower(op: &Append, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         l.bring()?;
         let starts = &op.starts;
@@ -25,12 +24,12 @@ impl Lower<Append> for MetalBackend {
             (old.buffer, old.offset as usize)
         } else {
             let output = l.output()?;
-            fill(stream, &output, 0..output.len(), [0; 8], size)?;
+            fill::<G>(stream, &output, 0..output.len(), [0; 8], size)?;
             let mut kept: Vec<usize> = l.input_shape(0).to_vec();
             kept[2] = kept[2].min(shape[2]);
             if kept.iter().product::<usize>() > 0 {
                 let to = Target { buffer: &output, offset: 0, strides: &own, partial: true };
-                copy_to(stream, old, &kept, size, &to)?;
+                copy_to::<G>(stream, old, &kept, size, &to)?;
             }
             (output, 0)
         };
@@ -45,7 +44,7 @@ impl Lower<Append> for MetalBackend {
             let from = Data { offset: from.offset + first as isize * from.strides[0], ..from.clone() };
             let offset = base + first * own[0] as usize + start * own[2] as usize;
             let to = Target { buffer: &output, offset, strides: &own, partial: true };
-            copy_to(stream, &from, &part, size, &to)
+            copy_to::<G>(stream, &from, &part, size, &to)
         };
         // Sequences that start at the same row are one copy.
         let mut first = 0;

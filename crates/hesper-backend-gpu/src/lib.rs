@@ -1,0 +1,153 @@
+//! What GPU backends share: the lowering of ops that does not depend on the device.
+//!
+//! A backend implements [`Gpu`]: for the parameters of a kernel it gives the compiled kernel, its constants and its grid. Then
+//! [`register`] adds the ops of this crate to its table. They check shapes and strides, allocate memory, and encode the
+//! commands; some are graphs of other ops.
+#![deny(unsafe_code)]
+
+mod along_axis;
+mod append;
+mod concat;
+mod copy;
+mod diagonal;
+mod fft;
+mod fp8;
+mod gather;
+mod hadamard;
+mod index_arrays;
+mod products;
+mod quant;
+mod random;
+mod rope;
+mod scatter;
+mod sort;
+mod walk;
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use hesper_core::backend::OpTableBuilder;
+use hesper_core::ops::quant::QuantFormat;
+use hesper_core::{Dtype, Result};
+use hesper_runtime::{Buffer, Encoder, Pipeline, Stream};
+
+pub use along_axis::AlongAxis;
+pub use copy::{CopyAxis, StridedCopy, Target, TransposedCopy, copy, copy_to, fill};
+pub use fft::FourierRows;
+pub use gather::{GatheredSlices, IndexedAxis};
+pub use index_arrays::SliceStarts;
+pub use products::quantized_matmul;
+pub use quant::{dequantize_float, float_format};
+pub use rope::Rotation;
+pub use scatter::{CombinedRuns, CombinedSlices};
+pub use sort::median;
+pub use walk::{Axes, fits, joined};
+
+/// The kernels of a GPU backend that the ops of this crate launch.
+pub trait Gpu: Sized + 'static {
+    /// Kernels index arrays of fewer elements. The host computes with larger ones.
+    const MAX_ELEMENTS: usize;
+    /// Most axes of a strided copy.
+    const MAX_COPY_AXES: usize;
+    /// Most axes of the arrays that other kernels traverse.
+    const MAX_AXES: usize;
+    /// Most points that [`link_points`](Gpu::link_points) takes.
+    const MAX_POINTS: usize;
+    /// Bytes of the offset of a slice of a gather.
+    const OFFSET_SIZE: usize;
+    /// The longest row that [`fft`](Gpu::fft) takes.
+    const LONGEST_FFT: usize;
+
+    /// A copy between strided layouts.
+    fn strided_copy(stream: &Stream, copy: &StridedCopy<'_>) -> Result<Launch>;
+
+    /// A copy whose source and target are contiguous along different axes.
+    fn transposed_copy(stream: &Stream, copy: &TransposedCopy<'_>) -> Result<Launch>;
+
+    /// `count` copies of an element of `size` bytes.
+    fn filled(stream: &Stream, element: [u8; 8], size: usize, count: usize) -> Result<Launch>;
+
+    /// Gathers slices. Buffers: the source, the indices or offsets, the output.
+    fn gather(stream: &Stream, slices: &GatheredSlices<'_>) -> Result<Launch>;
+
+    /// The offset of the slice that each index points at. Buffers: the indices, the offsets.
+    fn slice_starts(stream: &Stream, starts: &SliceStarts<'_>) -> Result<Launch>;
+
+    /// Gathers elements of `size` bytes along an axis. Buffers: the array, the indices, the output.
+    fn take_along(stream: &Stream, size: usize, along: &AlongAxis<'_>) -> Result<Launch>;
+
+    /// The offset of the element that each index points at, in 32 bits. Buffers: the indices, the offsets.
+    fn element_offsets(stream: &Stream, along: &AlongAxis<'_>) -> Result<Launch>;
+
+    /// Combines slices of neighbours with an array, and the order of the points by their starts. Buffers: the updates, the
+    /// starts, the order, the array. `None`: the backend has no kernel for it.
+    fn combine_runs(
+        _stream: &Stream,
+        _runs: &CombinedRuns,
+        _starts: &Buffer,
+    ) -> Result<Option<(Launch, Buffer)>> {
+        Ok(None)
+    }
+
+    /// Combines slices with an array. Buffers: the updates, the starts, the links, the array.
+    fn combine_slices(stream: &Stream, slices: &CombinedSlices<'_>) -> Result<Launch>;
+
+    /// Fourier transforms of rows. Buffers: the input, the output.
+    fn fft(stream: &Stream, rows: &FourierRows) -> Result<Launch>;
+
+    /// Quantizes groups of elements. Buffers: the elements, the codes, the scales, and the biases of affine formats.
+    fn quantize(stream: &Stream, format: QuantFormat, dtype: Dtype, groups: usize) -> Result<Launch>;
+
+    /// Dequantizes words of codes of a floating-point format. Buffers: the codes, the scales, the output.
+    fn dequantize(stream: &Stream, format: QuantFormat, dtype: Dtype, words: usize) -> Result<Launch>;
+
+    /// Rotary position embedding. Buffers: the input, the offsets, the periods, the output.
+    fn rope(stream: &Stream, rotation: &Rotation<'_>) -> Result<Launch>;
+
+    /// Where `count` elements belong in a sorted row of `length`. Buffers: the row, the elements, the output.
+    fn search(stream: &Stream, dtype: Dtype, right: bool, length: usize, count: usize) -> Result<Launch>;
+
+    /// Links the points with equal keys of 32 bits, in the order of the points, as `combine_slices` reads them.
+    fn link_points(stream: &Stream, keys: &Buffer, points: usize) -> Result<Buffer>;
+}
+
+/// A compiled kernel with its constants and its grid.
+pub struct Launch {
+    /// The kernel.
+    pub pipeline: Arc<Pipeline>,
+    /// The bytes of its constants.
+    pub constants: Vec<u8>,
+    /// Threads in each dimension.
+    pub grid: [u64; 3],
+    /// Threads of a threadgroup in each dimension.
+    pub threadgroup: [u64; 3],
+}
+
+impl Launch {
+    /// Encodes the dispatch as the last step of a command.
+    pub fn encode(&self, command: Encoder<'_>) -> Result<()> {
+        Ok(command.constants(&self.constants).dispatch(&self.pipeline, self.grid, self.threadgroup)?)
+    }
+}
+
+/// The implementations of this crate for a backend.
+pub struct Shared<G>(PhantomData<G>);
+
+/// Adds the ops of this crate to the table of a backend.
+pub fn register<G: Gpu>(table: OpTableBuilder<G>) -> OpTableBuilder<G> {
+    table
+        .extend(along_axis::register)
+        .extend(append::register)
+        .extend(concat::register)
+        .extend(diagonal::register)
+        .extend(fft::register)
+        .extend(fp8::register)
+        .extend(gather::register)
+        .extend(hadamard::register)
+        .extend(products::register)
+        .extend(quant::register)
+        .extend(random::register)
+        .extend(rope::register)
+        .extend(scatter::register)
+        .extend(sort::register)
+}

@@ -1,0 +1,75 @@
+//! Quantizing, and dequantizing the floating-point formats.
+
+use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, reach};
+use hesper_core::ops::command::Commands;
+use hesper_core::ops::quant::QuantFormat;
+use hesper_core::ops::quant::convert::Quantize;
+use hesper_core::{Dtype, Result};
+
+use crate::walk::fits;
+use crate::{Gpu, Shared};
+
+pub(crate) fn register<G: Gpu>(table: OpTableBuilder<G>) -> OpTableBuilder<G> {
+    table.with_shared::<Shared<G>, Quantize>()
+}
+
+/// Whether kernels that compute in single precision load the type.
+fn is_float(dtype: Dtype) -> bool {
+    matches!(dtype, Dtype::Float16 | Dtype::Bfloat16 | Dtype::Float32)
+}
+
+impl<G: Gpu> Lower<Quantize> for Shared<G> {
+    /// Codes, scales and biases of the input.
+    fn lower(op: &Quantize, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        let dtype = l.input_dtype(0);
+        let (format, group) = (op.format, op.format.group());
+        if !is_float(dtype) || !(group * format.bits()).is_multiple_of(32) || !fits::<G>(l) {
+            return Ok(None);
+        }
+        l.bring()?;
+        let x = l.row_major(0)?;
+        let output = op.parts.memory(l)?;
+        let n: usize = l.input_shape(0).iter().product();
+        let (bytes, _) = reach(&x, l.input_shape(0), dtype.size());
+        let mut command = l.stream().command("quantize").read_range(&x.buffer, bytes);
+        for number in 0..op.parts.outputs.len() {
+            command = command.write_range(&output, op.parts.range(number));
+        }
+        if n == 0 {
+            command.run(|_| Ok(()))?;
+        } else {
+            G::quantize(l.stream(), format, dtype, n / group)?.encode(command)?;
+        }
+        Ok(Some(Data::contiguous(output, l.shape())))
+    }
+}
+
+/// Lowers dequantizing a floating-point format. Inputs: codes and scales.
+pub fn dequantize_float<G: Gpu>(l: &mut Lowering<'_>, format: QuantFormat) -> Result<Option<Data>> {
+    if !is_float(l.dtype()) || !fits::<G>(l) {
+        return Ok(None);
+    }
+    l.bring()?;
+    let (codes, scales, output) = (l.row_major(0)?, l.row_major(1)?, l.output()?);
+    let words: usize = l.input_shape(0).iter().product();
+    let (code_bytes, _) = reach(&codes, l.input_shape(0), l.input_dtype(0).size());
+    let (scale_bytes, _) = reach(&scales, l.input_shape(1), l.input_dtype(1).size());
+    let command = l.stream().command("dequantize").read_range(&codes.buffer, code_bytes);
+    let command = command.read_range(&scales.buffer, scale_bytes).write(&output);
+    if words == 0 {
+        command.run(|_| Ok(()))?;
+    } else {
+        G::dequantize(l.stream(), format, l.dtype(), words)?.encode(command)?;
+    }
+    Ok(Some(Data::contiguous(output, l.shape())))
+}
+
+/// The number of a floating-point format in the texts.
+pub fn float_format(format: QuantFormat) -> Option<u32> {
+    match format {
+        QuantFormat::Affine { .. } => None,
+        QuantFormat::Mxfp4 => Some(0),
+        QuantFormat::Mxfp8 => Some(1),
+        QuantFormat::Nvfp4 => Some(2),
+    }
+}

@@ -1,0 +1,77 @@
+//! The kernels that ops which all GPU backends share launch.
+
+use hesper_backend_gpu::{
+    AlongAxis, CombinedSlices, FourierRows, GatheredSlices, Gpu, Launch, Rotation, SliceStarts, StridedCopy,
+    TransposedCopy,
+};
+use hesper_core::ops::quant::QuantFormat;
+use hesper_core::{Dtype, Result};
+use hesper_runtime::{Buffer, Stream};
+
+use crate::{MetalBackend, copy, fft, index, launch, quant, rope, sort, walk};
+
+impl Gpu for MetalBackend {
+    const MAX_ELEMENTS: usize = launch::MAX_ELEMENTS;
+    const MAX_COPY_AXES: usize = walk::MAX_AXES;
+    const MAX_AXES: usize = walk::MAX_AXES;
+    /// Points are linked by comparing all pairs.
+    const MAX_POINTS: usize = 4096;
+    const OFFSET_SIZE: usize = 4;
+    const LONGEST_FFT: usize = fft::LONGEST;
+
+    fn strided_copy(stream: &Stream, copy: &StridedCopy<'_>) -> Result<Launch> {
+        copy::strided(stream, copy)
+    }
+
+    fn transposed_copy(stream: &Stream, copy: &TransposedCopy<'_>) -> Result<Launch> {
+        copy::transposed(stream, copy)
+    }
+
+    fn filled(stream: &Stream, element: [u8; 8], size: usize, count: usize) -> Result<Launch> {
+        copy::filled(stream, element, size, count)
+    }
+
+    fn gather(stream: &Stream, slices: &GatheredSlices<'_>) -> Result<Launch> {
+        index::gather(stream, slices)
+    }
+
+    fn slice_starts(stream: &Stream, starts: &SliceStarts<'_>) -> Result<Launch> {
+        index::slice_starts(stream, starts)
+    }
+
+    fn take_along(stream: &Stream, size: usize, along: &AlongAxis<'_>) -> Result<Launch> {
+        index::take_along(stream, size, along)
+    }
+
+    fn element_offsets(stream: &Stream, along: &AlongAxis<'_>) -> Result<Launch> {
+        index::element_offsets(stream, along)
+    }
+
+    fn combine_slices(stream: &Stream, slices: &CombinedSlices<'_>) -> Result<Launch> {
+        index::combine_slices(stream, slices)
+    }
+
+    fn link_points(stream: &Stream, keys: &Buffer, points: usize) -> Result<Buffer> {
+        index::link_points(stream, keys, points)
+    }
+
+    fn rope(stream: &Stream, rotation: &Rotation<'_>) -> Result<Launch> {
+        rope::rope(stream, rotation)
+    }
+
+    fn search(stream: &Stream, dtype: Dtype, right: bool, length: usize, count: usize) -> Result<Launch> {
+        sort::search(stream, dtype, right, length, count)
+    }
+
+    fn fft(stream: &Stream, rows: &FourierRows) -> Result<Launch> {
+        fft::fft(stream, rows)
+    }
+
+    fn quantize(stream: &Stream, format: QuantFormat, dtype: Dtype, groups: usize) -> Result<Launch> {
+        quant::quantize(stream, format, dtype, groups)
+    }
+
+    fn dequantize(stream: &Stream, format: QuantFormat, dtype: Dtype, words: usize) -> Result<Launch> {
+        quant::dequantize(stream, format, dtype, words)
+    }
+}
