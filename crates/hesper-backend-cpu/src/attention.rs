@@ -2,20 +2,23 @@
 
 use crate::float::{Float, Wide};
 use crate::walk::Strided;
-use hesper_compute::{AttentionShape, HeadSlice, MaskSlice, attention_slices};
+use hesper_compute::{
+    AttentionShape, GradientInputs, HeadSlice, MaskSlice, attention_gradient, attention_slices,
+};
 use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder};
-use hesper_core::ops::attention::Attention;
+use hesper_core::ops::attention::{Attention, AttentionGradient};
 use hesper_core::ops::command::Commands;
 use hesper_core::shape::Strides;
-use hesper_core::{Dtype, Result};
+use hesper_core::{Dtype, Element, Result};
 use hesper_cpu::Cores;
+use hesper_runtime::View;
 use smallvec::{SmallVec, smallvec};
 
 use crate::Cpu;
 use crate::dispatch::with_float;
 
 pub(crate) fn register(table: OpTableBuilder<Cpu>) -> OpTableBuilder<Cpu> {
-    table.with::<Attention>()
+    table.with::<Attention>().with::<AttentionGradient>()
 }
 
 impl Lower<Attention> for Cpu {
@@ -24,9 +27,15 @@ impl Lower<Attention> for Cpu {
     }
 }
 
-fn run<T: Float + hesper_compute::Float>(op: &Attention, l: &Lowering<'_>) -> Result<Data> {
+impl Lower<AttentionGradient> for Cpu {
+    fn lower(op: &AttentionGradient, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        with_float!(l.input_dtype(0), run_gradient::<_>(op, l))
+    }
+}
+
+fn sizes(l: &Lowering<'_>) -> AttentionShape {
     let (q, k, v) = (l.input_shape(0), l.input_shape(1), l.input_shape(2));
-    let shape = AttentionShape {
+    AttentionShape {
         batch: q[0],
         q_heads: q[1],
         kv_heads: k[1],
@@ -34,13 +43,78 @@ fn run<T: Float + hesper_compute::Float>(op: &Attention, l: &Lowering<'_>) -> Re
         kv_len: k[2],
         head_dim: q[3],
         value_dim: v[3],
-    };
-    let (scale, causal, masked, sinks) = (op.scale, op.causal, op.mask, op.sinks);
-    let mut bound: SmallVec<[Strided; 5]> = SmallVec::new();
-    for at in 0..3 {
-        let rows = l.input_shape(at)[3] == 1 || l.input(at).strides[3] == 1;
-        bound.push(if rows { Strided::input(l, at) } else { Strided::row_major(l, at)? });
     }
+}
+
+/// An input whose rows are contiguous.
+fn rows(l: &Lowering<'_>, at: usize) -> Result<Strided> {
+    let contiguous = l.input_shape(at)[3] == 1 || l.input(at).strides[3] == 1;
+    if contiguous { Ok(Strided::input(l, at)) } else { Strided::row_major(l, at) }
+}
+
+type NativeResult<T> = std::result::Result<T, hesper_runtime::NativeError>;
+
+fn heads<'a, T: Element>(view: &'a View<'_>, one: &Strided) -> NativeResult<HeadSlice<'a, T>> {
+    let strides = one.strides();
+    let strides = [strides[0], strides[1], strides[2]];
+    Ok(HeadSlice { data: view.as_slice::<T>()?, first: one.offset as usize, strides })
+}
+
+/// The mask, of bools if `marks`.
+fn mask_of<'a, T: Element>(
+    given: Option<(&'a View<'_>, &Strided)>,
+    marks: bool,
+    causal: bool,
+) -> NativeResult<MaskSlice<'a, T>> {
+    let Some((view, one)) = given else {
+        return Ok(if causal { MaskSlice::Causal } else { MaskSlice::All });
+    };
+    let (first, strides) = (one.offset as usize, std::array::from_fn(|axis| one.strides()[axis]));
+    Ok(match marks {
+        true => MaskSlice::Marked { data: view.as_slice()?, first, strides },
+        false => MaskSlice::Added { data: view.as_slice()?, first, strides },
+    })
+}
+
+fn run_gradient<T: Float + hesper_compute::Float>(op: &AttentionGradient, l: &Lowering<'_>) -> Result<Data> {
+    let (shape, last) = (sizes(l), l.input_count() - 1);
+    let mut bound: SmallVec<[Strided; 5]> = (0..3).map(|at| rows(l, at)).collect::<Result<_>>()?;
+    if op.mask {
+        bound.push(Strided::input(l, 3));
+    }
+    bound.push(rows(l, last)?);
+    let (scale, causal, masked) = (op.scale.0, op.causal, op.mask);
+    let marks = masked && l.input_dtype(3) == Dtype::Bool;
+    let output = op.parts.memory(l)?;
+    let buffers: SmallVec<[_; 5]> = bound.iter().map(|one| one.data.buffer.clone()).collect();
+    let mut command = l.stream().command(op.name());
+    for (buffer, one) in buffers.iter().zip(&bound) {
+        command = command.read_range(buffer, one.bytes.clone());
+    }
+    for part in 0..3 {
+        command = command.write_range(&output, op.parts.range(part));
+    }
+    command.run(move |native| {
+        let Some((inputs, [dq, dk, dv])) = native.views().split_last_chunk_mut::<3>() else { return Ok(()) };
+        let given = GradientInputs {
+            q: heads::<T>(&inputs[0], &bound[0])?,
+            k: heads(&inputs[1], &bound[1])?,
+            v: heads(&inputs[2], &bound[2])?,
+            cotangent: heads(&inputs[last], &bound[last])?,
+            scale,
+            mask: mask_of(masked.then(|| (&inputs[3], &bound[3])), marks, causal)?,
+        };
+        let to = [dq.as_mut_slice::<T>()?, dk.as_mut_slice()?, dv.as_mut_slice()?];
+        attention_gradient(&Cores, shape, given, to).map_err(|error| error.to_string().into())
+    })?;
+    Ok(Data::contiguous(output, l.shape()))
+}
+
+fn run<T: Float + hesper_compute::Float>(op: &Attention, l: &Lowering<'_>) -> Result<Data> {
+    let shape = sizes(l);
+    let (q, v) = (l.input_shape(0), l.input_shape(2));
+    let (scale, causal, masked, sinks) = (op.scale, op.causal, op.mask, op.sinks);
+    let mut bound: SmallVec<[Strided; 5]> = (0..3).map(|at| rows(l, at)).collect::<Result<_>>()?;
     if masked {
         bound.push(Strided::input(l, 3));
     }
@@ -56,27 +130,7 @@ fn run<T: Float + hesper_compute::Float>(op: &Attention, l: &Lowering<'_>) -> Re
     }
     command.write(&output).run(move |native| {
         let Some((out, inputs)) = native.views().split_last_mut() else { return Ok(()) };
-        let heads = |at: usize| -> std::result::Result<HeadSlice<'_, T>, hesper_runtime::NativeError> {
-            let (one, strides) = (&bound[at], bound[at].strides());
-            Ok(HeadSlice {
-                data: inputs[at].as_slice::<T>()?,
-                first: one.offset as usize,
-                strides: [strides[0], strides[1], strides[2]],
-            })
-        };
-        let mask = if masked {
-            let first = bound[3].offset as usize;
-            let strides = std::array::from_fn(|axis| bound[3].strides()[axis]);
-            if marks {
-                MaskSlice::Marked { data: inputs[3].as_slice()?, first, strides }
-            } else {
-                MaskSlice::Added { data: inputs[3].as_slice()?, first, strides }
-            }
-        } else if causal {
-            MaskSlice::Causal
-        } else {
-            MaskSlice::All
-        };
+        let mask = mask_of(masked.then(|| (&inputs[3], &bound[3])), marks, causal)?;
         let scores: Option<Vec<f32>> = if sinks {
             let all = inputs[inputs.len() - 1].as_slice::<T>()?;
             let mut widened = vec![<T as Float>::Wide::of(0.0); all.len()];
@@ -86,7 +140,8 @@ fn run<T: Float + hesper_compute::Float>(op: &Attention, l: &Lowering<'_>) -> Re
             None
         };
         let to = out.as_mut_slice::<T>()?;
-        let (q, k, v) = (heads(0)?, heads(1)?, heads(2)?);
+        let [q, k, v] = [0, 1, 2].map(|at| heads::<T>(&inputs[at], &bound[at]));
+        let (q, k, v) = (q?, k?, v?);
         attention_slices(&Cores, shape, q, k, v, to, scale.0, mask, scores.as_deref())
             .map_err(|error| error.to_string().into())
     })?;

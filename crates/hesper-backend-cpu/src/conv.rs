@@ -5,7 +5,7 @@ use hesper_compute::{ConvShape, Float, GemmOptions, MatMut, MatRef, Mismatch, co
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::conv::{Convolution, Geometry};
-use hesper_core::{Element, Result};
+use hesper_core::{Dtype, Element, Result};
 use hesper_cpu::Cores;
 
 use crate::Cpu;
@@ -17,7 +17,10 @@ pub(crate) fn register(table: OpTableBuilder<Cpu>) -> OpTableBuilder<Cpu> {
 
 impl Lower<Convolution> for Cpu {
     fn lower(op: &Convolution, l: &mut Lowering<'_>) -> Result<Option<Data>> {
-        with_float!(l.dtype(), run::<_>(&op.0, l))
+        if l.dtype() == Dtype::Float64 {
+            return run::<f64>(&op.0, l, direct).map(Some);
+        }
+        with_float!(l.dtype(), run::<_>(&op.0, l, compute))
     }
 }
 
@@ -51,7 +54,9 @@ fn shape(geometry: &Geometry) -> ConvShape {
     shape
 }
 
-fn run<T: Float + Element + hesper_compute::Element>(geometry: &Geometry, l: &Lowering<'_>) -> Result<Data> {
+type Compute<T> = fn(&ConvShape, &[T], &[T], &mut [T]) -> std::result::Result<(), Mismatch>;
+
+fn run<T: Element>(geometry: &Geometry, l: &Lowering<'_>, compute: Compute<T>) -> Result<Data> {
     let (input, weight) = (Strided::row_major(l, 0)?, Strided::row_major(l, 1)?);
     let output = l.output()?;
     let shape = shape(geometry);
@@ -86,4 +91,50 @@ fn compute<T: Float + hesper_compute::Element>(
         return gemm(&Cores, a, b, MatMut::row_major(output, rows, outs)?, &GemmOptions::default());
     }
     conv(&Cores, shape, input, weight, output)
+}
+
+/// The convolution in double precision, by its definition: no matrix product of the kernels has that type.
+fn direct(
+    shape: &ConvShape,
+    input: &[f64],
+    weight: &[f64],
+    output: &mut [f64],
+) -> std::result::Result<(), Mismatch> {
+    let (outs, channels) = (shape.out_channels / shape.groups, shape.channels / shape.groups);
+    let mut at = [0; 3];
+    let lengths: [usize; 3] = std::array::from_fn(|axis| {
+        let spread = (shape.input[axis] as isize - 1) * shape.input_dilation[axis] as isize + 1;
+        let window = (shape.kernel[axis] as isize - 1) * shape.dilation[axis] as isize + 1;
+        let seen = spread + shape.padding_low[axis] + shape.padding_high[axis] - window;
+        seen as usize / shape.stride[axis] + 1
+    });
+    let taps: usize = shape.kernel.iter().product();
+    for (place, out) in output.iter_mut().enumerate() {
+        let (mut rest, channel) = (place / shape.out_channels, place % shape.out_channels);
+        for axis in (0..3).rev() {
+            (rest, at[axis]) = (rest / lengths[axis], rest % lengths[axis]);
+        }
+        let (batch, group) = (rest, channel / outs);
+        let mut sum = 0.0;
+        'taps: for tap in 0..taps {
+            let (mut left, mut position, mut step) = (tap, 0, 1);
+            for axis in (0..3).rev() {
+                let offset = left % shape.kernel[axis];
+                left /= shape.kernel[axis];
+                let moved = (at[axis] * shape.stride[axis] + offset * shape.dilation[axis]) as isize;
+                let padded = moved - shape.padding_low[axis];
+                let dilation = shape.input_dilation[axis] as isize;
+                if padded < 0 || padded % dilation != 0 || padded / dilation >= shape.input[axis] as isize {
+                    continue 'taps;
+                }
+                position += (padded / dilation) as usize * step;
+                step *= shape.input[axis];
+            }
+            let pixel = &input[(batch * step + position) * shape.channels + group * channels..][..channels];
+            let weights = &weight[(channel * taps + tap) * channels..][..channels];
+            sum += pixel.iter().zip(weights).map(|(x, w)| x * w).sum::<f64>();
+        }
+        *out = sum;
+    }
+    Ok(())
 }

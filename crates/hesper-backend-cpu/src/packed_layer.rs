@@ -26,7 +26,7 @@ impl Lower<PackedLayer> for Cpu {
         let bound = (0..l.input_count()).map(|at| Strided::row_major(l, at));
         let bound = bound.collect::<Result<SmallVec<[Strided; 5]>>>()?;
         let cols = l.input_shape(0).last().copied().unwrap_or(0);
-        let (eps, matrices, end) = (op.eps, op.matrices.clone(), op.end);
+        let (eps, matrices, activations, end) = (op.eps, op.matrices.clone(), op.activations, op.end);
         let mut command = l.stream().command(op.name());
         for one in &bound {
             command = command.read_range(&one.data.buffer, one.bytes.clone());
@@ -49,7 +49,7 @@ impl Lower<PackedLayer> for Cpu {
                 End::Plus => LayerEnd::Plus(inputs[first + matrices.len()].as_slice::<f32>()?),
                 End::SiluGate => LayerEnd::SiluGate,
             };
-            gguf_layer(&Cores, x, norm, &all, end, out.as_mut_slice::<f32>()?)
+            gguf_layer(&Cores, x, norm, &all, end, activations, out.as_mut_slice::<f32>()?)
                 .map_err(|error| error.to_string().into())
         })?;
         Ok(Some(Data::contiguous(output, l.shape())))

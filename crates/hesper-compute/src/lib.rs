@@ -24,8 +24,9 @@ mod simd;
 mod strided;
 
 pub use attention::{
-    AttentionShape, DeltaInputs, DeltaShape, HeadSlice, Heads, HeadsMut, Mask, MaskSlice, PageTables, Rotary,
-    StepShape, attend_step, attention, attention_slices, gated_delta, keep_step,
+    AttentionShape, DeltaInputs, DeltaShape, GradientInputs, HeadSlice, Heads, HeadsMut, Mask, MaskSlice,
+    PageTables, Rotary, RowFormat, StepShape, attend_step, attention, attention_gradient, attention_slices,
+    gated_delta, keep_step,
 };
 pub use conv::{ConvShape, conv};
 pub use copy::{StridedView, copy_elements, copy_strided};

@@ -25,6 +25,7 @@ fn main() {
     match what.as_str() {
         "gemm" => gemm::run(&par, &filter),
         "quant" if filter == "decoder" => quant::decoder(&par),
+        "quant" if filter == "rounded" => quant::rounded(&par),
         "quant" => quant::run(&par),
         "attention" => attention::run(&par),
         "rows" => rows::run(&par),

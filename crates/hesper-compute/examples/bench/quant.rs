@@ -84,6 +84,34 @@ pub fn run(par: &dyn Par) {
     }
 }
 
+/// Products of exact and of rounded activations with every format that is multiplied as integers.
+pub fn rounded(par: &dyn Par) {
+    let (n, k) = (4096, 4096);
+    println!("threads {}, {n} x {k}, milliseconds: exact, rounded, and their ratio", par.threads());
+    for format in [GgmlType::Q4_0, GgmlType::Q4_1, GgmlType::Q8_0, GgmlType::Q4_K, GgmlType::Q6_K] {
+        let data = vec![0x31u8; n * k / format.block_len() * format.block_bytes()];
+        let w = GgufMat::new(format, n, k, &data).unwrap();
+        for m in [1, 2, 4, 8, 16, 32, 128, 512] {
+            let x: Vec<f32> = (0..m * k).map(|i| (i % 17) as f32 / 8.0 - 1.0).collect();
+            let mut y = vec![0.0f32; m * n];
+            let mut time = |mode| {
+                best(|| {
+                    let (x, y) =
+                        (MatRef::row_major(&x, m, k).unwrap(), MatMut::row_major(&mut y, m, n).unwrap());
+                    gguf_matmul(par, x, &w, y, mode).unwrap();
+                })
+            };
+            let (exact, rounded) = (time(Activations::Exact) * 1e3, time(Activations::Int8) * 1e3);
+            let rate = 2e-6 * (m * n * k) as f64 / rounded;
+            println!(
+                "{format:?} m={m:3} {exact:8.3} {rounded:8.3} {:5.2}  {rate:7.1} GFLOP/s {:6.1} GB/s",
+                exact / rounded,
+                data.len() as f64 / rounded / 1e6
+            );
+        }
+    }
+}
+
 /// The matrices of a small decoder of 30 layers, one after the other, as a step reads them.
 pub fn decoder(par: &dyn Par) {
     let rate = read_rate(par, 64 << 20);

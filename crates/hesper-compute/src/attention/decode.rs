@@ -3,9 +3,11 @@
 //! Keys are split into parts of [`TASK_KEYS`], whatever the number of threads. Each part is a task with its own
 //! running softmax; the partial results are combined in order.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::Job;
+use super::rows::Rows;
 use super::softmax::Running;
 use crate::par::{Par, Shared};
 use crate::scratch::Scratch;
@@ -16,7 +18,8 @@ const TASK_KEYS: usize = 256;
 /// Keys between two updates of the running maximum.
 const STEP_KEYS: usize = 64;
 
-pub(super) fn run<T: Float>(par: &dyn Par, job: &Job<'_>) {
+/// Queries and results are `T`; `K` says how keys and values are stored.
+pub(super) fn run<T: Float, K: Rows>(par: &dyn Par, job: &Job<'_>) {
     let simd = par.simd();
     let s = &job.shape;
     let rows = s.q_heads / s.kv_heads * s.q_len;
@@ -43,9 +46,9 @@ pub(super) fn run<T: Float>(par: &dyn Par, job: &Job<'_>) {
                 to: to.wrapping_add(r0 * width),
             };
             if n == 1 {
-                dispatch(simd, Stream::<T, 1>(part, std::marker::PhantomData));
+                dispatch(simd, Stream::<T, K, 1>(part, PhantomData));
             } else {
-                dispatch(simd, Stream::<T, 4>(part, std::marker::PhantomData));
+                dispatch(simd, Stream::<T, K, 4>(part, PhantomData));
             }
             r0 += n;
         }
@@ -54,7 +57,7 @@ pub(super) fn run<T: Float>(par: &dyn Par, job: &Job<'_>) {
         for r in 0..rows {
             let from = to.get().wrapping_add((h * parts * rows + r) * width);
             let join = Join { job, b: h / s.kv_heads, kv_head: h % s.kv_heads, r, from, parts, rows };
-            dispatch(simd, Joined::<T>(join, std::marker::PhantomData));
+            dispatch(simd, Joined::<T>(join, PhantomData));
         }
     };
     // For a few rows, starting threads costs more than combining the parts.
@@ -89,9 +92,9 @@ fn query(job: &Job<'_>, kv_head: usize, r: usize) -> (usize, usize) {
     (kv_head * (s.q_heads / s.kv_heads) + r / s.q_len, r % s.q_len)
 }
 
-struct Stream<'a, 'b, T, const R: usize>(Part<'a, 'b>, std::marker::PhantomData<T>);
+struct Stream<'a, 'b, T, K, const R: usize>(Part<'a, 'b>, PhantomData<(T, K)>);
 
-impl<T: Float, const R: usize> Kernel for Stream<'_, '_, T, R> {
+impl<T: Float, K: Rows, const R: usize> Kernel for Stream<'_, '_, T, K, R> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
@@ -102,6 +105,7 @@ impl<T: Float, const R: usize> Kernel for Stream<'_, '_, T, R> {
         let q = Scratch::<f32>::new(R * d_padded);
         let out = Scratch::<f32>::new(R * dv.next_multiple_of(S::LANES));
         let ld = dv.next_multiple_of(S::LANES);
+        let unpacked = Scratch::<f32>::new(if K::UNPACKS { STEP_KEYS * d.max(dv) } else { 0 });
         let mut scores = [[0.0f32; STEP_KEYS]; R];
         let mut running = [Running::new(None); R];
         // SAFETY: shapes and strides name valid rows; buffers have the sizes of the rows.
@@ -124,10 +128,11 @@ impl<T: Float, const R: usize> Kernel for Stream<'_, '_, T, R> {
                 let m = STEP_KEYS.min(p.k1 - k);
                 let mut j = 0;
                 while j < m {
-                    let (key, run) = p.job.run_of_rows::<T>(&p.job.k, p.b, p.kv_head, k + j);
-                    let rows = j..m.min(j.saturating_add(run));
+                    let place = (p.b, p.kv_head, k + j);
+                    let (key, stride, run) = K::read(s, p.job, &p.job.k, place, m - j, d, unpacked.ptr());
+                    let rows = j..j + run;
                     j = rows.end;
-                    score::<S, T, R>(s, q.ptr(), d, d_padded, key, p.job.k.strides[2], rows, &mut scores);
+                    score::<S, K::Element, R>(s, q.ptr(), d, d_padded, key, stride, rows, &mut scores);
                 }
                 let mut before = [1.0f32; R];
                 for r in 0..p.n {
@@ -137,10 +142,11 @@ impl<T: Float, const R: usize> Kernel for Stream<'_, '_, T, R> {
                 }
                 let mut j = 0;
                 while j < m {
-                    let (value, run) = p.job.run_of_rows::<T>(&p.job.v, p.b, p.kv_head, k + j);
-                    let rows = j..m.min(j.saturating_add(run));
+                    let place = (p.b, p.kv_head, k + j);
+                    let (value, stride, run) = K::read(s, p.job, &p.job.v, place, m - j, dv, unpacked.ptr());
+                    let rows = j..j + run;
                     j = rows.end;
-                    weigh::<S, T, R>(s, &scores, &before, value, p.job.v.strides[2], rows, dv, out.ptr(), ld);
+                    weigh::<S, K::Element, R>(s, &scores, &before, value, stride, rows, dv, out.ptr(), ld);
                     // A factor of one changes no bit: pages give what adjacent rows do.
                     before = [1.0; R];
                 }
@@ -280,7 +286,7 @@ struct Join<'a, 'b> {
     rows: usize,
 }
 
-struct Joined<'a, 'b, T>(Join<'a, 'b>, std::marker::PhantomData<T>);
+struct Joined<'a, 'b, T>(Join<'a, 'b>, PhantomData<T>);
 
 impl<T: Float> Kernel for Joined<'_, '_, T> {
     type Out = ();

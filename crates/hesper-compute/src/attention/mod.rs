@@ -8,12 +8,16 @@
 
 mod decode;
 mod delta;
+mod gradient;
 mod prefill;
+mod rows;
 mod slices;
 mod softmax;
 mod step;
 
 pub use delta::{DeltaInputs, DeltaShape, gated_delta};
+pub use gradient::{GradientInputs, attention_gradient};
+pub use rows::RowFormat;
 pub use slices::{HeadSlice, MaskSlice, attention_slices};
 pub use step::{PageTables, Rotary, StepShape, attend_step, keep_step};
 
@@ -50,6 +54,12 @@ pub struct Heads<T> {
     pub strides: [isize; 3],
 }
 
+impl<T> Heads<T> {
+    fn erased(self) -> Heads<()> {
+        Heads { ptr: self.ptr.cast(), strides: self.strides }
+    }
+}
+
 /// [`Heads`] to write.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadsMut<T> {
@@ -83,6 +93,17 @@ pub enum Mask<T> {
     },
 }
 
+impl<T> Mask<T> {
+    fn erased(self) -> Mask<()> {
+        match self {
+            Mask::All => Mask::All,
+            Mask::Causal => Mask::Causal,
+            Mask::Marked { ptr, strides } => Mask::Marked { ptr, strides },
+            Mask::Added { ptr, strides } => Mask::Added { ptr: ptr.cast(), strides },
+        }
+    }
+}
+
 /// All parameters of a kernel, with the element type erased.
 #[derive(Clone, Copy)]
 struct Job<'a> {
@@ -98,6 +119,8 @@ struct Job<'a> {
     spans: Option<&'a [(usize, usize)]>,
     /// Where the rows of keys and values are, if they are in pages: then `k` and `v` have pages in the place of sequences.
     pages: Option<PageTables<'a>>,
+    /// Codes of a group, if keys and values are quantized.
+    group: usize,
 }
 
 // SAFETY: tasks read the inputs and write rows of their own.
@@ -133,25 +156,19 @@ pub unsafe fn attention<T: Float>(
     if shape.kv_heads == 0 || shape.batch == 0 || shape.q_len == 0 || shape.value_dim == 0 {
         return same("key heads", shape.kv_heads.max(usize::from(shape.q_heads > 0)), shape.kv_heads);
     }
-    let plain = |h: Heads<T>| Heads { ptr: h.ptr.cast::<()>(), strides: h.strides };
-    let mask = match mask {
-        Mask::All => Mask::All,
-        Mask::Causal => Mask::Causal,
-        Mask::Marked { ptr, strides } => Mask::Marked { ptr, strides },
-        Mask::Added { ptr, strides } => Mask::Added { ptr: ptr.cast::<()>(), strides },
-    };
     let out = HeadsMut { ptr: out.ptr.cast::<()>(), strides: out.strides };
     let job = Job {
         shape,
-        q: plain(q),
-        k: plain(k),
-        v: plain(v),
+        q: q.erased(),
+        k: k.erased(),
+        v: v.erased(),
         out,
         scale,
-        mask,
+        mask: mask.erased(),
         sinks,
         spans: None,
         pages: None,
+        group: 0,
     };
     match T::KIND {
         FloatKind::F32 => run_f32(par, &job),
@@ -176,7 +193,7 @@ fn run_f16(par: &dyn Par, job: &Job<'_>) {
 fn run<T: Float>(par: &dyn Par, job: &Job<'_>) {
     let s = &job.shape;
     if s.q_heads / s.kv_heads * s.q_len <= MAX_STREAMED_QUERIES {
-        decode::run::<T>(par, job);
+        decode::run::<T, rows::Dense<T>>(par, job);
     } else {
         prefill::run::<T>(par, job);
     }

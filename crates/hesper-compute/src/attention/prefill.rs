@@ -397,6 +397,7 @@ mod tests {
                 sinks: None,
                 spans: None,
                 pages: None,
+                group: 0,
             };
             run_within::<f32>(&Serial, &job, room);
             runs.push(out);

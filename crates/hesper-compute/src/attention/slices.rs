@@ -46,7 +46,7 @@ pub enum MaskSlice<'a, T> {
 }
 
 /// `Ok` if every row of `row` elements that the strides reach lies in a slice of `len` elements.
-fn inside(
+pub(super) fn inside(
     what: &'static str,
     len: usize,
     first: usize,
@@ -68,6 +68,28 @@ fn inside(
         return Err(Mismatch { what, expected, given: len });
     }
     Ok(())
+}
+
+/// The rows of a slice.
+pub(super) fn heads_of<T>(heads: HeadSlice<'_, T>) -> Heads<T> {
+    Heads { ptr: heads.data.as_ptr().wrapping_add(heads.first), strides: heads.strides }
+}
+
+/// The mask, with one element for every score.
+pub(super) fn mask_of<T>(s: &AttentionShape, mask: MaskSlice<'_, T>) -> Result<Mask<T>, Mismatch> {
+    let scores = [s.batch, s.q_heads, s.q_len, s.kv_len];
+    Ok(match mask {
+        MaskSlice::All => Mask::All,
+        MaskSlice::Causal => Mask::Causal,
+        MaskSlice::Marked { data, first, strides } => {
+            inside("marks of the mask", data.len(), first, &scores, &strides, 1)?;
+            Mask::Marked { ptr: data.as_ptr().wrapping_add(first), strides }
+        }
+        MaskSlice::Added { data, first, strides } => {
+            inside("elements of the mask", data.len(), first, &scores, &strides, 1)?;
+            Mask::Added { ptr: data.as_ptr().wrapping_add(first), strides }
+        }
+    })
 }
 
 /// `softmax(q k^T * scale + mask) v` for every head, written as sequences, queries, query heads, values: the heads
@@ -94,25 +116,10 @@ pub fn attention_slices<T: Float>(
     rows(v, "elements of the values", s.kv_heads, s.kv_len, s.value_dim)?;
     let sizes = [s.batch, s.q_heads, s.q_len, s.value_dim];
     same("elements of the result", crate::error::product("elements of the result", &sizes)?, out.len())?;
-    let scores = [s.batch, s.q_heads, s.q_len, s.kv_len];
-    let mask = match mask {
-        MaskSlice::All => Mask::All,
-        MaskSlice::Causal => Mask::Causal,
-        MaskSlice::Marked { data, first, strides } => {
-            inside("marks of the mask", data.len(), first, &scores, &strides, 1)?;
-            Mask::Marked { ptr: data.as_ptr().wrapping_add(first), strides }
-        }
-        MaskSlice::Added { data, first, strides } => {
-            inside("elements of the mask", data.len(), first, &scores, &strides, 1)?;
-            Mask::Added { ptr: data.as_ptr().wrapping_add(first), strides }
-        }
-    };
-    let heads = |heads: HeadSlice<'_, T>| Heads {
-        ptr: heads.data.as_ptr().wrapping_add(heads.first),
-        strides: heads.strides,
-    };
-    let (row, heads_of) = (s.value_dim as isize, s.q_heads as isize);
-    let strides = [row * heads_of * s.q_len as isize, row, row * heads_of];
+    let mask = mask_of(s, mask)?;
+    let heads = heads_of::<T>;
+    let (row, across) = (s.value_dim as isize, (s.value_dim * s.q_heads) as isize);
+    let strides = [across * s.q_len as isize, row, across];
     let to = HeadsMut { ptr: out.as_mut_ptr(), strides };
     // SAFETY: every row, mark and number that shapes and strides name was found inside of its slice, and
     // the rows of the result are distinct parts of a slice that is borrowed mutably.

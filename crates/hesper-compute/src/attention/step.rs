@@ -2,12 +2,15 @@
 //!
 //! Queries, keys and values of a token are adjacent, as the fused projection writes them, and get their rotary
 //! position embedding here. The cache of a sequence is one block: the rows of all key heads, then of all value
-//! heads. Or it is a table of pages, which are such blocks in a pool. A sequence reads only its own rows, so its result does not depend on the batch.
+//! heads. Or it is a table of pages, which are such blocks in a pool, and may store rows with fewer bits ([`RowFormat`]).
+//! A sequence reads only its own rows, so its result does not depend on the batch.
 
-use super::{AttentionShape, Heads, HeadsMut, Job, Mask, decode};
+use super::rows::{Affine, Dense};
+use super::{AttentionShape, Heads, HeadsMut, Job, Mask, RowFormat, decode};
 use crate::error::{Mismatch, at_least, product, same};
 use crate::par::Par;
 use crate::scratch::Scratch;
+use crate::simd::Float;
 
 /// The sizes of a decode step.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +23,8 @@ pub struct StepShape {
     pub width: usize,
     /// Rows that a cache block has room for.
     pub room: usize,
+    /// How rows are stored.
+    pub rows: RowFormat,
 }
 
 /// Parameters of the rotary position embedding.
@@ -88,19 +93,29 @@ impl StepShape {
         (self.q_heads + 2 * self.kv_heads) * self.width
     }
 
-    /// The offset of a row in the cache block of a sequence; value heads follow key heads.
-    fn row(&self, sequence: usize, head: usize, row: usize) -> usize {
-        ((sequence * 2 * self.kv_heads + head) * self.room + row) * self.width
+    /// The bytes of a stored row.
+    pub fn row_bytes(&self) -> usize {
+        self.rows.unit() * self.rows.units(self.width)
     }
 
-    fn check(
+    /// The offset in bytes of a row in the cache block of a sequence; value heads follow key heads.
+    pub fn row(&self, sequence: usize, head: usize, row: usize) -> usize {
+        ((sequence * 2 * self.kv_heads + head) * self.room + row) * self.row_bytes()
+    }
+
+    fn check<T>(
         &self,
-        tokens: &[f32],
+        tokens: &[T],
         starts: &[usize],
         pages: Option<PageTables<'_>>,
         rotary: Option<&Rotary<'_>>,
     ) -> Result<(), Mismatch> {
         same("elements of the tokens", product("tokens", &[starts.len(), self.token()])?, tokens.len())?;
+        if let RowFormat::Affine { bits, group } = self.rows {
+            same("bits of 4 or 8", if bits == 4 { 4 } else { 8 }, bits)?;
+            same("codes of a group in whole vectors", group.max(1).next_multiple_of(32), group)?;
+            same("elements of a head in whole groups", self.width / group * group, self.width)?;
+        }
         match pages {
             None => {
                 at_least("room for the rows", starts.iter().max().map_or(0, |start| start + 1), self.room)?
@@ -115,25 +130,23 @@ impl StepShape {
 }
 
 /// Appends the keys and values of one token to each sequence, after the `starts` rows that it has. `block` begins
-/// at element `first` of the cache block, or of the pool of pages, and reaches at least to the last row that is written.
-pub fn keep_step(
+/// at byte `first` of the cache block, or of the pool of pages, and reaches at least to the last row that is written.
+pub fn keep_step<T: Float>(
     shape: StepShape,
-    tokens: &[f32],
+    tokens: &[T],
     starts: &[usize],
     pages: Option<PageTables<'_>>,
     rotary: Option<Rotary<'_>>,
-    block: &mut [f32],
+    block: &mut [u8],
     first: usize,
 ) -> Result<(), Mismatch> {
     shape.check(tokens, starts, pages, rotary.as_ref())?;
     let StepShape { q_heads, kv_heads, width, .. } = shape;
-    let pairs = rotary.map_or(0, |rotary| rotary.steps.len());
-    let angles = Scratch::<f32>::new(2 * pairs);
-    // SAFETY: the buffer has that many elements, and they are written before they are read.
-    let angles = unsafe { std::slice::from_raw_parts_mut(angles.ptr(), 2 * pairs) };
+    let mut angles = vec![0.0f32; 2 * rotary.map_or(0, |rotary| rotary.steps.len())];
+    let (mut plain, mut rotated) = (vec![0.0f32; width], vec![0.0f32; width]);
     for (sequence, (token, &start)) in tokens.chunks_exact(shape.token()).zip(starts).enumerate() {
         if let Some(rotary) = &rotary {
-            rotary.angles(start, angles);
+            rotary.angles(start, &mut angles);
         }
         let (at, row) = match pages {
             None => (sequence, start),
@@ -141,13 +154,18 @@ pub fn keep_step(
         };
         for head in 0..2 * kv_heads {
             let from = &token[(q_heads + head) * width..][..width];
+            plain.iter_mut().zip(from).for_each(|(to, from)| *to = from.to_f32());
             let begin = shape.row(at, head, row).checked_sub(first);
-            let Some(to) = begin.and_then(|begin| block.get_mut(begin..begin + width)) else {
+            let Some(to) = begin.and_then(|begin| block.get_mut(begin..begin + shape.row_bytes())) else {
                 return same("rows of the block that are there", 1, 0);
             };
             match &rotary {
-                Some(rotary) if head < kv_heads => rotary.apply(angles, from, to),
-                _ => to.copy_from_slice(from),
+                Some(rotary) if head < kv_heads => {
+                    rotary.apply(&angles, &plain, &mut rotated);
+                    rotated.iter_mut().for_each(|x| *x = T::from_f32(*x).to_f32());
+                    shape.rows.write(&rotated, to);
+                }
+                _ => shape.rows.write(&plain, to),
             }
         }
     }
@@ -155,37 +173,38 @@ pub fn keep_step(
 }
 
 /// Attention of the queries of one token per sequence over the sequence's rows, including that of the token: the
-/// last `window` of them. `block` is the whole cache block, or the pool of pages.
-pub fn attend_step(
+/// last `window` of them. `block` is the whole cache block, or the pool of pages, aligned as its elements are.
+pub fn attend_step<T: Float>(
     par: &dyn Par,
     shape: StepShape,
-    tokens: &[f32],
+    tokens: &[T],
     starts: &[usize],
     pages: Option<PageTables<'_>>,
     rotary: Option<Rotary<'_>>,
-    block: &[f32],
+    block: &[u8],
     scale: f32,
     window: usize,
-    out: &mut [f32],
+    out: &mut [T],
 ) -> Result<(), Mismatch> {
     shape.check(tokens, starts, pages, rotary.as_ref())?;
-    let StepShape { q_heads, kv_heads, width, room } = shape;
+    let StepShape { q_heads, kv_heads, width, room, rows } = shape;
     let heads = kv_heads.max(1);
     same("query heads in whole groups", q_heads / heads * heads, q_heads)?;
     same("elements of the result", starts.len() * q_heads * width, out.len())?;
     if out.is_empty() || kv_heads == 0 {
         return Ok(());
     }
+    same("alignment of the block", 0, block.as_ptr().addr() % rows.unit())?;
     let spans: Vec<(usize, usize)> =
         starts.iter().map(|start| ((start + 1).saturating_sub(window.max(1)), start + 1)).collect();
     match pages {
         None => at_least(
-            "elements of the block",
-            product("rows", &[starts.len(), 2 * kv_heads, room, width])?,
+            "bytes of the block",
+            product("rows", &[starts.len(), 2 * kv_heads, room, shape.row_bytes()])?,
             block.len(),
         )?,
         Some(pages) => {
-            let held = block.len() / (2 * kv_heads * room * width).max(1);
+            let held = block.len() / (2 * kv_heads * room * shape.row_bytes()).max(1);
             for (sequence, (from, to)) in spans.iter().enumerate() {
                 for page in from / room..to.div_ceil(room) {
                     pages.checked(sequence, page * room, held)?;
@@ -193,25 +212,28 @@ pub fn attend_step(
             }
         }
     }
-    let pairs = rotary.map_or(0, |rotary| rotary.steps.len());
-    let queries = Scratch::<f32>::new(out.len() + 2 * pairs);
+    let rotated = Scratch::<T>::new(out.len());
     // SAFETY: the buffer has that many elements, and they are written before they are read.
-    let all = unsafe { std::slice::from_raw_parts_mut(queries.ptr(), out.len() + 2 * pairs) };
-    let (rotated, angles) = all.split_at_mut(out.len());
+    let rotated = unsafe { std::slice::from_raw_parts_mut(rotated.ptr(), out.len()) };
+    let mut angles = vec![0.0f32; 2 * rotary.map_or(0, |rotary| rotary.steps.len())];
+    let (mut plain, mut turned) = (vec![0.0f32; width], vec![0.0f32; width]);
     let each = tokens.chunks_exact(shape.token()).zip(rotated.chunks_exact_mut(q_heads * width)).zip(starts);
     for ((token, to), &start) in each {
         match &rotary {
             None => to.copy_from_slice(&token[..q_heads * width]),
             Some(rotary) => {
-                rotary.angles(start, angles);
+                rotary.angles(start, &mut angles);
                 for (from, to) in token.chunks_exact(width).zip(to.chunks_exact_mut(width)) {
-                    rotary.apply(angles, from, to);
+                    plain.iter_mut().zip(from).for_each(|(to, from)| *to = from.to_f32());
+                    rotary.apply(&angles, &plain, &mut turned);
+                    to.iter_mut().zip(&turned).for_each(|(to, from)| *to = T::from_f32(*from));
                 }
             }
         }
     }
     let kv_len = spans.iter().map(|span| span.1).max().unwrap_or(0);
-    let strides = [2 * kv_heads * room * width, room * width, width].map(|stride| stride as isize);
+    let row = rows.units(width);
+    let strides = [2 * kv_heads * room * row, room * row, row].map(|stride| stride as isize);
     let own = [q_heads * width, width, q_heads * width].map(|stride| stride as isize);
     let job = Job {
         shape: AttentionShape {
@@ -225,14 +247,21 @@ pub fn attend_step(
         },
         q: Heads { ptr: rotated.as_ptr().cast(), strides: own },
         k: Heads { ptr: block.as_ptr().cast(), strides },
-        v: Heads { ptr: block.as_ptr().wrapping_add(kv_heads * room * width).cast(), strides },
+        v: Heads { ptr: block.as_ptr().wrapping_add(kv_heads * room * shape.row_bytes()).cast(), strides },
         out: HeadsMut { ptr: out.as_mut_ptr().cast(), strides: own },
         scale,
         mask: Mask::All,
         sinks: None,
         spans: Some(&spans),
         pages,
+        group: if let RowFormat::Affine { group, .. } = rows { group } else { 0 },
     };
-    decode::run::<f32>(par, &job);
+    match rows {
+        RowFormat::F32 => decode::run::<T, Dense<f32>>(par, &job),
+        RowFormat::F16 => decode::run::<T, Dense<half::f16>>(par, &job),
+        RowFormat::Bf16 => decode::run::<T, Dense<half::bf16>>(par, &job),
+        RowFormat::Affine { bits: 4, .. } => decode::run::<T, Affine<4>>(par, &job),
+        RowFormat::Affine { .. } => decode::run::<T, Affine<8>>(par, &job),
+    }
     Ok(())
 }

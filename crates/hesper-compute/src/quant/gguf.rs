@@ -5,14 +5,14 @@ use hesper_types::GgmlType;
 
 use super::columns::QuantColumns;
 use super::decode::decode_block;
-use super::gguf_dot::{Heads, Tiles};
-use super::int8::{Order, PackedActivations, Prepare};
+use super::gguf_dot::Tiles;
+use super::int8::{self, with_block_codes};
 use super::{Activations, as_bf16, in_f32, panels};
 use crate::error::{Mismatch, at_least, product, same};
 use crate::gemm::precision::{Pairs, Single};
 use crate::mat::{MatMut, MatRef};
 use crate::par::{Par, Shared, chunks, grain};
-use crate::simd::{Float, FloatKind, Isa, Kernel, Local, dispatch, dispatch_dot};
+use crate::simd::{Float, FloatKind, Isa, Kernel, Local, dispatch};
 
 /// Elements of a plain block.
 pub(super) const BLOCK: usize = 32;
@@ -20,8 +20,6 @@ pub(super) const BLOCK: usize = 32;
 const MAX_BLOCK: usize = 256;
 /// Most rows of activations for which blocks are decoded per tile: each row then has the result that it has alone.
 pub(super) const MAX_TILED_ROWS: usize = 64;
-/// Most rows of activations for which rounding them to 8 bits pays.
-const MAX_INT8_ROWS: usize = 4;
 
 /// A matrix of blocks, row by row.
 #[derive(Clone, Copy, Debug)]
@@ -123,6 +121,12 @@ pub fn gguf_matmul<T: Float>(
     if x.rows == 0 || w.rows == 0 {
         return Ok(());
     }
+    if activations == Activations::Int8 {
+        with_block_codes!(w, w => {
+            in_f32(par, x, y, &|x, y| int8::product(par, x, w, y));
+            return Ok(());
+        }, _ => ());
+    }
     let many = x.rows > MAX_TILED_ROWS && w.cols > 0;
     if many && T::KIND == FloatKind::Bf16 && par.simd().has_fast_bf16() {
         // SAFETY: `T` is `bf16`.
@@ -138,23 +142,16 @@ pub fn gguf_matmul<T: Float>(
         }
         let simd = par.simd();
         let chunk = grain(par, w.rows, (16384 / w.cols.max(1) / x.rows).max(1));
-        if activations == Activations::Int8 && x.rows <= MAX_INT8_ROWS && w.kind.is_plain() {
-            let order = if w.kind == GgmlType::Q8_0 { Order::Bytes } else { Order::Halves };
-            let ready = dispatch_dot(simd, Prepare { x, order, group: BLOCK });
-            let ready = &ready;
-            chunks(par, w.rows, chunk, |j0, j1| dispatch_dot(simd, Int8Rows { w, x: ready, y, j0, j1 }));
-        } else {
-            let x = Tiles::of(simd, x);
-            let x = &x;
-            chunks(par, w.rows, chunk, |j0, j1| {
-                x.times(simd, w, j0, j1, &mut |j, sums| {
-                    for (i, sum) in sums.iter().enumerate() {
-                        // SAFETY: in the result, and this task alone writes it.
-                        unsafe { *y.at(i, j) = *sum };
-                    }
-                });
+        let x = Tiles::of(simd, x);
+        let x = &x;
+        chunks(par, w.rows, chunk, |j0, j1| {
+            x.times(simd, w, j0, j1, &mut |j, sums| {
+                for (i, sum) in sums.iter().enumerate() {
+                    // SAFETY: in the result, and this task alone writes it.
+                    unsafe { *y.at(i, j) = *sum };
+                }
             });
-        }
+        });
     });
     Ok(())
 }
@@ -212,86 +209,4 @@ pub(super) unsafe fn decode_line(line: &DecodeLine<'_, '_>) {
         }
         i += n;
     }
-}
-
-struct Int8Rows<'a, 'b, 'c> {
-    w: &'a GgufMat<'b>,
-    x: &'a PackedActivations,
-    y: &'a MatMut<'c, f32>,
-    j0: usize,
-    j1: usize,
-}
-
-impl Kernel for Int8Rows<'_, '_, '_> {
-    type Out = ();
-    #[inline(always)]
-    fn run<S: Isa>(self, s: S) {
-        let Self { w, x, y, j0, j1 } = self;
-        let heads = Heads::new(w.cols / BLOCK);
-        for j in j0..j1 {
-            heads.read(s, w, j, 1);
-            if w.kind == GgmlType::Q8_0 {
-                for b in 0..w.cols / BLOCK {
-                    // A flipped sign bit adds 128 to every signed byte.
-                    // SAFETY: the buffers hold the blocks of a row.
-                    unsafe { *heads.offsets().add(b) = -128.0 * *heads.scales().add(b) };
-                }
-            }
-            for i in 0..x.rows {
-                // SAFETY: the rows exist.
-                let v = unsafe { int8_row(s, w, x, i, j, heads.scales(), heads.offsets()) };
-                // SAFETY: in the result, and this task alone writes it.
-                unsafe { *y.at(i, j) = v };
-            }
-        }
-    }
-}
-
-/// # Safety
-/// The rows exist; scales and offsets hold the blocks and a vector more.
-#[inline(always)]
-unsafe fn int8_row<S: Isa>(
-    s: S,
-    w: &GgufMat<'_>,
-    x: &PackedActivations,
-    i: usize,
-    j: usize,
-    scales: *const f32,
-    offsets: *const f32,
-) -> f32 {
-    let blocks = w.cols / BLOCK;
-    let mut total = s.zero();
-    // SAFETY: the caller's promise; a block past the end stands for the last, with scale zero.
-    unsafe {
-        let codes = |b: usize| w.block(j, b.min(blocks - 1)).add(w.kind.head());
-        let bytes = x.bytes.ptr().add(i * x.padded);
-        if w.kind == GgmlType::Q8_0 {
-            // Eight lanes hold a block.
-            let per = S::LANES / 8;
-            for v in 0..blocks.div_ceil(per) {
-                let (b, c) = (codes(v * per), codes(v * per + 1));
-                let q = s.pieces([b, b.add(16), c, c.add(16)]);
-                let d = s.dot_u8(q, 0x80, bytes.add(v * per * BLOCK));
-                let step = s.load(x.scales.ptr().add(i * x.lanes + v * S::LANES));
-                total = s.fma(d, s.mul(step, s.repeat(scales.add(v * per), 8)), total);
-            }
-        } else {
-            // Four lanes hold a block: the low nibbles are its first half, the high ones its second.
-            let per = S::LANES / 4;
-            for v in 0..blocks.div_ceil(per) {
-                let at = v * per;
-                let q = s.pieces([codes(at), codes(at + 1), codes(at + 2), codes(at + 3)]);
-                let d = s.dot_u4(q, bytes.add(at * BLOCK));
-                let step = s.load(x.scales.ptr().add(i * x.lanes + v * S::LANES));
-                total = s.fma(d, s.mul(step, s.repeat(scales.add(at), 4)), total);
-            }
-        }
-        let mut g = 0;
-        while g < x.groups {
-            let o = s.load(offsets.add(g));
-            total = s.fma(o, s.load(x.sums.ptr().add(i * x.groups + g)), total);
-            g += S::LANES;
-        }
-    }
-    s.reduce_add(total)
 }

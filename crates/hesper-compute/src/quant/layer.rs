@@ -7,7 +7,8 @@
 use super::columns::QuantColumns;
 use super::gguf::{GgufMat, MAX_TILED_ROWS};
 use super::gguf_dot::Tiles;
-use super::panels;
+use super::int8::{self, Rounded};
+use super::{Activations, gguf_matmul, panels};
 use crate::error::{Mismatch, same};
 use crate::gemm::precision::Single;
 use crate::mat::{MatMut, MatRef};
@@ -30,13 +31,15 @@ pub enum LayerEnd<'a> {
 /// Products of rows with transposed matrices: `y = end(norm(x) w^T)`. Rows of `x` have the length of those of the
 /// matrices; `norm` is the weight of an RMS norm and its epsilon.
 ///
-/// A row has the same result alone and in a batch of up to 64.
+/// A row has the same result alone and in a batch of up to 64, or of any size with rounded activations. Products are
+/// those of [`gguf_matmul`].
 pub fn gguf_layer(
     par: &dyn Par,
     x: &[f32],
     norm: Option<(&[f32], f32)>,
     matrices: &[GgufMat<'_>],
     end: LayerEnd<'_>,
+    activations: Activations,
     y: &mut [f32],
 ) -> Result<(), Mismatch> {
     let Some(first) = matrices.first() else { return same("elements of the result", 0, y.len()) };
@@ -70,13 +73,91 @@ pub fn gguf_layer(
         }
     };
     let x = MatRef::row_major(x, m, k)?;
-    if m > MAX_TILED_ROWS {
-        many(par, x, matrices, end, y);
-    } else {
-        few(par, x, matrices, end, y);
+    if activations == Activations::Int8 {
+        if matrices.iter().all(|w| int8::block_rounding(w).is_some()) {
+            rounded(par, x, matrices, end, y);
+            return Ok(());
+        }
+        return one_by_one(par, m, matrices, end, y, |w, to| gguf_matmul(par, x, w, to, activations));
     }
-    Ok(())
+    if m <= MAX_TILED_ROWS {
+        few(par, x, matrices, end, y);
+        return Ok(());
+    }
+    one_by_one(par, m, matrices, end, y, |w, to| {
+        panels::<Single<f32>>(par, x, QuantColumns::Blocks(*w), to);
+        Ok(())
+    })
 }
+
+/// The products of rounded rows, a few rows of the matrices at a time.
+fn rounded(par: &dyn Par, x: MatRef<'_, f32>, matrices: &[GgufMat<'_>], end: LayerEnd<'_>, y: &mut [f32]) {
+    let simd = par.simd();
+    let m = x.rows;
+    let n = y.len() / m;
+    // Once for each kind of matrix.
+    let mut inputs: Vec<Rounded> = Vec::with_capacity(1);
+    let mut which = Vec::with_capacity(matrices.len());
+    for rounding in matrices.iter().filter_map(int8::block_rounding) {
+        let known = inputs.iter().position(|x| x.rounding == rounding);
+        which.push(known.unwrap_or_else(|| {
+            inputs.push(Rounded::of(par, x, rounding));
+            inputs.len() - 1
+        }));
+    }
+    let to = Shared::new(y.as_mut_ptr());
+    let chunk = int8::task_rows(par, n, &inputs[0]);
+    let LayerEnd::SiluGate = end else {
+        return chunks(par, n, chunk, |j0, j1| {
+            let mut begin = 0;
+            for (w, which) in matrices.iter().zip(&which) {
+                let (from, until) = (j0.clamp(begin, begin + w.rows), j1.clamp(begin, begin + w.rows));
+                int8::block_times(
+                    simd,
+                    &inputs[*which],
+                    w,
+                    from - begin,
+                    until - begin,
+                    &mut |i, j, values| {
+                        let at = i * n + begin + j;
+                        // SAFETY: in the result, and this task alone writes it.
+                        let part = unsafe { to.slice(at, values.len()) };
+                        part.copy_from_slice(values);
+                        if let LayerEnd::Plus(other) = end {
+                            part.iter_mut().zip(&other[at..]).for_each(|(y, x)| *y += x);
+                        }
+                    },
+                );
+                begin += w.rows;
+            }
+        });
+    };
+    chunks(par, n, chunk, |j0, j1| {
+        let (gates, up) = (Scratch::<f32>::new(WIDE_PIECE * m), Scratch::<f32>::new(WIDE_PIECE * m));
+        let mut j = j0;
+        while j < j1 {
+            let until = (j + WIDE_PIECE).min(j1);
+            for ((w, which), to) in matrices.iter().zip(&which).zip([gates.ptr(), up.ptr()]) {
+                int8::block_times(simd, &inputs[*which], w, j, until, &mut |i, at, values| {
+                    let to = to.wrapping_add(i * WIDE_PIECE + at - j);
+                    // SAFETY: a part of row `i` of the piece.
+                    unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), to, values.len()) };
+                });
+            }
+            for i in 0..m {
+                let (gate, up) =
+                    (gates.ptr().wrapping_add(i * WIDE_PIECE), up.ptr().wrapping_add(i * WIDE_PIECE));
+                // In the result, and this task alone writes it.
+                let to = to.get().wrapping_add(i * n + j);
+                dispatch(simd, Gate { gate, up, to, count: until - j });
+            }
+            j = until;
+        }
+    });
+}
+
+/// [`PIECE`] for rounded activations, whose rows of weights are read by panels.
+const WIDE_PIECE: usize = 32;
 
 fn few(par: &dyn Par, x: MatRef<'_, f32>, matrices: &[GgufMat<'_>], end: LayerEnd<'_>, y: &mut [f32]) {
     let simd = par.simd();
@@ -130,8 +211,15 @@ fn few(par: &dyn Par, x: MatRef<'_, f32>, matrices: &[GgufMat<'_>], end: LayerEn
 /// Rows whose gates are computed before they are applied.
 const PIECE: usize = 16;
 
-fn many(par: &dyn Par, x: MatRef<'_, f32>, matrices: &[GgufMat<'_>], end: LayerEnd<'_>, y: &mut [f32]) {
-    let m = x.rows;
+/// One product after the other, then the epilogue.
+fn one_by_one(
+    par: &dyn Par,
+    m: usize,
+    matrices: &[GgufMat<'_>],
+    end: LayerEnd<'_>,
+    y: &mut [f32],
+    product: impl Fn(&GgufMat<'_>, MatMut<'_, f32>) -> Result<(), Mismatch>,
+) -> Result<(), Mismatch> {
     let n = y.len() / m;
     let gated = matches!(end, LayerEnd::SiluGate);
     let gates = Scratch::<f32>::new(if gated { y.len() } else { 0 });
@@ -139,8 +227,7 @@ fn many(par: &dyn Par, x: MatRef<'_, f32>, matrices: &[GgufMat<'_>], end: LayerE
     for (number, w) in matrices.iter().enumerate() {
         let to = if gated && number == 0 { gates.ptr() } else { y.as_mut_ptr().wrapping_add(begin) };
         // SAFETY: columns of the result that nobody else writes meanwhile.
-        let part = unsafe { MatMut::from_raw(to, m, w.rows, n as isize, 1) };
-        panels::<Single<f32>>(par, x, QuantColumns::Blocks(*w), part);
+        product(w, unsafe { MatMut::from_raw(to, m, w.rows, n as isize, 1) })?;
         begin += if gated { 0 } else { w.rows };
     }
     let simd = par.simd();
@@ -158,6 +245,7 @@ fn many(par: &dyn Par, x: MatRef<'_, f32>, matrices: &[GgufMat<'_>], end: LayerE
             dispatch(simd, Gate { gate, up, to: up, count: b - a });
         }),
     }
+    Ok(())
 }
 
 /// `to = g * sigmoid(g) * u`; `to` may alias either.

@@ -5,8 +5,9 @@
 //! of activations read the codes once, bound by memory; many rows dequantize panels while packing.
 //!
 //! With [`Activations::Exact`] the activations keep their type, and products are summed in `f32`. With
-//! [`Activations::Int8`] they are rounded to 8 bits in blocks of 32 first. The error of an activation is at most
-//! 1/254 of the largest of its block, and that of the result at most this times the sum of `|w|` in each block.
+//! [`Activations::Int8`] they are rounded to 8 bits in blocks of 32 first, where the weights have integer codes of 4,
+//! 6 or 8 bits. The error of an activation is at most 1/254 of the largest of its block, and that of the result at
+//! most this times the sum of `|w|` in each block. A block with an element that is not finite makes its results NaN.
 
 mod affine;
 mod columns;
@@ -20,12 +21,15 @@ mod layer;
 mod tables;
 
 pub use affine::{affine_biases, affine_scales, affine_words};
+pub(crate) use convert::affine_group;
 pub use convert::{dequantize, quantize_affine, quantize_fp};
 pub use gguf::{GgufMat, gguf_dequantize, gguf_matmul, gguf_quantize};
 pub use layer::{LayerEnd, gguf_layer};
 
 use half::{bf16, f16};
 use hesper_types::{Activations, QuantFormat};
+
+use int8::with_affine_codes;
 
 use crate::error::{Mismatch, at_least, product, same};
 use crate::gemm::columns::{Columns, LeftRows};
@@ -148,9 +152,6 @@ impl<'a> QuantMat<'a> {
 
 /// Most rows of activations for which codes are unpacked in registers.
 const MAX_EXACT_ROWS: usize = 4;
-/// Most rows of activations for which rounding them pays: with more, the packed product is faster than unpacking
-/// codes again for every few rows.
-const MAX_INT8_ROWS: usize = 8;
 
 /// `y = x w^T` (`transpose`) or `y = x w`.
 ///
@@ -171,18 +172,21 @@ pub fn qmatmul<T: Float>(
     if x.rows == 0 || n == 0 {
         return Ok(());
     }
-    let int8 = transpose && activations == Activations::Int8 && int8::fits(w) && x.rows <= MAX_INT8_ROWS;
+    if transpose && activations == Activations::Int8 {
+        with_affine_codes!(w, w => {
+            in_f32(par, x, y, &|x, y| int8::product(par, x, w, y));
+            return Ok(());
+        }, _ => ());
+    }
     let pairs = T::KIND == FloatKind::Bf16 && par.simd().has_fast_bf16();
-    if pairs && x.rows > MAX_EXACT_ROWS && !int8 {
+    if pairs && x.rows > MAX_EXACT_ROWS {
         // SAFETY: `T` is `bf16`.
         let (a, c) = unsafe { as_bf16(x, y) };
         panels::<Pairs>(par, a, columns::QuantColumns::Codes { w: *w, transpose }, c);
         return Ok(());
     }
     in_f32(par, x, y, &|x, y| {
-        if int8 {
-            int8::run(par, x, w, y);
-        } else if transpose && x.rows <= MAX_EXACT_ROWS && k > 0 {
+        if transpose && x.rows <= MAX_EXACT_ROWS && k > 0 {
             exact::run(par, x, w, y);
         } else {
             // SAFETY: the same view, which nobody else writes.

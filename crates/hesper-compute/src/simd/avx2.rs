@@ -1,4 +1,4 @@
-//! AVX2 with FMA and F16C.
+//! AVX2 with FMA and F16C, without and with the dot product instruction for bytes (AVX-VNNI).
 
 use std::arch::x86_64::*;
 
@@ -8,20 +8,35 @@ use super::isa::{Isa, Local};
 
 /// The token of the AVX2 level; constructed only where AVX2, FMA and F16C were detected.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx2(());
+pub(crate) struct Avx2<const DOT: bool>(());
 
 /// # Safety
 /// AVX2, FMA and F16C were detected.
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Out {
-    kernel.run(Avx2(()))
+    kernel.run(Avx2::<false>(()))
+}
+
+/// # Safety
+/// AVX2, FMA, F16C and AVX-VNNI were detected.
+#[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt,avxvnni")]
+pub(super) unsafe fn run_dot<K: Kernel>(kernel: K) -> K::Out {
+    kernel.run(Avx2::<true>(()))
 }
 
 /// # Safety
 /// AVX2, FMA and F16C were detected.
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
 #[inline(never)]
-unsafe fn local<K: Local<Avx2>>(s: Avx2, part: K) {
+unsafe fn local<const DOT: bool, K: Local<Avx2<DOT>>>(s: Avx2<DOT>, part: K) {
+    part.run(s);
+}
+
+/// # Safety
+/// AVX2, FMA, F16C and AVX-VNNI were detected.
+#[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt,avxvnni")]
+#[inline(never)]
+unsafe fn local_dot<const DOT: bool, K: Local<Avx2<DOT>>>(s: Avx2<DOT>, part: K) {
     part.run(s);
 }
 
@@ -137,7 +152,7 @@ macro_rules! fold {
     }};
 }
 
-impl Isa for Avx2 {
+impl<const DOT: bool> Isa for Avx2<DOT> {
     const LANES: usize = 8;
     const MR: usize = 6;
     const NV: usize = 2;
@@ -148,7 +163,7 @@ impl Isa for Avx2 {
     #[inline(always)]
     fn call<K: Local<Self>>(self, part: K) {
         // SAFETY: the token proves the instructions.
-        unsafe { local(self, part) }
+        unsafe { if DOT { local_dot(self, part) } else { local(self, part) } }
     }
 
     methods! {
@@ -263,30 +278,48 @@ impl Isa for Avx2 {
                 _ => _mm256_set1_ps(*p),
             }
         }
-        @unsafe fn pieces(p: [*const u8; 4]) -> __m256 {
-            let l = _mm256_castsi128_si256(_mm_loadu_si128(p[0].cast()));
-            _mm256_castsi256_ps(_mm256_inserti128_si256::<1>(l, _mm_loadu_si128(p[1].cast())))
+        @unsafe fn words(rows: &[*const u8; 16]) -> [__m256; 4] {
+            let two = |r: usize| {
+                let low = _mm256_castsi128_si256(_mm_loadu_si128(rows[r].cast()));
+                let both = _mm256_inserti128_si256::<1>(low, _mm_loadu_si128(rows[r + 4].cast()));
+                _mm256_castsi256_ps(both)
+            };
+            columns(two(0), two(1), two(2), two(3))
         }
-        @unsafe fn dot_u4(w: __m256, x: *const i8) -> __m256 {
-            let (b, mask) = (_mm256_castps_si256(w), _mm256_set1_epi8(15));
-            let l = _mm256_and_si256(b, mask);
-            let h = _mm256_and_si256(_mm256_srli_epi16::<4>(b), mask);
-            let l = _mm256_maddubs_epi16(l, _mm256_loadu_si256(x.cast()));
-            let h = _mm256_maddubs_epi16(h, _mm256_loadu_si256(x.add(32).cast()));
-            _mm256_cvtepi32_ps(_mm256_madd_epi16(_mm256_add_epi16(l, h), _mm256_set1_epi16(1)))
+        fn bits(words: __m256, shift: i32, mask: u32) -> __m256 {
+            let words = _mm256_castps_si256(words);
+            let v = if shift < 0 {
+                _mm256_sllv_epi32(words, _mm256_set1_epi32(-shift))
+            } else {
+                _mm256_srlv_epi32(words, _mm256_set1_epi32(shift))
+            };
+            _mm256_castsi256_ps(_mm256_and_si256(v, _mm256_set1_epi32(mask as i32)))
         }
-        @unsafe fn dot_u8(w: __m256, flip: u8, x: *const i8) -> __m256 {
-            let b = _mm256_xor_si256(_mm256_castps_si256(w), _mm256_set1_epi8(flip as i8));
-            let x = _mm256_loadu_si256(x.cast());
-            // Even and odd bytes separately, as 16-bit integers: products of bytes would saturate.
-            let low = _mm256_set1_epi16(0xff);
-            let even = _mm256_madd_epi16(
-                _mm256_and_si256(b, low),
-                _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(x)),
-            );
-            let odd = _mm256_madd_epi16(_mm256_srli_epi16::<8>(b), _mm256_srai_epi16::<8>(x));
-            _mm256_cvtepi32_ps(_mm256_add_epi32(even, odd))
+        fn or(a: __m256, b: __m256) -> __m256 { _mm256_or_ps(a, b) }
+        fn flip(a: __m256, mask: u32) -> __m256 { _mm256_xor_ps(a, _mm256_set1_ps(f32::from_bits(mask))) }
+        @unsafe fn splat_bytes(p: *const i8) -> __m256 {
+            _mm256_castsi256_ps(_mm256_set1_epi32(p.cast::<i32>().read_unaligned()))
         }
+        fn splat_int(x: i32) -> __m256 { _mm256_castsi256_ps(_mm256_set1_epi32(x)) }
+        fn dot_bytes(sums: __m256, unsigned: __m256, signed: __m256, bits: usize) -> __m256 {
+            let (r, w) = (_mm256_castps_si256(sums), _mm256_castps_si256(unsigned));
+            let x = _mm256_castps_si256(signed);
+            let pairs = |w| _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1));
+            _mm256_castsi256_ps(if DOT {
+                _mm256_dpbusd_avx_epi32(r, w, x)
+            } else if bits < 8 {
+                _mm256_add_epi32(r, pairs(w))
+            } else {
+                // Sums of two products would saturate, so the highest bit is multiplied by itself.
+                let low = pairs(_mm256_and_si256(w, _mm256_set1_epi8(0x7f)));
+                let high = pairs(_mm256_and_si256(_mm256_srli_epi16::<7>(w), _mm256_set1_epi8(1)));
+                _mm256_add_epi32(r, _mm256_add_epi32(low, _mm256_slli_epi32::<7>(high)))
+            })
+        }
+        fn add_int(a: __m256, b: __m256) -> __m256 {
+            _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), _mm256_castps_si256(b)))
+        }
+        fn int_to_float(a: __m256) -> __m256 { _mm256_cvtepi32_ps(_mm256_castps_si256(a)) }
         fn pair_bf16(low: __m256, high: __m256) -> __m256 {
             let l = _mm256_cvtepu16_epi32(to_bf16(low));
             let h = _mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(to_bf16(high)));

@@ -47,6 +47,16 @@ fn first(n: usize) -> u16 {
     ((1u32 << n) - 1) as u16
 }
 
+/// The low eight halves of two vectors.
+#[inline(always)]
+unsafe fn join_halves(low: __m512i, high: __m512i) -> __m256i {
+    // SAFETY: AVX-512, by the caller's token.
+    unsafe {
+        let low = _mm512_castsi512_si256(low);
+        _mm256_inserti128_si256::<1>(low, _mm512_castsi512_si128(high))
+    }
+}
+
 /// Rounds to bfloat16, NaN kept.
 #[inline(always)]
 unsafe fn to_bf16(v: __m512) -> __m256i {
@@ -144,6 +154,7 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
     const LANES: usize = 16;
     const MR: usize = 8;
     const NV: usize = 3;
+    const TILES: bool = DOT;
     type F = __m512;
     type D = __m512d;
     type Table = __m512;
@@ -345,40 +356,79 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
                 _ => _mm512_set1_ps(*p),
             }
         }
-        @unsafe fn pieces(p: [*const u8; 4]) -> __m512 {
-            let v = _mm512_castsi128_si512(_mm_loadu_si128(p[0].cast()));
-            let v = _mm512_inserti32x4::<1>(v, _mm_loadu_si128(p[1].cast()));
-            let v = _mm512_inserti32x4::<2>(v, _mm_loadu_si128(p[2].cast()));
-            _mm512_castsi512_ps(_mm512_inserti32x4::<3>(v, _mm_loadu_si128(p[3].cast())))
+        @unsafe fn words(rows: &[*const u8; 16]) -> [__m512; 4] {
+            let four = |r: usize| {
+                let piece = |i: usize| _mm_loadu_si128(rows[r + i].cast());
+                let v = _mm512_inserti32x4::<1>(_mm512_castsi128_si512(piece(0)), piece(4));
+                let v = _mm512_inserti32x4::<2>(v, piece(8));
+                _mm512_castsi512_ps(_mm512_inserti32x4::<3>(v, piece(12)))
+            };
+            columns(four(0), four(1), four(2), four(3))
         }
-        @unsafe fn dot_u4(w: __m512, x: *const i8) -> __m512 {
-            let (b, mask) = (_mm512_castps_si512(w), _mm512_set1_epi8(15));
-            let l = _mm512_and_si512(b, mask);
-            let h = _mm512_and_si512(_mm512_srli_epi16::<4>(b), mask);
-            let (xl, xh) = (_mm512_loadu_si512(x.cast()), _mm512_loadu_si512(x.add(64).cast()));
-            if DOT {
-                let r = _mm512_dpbusd_epi32(_mm512_setzero_si512(), l, xl);
-                _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(r, h, xh))
+        fn bits(words: __m512, shift: i32, mask: u32) -> __m512 {
+            let words = _mm512_castps_si512(words);
+            let v = if shift < 0 {
+                _mm512_sllv_epi32(words, _mm512_set1_epi32(-shift))
             } else {
-                let r = _mm512_add_epi16(_mm512_maddubs_epi16(l, xl), _mm512_maddubs_epi16(h, xh));
-                _mm512_cvtepi32_ps(_mm512_madd_epi16(r, _mm512_set1_epi16(1)))
-            }
+                _mm512_srlv_epi32(words, _mm512_set1_epi32(shift))
+            };
+            _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(mask as i32)))
         }
-        @unsafe fn dot_u8(w: __m512, flip: u8, x: *const i8) -> __m512 {
-            let b = _mm512_xor_si512(_mm512_castps_si512(w), _mm512_set1_epi8(flip as i8));
-            let x = _mm512_loadu_si512(x.cast());
-            if DOT {
-                _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(_mm512_setzero_si512(), b, x))
+        fn or(a: __m512, b: __m512) -> __m512 { _mm512_or_ps(a, b) }
+        fn flip(a: __m512, mask: u32) -> __m512 { _mm512_xor_ps(a, _mm512_set1_ps(f32::from_bits(mask))) }
+        @unsafe fn halves(p: *const u8, stride: usize, n: usize) -> __m512 {
+            let load = |at: usize| _mm512_loadu_si512(p.add(at).cast());
+            // Blocks of four or eight halves: some in a vector at the beginning, the others in one that ends there.
+            let found = match (n, stride) {
+                (16, 18) => {
+                    let index = _mm512_castsi128_si512(_mm_setr_epi16(0, 9, 18, 27, 36, 45, 54, 63));
+                    let eight = |at| _mm512_permutex2var_epi16(load(at), index, load(at + 64));
+                    join_halves(eight(0), eight(8 * 18))
+                }
+                (16, 20) => {
+                    let index = _mm512_castsi128_si512(_mm_setr_epi16(0, 10, 20, 30, 33, 43, 53, 63));
+                    let eight = |at| _mm512_permutex2var_epi16(load(at), index, load(at + 78));
+                    join_halves(eight(0), eight(8 * 20))
+                }
+                (16, 34) => {
+                    let index = _mm512_castsi128_si512(_mm_setr_epi16(0, 17, 46, 63, 0, 0, 0, 0));
+                    let four = |at| _mm512_permutex2var_epi16(load(at), index, load(at + 40));
+                    let pair = |at| _mm512_unpacklo_epi64(four(at), four(at + 4 * 34));
+                    join_halves(pair(0), pair(8 * 34))
+                }
+                _ => {
+                    let mut values = [0u16; 16];
+                    for (i, value) in values.iter_mut().enumerate().take(n) {
+                        *value = p.add(i * stride).cast::<u16>().read_unaligned();
+                    }
+                    _mm256_loadu_si256(values.as_ptr().cast())
+                }
+            };
+            _mm512_cvtph_ps(found)
+        }
+        @unsafe fn splat_bytes(p: *const i8) -> __m512 {
+            _mm512_castsi512_ps(_mm512_set1_epi32(p.cast::<i32>().read_unaligned()))
+        }
+        fn splat_int(x: i32) -> __m512 { _mm512_castsi512_ps(_mm512_set1_epi32(x)) }
+        fn dot_bytes(sums: __m512, unsigned: __m512, signed: __m512, bits: usize) -> __m512 {
+            let (r, w) = (_mm512_castps_si512(sums), _mm512_castps_si512(unsigned));
+            let x = _mm512_castps_si512(signed);
+            let pairs = |w| _mm512_madd_epi16(_mm512_maddubs_epi16(w, x), _mm512_set1_epi16(1));
+            _mm512_castsi512_ps(if DOT {
+                _mm512_dpbusd_epi32(r, w, x)
+            } else if bits < 8 {
+                _mm512_add_epi32(r, pairs(w))
             } else {
-                // Even and odd bytes separately, as 16-bit integers: products of bytes would saturate.
-                let even = _mm512_madd_epi16(
-                    _mm512_and_si512(b, _mm512_set1_epi16(0xff)),
-                    _mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(x)),
-                );
-                let odd = _mm512_madd_epi16(_mm512_srli_epi16::<8>(b), _mm512_srai_epi16::<8>(x));
-                _mm512_cvtepi32_ps(_mm512_add_epi32(even, odd))
-            }
+                // Sums of two products would saturate, so the highest bit is multiplied by itself.
+                let low = pairs(_mm512_and_si512(w, _mm512_set1_epi8(0x7f)));
+                let high = pairs(_mm512_and_si512(_mm512_srli_epi16::<7>(w), _mm512_set1_epi8(1)));
+                _mm512_add_epi32(r, _mm512_add_epi32(low, _mm512_slli_epi32::<7>(high)))
+            })
         }
+        fn add_int(a: __m512, b: __m512) -> __m512 {
+            _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), _mm512_castps_si512(b)))
+        }
+        fn int_to_float(a: __m512) -> __m512 { _mm512_cvtepi32_ps(_mm512_castps_si512(a)) }
         fn pair_bf16(low: __m512, high: __m512) -> __m512 {
             let l = _mm512_cvtepu16_epi32(to_bf16(low));
             let h = _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(to_bf16(high)));

@@ -22,6 +22,9 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     /// Columns of the register tile of a matrix product, in vectors: 2 or 3.
     const NV: usize;
 
+    /// Whether a kernel of this level may use tile registers, if the processor has them.
+    const TILES: bool = false;
+
     type F: Copy;
     type D: Copy;
 
@@ -137,13 +140,37 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     unsafe fn signed(self, p: *const u8) -> Self::F;
     /// `LANES / n` floats, each repeated `n` times (`n` a power of two, at most `LANES`).
     unsafe fn repeat(self, p: *const f32, n: usize) -> Self::F;
-    /// `LANES / 4` pieces of sixteen bytes, concatenated.
-    unsafe fn pieces(self, p: [*const u8; 4]) -> Self::F;
-    /// For each of `LANES` words, the dot product of its eight 4-bit values with bytes of `x`: its low nibbles with
-    /// `x[4 i..]`, its high nibbles with `x[4 * LANES + 4 i..]`.
-    unsafe fn dot_u4(self, w: Self::F, x: *const i8) -> Self::F;
-    /// For each of `LANES` words, the dot product of its four bytes, each xor `flip`, with those of `x`.
-    unsafe fn dot_u8(self, w: Self::F, flip: u8, x: *const i8) -> Self::F;
+    /// Words of `LANES` rows of sixteen bytes each: lane `i` of vector `q` is word `q` of row `i`.
+    unsafe fn words(self, rows: &[*const u8; 16]) -> [Self::F; 4];
+    /// `words >> shift & mask`; a negative shift is one to the left.
+    fn bits(self, words: Self::F, shift: i32, mask: u32) -> Self::F;
+    /// `a | b`, as bits.
+    fn or(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a ^ mask`, as bits.
+    fn flip(self, a: Self::F, mask: u32) -> Self::F;
+    /// `n <= LANES` halves, `stride` bytes apart, as floats. Reads at most `stride - 4` bytes past the last.
+    #[inline(always)]
+    unsafe fn halves(self, p: *const u8, stride: usize, n: usize) -> Self::F {
+        let mut values = [0.0f32; 16];
+        for (i, value) in values.iter_mut().enumerate().take(n) {
+            // SAFETY: the caller's promise.
+            *value =
+                half::f16::from_bits(unsafe { p.add(i * stride).cast::<u16>().read_unaligned() }).to_f32();
+        }
+        // SAFETY: a vector has at most sixteen lanes.
+        unsafe { self.load(values.as_ptr()) }
+    }
+    /// Four bytes, in every lane.
+    unsafe fn splat_bytes(self, p: *const i8) -> Self::F;
+    /// An integer, in every lane.
+    fn splat_int(self, x: i32) -> Self::F;
+    /// Adds to each integer the dot product of four unsigned bytes, all below `2^bits`, with four signed ones.
+    /// `bits` is a constant.
+    fn dot_bytes(self, sums: Self::F, unsigned: Self::F, signed: Self::F, bits: usize) -> Self::F;
+    /// Sums of integers.
+    fn add_int(self, a: Self::F, b: Self::F) -> Self::F;
+    /// The integers as floats.
+    fn int_to_float(self, a: Self::F) -> Self::F;
     /// Two vectors rounded to bfloat16, as pairs.
     fn pair_bf16(self, low: Self::F, high: Self::F) -> Self::F;
 

@@ -5,6 +5,8 @@
 //! constructed only where its instructions were detected.
 
 #[cfg(target_arch = "x86_64")]
+pub(crate) mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -32,8 +34,12 @@ pub enum Simd {
     Plain,
     /// NEON (aarch64).
     Neon,
+    /// NEON with the dot product of bytes.
+    NeonDot,
     /// AVX2 with FMA and F16C.
     Avx2,
+    /// AVX2 with AVX-VNNI.
+    Avx2Dot,
     /// AVX-512 F, BW, DQ and VL.
     Avx512,
     /// AVX-512 with VNNI and BF16.
@@ -49,7 +55,7 @@ impl Simd {
 
     /// Every level this machine can run, narrowest first.
     pub fn available() -> Vec<Self> {
-        [Self::Plain, Self::Neon, Self::Avx2, Self::Avx512, Self::Avx512Dot]
+        [Self::Plain, Self::Neon, Self::NeonDot, Self::Avx2, Self::Avx2Dot, Self::Avx512, Self::Avx512Dot]
             .into_iter()
             .filter(|level| level.is_available())
             .collect()
@@ -57,7 +63,9 @@ impl Simd {
 
     fn is_available(self) -> bool {
         match self {
-            Self::Neon => cfg!(target_arch = "aarch64"),
+            Self::Neon | Self::NeonDot => cfg!(target_arch = "aarch64") && self <= Self::detect(),
+            // A processor with AVX-512 need not have it.
+            Self::Avx2Dot => has_avx_vnni(),
             _ => self <= Self::detect(),
         }
     }
@@ -76,6 +84,7 @@ impl Simd {
         match (avx2, avx512, dot) {
             (_, _, true) => Self::Avx512Dot,
             (_, true, _) => Self::Avx512,
+            (true, _, _) if has_avx_vnni() => Self::Avx2Dot,
             (true, _, _) => Self::Avx2,
             _ => Self::Plain,
         }
@@ -100,13 +109,26 @@ impl Simd {
 
     #[cfg(target_arch = "aarch64")]
     fn probe() -> Self {
-        Self::Neon
+        if std::arch::is_aarch64_feature_detected!("dotprod") { Self::NeonDot } else { Self::Neon }
     }
 
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     fn probe() -> Self {
         Self::Plain
     }
+}
+
+/// Whether the processor has the dot product of bytes on vectors of 256 bits, beside AVX2.
+fn has_avx_vnni() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c")
+            && is_x86_feature_detected!("avxvnni")
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    false
 }
 
 /// A computation that is compiled for every level.
@@ -128,9 +150,9 @@ pub(crate) fn dispatch<K: Kernel>(level: Simd, kernel: K) -> K::Out {
         Simd::Avx512Dot | Simd::Avx512 => unsafe { avx512::run(kernel) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level was detected.
-        Simd::Avx2 => unsafe { avx2::run(kernel) },
+        Simd::Avx2 | Simd::Avx2Dot => unsafe { avx2::run(kernel) },
         #[cfg(target_arch = "aarch64")]
-        Simd::Neon => neon::run(kernel),
+        Simd::Neon | Simd::NeonDot => neon::run(kernel),
         _ => kernel.run(plain::Plain),
     }
 }
@@ -142,6 +164,12 @@ pub(crate) fn dispatch_dot<K: Kernel>(level: Simd, kernel: K) -> K::Out {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level was detected.
         Simd::Avx512Dot => unsafe { avx512::run_dot(kernel) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the level was detected.
+        Simd::Avx2Dot if has_avx_vnni() => unsafe { avx2::run_dot(kernel) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: the level was detected.
+        Simd::NeonDot => unsafe { neon::run_dot(kernel) },
         _ => dispatch(level, kernel),
     }
 }

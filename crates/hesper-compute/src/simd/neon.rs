@@ -1,4 +1,4 @@
-//! NEON: vectors of eight floats in two registers.
+//! NEON: vectors of eight floats in two registers; without and with the dot product instruction for bytes.
 
 use std::arch::aarch64::*;
 
@@ -7,17 +7,67 @@ use half::{bf16, f16};
 use super::isa::{Isa, Local};
 use super::{Kernel, plain};
 
-/// The token of the NEON level, which every aarch64 processor has.
+/// The token of the NEON levels: every aarch64 processor has NEON, and `DOT` is set only where the dot product
+/// instruction was detected.
 #[derive(Clone, Copy)]
-pub(crate) struct Neon(());
+pub(crate) struct Neon<const DOT: bool>(());
 
 pub(super) fn run<K: Kernel>(kernel: K) -> K::Out {
-    kernel.run(Neon(()))
+    kernel.run(Neon::<false>(()))
+}
+
+/// # Safety
+/// The dot product instruction was detected.
+#[target_feature(enable = "dotprod")]
+pub(super) unsafe fn run_dot<K: Kernel>(kernel: K) -> K::Out {
+    kernel.run(Neon::<true>(()))
 }
 
 #[inline(never)]
-fn local<K: Local<Neon>>(s: Neon, part: K) {
+fn local<const DOT: bool, K: Local<Neon<DOT>>>(s: Neon<DOT>, part: K) {
     part.run(s);
+}
+
+/// # Safety
+/// The dot product instruction was detected.
+#[target_feature(enable = "dotprod")]
+#[inline(never)]
+unsafe fn local_dot<const DOT: bool, K: Local<Neon<DOT>>>(s: Neon<DOT>, part: K) {
+    part.run(s);
+}
+
+/// [`Isa::dot_bytes`] on four words.
+#[inline(always)]
+fn dot4<const DOT: bool>(
+    sums: float32x4_t,
+    unsigned: float32x4_t,
+    signed: float32x4_t,
+    bits: usize,
+) -> float32x4_t {
+    // SAFETY: NEON is part of the target, and the token of `DOT` proves the dot product instruction.
+    unsafe {
+        let (w, x) = (vreinterpretq_u8_f32(unsigned), vreinterpretq_s8_f32(signed));
+        let sums = vreinterpretq_s32_f32(sums);
+        let dot = |mut sums: int32x4_t, w: int8x16_t| {
+            if DOT {
+                std::arch::asm!(
+                    "sdot {sums:v}.4s, {w:v}.16b, {x:v}.16b",
+                    sums = inout(vreg) sums, w = in(vreg) w, x = in(vreg) x,
+                    options(pure, nomem, nostack, preserves_flags),
+                );
+                return sums;
+            }
+            let (low, high) = (vmull_s8(vget_low_s8(w), vget_low_s8(x)), vmull_high_s8(w, x));
+            vaddq_s32(sums, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)))
+        };
+        if bits < 8 {
+            return vreinterpretq_f32_s32(dot(sums, vreinterpretq_s8_u8(w)));
+        }
+        // The bytes as signed ones are 128 less.
+        let less = dot(sums, vreinterpretq_s8_u8(veorq_u8(w, vdupq_n_u8(0x80))));
+        let half = vdupq_n_s8(64);
+        vreinterpretq_f32_s32(dot(dot(less, half), half))
+    }
 }
 
 /// Eight floats.
@@ -80,7 +130,7 @@ fn turn4(r: [float32x4_t; 4]) -> [float32x4_t; 4] {
     }
 }
 
-impl Isa for Neon {
+impl<const DOT: bool> Isa for Neon<DOT> {
     const LANES: usize = 8;
     const MR: usize = 6;
     const NV: usize = 2;
@@ -90,7 +140,12 @@ impl Isa for Neon {
 
     #[inline(always)]
     fn call<K: Local<Self>>(self, part: K) {
-        local(self, part);
+        if DOT {
+            // SAFETY: the token proves the instruction.
+            unsafe { local_dot(self, part) }
+        } else {
+            local(self, part);
+        }
     }
     #[inline(always)]
     fn splat(self, x: f32) -> F {
@@ -370,21 +425,65 @@ impl Isa for Neon {
         from_array(std::array::from_fn(|i| unsafe { *p.add(i / n) }))
     }
     #[inline(always)]
-    unsafe fn pieces(self, p: [*const u8; 4]) -> F {
+    unsafe fn words(self, rows: &[*const u8; 16]) -> [F; 4] {
         // SAFETY: the caller's promise.
-        unsafe { F(vreinterpretq_f32_u8(vld1q_u8(p[0])), vreinterpretq_f32_u8(vld1q_u8(p[1]))) }
+        let four =
+            |r: usize| unsafe { turn4([0, 1, 2, 3].map(|i| vreinterpretq_f32_u8(vld1q_u8(rows[r + i])))) };
+        let (low, high) = (four(0), four(4));
+        std::array::from_fn(|q| F(low[q], high[q]))
     }
     #[inline(always)]
-    unsafe fn dot_u4(self, w: F, x: *const i8) -> F {
-        let w = to_array(w);
-        // SAFETY: the caller's promise of 64 bytes of `x`.
-        from_array(unsafe { plain::dot_u4(w.as_ptr().cast(), x) })
+    fn bits(self, words: F, shift: i32, mask: u32) -> F {
+        // SAFETY: NEON is part of the target.
+        let one = |v| unsafe {
+            let v = vshlq_u32(vreinterpretq_u32_f32(v), vdupq_n_s32(-shift));
+            vreinterpretq_f32_u32(vandq_u32(v, vdupq_n_u32(mask)))
+        };
+        F(one(words.0), one(words.1))
     }
     #[inline(always)]
-    unsafe fn dot_u8(self, w: F, flip: u8, x: *const i8) -> F {
-        let w = to_array(w);
-        // SAFETY: the caller's promise of 32 bytes of `x`.
-        from_array(unsafe { plain::dot_u8(w.as_ptr().cast(), flip, x) })
+    fn or(self, a: F, b: F) -> F {
+        // SAFETY: NEON is part of the target.
+        let one = |a, b| unsafe {
+            vreinterpretq_f32_u32(vorrq_u32(vreinterpretq_u32_f32(a), vreinterpretq_u32_f32(b)))
+        };
+        F(one(a.0, b.0), one(a.1, b.1))
+    }
+    #[inline(always)]
+    fn flip(self, a: F, mask: u32) -> F {
+        // SAFETY: NEON is part of the target.
+        let one =
+            |a| unsafe { vreinterpretq_f32_u32(veorq_u32(vreinterpretq_u32_f32(a), vdupq_n_u32(mask))) };
+        F(one(a.0), one(a.1))
+    }
+    #[inline(always)]
+    unsafe fn splat_bytes(self, p: *const i8) -> F {
+        // SAFETY: the caller's promise.
+        self.splat_int(unsafe { p.cast::<i32>().read_unaligned() })
+    }
+    #[inline(always)]
+    fn splat_int(self, x: i32) -> F {
+        // SAFETY: NEON is part of the target.
+        let v = unsafe { vreinterpretq_f32_s32(vdupq_n_s32(x)) };
+        F(v, v)
+    }
+    #[inline(always)]
+    fn dot_bytes(self, sums: F, unsigned: F, signed: F, bits: usize) -> F {
+        F(dot4::<DOT>(sums.0, unsigned.0, signed.0, bits), dot4::<DOT>(sums.1, unsigned.1, signed.1, bits))
+    }
+    #[inline(always)]
+    fn add_int(self, a: F, b: F) -> F {
+        // SAFETY: NEON is part of the target.
+        let one = |a, b| unsafe {
+            vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(a), vreinterpretq_s32_f32(b)))
+        };
+        F(one(a.0, b.0), one(a.1, b.1))
+    }
+    #[inline(always)]
+    fn int_to_float(self, a: F) -> F {
+        // SAFETY: NEON is part of the target.
+        let one = |a| unsafe { vcvtq_f32_s32(vreinterpretq_s32_f32(a)) };
+        F(one(a.0), one(a.1))
     }
     #[inline(always)]
     fn pair_bf16(self, low: F, high: F) -> F {

@@ -40,35 +40,6 @@ pub(super) unsafe fn code<const BITS: usize>(p: *const u8, i: usize) -> u32 {
     }
 }
 
-/// [`Isa::dot_u4`] on eight words.
-///
-/// # Safety
-/// 32 bytes of `w` and 64 of `x` are readable.
-#[inline(always)]
-pub(super) unsafe fn dot_u4(w: *const u8, x: *const i8) -> [f32; 8] {
-    let mut r = [0i32; 8];
-    for i in 0..32 {
-        // SAFETY: the caller's promise.
-        let (b, l, h) = unsafe { (*w.add(i), *x.add(i), *x.add(32 + i)) };
-        r[i / 4] += i32::from(b & 15) * i32::from(l) + i32::from(b >> 4) * i32::from(h);
-    }
-    r.map(|x| x as f32)
-}
-
-/// [`Isa::dot_u8`] on eight words.
-///
-/// # Safety
-/// 32 bytes of both are readable.
-#[inline(always)]
-pub(super) unsafe fn dot_u8(w: *const u8, flip: u8, x: *const i8) -> [f32; 8] {
-    let mut r = [0i32; 8];
-    for i in 0..32 {
-        // SAFETY: the caller's promise.
-        r[i / 4] += unsafe { i32::from(*w.add(i) ^ flip) * i32::from(*x.add(i)) };
-    }
-    r.map(|x| x as f32)
-}
-
 #[inline(never)]
 fn local<K: Local<Plain>>(s: Plain, part: K) {
     part.run(s);
@@ -317,24 +288,53 @@ impl Isa for Plain {
         std::array::from_fn(|i| unsafe { *p.add(i / n) })
     }
     #[inline(always)]
-    unsafe fn pieces(self, p: [*const u8; 4]) -> Self::F {
-        let mut r = [0.0f32; 8];
+    unsafe fn words(self, rows: &[*const u8; 16]) -> [Self::F; 4] {
+        std::array::from_fn(|q| {
+            // SAFETY: the caller's promise.
+            std::array::from_fn(|i| unsafe { rows[i].cast::<f32>().add(q).read_unaligned() })
+        })
+    }
+    #[inline(always)]
+    fn bits(self, words: Self::F, shift: i32, mask: u32) -> Self::F {
+        words.map(|v| {
+            let v = if shift < 0 { v.to_bits() << -shift } else { v.to_bits() >> shift };
+            f32::from_bits(v & mask)
+        })
+    }
+    #[inline(always)]
+    fn or(self, a: Self::F, b: Self::F) -> Self::F {
+        map2(a, b, |a, b| f32::from_bits(a.to_bits() | b.to_bits()))
+    }
+    #[inline(always)]
+    fn flip(self, a: Self::F, mask: u32) -> Self::F {
+        a.map(|v| f32::from_bits(v.to_bits() ^ mask))
+    }
+    #[inline(always)]
+    unsafe fn splat_bytes(self, p: *const i8) -> Self::F {
         // SAFETY: the caller's promise.
-        unsafe {
-            std::ptr::copy_nonoverlapping(p[0], r.as_mut_ptr().cast(), 16);
-            std::ptr::copy_nonoverlapping(p[1], r.as_mut_ptr().add(4).cast(), 16);
+        [unsafe { p.cast::<f32>().read_unaligned() }; 8]
+    }
+    #[inline(always)]
+    fn splat_int(self, x: i32) -> Self::F {
+        [f32::from_bits(x as u32); 8]
+    }
+    #[inline(always)]
+    fn dot_bytes(self, sums: Self::F, unsigned: Self::F, signed: Self::F, _: usize) -> Self::F {
+        let mut r = sums;
+        for i in 0..8 {
+            let (w, x) = (unsigned[i].to_bits().to_le_bytes(), signed[i].to_bits().to_le_bytes());
+            let dot: i32 = (0..4).map(|e| i32::from(w[e]) * i32::from(x[e] as i8)).sum();
+            r[i] = f32::from_bits((r[i].to_bits() as i32 + dot) as u32);
         }
         r
     }
     #[inline(always)]
-    unsafe fn dot_u4(self, w: Self::F, x: *const i8) -> Self::F {
-        // SAFETY: the caller's promise of 64 bytes of `x`.
-        unsafe { dot_u4(w.as_ptr().cast(), x) }
+    fn add_int(self, a: Self::F, b: Self::F) -> Self::F {
+        map2(a, b, |a, b| f32::from_bits(a.to_bits().wrapping_add(b.to_bits())))
     }
     #[inline(always)]
-    unsafe fn dot_u8(self, w: Self::F, flip: u8, x: *const i8) -> Self::F {
-        // SAFETY: the caller's promise of 32 bytes of `x`.
-        unsafe { dot_u8(w.as_ptr().cast(), flip, x) }
+    fn int_to_float(self, a: Self::F) -> Self::F {
+        a.map(|v| v.to_bits() as i32 as f32)
     }
     #[inline(always)]
     fn pair_bf16(self, low: Self::F, high: Self::F) -> Self::F {
