@@ -49,6 +49,9 @@ pub struct Serve {
     /// The log on standard error: a line for each request, without prompts and answers
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "off")]
     log: Log,
+    /// Write prompts and answers to the log too
+    #[arg(long)]
+    log_prompts: bool,
 }
 
 /// Who may use the server.
@@ -135,6 +138,7 @@ impl Serve {
                 Log::Text => LogFormat::Text,
                 Log::Json => LogFormat::Json,
             },
+            log_prompts: self.log_prompts,
             handle_signals: true,
             ..ServerOptions::default()
         })

@@ -50,5 +50,5 @@ pub use hesper_nn::KvCache;
 pub use language_model::{LanguageModel, LoadOptions};
 pub use model::Model;
 pub use quantize::{QuantizeReport, quantize};
-pub use sample::{Sampler, Sampling, log_probabilities};
+pub use sample::{NAN_LOGITS, Sampler, Sampling, greedy_tokens, log_probabilities};
 pub use tokenizer::{Detokenizer, StopTexts, Tokenizer};

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 
 /// How tokens are chosen. In this order: bias, penalties, temperature, top-k, top-p, min-p.
 #[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct Sampling {
     /// Divides the logits; 0 always chooses the most likely token.
     pub temperature: f32,
@@ -92,11 +93,11 @@ impl Sampling {
 }
 
 /// The token of a row of logits with NaN in [`greedy_tokens`].
-pub(crate) const NAN_LOGITS: u32 = u32::MAX;
+pub const NAN_LOGITS: u32 = u32::MAX;
 
 /// The first of the most likely tokens of each row of logits, chosen on the device: uint32 of shape (rows). A row with a
 /// NaN has [`NAN_LOGITS`].
-pub(crate) fn greedy_tokens(logits: &Array) -> hesper_core::Result<Array> {
+pub fn greedy_tokens(logits: &Array) -> hesper_core::Result<Array> {
     let best = logits.argmax(axes(-1).keepdims())?.astype(Dtype::Uint32)?;
     let is_nan = logits.take_along_axis(&best, Some(-1))?.isnan()?;
     let nan = Array::full(best.shape(), i64::from(NAN_LOGITS), Some(Dtype::Uint32))?;

@@ -4,7 +4,7 @@
 //! queries read.
 
 use hesper_core::ops::step::StepHeads;
-use hesper_core::{Array, Split, concatenate};
+use hesper_core::{Array, Split, concatenate, placement};
 
 use crate::error::{Error, Result};
 use crate::kv_cache::KvCache;
@@ -118,7 +118,9 @@ impl Attention {
     /// Attention of tokens of shape (sequences, tokens, elements), or (sequences * tokens, elements). `layer` is the
     /// index of this layer in the cache.
     pub fn forward(&self, x: &Array, layer: usize, cache: &mut dyn KvCache) -> Result<Array> {
-        let one_token = x.ndim() == 2 && x.shape()[0] == cache.lengths().len() && self.q_norm.is_none();
+        // GPUs have kernels for norms and rotation of heads that are apart.
+        let is_fused = self.q_norm.is_none() || placement::current_device() == placement::Device::Cpu;
+        let one_token = x.ndim() == 2 && x.shape()[0] == cache.lengths().len() && is_fused;
         let (parts, fused) = match (&self.fused, &self.projections) {
             (Some(projection), _) | (None, Projections::Fused(projection)) => {
                 let fused = projection.forward(x)?;
@@ -130,6 +132,7 @@ impl Attention {
                 (parts, fused)
             }
         };
+        let fused = if one_token { self.with_norms(&parts, fused)? } else { fused };
         let rotation = self.rope.as_ref().map(Rope::rotation);
         if one_token && let Some(view) = cache.append_token(layer, &fused, self.heads, rotation)? {
             let y = view.attend(&fused, self.heads, rotation, self.scale(), self.window)?;
@@ -146,6 +149,16 @@ impl Attention {
         <[Array; 3]>::try_from(parts).map_err(|parts| {
             Error::InvalidArgument(format!("a fused projection in {} parts instead of 3", parts.len()))
         })
+    }
+
+    /// The fused product of one token per sequence with normalized heads of queries and keys.
+    fn with_norms(&self, [q, k, v]: &[Array; 3], fused: Array) -> Result<Array> {
+        let (Some(query_norm), Some(key_norm)) = (&self.q_norm, &self.k_norm) else { return Ok(fused) };
+        let normed = |norm: &RmsNorm, x: &Array| -> Result<Array> {
+            let heads = x.reshape(&[x.shape()[0] as isize, -1, self.heads.dim as isize])?;
+            Ok(norm.forward(&heads)?.reshape(&[x.shape()[0] as isize, x.shape()[1] as isize])?)
+        };
+        Ok(concatenate(&[normed(query_norm, q)?, normed(key_norm, k)?, v.clone()], -1)?)
     }
 
     /// The factor of the products of queries and keys.

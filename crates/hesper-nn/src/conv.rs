@@ -96,26 +96,6 @@ macro_rules! convolutions {
                 })
             }
 
-            /// Sets the steps between outputs.
-            pub fn with_stride(self, stride: impl Into<Sizes<$rank>>) -> Self {
-                Self { stride: stride.into().get(), ..self }
-            }
-
-            /// Sets the zeros on each side of an axis.
-            pub fn with_padding(self, padding: impl Into<Sizes<$rank>>) -> Self {
-                Self { padding: padding.into().get(), ..self }
-            }
-
-            /// Sets the steps between taps.
-            pub fn with_dilation(self, dilation: impl Into<Sizes<$rank>>) -> Self {
-                Self { dilation: dilation.into().get(), ..self }
-            }
-
-            /// The same layer without its bias.
-            pub fn without_bias(self) -> Self {
-                Self { bias: None, ..self }
-            }
-
             /// Applies the layer.
             pub fn forward(&self, x: &Array) -> Result<Array> {
                 let (stride, padding, dilation) = (self.stride, signed(self.padding), self.dilation);
@@ -123,6 +103,8 @@ macro_rules! convolutions {
                 with_bias(y, self.bias.as_ref())
             }
         }
+
+        convolutions!(@setters $name $rank "Sets the steps between outputs." "Sets the zeros on each side of an axis.");
 
         #[doc = concat!("A transposed convolution of arrays of shape (batch, ", $axes, ", channels).")]
         #[derive(Module, Clone)]
@@ -149,29 +131,9 @@ macro_rules! convolutions {
                 })
             }
 
-            /// Sets the steps between the inputs in the output.
-            pub fn with_stride(self, stride: impl Into<Sizes<$rank>>) -> Self {
-                Self { stride: stride.into().get(), ..self }
-            }
-
-            /// Sets what is cut off on each side of an axis.
-            pub fn with_padding(self, padding: impl Into<Sizes<$rank>>) -> Self {
-                Self { padding: padding.into().get(), ..self }
-            }
-
-            /// Sets the steps between taps.
-            pub fn with_dilation(self, dilation: impl Into<Sizes<$rank>>) -> Self {
-                Self { dilation: dilation.into().get(), ..self }
-            }
-
             /// Sets what is added at the end of an axis.
             pub fn with_output_padding(self, output_padding: impl Into<Sizes<$rank>>) -> Self {
                 Self { output_padding: output_padding.into().get(), ..self }
-            }
-
-            /// The same layer without its bias.
-            pub fn without_bias(self) -> Self {
-                Self { bias: None, ..self }
             }
 
             /// Applies the layer.
@@ -182,7 +144,36 @@ macro_rules! convolutions {
                 with_bias(y, self.bias.as_ref())
             }
         }
+        convolutions!(
+            @setters $transposed $rank
+            "Sets the steps between the inputs in the output."
+            "Sets what is cut off on each side of an axis."
+        );
     )*};
+    // What both kinds have.
+    (@setters $name:ident $rank:tt $stride:literal $padding:literal) => {
+        impl $name {
+            #[doc = $stride]
+            pub fn with_stride(self, stride: impl Into<Sizes<$rank>>) -> Self {
+                Self { stride: stride.into().get(), ..self }
+            }
+
+            #[doc = $padding]
+            pub fn with_padding(self, padding: impl Into<Sizes<$rank>>) -> Self {
+                Self { padding: padding.into().get(), ..self }
+            }
+
+            /// Sets the steps between taps.
+            pub fn with_dilation(self, dilation: impl Into<Sizes<$rank>>) -> Self {
+                Self { dilation: dilation.into().get(), ..self }
+            }
+
+            /// The same layer without its bias.
+            pub fn without_bias(self) -> Self {
+                Self { bias: None, ..self }
+            }
+        }
+    };
     (@conv 1 $x:expr, $w:expr, $s:expr, $p:expr, $d:expr, $g:expr) => { $x.conv1d($w, $s[0], $p[0], $d[0], $g) };
     (@conv 2 $x:expr, $w:expr, $s:expr, $p:expr, $d:expr, $g:expr) => { $x.conv2d($w, $s, $p, $d, $g) };
     (@conv 3 $x:expr, $w:expr, $s:expr, $p:expr, $d:expr, $g:expr) => { $x.conv3d($w, $s, $p, $d, $g) };

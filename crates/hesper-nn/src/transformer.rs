@@ -9,7 +9,7 @@ use crate::activation::Activation;
 use crate::dropout::Dropout;
 use crate::error::{Error, Result};
 use crate::linear::Linear;
-use crate::module::Module;
+use crate::module::{Module, Tree};
 use crate::norm::LayerNorm;
 use crate::transforms::checkpoint;
 
@@ -117,11 +117,6 @@ impl TransformerConfig {
             checkpoint: false,
         }
     }
-
-    fn linears(&self) -> Result<(Linear, Linear)> {
-        let hidden = self.mlp_dims.unwrap_or(4 * self.dims);
-        Ok((Linear::new(self.dims, hidden)?, Linear::new(hidden, self.dims)?))
-    }
 }
 
 /// `x + part(norm(x))`, or `norm(x + part(x))`.
@@ -137,33 +132,54 @@ fn residual(
     }
 }
 
+/// A network of two linear layers.
+#[derive(Module, Clone)]
+struct FeedForward {
+    linear1: Linear,
+    linear2: Linear,
+    activation: Activation,
+    dropout: Dropout,
+}
+
+impl FeedForward {
+    fn new(config: &TransformerConfig) -> Result<Self> {
+        let hidden = config.mlp_dims.unwrap_or(4 * config.dims);
+        Ok(FeedForward {
+            linear1: Linear::new(config.dims, hidden)?,
+            linear2: Linear::new(hidden, config.dims)?,
+            activation: config.activation,
+            dropout: Dropout::new(config.dropout)?,
+        })
+    }
+
+    fn forward(&self, x: &Array) -> Result<Array> {
+        let hidden = self.activation.forward(&self.linear1.forward(x)?)?;
+        self.linear2.forward(&self.dropout.forward(&hidden)?)
+    }
+}
+
 /// Self-attention and a network of two linear layers.
 #[derive(Module, Clone)]
 pub struct TransformerEncoderLayer {
     attention: MultiHeadAttention,
     ln1: LayerNorm,
     ln2: LayerNorm,
-    linear1: Linear,
-    linear2: Linear,
     dropout1: Dropout,
-    dropout2: Dropout,
-    activation: Activation,
+    #[module(flatten)]
+    feed_forward: FeedForward,
     norm_first: bool,
 }
 
 impl TransformerEncoderLayer {
     /// A layer.
     pub fn new(config: &TransformerConfig) -> Result<Self> {
-        let (linear1, linear2) = config.linears()?;
+        let feed_forward = FeedForward::new(config)?;
         Ok(TransformerEncoderLayer {
             attention: MultiHeadAttention::new(config.dims, config.heads)?,
             ln1: LayerNorm::new(config.dims)?,
             ln2: LayerNorm::new(config.dims)?,
-            linear1,
-            linear2,
             dropout1: Dropout::new(config.dropout)?,
-            dropout2: Dropout::new(config.dropout)?,
-            activation: config.activation,
+            feed_forward,
             norm_first: config.norm_first,
         })
     }
@@ -173,10 +189,7 @@ impl TransformerEncoderLayer {
         let x = residual(self.norm_first, x, &self.ln1, |y| {
             self.dropout1.forward(&self.attention.forward(y, y, y, mask)?)
         })?;
-        residual(self.norm_first, &x, &self.ln2, |y| {
-            let hidden = self.activation.forward(&self.linear1.forward(y)?)?;
-            self.linear2.forward(&self.dropout2.forward(&hidden)?)
-        })
+        residual(self.norm_first, &x, &self.ln2, |y| self.feed_forward.forward(y))
     }
 }
 
@@ -188,31 +201,26 @@ pub struct TransformerDecoderLayer {
     ln1: LayerNorm,
     ln2: LayerNorm,
     ln3: LayerNorm,
-    linear1: Linear,
-    linear2: Linear,
     dropout1: Dropout,
     dropout2: Dropout,
-    dropout3: Dropout,
-    activation: Activation,
+    #[module(flatten)]
+    feed_forward: FeedForward,
     norm_first: bool,
 }
 
 impl TransformerDecoderLayer {
     /// A layer.
     pub fn new(config: &TransformerConfig) -> Result<Self> {
-        let (linear1, linear2) = config.linears()?;
+        let feed_forward = FeedForward::new(config)?;
         Ok(TransformerDecoderLayer {
             self_attention: MultiHeadAttention::new(config.dims, config.heads)?,
             cross_attention: MultiHeadAttention::new(config.dims, config.heads)?,
             ln1: LayerNorm::new(config.dims)?,
             ln2: LayerNorm::new(config.dims)?,
             ln3: LayerNorm::new(config.dims)?,
-            linear1,
-            linear2,
             dropout1: Dropout::new(config.dropout)?,
             dropout2: Dropout::new(config.dropout)?,
-            dropout3: Dropout::new(config.dropout)?,
-            activation: config.activation,
+            feed_forward,
             norm_first: config.norm_first,
         })
     }
@@ -231,14 +239,11 @@ impl TransformerDecoderLayer {
         let x = residual(self.norm_first, &x, &self.ln2, |y| {
             self.dropout2.forward(&self.cross_attention.forward(y, memory, memory, memory_mask)?)
         })?;
-        residual(self.norm_first, &x, &self.ln3, |y| {
-            let hidden = self.activation.forward(&self.linear1.forward(y)?)?;
-            self.linear2.forward(&self.dropout3.forward(&hidden)?)
-        })
+        residual(self.norm_first, &x, &self.ln3, |y| self.feed_forward.forward(y))
     }
 }
 
-/// A mask among the inputs of a checkpointed layer.
+/// A mask among the inputs of layers.
 #[derive(Clone, Copy)]
 enum MaskKind {
     None,
@@ -268,6 +273,24 @@ impl MaskKind {
     }
 }
 
+/// Applies layers to the first of `inputs`, with the others beside it, and a last norm. With `recompute` the gradient
+/// computes the layers again.
+fn stacked<L: Module + Tree + Clone + Send + Sync + 'static>(
+    layers: &[L],
+    norm: &LayerNorm,
+    recompute: bool,
+    mut inputs: Vec<Array>,
+    forward: impl Fn(&L, &[Array]) -> Result<Array> + Copy + Send + Sync + 'static,
+) -> Result<Array> {
+    for layer in layers {
+        inputs[0] = match recompute {
+            false => forward(layer, &inputs)?,
+            true => checkpoint(layer, &inputs, forward)?,
+        };
+    }
+    norm.forward(&inputs[0])
+}
+
 /// Layers of an encoder, with a last norm.
 #[derive(Module, Clone)]
 pub struct TransformerEncoder {
@@ -288,20 +311,11 @@ impl TransformerEncoder {
 
     /// Applies all layers to an array of shape (batch, length, features).
     pub fn forward<'a>(&self, x: &Array, mask: impl Into<AttentionMask<'a>>) -> Result<Array> {
-        let (mut x, mask) = (x.clone(), mask.into());
-        for layer in &self.layers {
-            x = match self.checkpoint {
-                false => layer.forward(&x, mask)?,
-                true => {
-                    let mut inputs = vec![x];
-                    let kind = MaskKind::of(mask, &mut inputs);
-                    checkpoint(layer, &inputs, move |layer, inputs| {
-                        layer.forward(&inputs[0], kind.mask(&mut inputs[1..].iter()))
-                    })?
-                }
-            };
-        }
-        self.ln.forward(&x)
+        let mut inputs = vec![x.clone()];
+        let mask = MaskKind::of(mask.into(), &mut inputs);
+        stacked(&self.layers, &self.ln, self.checkpoint, inputs, move |layer, inputs| {
+            layer.forward(&inputs[0], mask.mask(&mut inputs[1..].iter()))
+        })
     }
 }
 
@@ -331,23 +345,14 @@ impl TransformerDecoder {
         mask: impl Into<AttentionMask<'a>>,
         memory_mask: impl Into<AttentionMask<'a>>,
     ) -> Result<Array> {
-        let (mut x, mask, memory_mask) = (x.clone(), mask.into(), memory_mask.into());
-        for layer in &self.layers {
-            x = match self.checkpoint {
-                false => layer.forward(&x, memory, mask, memory_mask)?,
-                true => {
-                    let mut inputs = vec![x, memory.clone()];
-                    let own = MaskKind::of(mask, &mut inputs);
-                    let other = MaskKind::of(memory_mask, &mut inputs);
-                    checkpoint(layer, &inputs, move |layer, inputs| {
-                        let mut masks = inputs[2..].iter();
-                        let (own, other) = (own.mask(&mut masks), other.mask(&mut masks));
-                        layer.forward(&inputs[0], &inputs[1], own, other)
-                    })?
-                }
-            };
-        }
-        self.ln.forward(&x)
+        let mut inputs = vec![x.clone(), memory.clone()];
+        let own = MaskKind::of(mask.into(), &mut inputs);
+        let other = MaskKind::of(memory_mask.into(), &mut inputs);
+        stacked(&self.layers, &self.ln, self.checkpoint, inputs, move |layer, inputs| {
+            let mut masks = inputs[2..].iter();
+            let (own, other) = (own.mask(&mut masks), other.mask(&mut masks));
+            layer.forward(&inputs[0], &inputs[1], own, other)
+        })
     }
 }
 

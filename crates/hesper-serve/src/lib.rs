@@ -12,7 +12,9 @@ use hesper as _;
 
 pub mod engine;
 mod events;
+#[cfg(feature = "http")]
 pub mod http;
+#[cfg(feature = "http")]
 pub mod page;
 pub mod protocol;
 pub mod text;

@@ -4,12 +4,12 @@
 //! request is answered by [`Event`]s in order, the last of which is [`Event::Done`] or [`Event::Failed`]: exactly one of
 //! them, whatever happens. Dropping the [`Events`] of a request cancels it.
 
-use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 pub use crate::events::{EventReceiver, EventSender, channel};
+pub use hesper_lm::Sampling;
 use serde::{Deserialize, Serialize};
 
 /// Generates texts for many requests at once.
@@ -42,7 +42,7 @@ pub struct Events {
 
 impl Events {
     /// Events that arrive by a [`channel`]. `cancel` is called when they are dropped.
-    pub fn new(id: String, receiver: EventReceiver, cancel: impl FnOnce() + Send + 'static) -> Self {
+    pub fn new(id: String, receiver: EventReceiver, cancel: impl FnOnce() + Send + Sync + 'static) -> Self {
         Events { id, receiver, _cancel: CancelOnDrop(Some(Box::new(cancel))) }
     }
 
@@ -62,7 +62,7 @@ impl Events {
     }
 }
 
-struct CancelOnDrop(Option<Box<dyn FnOnce() + Send>>);
+struct CancelOnDrop(Option<Box<dyn FnOnce() + Send + Sync>>);
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
@@ -126,46 +126,6 @@ impl Default for Request {
             deadline: None,
             tenant: 0,
             use_prefix_cache: true,
-        }
-    }
-}
-
-/// How tokens are chosen. In this order: bias, penalties, constraint, temperature, top-k, top-p, min-p.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Sampling {
-    /// Divides the logits; 0 always chooses the most likely token.
-    pub temperature: f32,
-    /// Choose among this many of the most likely tokens; 0 for all.
-    pub top_k: usize,
-    /// Choose among the most likely tokens that together have this probability; 1 for all.
-    pub top_p: f32,
-    /// Choose among tokens of at least this probability relative to the most likely one; 0 for all.
-    pub min_p: f32,
-    /// The factor by which logits of repeated tokens are reduced; 1 for no penalty.
-    pub repetition_penalty: f32,
-    /// Subtracted from the logit of a generated token for each time it was generated.
-    pub frequency_penalty: f32,
-    /// Subtracted from the logit of every generated token.
-    pub presence_penalty: f32,
-    /// Added to the logits of tokens.
-    pub logit_bias: BTreeMap<u32, f32>,
-    /// The seed of the random draws.
-    pub seed: u64,
-}
-
-impl Default for Sampling {
-    fn default() -> Self {
-        Sampling {
-            temperature: 0.0,
-            top_k: 0,
-            top_p: 1.0,
-            min_p: 0.0,
-            repetition_penalty: 1.0,
-            frequency_penalty: 0.0,
-            presence_penalty: 0.0,
-            logit_bias: BTreeMap::new(),
-            seed: 0,
         }
     }
 }

@@ -6,17 +6,18 @@
 //! once is read by all its users; who wants to write to it copies it first ([`PageCounts::writable`],
 //! [`PagedCache::copy_page`]).
 //!
-//! On the CPU the attention of a decode step reads float32 rows where they are. Other steps gather the rows first.
+//! The attention of a decode step reads rows where they are: on the CPU in every format, on a GPU those in the dtype of the
+//! model. Other steps gather the rows first.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use hesper_core::ops::step::{Pages, StepHeads, Turns, keep_token};
-use hesper_core::{Array, Dtype, axes, concatenate, placement, select};
+use hesper_core::ops::step::{PageRows, Pages, StepHeads, Turns, keep_token};
+use hesper_core::{Array, axes, concatenate, placement, select};
 use hesper_nn::{Error, Heads, KvCache, KvMask, KvRows, KvView, Positions, Quantization, Result, TokenView};
 
 use super::layer_mut;
-use super::quantized::{check_bits, quantize};
+use super::quantized::check_bits;
 use super::rows::{heads_of, rows_of};
 use crate::config::Config;
 
@@ -108,12 +109,21 @@ pub enum PageFormat {
     },
 }
 
+impl PageFormat {
+    fn rows(self) -> PageRows {
+        match self {
+            PageFormat::Exact => PageRows::Exact,
+            PageFormat::Half => PageRows::Half,
+            PageFormat::Quantized { bits, group } => PageRows::Affine { bits, group },
+        }
+    }
+}
+
 /// Keys and values in pages. See the [module](self).
 #[derive(Debug)]
 pub struct PagedCache {
     positions: Positions,
-    tables: Pages,
-    format: PageFormat,
+    pages: Pages,
     quantization: Option<Quantization>,
     /// Tokens of a page.
     page: usize,
@@ -121,9 +131,9 @@ pub struct PagedCache {
     capacity: usize,
     /// Pages that the pools of all layers need.
     room: usize,
-    /// For each layer one pool of shape (pages, heads of keys and values, tokens of a page, elements), or three if rows are
-    /// quantized: codes, scales, biases. None before the first token.
-    layers: Vec<Vec<Array>>,
+    /// For each layer a pool of shape (pages, heads of keys and values, tokens of a page, elements of a row as stored). None
+    /// before the first token.
+    layers: Vec<Option<Array>>,
 }
 
 impl PagedCache {
@@ -141,13 +151,12 @@ impl PagedCache {
         };
         Ok(PagedCache {
             positions: Positions::new(0),
-            tables: Vec::new().into(),
-            format,
+            pages: Pages { tables: Vec::new().into(), rows: format.rows() },
             quantization,
             page,
             capacity: pages + 1,
             room: 0,
-            layers: vec![Vec::new(); config.layers],
+            layers: vec![None; config.layers],
         })
     }
 
@@ -179,18 +188,17 @@ impl PagedCache {
             let what = format!("a pool of {} pages has no page {page}", self.capacity);
             return Err(Error::InvalidArgument(what));
         }
-        (self.tables, self.positions) = (tables.into(), Positions::with_lengths(lengths));
+        (self.pages.tables, self.positions) = (tables.into(), Positions::with_lengths(lengths));
         Ok(())
     }
 
     /// Copies the rows of a page to another one, whose rows are overwritten.
     pub fn copy_page(&mut self, from: u32, to: u32) -> Result<()> {
-        self.room = self.room.max(from.max(to) as usize + 1);
+        self.grow(self.room.max(from.max(to) as usize + 1))?;
         for pool in self.layers.iter_mut().flatten() {
             let rows = pool.take(Array::from_slice(&[from]), Some(0))?;
             // A page that is being read is a second user of the pool, which would be copied as a whole.
             rows.eval()?;
-            *pool = with_pages(pool, self.room)?;
             *pool = write(pool, &rows, to, 0)?;
         }
         Ok(())
@@ -198,33 +206,38 @@ impl PagedCache {
 
     /// Forgets all rows and frees their memory. Sequences have to be computed again.
     pub fn reset(&mut self) {
-        self.layers.iter_mut().for_each(Vec::clear);
-        (self.room, self.tables, self.positions) = (0, Vec::new().into(), Positions::new(0));
+        self.layers.fill(None);
+        (self.room, self.pages.tables, self.positions) = (0, Vec::new().into(), Positions::new(0));
     }
 
-    /// Rows as they are stored.
-    fn encode(&self, rows: &Array) -> Result<Vec<Array>> {
-        Ok(match (self.format, self.quantization) {
-            (_, Some(quantization)) => quantize(rows, quantization)?.to_vec(),
-            (PageFormat::Half, None) => vec![rows.astype(Dtype::Float16)?],
-            (_, None) => vec![rows.clone()],
-        })
+    /// Gives the pools memory for `room` pages, one after the other: then the old and the new pool of only one layer need
+    /// memory at a time.
+    fn grow(&mut self, room: usize) -> Result<()> {
+        let runtime = placement::current_device().runtime()?;
+        for slot in &mut self.layers {
+            let Some(pool) = slot.as_ref().filter(|pool| pool.shape()[0] < room) else { continue };
+            let grown = with_pages(pool, room)?;
+            grown.eval()?;
+            *slot = Some(grown);
+            // Nothing else needs memory of the old size.
+            runtime.clear_cache();
+        }
+        self.room = room;
+        Ok(())
     }
 
     /// Rows `from..to` of the sequences, with zeros or rows of other sequences where a sequence has none, as stored.
-    fn gather(&self, layer: usize, from: usize, to: usize) -> Result<Vec<Array>> {
+    fn gather(&self, pool: &Array, from: usize, to: usize) -> Result<Array> {
+        let tables = &self.pages.tables;
         let (first, last) = (from / self.page, to.div_ceil(self.page));
         let page = |table: &Vec<u32>, at: usize| table.get(at).copied().unwrap_or(SCRATCH_PAGE);
         let pages: Vec<u32> =
-            self.tables.iter().flat_map(|table| (first..last).map(|at| page(table, at))).collect();
-        let pages = Array::try_from_slice(&pages, &[self.tables.len(), last - first])?;
-        let rows = |pool: &Array| -> Result<Array> {
-            let shape = [self.tables.len(), pool.shape()[1], (last - first) * self.page, pool.shape()[3]];
-            let shape = shape.map(|length| length as isize);
-            let all = pool.take(&pages, Some(0))?.transpose(&[0, 2, 1, 3, 4])?.reshape(&shape)?;
-            Ok(rows_of(&all, from - first * self.page, to - first * self.page)?)
-        };
-        self.layers[layer].iter().map(rows).collect()
+            tables.iter().flat_map(|table| (first..last).map(|at| page(table, at))).collect();
+        let pages = Array::try_from_slice(&pages, &[tables.len(), last - first])?;
+        let shape = [tables.len(), pool.shape()[1], (last - first) * self.page, pool.shape()[3]];
+        let shape = shape.map(|length| length as isize);
+        let all = pool.take(&pages, Some(0))?.transpose(&[0, 2, 1, 3, 4])?.reshape(&shape)?;
+        Ok(rows_of(&all, from - first * self.page, to - first * self.page)?)
     }
 }
 
@@ -265,17 +278,17 @@ impl KvCache for PagedCache {
 
     fn begin(&mut self, tokens: usize) -> Result<()> {
         let pending = self.positions.pending();
-        let missing = self.tables.iter().zip(self.positions.lengths()).map(|(table, length)| {
+        let missing = self.pages.tables.iter().zip(self.positions.lengths()).map(|(table, length)| {
             (length + pending + tokens).div_ceil(self.page).saturating_sub(table.len())
         });
         let missing: usize = missing.sum();
         if missing > 0 {
             return Err(Error::CacheFull { needed: missing * self.page, free: 0 });
         }
-        let highest = self.tables.iter().flatten().max().map_or(0, |page| *page as usize);
+        let highest = self.pages.tables.iter().flatten().max().map_or(0, |page| *page as usize);
         if highest >= self.room {
-            // Twice as many: growing copies the pool.
-            self.room = (2 * highest + 16).min(self.capacity);
+            // Twice as many: growing copies the pools.
+            self.grow((2 * highest + 16).min(self.capacity))?;
         }
         self.positions.begin(tokens)
     }
@@ -287,32 +300,26 @@ impl KvCache for PagedCache {
         values: &Array,
         window: Option<usize>,
     ) -> Result<KvView> {
-        let heads = keys.shape()[1];
-        let new = self.encode(&concatenate(&[keys.clone(), values.clone()], 1)?)?;
+        let (heads, width, format) = (keys.shape()[1], keys.shape()[3], self.pages.rows);
+        let new = format.encode(&concatenate(&[keys.clone(), values.clone()], 1)?)?;
         let (starts, tokens) = (self.positions.step()?.starts().to_vec(), self.positions.step()?.tokens());
-        let (page, room, tables) = (self.page, self.room, self.tables.clone());
-        let pools = layer_mut(&mut self.layers, layer)?;
-        if pools.is_empty() {
-            let empty = |new: &Array| Array::zeros(&[0, new.shape()[1], page, new.shape()[3]], new.dtype());
-            *pools = new.iter().map(empty).collect::<hesper_core::Result<_>>()?;
-        }
-        for (pool, new) in pools.iter_mut().zip(&new) {
-            *pool = with_pages(pool, room)?;
-            for (at, (start, table)) in starts.iter().zip(tables.iter()).enumerate() {
-                let own = new.slice_axis(0, at as isize, at as isize + 1, 1)?;
-                let mut row = *start;
-                while row < start + tokens {
-                    let end = (row / page + 1).saturating_mul(page).min(start + tokens);
-                    *pool = write(
-                        pool,
-                        &rows_of(&own, row - start, end - start)?,
-                        table[row / page],
-                        row % page,
-                    )?;
-                    row = end;
-                }
+        let (page, room, tables) = (self.page, self.room, self.pages.tables.clone());
+        let slot = layer_mut(&mut self.layers, layer)?;
+        let mut pool = match &*slot {
+            Some(pool) => pool.clone(),
+            None => Array::zeros(&[room, new.shape()[1], page, new.shape()[3]], new.dtype())?,
+        };
+        for (at, (start, table)) in starts.iter().zip(tables.iter()).enumerate() {
+            let own = new.slice_axis(0, at as isize, at as isize + 1, 1)?;
+            let mut row = *start;
+            while row < start + tokens {
+                let end = (row / page + 1).saturating_mul(page).min(start + tokens);
+                let rows = rows_of(&own, row - start, end - start)?;
+                pool = write(&pool, &rows, table[row / page], row % page)?;
+                row = end;
             }
         }
+        *slot = Some(pool.clone());
         let (from, mask) = match starts[..] {
             [start] => {
                 // Of one sequence only the rows that a token sees are gathered.
@@ -323,17 +330,15 @@ impl KvCache for PagedCache {
             }
             _ => (0, self.positions.step_mut()?.mask(window)?),
         };
-        let rows = self.gather(layer, from, self.positions.step()?.rows())?;
+        let rows = self.gather(&pool, from, self.positions.step()?.rows())?;
+        let dtype = keys.dtype();
         let part = |first: usize| -> Result<KvRows> {
-            let part = |rows: &Array| heads_of(rows, first, first + heads, rows.shape()[2]);
-            Ok(match (&rows[..], self.quantization) {
-                ([codes, scales, biases], Some(quantization)) => KvRows::Quantized {
-                    codes: part(codes)?,
-                    scales: part(scales)?,
-                    biases: part(biases)?,
-                    quantization,
-                },
-                _ => KvRows::Dense(part(&rows[0])?.astype(keys.dtype())?),
+            let part = heads_of(&rows, first, first + heads, rows.shape()[2])?;
+            Ok(match (format.parts(&part, width, dtype)?, self.quantization) {
+                (Some([codes, scales, biases]), Some(quantization)) => {
+                    KvRows::Quantized { codes, scales, biases, quantization }
+                }
+                _ => KvRows::Dense(part.astype(dtype)?),
             })
         };
         let (keys, mut values) = (part(0)?, part(heads)?);
@@ -355,24 +360,27 @@ impl KvCache for PagedCache {
         heads: Heads,
         rotation: Option<&Turns>,
     ) -> Result<Option<TokenView<'_>>> {
-        let exact = self.format == PageFormat::Exact && tokens.dtype() == Dtype::Float32;
-        if !exact || placement::current_device() != placement::Device::Cpu {
+        let host = placement::current_device() == placement::Device::Cpu;
+        if !host && self.pages.rows != PageRows::Exact {
             return Ok(None);
         }
-        let (step, pools) = (self.positions.step()?, layer_mut(&mut self.layers, layer)?);
-        let pool = match pools.pop() {
-            Some(pool) => with_pages(&pool, self.room)?,
-            None => Array::zeros(&[self.room, 2 * heads.kv, self.page, heads.dim], Dtype::Float32)?,
+        let (step, slot) = (self.positions.step()?, layer_mut(&mut self.layers, layer)?);
+        let (rows, dtype) = (self.pages.rows, tokens.dtype());
+        let pool = match &*slot {
+            Some(pool) => pool.clone(),
+            None => {
+                Array::zeros(&[self.room, 2 * heads.kv, self.page, rows.width(heads.dim)], rows.dtype(dtype))?
+            }
         };
         let kept =
-            keep_token(&pool, tokens, step.starts(), Some(&self.tables), StepHeads::from(heads), rotation);
-        pools.push(kept.as_ref().map_or(pool, Array::clone));
-        Ok(Some(TokenView { rows: kept?, starts: step.starts(), pages: Some(self.tables.clone()) }))
+            keep_token(&pool, tokens, step.starts(), Some(&self.pages), StepHeads::from(heads), rotation)?;
+        *slot = Some(kept.clone());
+        Ok(Some(TokenView { rows: kept, starts: step.starts(), pages: Some(self.pages.clone()) }))
     }
 
     fn remove(&mut self, sequence: usize) -> Result<()> {
         super::rows::check_settled(&self.positions)?;
-        let (mut tables, mut lengths) = (self.tables.to_vec(), self.lengths().to_vec());
+        let (mut tables, mut lengths) = (self.pages.tables.to_vec(), self.lengths().to_vec());
         if sequence >= tables.len() {
             let what = format!("a cache of {} sequences has no sequence {sequence}", tables.len());
             return Err(Error::InvalidArgument(what));

@@ -52,7 +52,7 @@ impl Sequence {
     }
 
     /// Whether sampling is greedy and the device chooses tokens.
-    pub(super) fn is_device_greedy(&self) -> bool {
+    pub fn is_device_greedy(&self) -> bool {
         self.device_greedy
     }
 

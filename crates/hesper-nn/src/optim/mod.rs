@@ -50,12 +50,51 @@ pub struct StepInfo {
     pub rate: Option<Array>,
 }
 
-impl StepInfo {
-    /// The learning rate in the dtype of a gradient.
-    pub fn rate_for(&self, gradient: &Array) -> Result<Array> {
-        let rate =
-            self.rate.as_ref().ok_or_else(|| Error::argument("the update rule has no learning rate"))?;
-        Ok(rate.astype(gradient.dtype())?)
+/// The update of one parameter: what a rule reads, and the state that it changes.
+#[derive(Debug)]
+pub struct Update<'a> {
+    /// The step.
+    pub step: &'a StepInfo,
+    /// The gradient of the parameter.
+    pub gradient: &'a Array,
+    /// The parameter before the step.
+    pub parameter: &'a Array,
+    /// The state of the parameter.
+    pub slots: &'a mut Slots,
+}
+
+impl Update<'_> {
+    /// The learning rate in the dtype of the gradient.
+    pub fn rate(&self) -> Result<Array> {
+        let rate = self.step.rate.as_ref();
+        let rate = rate.ok_or_else(|| Error::argument("the update rule has no learning rate"))?;
+        Ok(rate.astype(self.gradient.dtype())?)
+    }
+
+    /// The state of a name.
+    pub fn slot(&self, name: &str) -> Result<&Array> {
+        let found = self.slots.get(name);
+        found.ok_or_else(|| Error::argument(format!("the state of a parameter has no {name:?}")))
+    }
+
+    /// Sets the state of a name, and returns it.
+    pub fn keep(&mut self, name: &str, value: Array) -> Array {
+        self.slots.insert(name.into(), value.clone());
+        value
+    }
+
+    /// Sets the state of a name to `decay * state + (1 - decay) * value`, and returns it.
+    pub fn average(&mut self, name: &str, decay: f64, value: &Array) -> Result<Array> {
+        let new = self.slot(name)?.multiply(decay)?.add(value.multiply(1.0 - decay)?)?;
+        Ok(self.keep(name, new))
+    }
+
+    /// The parameter, made smaller by a decay times the learning rate.
+    pub fn shrunk(&self, decay: f64) -> Result<Array> {
+        Ok(match decay == 0.0 {
+            true => self.parameter.clone(),
+            false => self.parameter.multiply(self.rate()?.multiply(-decay)?.add(1.0)?)?,
+        })
     }
 }
 
@@ -73,13 +112,7 @@ pub trait UpdateRule: fmt::Debug + Send + Sync {
     fn init(&self, parameter: &Array) -> Result<Slots>;
 
     /// The new parameter.
-    fn update(
-        &self,
-        step: &StepInfo,
-        gradient: &Array,
-        parameter: &Array,
-        slots: &mut Slots,
-    ) -> Result<Array>;
+    fn update(&self, of: Update<'_>) -> Result<Array>;
 }
 
 type Filter = dyn Fn(&str, &Array) -> bool + Send + Sync;
@@ -231,13 +264,15 @@ impl Optimizer {
             }
             let old = self.slots.get(&path).cloned().unwrap_or_default();
             let (mut slots, group) = (old.clone(), self.group(&path, &parameter)?);
-            let new = self.groups[group].rule.update(&infos[group], gradient, &parameter, &mut slots)?;
+            let (step, parameter) = (&infos[group], &parameter);
+            let new =
+                self.groups[group].rule.update(Update { step, gradient, parameter, slots: &mut slots })?;
             for (name, value) in &mut slots {
                 if let Some(old) = old.get(name) {
                     *value = keep(value.clone(), old)?;
                 }
             }
-            made.insert(path.clone(), keep(new, &parameter)?);
+            made.insert(path.clone(), keep(new, parameter)?);
             all_slots.insert(path, slots);
         }
         let step = keep(self.step.add(1)?, &self.step)?;

@@ -2,7 +2,7 @@
 
 use hesper_core::{Array, Dtype, axes};
 
-use super::{Schedule, Slots, StepInfo, UpdateRule};
+use super::{Schedule, Slots, Update, UpdateRule};
 use crate::error::{Error, Result};
 use crate::module::lengths;
 
@@ -25,19 +25,9 @@ fn zeros(parameter: &Array, names: &[&str]) -> Result<Slots> {
     names.iter().map(|name| Ok((name.to_string(), parameter.zeros_like()?))).collect()
 }
 
-fn slot<'a>(slots: &'a Slots, name: &str) -> Result<&'a Array> {
-    slots.get(name).ok_or_else(|| Error::argument(format!("the state of a parameter has no {name:?}")))
-}
-
-/// `decay * state + (1 - decay) * value`, stored as the state.
-fn moving_average(slots: &mut Slots, name: &str, decay: f64, value: &Array) -> Result<Array> {
-    let new = slot(slots, name)?.multiply(decay)?.add(value.multiply(1.0 - decay)?)?;
-    slots.insert(name.into(), new.clone());
-    Ok(new)
-}
-
-fn with_decay(gradient: &Array, parameter: &Array, decay: f64) -> Result<Array> {
-    Ok(if decay == 0.0 { gradient.clone() } else { gradient.add(parameter.multiply(decay)?)? })
+/// The gradient plus the parameter times a decay.
+fn with_decay(of: &Update<'_>, decay: f64) -> Result<Array> {
+    Ok(if decay == 0.0 { of.gradient.clone() } else { of.gradient.add(of.parameter.multiply(decay)?)? })
 }
 
 /// Stochastic gradient descent, with momentum if that is positive.
@@ -83,25 +73,18 @@ impl UpdateRule for Sgd {
         zeros(parameter, if self.momentum > 0.0 { &["v"] } else { &[] })
     }
 
-    fn update(
-        &self,
-        step: &StepInfo,
-        gradient: &Array,
-        parameter: &Array,
-        slots: &mut Slots,
-    ) -> Result<Array> {
-        let gradient = with_decay(gradient, parameter, self.weight_decay)?;
+    fn update(&self, mut of: Update<'_>) -> Result<Array> {
+        let gradient = with_decay(&of, self.weight_decay)?;
         let mut direction = gradient.clone();
         if self.momentum > 0.0 {
             let added = match self.dampening > 0.0 {
                 true => gradient.multiply(1.0 - self.dampening)?,
                 false => gradient.clone(),
             };
-            let v = slot(slots, "v")?.multiply(self.momentum)?.add(&added)?;
-            slots.insert("v".into(), v.clone());
+            let v = of.keep("v", of.slot("v")?.multiply(self.momentum)?.add(&added)?);
             direction = if self.nesterov { gradient.add(v.multiply(self.momentum)?)? } else { v };
         }
-        Ok(parameter.subtract(step.rate_for(&gradient)?.multiply(&direction)?)?)
+        Ok(of.parameter.subtract(of.rate()?.multiply(&direction)?)?)
     }
 }
 
@@ -147,26 +130,17 @@ impl UpdateRule for Adam {
         zeros(parameter, &["m", "v"])
     }
 
-    fn update(
-        &self,
-        step: &StepInfo,
-        gradient: &Array,
-        parameter: &Array,
-        slots: &mut Slots,
-    ) -> Result<Array> {
-        let (mut rate, [b1, b2]) = (step.rate_for(gradient)?, self.betas);
-        let parameter = match self.weight_decay == 0.0 {
-            true => parameter.clone(),
-            false => parameter.multiply(rate.multiply(-self.weight_decay)?.add(1.0)?)?,
-        };
-        let m = moving_average(slots, "m", b1, gradient)?;
-        let mut root = moving_average(slots, "v", b2, &gradient.square()?)?.sqrt()?;
+    fn update(&self, mut of: Update<'_>) -> Result<Array> {
+        let (mut rate, [b1, b2]) = (of.rate()?, self.betas);
+        let parameter = of.shrunk(self.weight_decay)?;
+        let m = of.average("m", b1, of.gradient)?;
+        let mut root = of.average("v", b2, &of.gradient.square()?)?.sqrt()?;
         if self.bias_correction {
             let missing = |beta: f64| -> Result<Array> {
-                Ok(Array::scalar(beta, Dtype::Float32)?.power(&step.number)?.negative()?.add(1.0)?)
+                Ok(Array::scalar(beta, Dtype::Float32)?.power(&of.step.number)?.negative()?.add(1.0)?)
             };
-            rate = rate.divide(missing(b1)?)?.astype(gradient.dtype())?;
-            root = root.multiply(missing(b2)?.rsqrt()?.astype(gradient.dtype())?)?;
+            rate = rate.divide(missing(b1)?)?.astype(of.gradient.dtype())?;
+            root = root.multiply(missing(b2)?.rsqrt()?.astype(of.gradient.dtype())?)?;
         }
         Ok(parameter.subtract(rate.multiply(&m)?.divide(root.add(self.eps)?)?)?)
     }
@@ -204,18 +178,10 @@ impl UpdateRule for Adamax {
         zeros(parameter, &["m", "v"])
     }
 
-    fn update(
-        &self,
-        step: &StepInfo,
-        gradient: &Array,
-        parameter: &Array,
-        slots: &mut Slots,
-    ) -> Result<Array> {
-        let m = moving_average(slots, "m", self.betas[0], gradient)?;
-        let v = slot(slots, "v")?.multiply(self.betas[1])?.maximum(gradient.abs()?)?;
-        slots.insert("v".into(), v.clone());
-        let rate = step.rate_for(gradient)?;
-        Ok(parameter.subtract(rate.multiply(&m)?.divide(v.add(self.eps)?)?)?)
+    fn update(&self, mut of: Update<'_>) -> Result<Array> {
+        let m = of.average("m", self.betas[0], of.gradient)?;
+        let v = of.keep("v", of.slot("v")?.multiply(self.betas[1])?.maximum(of.gradient.abs()?)?);
+        Ok(of.parameter.subtract(of.rate()?.multiply(&m)?.divide(v.add(self.eps)?)?)?)
     }
 }
 
@@ -251,16 +217,9 @@ impl UpdateRule for RmsProp {
         zeros(parameter, &["v"])
     }
 
-    fn update(
-        &self,
-        step: &StepInfo,
-        gradient: &Array,
-        parameter: &Array,
-        slots: &mut Slots,
-    ) -> Result<Array> {
-        let root = moving_average(slots, "v", self.alpha, &gradient.square()?)?.sqrt()?;
-        let change = step.rate_for(gradient)?.multiply(gradient)?.divide(root.add(self.eps)?)?;
-        Ok(parameter.subtract(&change)?)
+    fn update(&self, mut of: Update<'_>) -> Result<Array> {
+        let root = of.average("v", self.alpha, &of.gradient.square()?)?.sqrt()?;
+        Ok(of.parameter.subtract(of.rate()?.multiply(of.gradient)?.divide(root.add(self.eps)?)?)?)
     }
 }
 
@@ -293,17 +252,9 @@ impl UpdateRule for Adagrad {
         zeros(parameter, &["v"])
     }
 
-    fn update(
-        &self,
-        step: &StepInfo,
-        gradient: &Array,
-        parameter: &Array,
-        slots: &mut Slots,
-    ) -> Result<Array> {
-        let v = slot(slots, "v")?.add(gradient.square()?)?;
-        slots.insert("v".into(), v.clone());
-        let change = step.rate_for(gradient)?.multiply(gradient)?.divide(v.sqrt()?.add(self.eps)?)?;
-        Ok(parameter.subtract(&change)?)
+    fn update(&self, mut of: Update<'_>) -> Result<Array> {
+        let root = of.keep("v", of.slot("v")?.add(of.gradient.square()?)?).sqrt()?;
+        Ok(of.parameter.subtract(of.rate()?.multiply(of.gradient)?.divide(root.add(self.eps)?)?)?)
     }
 }
 
@@ -339,18 +290,12 @@ impl UpdateRule for AdaDelta {
         zeros(parameter, &["u", "v"])
     }
 
-    fn update(
-        &self,
-        step: &StepInfo,
-        gradient: &Array,
-        parameter: &Array,
-        slots: &mut Slots,
-    ) -> Result<Array> {
-        let v = moving_average(slots, "v", self.rho, &gradient.square()?)?;
-        let ratio = slot(slots, "u")?.add(self.eps)?.sqrt()?.divide(v.add(self.eps)?.sqrt()?)?;
-        let change = ratio.multiply(gradient)?;
-        moving_average(slots, "u", self.rho, &change.square()?)?;
-        Ok(parameter.subtract(step.rate_for(gradient)?.multiply(&change)?)?)
+    fn update(&self, mut of: Update<'_>) -> Result<Array> {
+        let v = of.average("v", self.rho, &of.gradient.square()?)?;
+        let ratio = of.slot("u")?.add(self.eps)?.sqrt()?.divide(v.add(self.eps)?.sqrt()?)?;
+        let change = ratio.multiply(of.gradient)?;
+        of.average("u", self.rho, &change.square()?)?;
+        Ok(of.parameter.subtract(of.rate()?.multiply(&change)?)?)
     }
 }
 
@@ -385,21 +330,11 @@ impl UpdateRule for Lion {
         zeros(parameter, &["m"])
     }
 
-    fn update(
-        &self,
-        step: &StepInfo,
-        gradient: &Array,
-        parameter: &Array,
-        slots: &mut Slots,
-    ) -> Result<Array> {
-        let (rate, [b1, b2]) = (step.rate_for(gradient)?, self.betas);
-        let direction = slot(slots, "m")?.multiply(b1)?.add(gradient.multiply(1.0 - b1)?)?.sign()?;
-        moving_average(slots, "m", b2, gradient)?;
-        let parameter = match self.weight_decay > 0.0 {
-            true => parameter.multiply(rate.multiply(-self.weight_decay)?.add(1.0)?)?,
-            false => parameter.clone(),
-        };
-        Ok(parameter.subtract(rate.multiply(&direction)?)?)
+    fn update(&self, mut of: Update<'_>) -> Result<Array> {
+        let [b1, b2] = self.betas;
+        let direction = of.slot("m")?.multiply(b1)?.add(of.gradient.multiply(1.0 - b1)?)?.sign()?;
+        of.average("m", b2, of.gradient)?;
+        Ok(of.shrunk(self.weight_decay)?.subtract(of.rate()?.multiply(&direction)?)?)
     }
 }
 
@@ -446,15 +381,14 @@ fn rms(x: &Array) -> Result<Array> {
 
 impl Adafactor {
     /// The inverse root of the mean of squares.
-    fn inverse_root(&self, gradient: &Array, decay: &Array, slots: &mut Slots) -> Result<Array> {
-        let square = gradient.square()?.add(self.eps[0])?;
+    fn inverse_root(&self, of: &mut Update<'_>, decay: &Array) -> Result<Array> {
+        let square = of.gradient.square()?.add(self.eps[0])?;
+        let two_axes = of.gradient.ndim() >= 2;
         let mut averaged = |name: &str, value: &Array| -> Result<Array> {
             let rest = decay.negative()?.add(1.0)?;
-            let new = decay.multiply(slot(slots, name)?)?.add(rest.multiply(value)?)?;
-            slots.insert(name.into(), new.clone());
-            Ok(new)
+            Ok(of.keep(name, decay.multiply(of.slot(name)?)?.add(rest.multiply(value)?)?))
         };
-        if gradient.ndim() < 2 {
+        if !two_axes {
             return Ok(averaged("exp_avg_sq", &square)?.rsqrt()?);
         }
         let rows = averaged("exp_avg_sq_row", &square.mean(-1)?)?;
@@ -491,14 +425,8 @@ impl UpdateRule for Adafactor {
         shapes.into_iter().map(zeros).collect()
     }
 
-    fn update(
-        &self,
-        step: &StepInfo,
-        gradient: &Array,
-        parameter: &Array,
-        slots: &mut Slots,
-    ) -> Result<Array> {
-        let size = rms(parameter)?;
+    fn update(&self, mut of: Update<'_>) -> Result<Array> {
+        let (step, size) = (of.step, rms(of.parameter)?);
         let rate = match &step.rate {
             Some(rate) => rate.clone(),
             None => {
@@ -514,15 +442,15 @@ impl UpdateRule for Adafactor {
             rate = size.maximum(self.eps[1])?.multiply(&rate)?;
         }
         let decay = step.number.power(self.decay_rate)?.negative()?.add(1.0)?.astype(size.dtype())?;
-        let update = self.inverse_root(gradient, &decay, slots)?.multiply(gradient)?;
+        let update = self.inverse_root(&mut of, &decay)?.multiply(of.gradient)?;
         let excess = rms(&update)?.divide(self.clip_threshold)?.maximum(1.0)?;
         let mut update = rate.multiply(update.divide(&excess)?)?;
         if let Some(beta) = self.beta_1 {
-            update = moving_average(slots, "exp_avg", beta, &update)?;
+            update = of.average("exp_avg", beta, &update)?;
         }
         let parameter = match self.weight_decay == 0.0 {
-            true => parameter.clone(),
-            false => parameter.add(parameter.multiply(rate.multiply(-self.weight_decay)?)?)?,
+            true => of.parameter.clone(),
+            false => of.parameter.add(of.parameter.multiply(rate.multiply(-self.weight_decay)?)?)?,
         };
         Ok(parameter.subtract(&update)?)
     }
@@ -576,24 +504,18 @@ impl UpdateRule for Muon {
         zeros(parameter, &["v"])
     }
 
-    fn update(
-        &self,
-        step: &StepInfo,
-        gradient: &Array,
-        parameter: &Array,
-        slots: &mut Slots,
-    ) -> Result<Array> {
-        let gradient = with_decay(gradient, parameter, self.weight_decay)?;
-        let mut update = moving_average(slots, "v", self.momentum, &gradient)?;
+    fn update(&self, mut of: Update<'_>) -> Result<Array> {
+        let gradient = with_decay(&of, self.weight_decay)?;
+        let mut update = of.average("v", self.momentum, &gradient)?;
         if self.nesterov {
             update = gradient.multiply(1.0 - self.momentum)?.add(update.multiply(self.momentum)?)?;
         }
-        let mut rate = step.rate_for(&gradient)?;
+        let mut rate = of.rate()?;
         if let &[first, .., before, last] | &[first @ before, last] = update.shape() {
             let matrix = update.reshape(&[first as isize, -1])?;
             update = self.orthogonalize(&matrix)?.reshape(&lengths(&update))?;
             rate = rate.multiply((before as f64 / last as f64).max(1.0).sqrt())?;
         }
-        Ok(parameter.subtract(rate.multiply(&update)?)?)
+        Ok(of.parameter.subtract(rate.multiply(&update)?)?)
     }
 }

@@ -40,8 +40,7 @@ use hesper_core::placement;
 use hesper_lm::{GenerateOptions, LanguageModel, PageFormat, Sampler, check_prompt};
 
 use crate::protocol::{
-    Constraint, Events, Failure, FailureKind, Generator, Health, Refusal, Request, Sampling, Snapshot,
-    channel,
+    Constraint, Events, Failure, FailureKind, Generator, Health, Refusal, Request, Snapshot, channel,
 };
 use scheduler::{JobSpec, Limits, Rejected, Scheduler};
 use state::{Active, State};
@@ -225,7 +224,7 @@ impl Engine {
         }
         let options = GenerateOptions {
             max_tokens: request.max_tokens,
-            sampling: sampling(&request.sampling),
+            sampling: request.sampling.clone(),
             stops: request.stops.clone(),
             stop_tokens: request.stop_tokens.clone(),
             ignore_eos: request.ignore_eos,
@@ -245,22 +244,6 @@ impl Engine {
     #[cfg(not(feature = "grammar"))]
     fn compile(&self, _: &Constraint) -> Result<Box<dyn TokenFilter>, String> {
         Err("cannot follow a constraint: the server was built without the feature `grammar`".into())
-    }
-}
-
-/// The sampling of `hesper_lm`.
-fn sampling(given: &Sampling) -> hesper_lm::Sampling {
-    hesper_lm::Sampling {
-        temperature: given.temperature,
-        top_k: given.top_k,
-        top_p: given.top_p,
-        min_p: given.min_p,
-        repetition_penalty: given.repetition_penalty,
-        frequency_penalty: given.frequency_penalty,
-        presence_penalty: given.presence_penalty,
-        logit_bias: given.logit_bias.clone(),
-        seed: given.seed,
-        ..hesper_lm::Sampling::default()
     }
 }
 

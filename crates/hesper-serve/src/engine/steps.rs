@@ -7,7 +7,8 @@ use std::sync::Arc;
 use hesper_core::Array;
 use hesper_core::placement::Device;
 use hesper_lm::{
-    Finish, KvCache, LanguageModel, PageFormat, PagedCache, Result, SCRATCH_PAGE, Sequence, log_probabilities,
+    Finish, KvCache, LanguageModel, NAN_LOGITS, PageFormat, PagedCache, Result, SCRATCH_PAGE, Sequence,
+    greedy_tokens, log_probabilities,
 };
 
 use super::scheduler::{JobId, Piece, Plan};
@@ -169,16 +170,36 @@ impl Steps {
         let model = self.language.model();
         let logits = model.propose(&Array::try_from_slice(&ids, &[rows, count])?, &mut self.cache)?;
         if pieces.iter().any(|piece| piece.sample) {
+            let chosen = self.device_choices(pieces, &logits)?;
+            let by_logits = |at: &usize| pieces[*at].sample && chosen[*at].is_none();
+            let by_logits: Vec<usize> = (0..pieces.len()).filter(by_logits).collect();
             let (language, texts) = (&self.language, &mut self.texts);
-            let vocabulary = model.config().vocab_size;
-            logits.read(|logits: &[f32]| {
-                for (piece, row) in pieces.iter().zip(logits.chunks_exact(vocabulary)) {
-                    if let Some(text) = texts.get_mut(&piece.job).filter(|_| piece.sample) {
-                        let outcome = text.next(language, row, piece.start + count);
-                        outcomes.push((piece.job, outcome));
+            // What can fail comes first: a step that fails is computed again.
+            if !by_logits.is_empty() {
+                let logits = match by_logits.len() == rows {
+                    true => logits,
+                    false => {
+                        logits.take(by_logits.iter().map(|at| *at as u32).collect::<Array>(), Some(0))?
                     }
+                };
+                logits.read(|logits: &[f32]| {
+                    for (at, row) in by_logits.iter().zip(logits.chunks_exact(model.config().vocab_size)) {
+                        let piece = &pieces[*at];
+                        if let Some(text) = texts.get_mut(&piece.job) {
+                            outcomes.push((piece.job, text.next(language, row, piece.start + count)));
+                        }
+                    }
+                })?;
+            }
+            for (piece, token) in pieces.iter().zip(chosen) {
+                if let (Some(text), Some(token)) = (texts.get_mut(&piece.job), token) {
+                    let taken = text.sequence.push(language, token, piece.start + count);
+                    outcomes.push((
+                        piece.job,
+                        outcome(taken.map_err(|error| error.to_string()), None, Vec::new()),
+                    ));
                 }
-            })?;
+            }
         } else {
             // The logits are never computed.
             hesper_core::eval(self.cache.arrays())?;
@@ -190,6 +211,27 @@ impl Steps {
             self.device.runtime()?.clear_cache();
         }
         Ok(())
+    }
+
+    /// The tokens of pieces that the device chooses: those of texts that take the most likely token, whatever it is. Their
+    /// logits stay on the device.
+    fn device_choices(&self, pieces: &[Piece], logits: &Array) -> Result<Vec<Option<u32>>> {
+        let chooses = |piece: &Piece| {
+            let text = self.texts.get(&piece.job).filter(|_| piece.sample);
+            text.is_some_and(|text| {
+                text.sequence.is_device_greedy() && text.filter.is_none() && text.logprobs.is_none()
+            })
+        };
+        if !pieces.iter().any(chooses) {
+            return Ok(vec![None; pieces.len()]);
+        }
+        let tokens = greedy_tokens(logits)?;
+        hesper_core::eval(std::iter::once(&tokens).chain(self.cache.arrays()))?;
+        let tokens = tokens.to_vec::<u32>()?;
+        let own = |(piece, token): (&Piece, u32)| {
+            Some(token).filter(|token| chooses(piece) && *token != NAN_LOGITS)
+        };
+        Ok(pieces.iter().zip(tokens).map(own).collect())
     }
 
     /// Discards what a step that failed has begun. Returns whether the rows of the pages are as they were.
@@ -225,21 +267,31 @@ impl Text {
 
     /// The next token by its logits, behind `length` tokens.
     fn next(&mut self, language: &LanguageModel, logits: &[f32], length: usize) -> Outcome {
-        let piece = match self.choose(language, logits, length) {
-            Ok(piece) => piece,
-            Err(message) => return Outcome::Failed(Failure { kind: FailureKind::Request, message }),
-        };
-        let (logprob, top) = match self.logprobs {
-            None => (None, Vec::new()),
-            Some(top) => {
+        let piece = self.choose(language, logits, length);
+        let (logprob, top) = match (self.logprobs, &piece) {
+            (Some(top), Ok(piece)) => {
                 let (own, top) = log_probabilities(logits, piece.token, top);
                 (Some(own), top)
             }
+            _ => (None, Vec::new()),
         };
-        let finish = piece.finish.map(|finish| match finish {
-            Finish::End | Finish::Stop => protocol::Finish::Stop,
-            Finish::Length | Finish::Context => protocol::Finish::Length,
-        });
-        Outcome::Token(Token { id: piece.token, text: piece.text, logprob, top }, finish)
+        outcome(piece, logprob, top)
     }
+}
+
+/// What a request gets of a chosen token.
+fn outcome(
+    piece: std::result::Result<hesper_lm::Piece, String>,
+    logprob: Option<f32>,
+    top: Vec<(u32, f32)>,
+) -> Outcome {
+    let piece = match piece {
+        Ok(piece) => piece,
+        Err(message) => return Outcome::Failed(Failure { kind: FailureKind::Request, message }),
+    };
+    let finish = piece.finish.map(|finish| match finish {
+        Finish::End | Finish::Stop => protocol::Finish::Stop,
+        Finish::Length | Finish::Context => protocol::Finish::Length,
+    });
+    Outcome::Token(Token { id: piece.token, text: piece.text, logprob, top }, finish)
 }

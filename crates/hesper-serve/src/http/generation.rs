@@ -53,6 +53,9 @@ pub(crate) struct Generation {
     /// The choice whose events are looked at first.
     next: usize,
     pub(crate) usage: Usage,
+    reasoning_tokens: usize,
+    /// The texts of the choices, if they are logged.
+    texts: Option<Vec<String>>,
     start: Instant,
     first_token_seconds: Option<f64>,
     outcome: &'static str,
@@ -67,6 +70,14 @@ impl Generation {
         prompts: Vec<Prompt>,
         n: usize,
     ) -> ApiResult<Self> {
+        let texts = state.options.log_prompts.then(|| vec![String::new(); active.ids.len()]);
+        if texts.is_some() {
+            let loaded = state.loaded()?;
+            let text =
+                |prompt: &Prompt| loaded.language.tokenizer().decode_all(&prompt.tokens).unwrap_or_default();
+            let prompts: Vec<String> = prompts.iter().map(text).collect();
+            state.log.write("prompt", json!({ "id": active.id, "prompts": prompts }));
+        }
         let mut choices = Vec::with_capacity(active.ids.len());
         for (at, id) in active.ids.iter().enumerate() {
             let prompt = &prompts[at / n];
@@ -88,6 +99,8 @@ impl Generation {
             logprobs: template.logprobs.is_some(),
             next: 0,
             usage: Usage::default(),
+            reasoning_tokens: 0,
+            texts,
             start: Instant::now(),
             first_token_seconds: None,
             outcome: "disconnected",
@@ -132,8 +145,16 @@ impl Generation {
             Some(Event::Started { .. }) => return Ok(None),
             Some(Event::Token(token)) => {
                 self.first_token_seconds.get_or_insert_with(|| self.start.elapsed().as_secs_f64());
+                if let Some(texts) = &mut self.texts {
+                    texts[at].push_str(&token.text);
+                }
                 update.parts = match &mut choice.parser {
-                    Some(parser) => parser.push_token(token.id, &token.text),
+                    Some(parser) => {
+                        let before = parser.is_reasoning();
+                        let parts = parser.push_token(token.id, &token.text);
+                        self.reasoning_tokens += usize::from(before || parser.is_reasoning());
+                        parts
+                    }
                     None if token.text.is_empty() => Vec::new(),
                     None => vec![Part::Content(token.text.clone())],
                 };
@@ -183,6 +204,7 @@ impl Generation {
             "completion_tokens": completion_tokens,
             "total_tokens": prompt_tokens + completion_tokens,
             "prompt_tokens_details": { "cached_tokens": cached_tokens },
+            "completion_tokens_details": { "reasoning_tokens": self.reasoning_tokens },
         })
     }
 }
@@ -199,6 +221,7 @@ impl Drop for Generation {
                 "prompt_tokens": prompt_tokens,
                 "cached_tokens": cached_tokens,
                 "completion_tokens": completion_tokens,
+                "texts": self.texts,
                 "first_token_seconds": self.first_token_seconds,
                 "seconds": self.start.elapsed().as_secs_f64(),
             }),

@@ -33,6 +33,8 @@ pub struct ServerOptions {
     pub drain: Duration,
     /// What is logged.
     pub log: LogFormat,
+    /// Whether prompts and answers are logged too.
+    pub log_prompts: bool,
     /// Whether SIGTERM and Ctrl-C stop the server.
     pub handle_signals: bool,
 }
@@ -52,6 +54,7 @@ impl Default for ServerOptions {
             keep_alive: Duration::from_secs(10),
             drain: Duration::from_secs(30),
             log: LogFormat::Off,
+            log_prompts: false,
             handle_signals: false,
         }
     }

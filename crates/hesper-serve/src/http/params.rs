@@ -96,6 +96,7 @@ fn sampling(body: &Fields<'_>, language: &LanguageModel, seed: u64) -> ApiResult
         presence_penalty: body.number("presence_penalty", -2.0..=2.0)?.unwrap_or(0.0),
         logit_bias: logit_bias(body, language)?,
         seed: body.integer("seed", i64::MIN..=i64::MAX)?.map_or(seed, |seed| seed as u64),
+        ..default
     })
 }
 

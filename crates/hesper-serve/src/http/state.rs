@@ -103,12 +103,20 @@ impl State {
         }
     }
 
-    /// Cancels a request of a tenant. Returns whether it was known and not yet finished.
+    /// Cancels a request of a tenant, or one of its answers by the id that the snapshot of the engine has. Returns whether
+    /// it was known and not yet finished.
     pub(crate) fn cancel(&self, id: &str, tenant: u64) -> bool {
-        let ids = match self.active().get(id) {
+        let active = self.active();
+        let ids = match active.get(id) {
             Some((owner, ids)) if *owner == tenant => ids.clone(),
-            _ => return false,
+            Some(_) => return false,
+            None => {
+                let has =
+                    |(owner, ids): &&(u64, Vec<String>)| *owner == tenant && ids.iter().any(|own| own == id);
+                active.values().find(has).map(|_| vec![id.to_string()]).unwrap_or_default()
+            }
         };
+        drop(active);
         ids.iter().map(|id| self.gate.cancel(id)).fold(false, |any, one| any | one)
     }
 }

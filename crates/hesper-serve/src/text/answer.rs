@@ -79,6 +79,11 @@ impl AnswerParser {
         self.push(text)
     }
 
+    /// Whether the text so far ends inside of reasoning.
+    pub fn is_reasoning(&self) -> bool {
+        matches!(self.state, State::StartReasoning | State::Reasoning)
+    }
+
     /// Returns the rest.
     pub fn finish(&mut self) -> Vec<Part> {
         let (mut parts, rest) = (Vec::new(), std::mem::take(&mut self.held));
