@@ -11,18 +11,28 @@ Examples
 >>> text = generate(model, tokenizer, "The evening star", max_tokens=8)
 >>> isinstance(text, str)
 True
+
+:class:`Engine` computes many requests at once, as the server does: they join and leave a batch at any time.
 """
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hesper import _core
 
 __all__ = [
+    "Answer",
+    "AnswerResult",
+    "AnswerToken",
     "BatchResponse",
+    "Engine",
+    "EngineBusy",
     "GenerationResponse",
     "Model",
     "Tokenizer",
@@ -31,6 +41,11 @@ __all__ = [
     "load",
     "stream_generate",
 ]
+
+
+#: Raised by :meth:`Engine.generate` if too many requests wait. ``args[1]`` is the time in seconds after which there is
+#: likely to be room.
+EngineBusy = _core._EngineBusy
 
 
 class Model:
@@ -327,3 +342,334 @@ def batch_generate(
     tokens = [_tokens(tokenizer, prompt) for prompt in prompts]
     results = model._native.batch(tokens, _options(**options))
     return BatchResponse(*([result[i] for result in results] for i in range(3)))
+
+
+@dataclass(frozen=True)
+class AnswerToken:
+    """A token of an :class:`Answer`."""
+
+    #: Text that later tokens cannot change; may be empty.
+    text: str
+    #: The token.
+    token: int
+    #: Its log probability, if ``logprobs`` was given.
+    logprob: float | None = None
+    #: The most likely tokens with their log probabilities, as many as ``logprobs``.
+    top_logprobs: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class AnswerResult:
+    """A whole answer of an :class:`Engine`."""
+
+    #: The text.
+    text: str
+    #: Its tokens.
+    tokens: list[int]
+    #: Why it ended: "stop", "length" or "cancelled".
+    finish_reason: str
+    #: Tokens of the prompt.
+    prompt_tokens: int
+    #: Of them, found in the prefix cache.
+    cached_tokens: int
+
+
+class Answer(Iterator[AnswerToken], AsyncIterator[AnswerToken]):
+    """An answer that is being generated: an iterator and an async iterator over its tokens.
+
+    Returned by :meth:`Engine.generate`. Closing or dropping it cancels the request.
+    """
+
+    def __init__(self, engine: Engine, native, id: str):
+        # Keeps the engine running.
+        self._engine = engine
+        self._native = native
+        self._waits = False
+        self._text: list[str] = []
+        self._tokens: list[int] = []
+        self._usage = (0, 0, 0)
+        self.id = id
+        #: Why the answer ended ("stop", "length", "cancelled"), or None before its end.
+        self.finish_reason: str | None = None
+
+    def _take(self, event) -> AnswerToken | None:
+        """The token of an event, or None at the end."""
+        if event is None:
+            return None
+        if len(event) == 2:
+            self.finish_reason, self._usage = event
+            return None
+        token, text, logprob, top = event
+        self._tokens.append(token)
+        self._text.append(text)
+        return AnswerToken(text, token, logprob, tuple(top))
+
+    def __iter__(self) -> Answer:
+        return self
+
+    def __next__(self) -> AnswerToken:
+        token = self._take(self._native.wait())
+        if token is None:
+            raise StopIteration
+        return token
+
+    def __aiter__(self) -> Answer:
+        return self
+
+    async def __anext__(self) -> AnswerToken:
+        if self._waits:
+            raise RuntimeError("cannot wait for a token of an answer: another task waits for it already")
+        loop = asyncio.get_running_loop()
+        self._waits = True
+        try:
+            while True:
+                woken = loop.create_future()
+                ready, event = self._native.poll(loop, lambda: woken.done() or woken.set_result(None))
+                if ready:
+                    break
+                await woken
+        finally:
+            self._waits = False
+        token = self._take(event)
+        if token is None:
+            raise StopAsyncIteration
+        return token
+
+    def _result(self) -> AnswerResult:
+        prompt_tokens, cached_tokens, _ = self._usage
+        reason = self.finish_reason or "cancelled"
+        return AnswerResult("".join(self._text), list(self._tokens), reason, prompt_tokens, cached_tokens)
+
+    def result(self) -> AnswerResult:
+        """Wait for the end of the answer. Tokens that were iterated over are part of the result.
+
+        Returns
+        -------
+        AnswerResult
+        """
+        for _ in self:
+            pass
+        return self._result()
+
+    def __await__(self) -> Generator[object, None, AnswerResult]:
+        async def all_of_it() -> AnswerResult:
+            async for _ in self:
+                pass
+            return self._result()
+
+        return all_of_it().__await__()
+
+    def close(self) -> None:
+        """Cancel the request, if it has not ended."""
+        self._native.cancel()
+
+    async def aclose(self) -> None:
+        """Cancel the request, if it has not ended."""
+        self.close()
+
+    def __enter__(self) -> Answer:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Answer:
+        return self
+
+    async def __aexit__(self, *_) -> None:
+        self.close()
+
+
+def _request(
+    max_tokens: int = 256,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    repetition_penalty: float = 1.0,
+    repetition_context: int = 64,
+    frequency_penalty: float = 0.0,
+    presence_penalty: float = 0.0,
+    logit_bias: Mapping[int, float] | None = None,
+    seed: int = 0,
+    stop: str | Sequence[str] = (),
+    stop_token_ids: Sequence[int] = (),
+    ignore_eos: bool = False,
+    json_schema: str | Mapping | None = None,
+    regex: str | None = None,
+    grammar: str | None = None,
+    logprobs: int | None = None,
+    priority: int = 0,
+    timeout: float | None = None,
+    cache_prompt: bool = True,
+) -> dict:
+    stop = [stop] if isinstance(stop, str) else list(stop)
+    stop_token_ids = list(stop_token_ids)
+    logit_bias = dict(logit_bias or {})
+    if json_schema is not None and not isinstance(json_schema, str):
+        json_schema = json.dumps(json_schema)
+    return locals()
+
+
+class Engine:
+    """Generates texts for many requests at once, as the server does.
+
+    Requests join and leave the batch at any time; prompts are computed in chunks beside running requests, and prompts with
+    the same beginning share its keys and values. On the CPU the text of a request does not depend on the others. Any number
+    of threads and of asyncio tasks may use one engine.
+
+    Parameters
+    ----------
+    model : Model, str or path
+        A model, or what :func:`load` takes.
+    kv_memory : int, optional
+        Bytes for keys and values. Default: 768 MiB on the CPU, 8 GiB on a GPU.
+    kv_bits : int, optional
+        Stores keys and values with 16, 8 or 4 bits. Default: as the model computes them.
+    max_running, max_waiting : int
+        Requests that are computed at once, and that wait. Default: ``64``, ``256``. With more,
+        :meth:`generate` raises :class:`EngineBusy`.
+    prefix_memory : int, optional
+        Bytes of ``kv_memory`` for prompts of earlier requests. Default: what is free.
+
+    Examples
+    --------
+    >>> with Engine("demo") as engine:
+    ...     for token in engine.generate("The evening star", max_tokens=4):
+    ...         pass
+    ...     result = engine.generate("Night", max_tokens=4).result()
+    >>> result.finish_reason in ("stop", "length")
+    True
+    """
+
+    def __init__(
+        self,
+        model: Model | str | os.PathLike,
+        *,
+        kv_memory: int | None = None,
+        kv_bits: int | None = None,
+        max_running: int = 64,
+        max_waiting: int = 256,
+        prefix_memory: int | None = None,
+    ):
+        self._model = model if isinstance(model, Model) else load(model)[0]
+        options = {
+            "kv_memory": kv_memory,
+            "kv_bits": kv_bits,
+            "max_running": max_running,
+            "max_waiting": max_waiting,
+            "prefix_memory": prefix_memory,
+        }
+        self._native = _core._Engine(self._model._native, options)
+        self._numbers = itertools.count(1)
+
+    @property
+    def model(self) -> Model:
+        """The model."""
+        return self._model
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the model."""
+        return Tokenizer(self._model._native)
+
+    def generate(self, prompt: str | Sequence[int] | Sequence[dict], **options) -> Answer:
+        """Submit a request and return its answer, which is generated meanwhile. Does not wait.
+
+        Iterate over the answer with ``for`` or ``async for``; wait for all of it with :meth:`Answer.result` or ``await``.
+
+        Parameters
+        ----------
+        prompt : str, sequence of int or sequence of dict
+            Text, tokens, or the messages of a conversation (see :meth:`Tokenizer.apply_chat_template`).
+        max_tokens, temperature, top_k, top_p, min_p, repetition_penalty, repetition_context, seed, stop
+            As for :func:`stream_generate`.
+        frequency_penalty, presence_penalty : float
+            Penalties for generated tokens. Default: ``0``.
+        logit_bias : mapping of int to float, optional
+            Added to the logits of tokens.
+        stop_token_ids : sequence of int
+            Tokens that end the answer beside those of the model.
+        ignore_eos : bool
+            Whether to go on after a token that ends a sequence. Default: ``False``.
+        json_schema : str or mapping, optional
+        regex : str, optional
+        grammar : str, optional
+            What the text has to match: a JSON schema, a regular expression, or a grammar in Lark's format.
+        logprobs : int, optional
+            Report log probabilities: that of each token, and of this many most likely ones.
+        priority : int
+            Requests with higher numbers go first. Default: ``0``.
+        timeout : float, optional
+            Seconds after which the request fails with ``TimeoutError``.
+        cache_prompt : bool
+            Whether the prompt may be found in the prefix cache, and is kept there. Default: ``True``.
+
+        Returns
+        -------
+        Answer
+
+        Raises
+        ------
+        ValueError
+            If an option or the prompt makes no sense, or the request needs more memory than the engine has.
+        EngineBusy
+            If too many requests wait.
+        RuntimeError
+            If the engine is closed or has lost its device.
+
+        Examples
+        --------
+        >>> engine = Engine("demo")
+        >>> answers = [engine.generate(prompt, max_tokens=4) for prompt in ("Night", "The evening star")]
+        >>> [len(answer.result().tokens) <= 4 for answer in answers]
+        [True, True]
+        >>> engine.close()
+        """
+        native = self._model._native
+        if isinstance(prompt, str):
+            tokens = native.encode(prompt, True)
+        else:
+            prompt = list(prompt)
+            if prompt and isinstance(prompt[0], Mapping):
+                tokens = native.encode(native.conversation([dict(message) for message in prompt]), False)
+            else:
+                tokens = [int(token) for token in prompt]
+        id = str(next(self._numbers))
+        return Answer(self, self._native.submit(id, tokens, _request(**options)), id)
+
+    @property
+    def health(self) -> str:
+        """The state of the engine: "ok", "stalled", "lost_device", "stopping" or "closed"."""
+        return self._native.health()[0]
+
+    def stats(self) -> dict:
+        """Counters, times, and the state of every request.
+
+        Returns
+        -------
+        dict
+        """
+        return json.loads(self._native.stats())
+
+    def close(self, timeout: float = 0.0) -> None:
+        """Stop the engine. Requests that have not ended after ``timeout`` seconds fail.
+
+        Parameters
+        ----------
+        timeout : float
+            Seconds that running requests may take.
+        """
+        self._native.close(timeout)
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Engine:
+        return self
+
+    async def __aexit__(self, *_) -> None:
+        self.close()

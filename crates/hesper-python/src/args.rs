@@ -6,6 +6,7 @@
 use hesper::{Array, Category, Dtype, Operand};
 use hesper_runtime::Stream;
 use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyComplex, PyFloat, PyInt, PyList, PySequence, PyString, PyTuple};
 use smallvec::{SmallVec, smallvec};
@@ -172,6 +173,40 @@ fn fits(value: i64, dtype: Dtype) -> bool {
     }
 }
 
+/// An argument that is an integer of 32 bits, or may be `None` instead; anything else is of the wrong type.
+pub trait FromInt: Sized {
+    /// The value of the object.
+    fn from_int(object: &Bound<'_, PyAny>) -> PyResult<Self>;
+}
+
+impl FromInt for isize {
+    fn from_int(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        match i32::try_from(integer(object)?) {
+            Ok(value) => Ok(value as isize),
+            Err(_) => Err(PyTypeError::new_err(format!("expected an integer of 32 bits, not {object}"))),
+        }
+    }
+}
+
+impl FromInt for Option<isize> {
+    fn from_int(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if object.is_none() { Ok(None) } else { isize::from_int(object).map(Some) }
+    }
+}
+
+impl FromInt for Count {
+    fn from_int(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let count = isize::from_int(object)?;
+        let negative = |_| PyValueError::new_err(format!("expected a non-negative integer, not {count}"));
+        usize::try_from(count).map(Count).map_err(negative)
+    }
+}
+
+/// Converts an argument that is an integer, such as an axis.
+pub fn int<T: FromInt>(object: &Bound<'_, PyAny>) -> PyResult<T> {
+    T::from_int(object)
+}
+
 /// An integer of 64 bits; a larger one is of the wrong type.
 fn integer(object: &Bound<'_, PyAny>) -> PyResult<isize> {
     object.extract::<isize>().map_err(|error| match error.is_instance_of::<PyOverflowError>(object.py()) {
@@ -180,17 +215,18 @@ fn integer(object: &Bound<'_, PyAny>) -> PyResult<isize> {
     })
 }
 
-/// Integers: one, or a sequence of them.
-fn integers(object: &Bound<'_, PyAny>, alone: bool) -> PyResult<SmallVec<[isize; 6]>> {
+/// Integers: one, or a sequence of them, each read by `one`.
+fn integers(
+    object: &Bound<'_, PyAny>,
+    alone: bool,
+    one: impl Fn(&Bound<'_, PyAny>) -> PyResult<isize>,
+) -> PyResult<SmallVec<[isize; 6]>> {
     let one = |item: &Bound<'_, PyAny>| -> PyResult<isize> {
-        if item.is_exact_instance_of::<PyInt>() {
-            return integer(item);
-        }
-        if item.is_instance_of::<PyFloat>() {
+        if !item.is_exact_instance_of::<PyInt>() && item.is_instance_of::<PyFloat>() {
             let name = item.get_type().name()?;
             return Err(PyTypeError::new_err(format!("expected an integer, not {name}")));
         }
-        integer(item)
+        one(item)
     };
     if let Ok(tuple) = object.cast::<PyTuple>() {
         return tuple.iter().map(|item| one(&item)).collect();
@@ -204,8 +240,8 @@ fn integers(object: &Bound<'_, PyAny>, alone: bool) -> PyResult<SmallVec<[isize;
         }
     } else if is_sequence(object)? {
         return object.try_iter()?.map(|item| one(&item?)).collect();
-    } else if alone && object.cast::<PyArray>().is_ok_and(|array| array.get().value().ndim() == 0) {
-        return Ok(smallvec![object.extract()?]);
+    } else if alone && object.hasattr(intern!(object.py(), "__index__"))? {
+        return Ok(smallvec![one(object)?]);
     }
     let name = object.get_type().name()?;
     Err(PyTypeError::new_err(format!(
@@ -230,7 +266,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Ints {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        integers(&object, false).map(Ints)
+        integers(&object, false, integer).map(Ints)
     }
 }
 
@@ -241,7 +277,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Axes {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        integers(&object, true).map(Axes)
+        integers(&object, true, isize::from_int).map(Axes)
     }
 }
 
@@ -259,9 +295,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Count {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        let count = integer(&object)?;
-        let negative = |_| PyValueError::new_err(format!("expected a non-negative integer, not {count}"));
-        usize::try_from(count).map(Count).map_err(negative)
+        int(&object)
     }
 }
 
@@ -286,7 +320,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Lengths {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        lengths(&integers(&object, true)?).map(Lengths)
+        lengths(&integers(&object, true, integer)?).map(Lengths)
     }
 }
 
@@ -300,9 +334,9 @@ pub fn lengths(shape: &[isize]) -> PyResult<SmallVec<[usize; 6]>> {
 /// The integers of a method that takes them one by one or as one sequence, as `a.reshape(2, 3)`.
 pub fn spread(arguments: &Bound<'_, PyTuple>) -> PyResult<SmallVec<[isize; 6]>> {
     if arguments.len() == 1 {
-        return integers(&arguments.get_item(0)?, true);
+        return integers(&arguments.get_item(0)?, true, integer);
     }
-    integers(arguments.as_any(), true)
+    integers(arguments.as_any(), true, integer)
 }
 
 /// Where to run: a stream, or a device that stands for its default stream.

@@ -535,7 +535,11 @@ fn synchronize(py: Python<'_>, stream: Option<On>) -> PyResult<()> {
     };
     crate::eval::usable()?;
     let own = stream.clone();
-    crate::waiting::wait(py, false, move || stream.synchronize())?.map_err(|error| raise(error.into()))?;
+    let synchronized = crate::waiting::wait(py, false, move || {
+        crate::encoder::drain();
+        stream.synchronize()
+    });
+    synchronized?.map_err(|error| raise(error.into()))?;
     crate::eval::take_error(&own).map_or(Ok(()), Err)
 }
 

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::array::PyArray;
+use crate::encoder;
 use crate::error::raise;
 use crate::tree::DEEPEST;
 use crate::waiting;
@@ -94,16 +95,31 @@ fn async_eval(args: &Bound<'_, PyTuple>) -> PyResult<()> {
         let what = "[async_eval] cannot evaluate an array while a transformation is tracing; call it outside, or use mx.eval";
         return Err(PyValueError::new_err(what));
     }
-    match waiting::detached(py, || hesper::async_eval(&arrays)) {
-        Ok(submissions) => remember(submissions.into_iter().map(Started::Running)),
+    let Err(arrays) = encoder::hand_over(arrays) else { return Ok(()) };
+    match waiting::detached(py, || encoder::timed(|| hesper::async_eval(&arrays))) {
         // Reported later, as other failures of what is computed.
-        Err(error @ Error::File(_)) => {
+        Err(error) if !matches!(error, Error::File(_)) => Err(raise(error)),
+        started => {
+            remember_started(&arrays, started);
+            Ok(())
+        }
+    }
+}
+
+/// Starts computing arrays. Errors are reported later: by ``synchronize``, and when an array that they concern is used.
+pub fn start(arrays: &[Array]) {
+    let started = encoder::timed(|| hesper::async_eval(arrays));
+    remember_started(arrays, started);
+}
+
+fn remember_started(arrays: &[Array], started: hesper::Result<Vec<Submission>>) {
+    match started {
+        Ok(submissions) => remember(submissions.into_iter().map(Started::Running)),
+        Err(error) => {
             let stream = arrays.first().map_or(0, |array| array.stream().id());
             remember([Started::Failed(stream, error)]);
         }
-        Err(error) => return Err(raise(error)),
     }
-    Ok(())
 }
 
 /// What was started and not waited for.

@@ -5,7 +5,7 @@ use hesper::fast::{self, AttentionMask, Offset};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::args::{On, array_on, on};
+use crate::args::{On, array_on, int, on};
 use crate::array::PyArray;
 
 /// Rows divided by the root of their mean square, times a weight.
@@ -84,7 +84,7 @@ fn cross_entropy(logits: PyArray, targets: PyArray, stream: Option<On>) -> PyRes
 #[pyo3(signature = (a, dims, *, traditional, base, scale, offset, freqs = None, stream = None))]
 fn rope(
     a: PyArray,
-    dims: isize,
+    #[pyo3(from_py_with = int)] dims: isize,
     traditional: bool,
     base: Option<f32>,
     scale: f32,

@@ -12,6 +12,8 @@ mod cuda_kernel;
 mod custom;
 mod device;
 mod dtype;
+mod encoder;
+mod engine;
 mod error;
 mod eval;
 mod export;
@@ -35,6 +37,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     dtype::register(m)?;
     device::register(m)?;
     array::register(m)?;
+    encoder::register(m)?;
     eval::register(m)?;
     memory::register(m)?;
     options::register(m)?;
@@ -46,6 +49,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     functions::register(m)?;
     fast::register(m)?;
     lm::register(m)?;
+    engine::register(m)?;
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add("pi", std::f64::consts::PI)?;
     m.add("e", std::f64::consts::E)?;

@@ -17,7 +17,7 @@ use crate::error::raise;
 use crate::waiting::detached;
 
 /// The exception for an error of the language models.
-fn refuse(error: Error) -> PyErr {
+pub(crate) fn refuse(error: Error) -> PyErr {
     match error {
         Error::Array(error) => raise(error),
         Error::Io { ref source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
@@ -35,7 +35,7 @@ fn refuse(error: Error) -> PyErr {
 
 /// Weights, tokenizer and chat template.
 #[pyclass(module = "hesper._core", frozen)]
-struct LanguageModel_(Arc<LanguageModel>);
+pub(crate) struct LanguageModel_(pub(crate) Arc<LanguageModel>);
 
 /// The result of a step: token, text that later tokens cannot change, why generation ends.
 type Step = (u32, String, Option<&'static str>);

@@ -34,6 +34,11 @@ static RETURNING: AtomicUsize = AtomicUsize::new(0);
 /// How long the end of the interpreter waits for those.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Whether the interpreter is about to end.
+pub fn is_ending() -> bool {
+    ENDING.load(Ordering::SeqCst)
+}
+
 /// Runs something without the interpreter's lock.
 ///
 /// A thread that asks for the lock of an interpreter that ends is unwound by it, which native code does
@@ -60,7 +65,7 @@ pub fn attached<T>(f: impl FnOnce(Python<'_>) -> T) -> T {
 /// Counts a thread as one that is about to acquire the interpreter's lock; blocks forever if the interpreter ends.
 fn come_back() {
     RETURNING.fetch_add(1, Ordering::SeqCst);
-    if ENDING.load(Ordering::SeqCst) && !on_main_thread() {
+    if is_ending() && !on_main_thread() {
         RETURNING.fetch_sub(1, Ordering::SeqCst);
         loop {
             thread::park();
@@ -71,7 +76,7 @@ fn come_back() {
 /// Calls `f` unless the interpreter is about to end; it does not end meanwhile. For threads without its lock.
 pub fn unless_ending(f: impl FnOnce()) {
     RETURNING.fetch_add(1, Ordering::SeqCst);
-    if !ENDING.load(Ordering::SeqCst) {
+    if !is_ending() {
         f();
     }
     RETURNING.fetch_sub(1, Ordering::SeqCst);
@@ -83,6 +88,8 @@ fn _forked() {
     RETURNING.store(0, Ordering::SeqCst);
     // Its thread does not exist here.
     std::mem::forget(idle().take());
+    crate::engine::forked();
+    crate::encoder::forked();
     MAIN.with(|main| main.set(true));
 }
 
@@ -96,7 +103,10 @@ fn _ending(py: Python<'_>) {
         py.detach(|| thread::sleep(Duration::from_millis(1)));
     }
     if !hesper_runtime::fork::is_forked() {
-        py.detach(hesper::cuda::end_of_process);
+        py.detach(|| {
+            crate::encoder::end(PATIENCE);
+            hesper::cuda::end_of_process();
+        });
     }
 }
 

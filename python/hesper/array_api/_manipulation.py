@@ -23,10 +23,13 @@ def concat(arrays, /, *, axis=0):
 
 
 def expand_dims(x, /, *, axis=0):
-    """The array with one more axis, of length one."""
-    if not -x.ndim - 1 <= index(axis) <= x.ndim:
-        raise IndexError(f"cannot insert axis {axis} into an array of {x.ndim} axes; use -{x.ndim + 1} to {x.ndim}")
-    return mx.expand_dims(x, axis)
+    """The array with more axes of length one: one, or as many as a tuple names."""
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    last = x.ndim + len(axes) - 1
+    for one in axes:
+        if not -last - 1 <= index(one) <= last:
+            raise IndexError(f"cannot insert axis {one} into an array of {x.ndim} axes; use {-last - 1} to {last}")
+    return mx.expand_dims(x, axes)
 
 
 def flip(x, /, *, axis=None):
@@ -60,6 +63,11 @@ def repeat(x, repeats, /, *, axis=None):
     if not isinstance(repeats, mx.array):
         return mx.repeat(x, repeats, axis)
     counts = repeats.tolist()
+    if repeats.ndim != 1 or len(counts) != x.shape[axis] or min(counts, default=0) < 0:
+        raise ValueError(
+            f"cannot repeat axis {axis} of an array of shape {x.shape} {counts} times; give one non-negative count, or "
+            "one for each element"
+        )
     places = [at for at, count in enumerate(counts) for _ in range(count)]
     return mx.take(x, mx.array(places, mx.int32), axis)
 

@@ -63,6 +63,7 @@ def precision(dtype):
 def test_shapes_and_orders(dtype, shape):
     x = numbers(dtype, shape)
     check(lambda xp, x: xp.expand_dims(x, axis=-1), x)
+    check(lambda xp, x: xp.expand_dims(x, axis=(0, -1)), x)
     check(lambda xp, x: xp.flip(x), x)
     check(lambda xp, x: xp.reshape(x, (-1,)) if x.size else xp.reshape(x, (0,)), x)
     check(lambda xp, x: xp.permute_dims(x, tuple(reversed(range(x.ndim)))), x)
@@ -336,6 +337,11 @@ def test_shape_errors_are_the_exceptions_of_the_standard():
     for axis in [3, -4]:
         with pytest.raises(IndexError, match="cannot insert axis"):
             xp.expand_dims(x, axis=axis)
+    with pytest.raises(IndexError, match="cannot insert axis 4"):
+        xp.expand_dims(x, axis=(0, 4))
+    for counts in [[1, 2], [1, 2, 3, 4], [1, -1, 2], [[1, 1, 1]]]:
+        with pytest.raises(ValueError, match="cannot repeat"):
+            xp.repeat(x, xp.asarray(counts), axis=1)
     with pytest.raises(ValueError, match="length must be 1"):
         xp.squeeze(x, 0)
     with pytest.raises(ValueError, match="without an axis"):

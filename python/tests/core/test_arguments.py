@@ -22,7 +22,42 @@ CASES = {
     "deviation of integers": lambda m: m.array([1, 2, 4]).std(ddof=-1),
     "chosen products of vectors": lambda m: m.gather_mm(m.ones((3,)), m.ones((3,))),
     "chosen products of a row": lambda m: m.gather_mm(m.ones((3,)), m.ones((3, 2))),
+    "an axis of NumPy's": lambda m: m.expand_dims(m.ones((2, 3)), np.int32(-1)),
+    "axes of NumPy's": lambda m: m.sum(m.ones((2, 3)), axis=(np.int64(0), np.int8(1))),
+    "a sum over an axis of NumPy's": lambda m: m.sum(m.ones((2, 3)), axis=np.int64(1)),
+    "a convolution of padding": lambda m: m.conv2d(m.ones((1, 0, 3, 2)), m.ones((3, 2, 2, 2)), padding=1),
+    "a mask for all blocks": lambda m: m.block_masked_mm(
+        m.ones((64, 64)), m.ones((64, 64)), 32, m.array([[True]]), m.array([[2.0], [3.0]])
+    ),
+    "no elements of an empty axis": lambda m: m.zeros((3, 0, 3))[5:100, m.array([0, 0])],
     "chosen products of a column": lambda m: m.gather_mm(m.ones((2, 3)), m.ones((3,))),
+}
+
+UPDATES = {
+    "a whole array by a number of NumPy's": lambda m, x: x.__setitem__(..., np.float32(2)),
+    "a whole array by an array of NumPy's": lambda m, x: x.__setitem__(None, np.array([3, 4, 5])),
+    "a part by an array of NumPy's": lambda m, x: x.__setitem__(slice(1, None), np.array([2.5, 3.5])),
+}
+
+TOO_LARGE = {
+    "sum": lambda m, n: m.sum(m.ones(3), axis=n),
+    "sums": lambda m, n: m.sum(m.ones(3), axis=(0, n)),
+    "cumsum": lambda m, n: m.cumsum(m.ones(3), axis=n),
+    "sort": lambda m, n: m.sort(m.ones(3), axis=n),
+    "topk": lambda m, n: m.topk(m.ones(3), n),
+    "stack": lambda m, n: m.stack([m.ones(3)], n),
+    "concatenate": lambda m, n: m.concatenate([m.ones(3)], axis=n),
+    "diagonal": lambda m, n: m.ones((2, 2)).diagonal(n),
+    "moveaxis": lambda m, n: m.ones((2, 2)).moveaxis(0, n),
+    "eye": lambda m, n: m.eye(3, k=n),
+    "fft": lambda m, n: m.fft.fft(m.ones(3), axis=n),
+    "conv1d": lambda m, n: m.conv1d(m.ones((1, 3, 1)), m.ones((1, 2, 1)), stride=n),
+    "permutation": lambda m, n: m.random.permutation(m.ones(3), axis=n),
+}
+
+KINDS = {
+    "a cross product along an axis that one lacks": lambda m: m.linalg.cross(m.ones((3, 2)), m.ones(2), axis=-2),
+    "an axis that is not there before indices of a wrong type": lambda m: m.take_along_axis(m.ones(3), m.ones(3), 3),
 }
 
 WRONG = {
@@ -54,3 +89,53 @@ def test_odd_arguments_give_what_the_reference_gives(name, mlx):
 def test_wrong_numbers_are_value_errors(name):
     with pytest.raises(ValueError):
         mx.eval(WRONG[name](mx))
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_updates_keep_the_type_of_the_array(name, mlx):
+    for dtype in ("int32", "float16", "complex64"):
+        changed = []
+        for m in (mx, mlx):
+            x = m.zeros((3,), getattr(m, dtype))
+            UPDATES[name](m, x)
+            changed.append((str(x.dtype).split(".")[-1], x.tolist()))
+        assert changed[0] == changed[1]
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_integers_beyond_32_bits_are_of_the_wrong_type(name, mlx):
+    for number in (2**31, -(2**33), 2**70):
+        for m in (mx, mlx):
+            with pytest.raises(TypeError):
+                TOO_LARGE[name](m, number)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_errors_are_of_the_type_that_the_reference_gives(name, mlx):
+    with pytest.raises((ValueError, IndexError)) as theirs:
+        KINDS[name](mlx)
+    with pytest.raises(type(theirs.value)):
+        KINDS[name](mx)
+
+
+CONVOLUTIONS = {
+    "plain": ((2, 5, 6, 4), (2, 3, 2, 4), {}),
+    "groups": ((1, 5, 6, 4), (2, 3, 2, 2), {"stride": 2, "padding": 1, "groups": 2}),
+    "dilations": ((2, 5, 2), (3, 2, 2), {"padding": ([1], [2]), "kernel_dilation": 2, "input_dilation": 3}),
+    "points": ((1, 2, 3, 2, 2), (3, 1, 1, 1, 2), {}),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_in_double_precision_keep_their_digits(name):
+    shape, weight, options = CONVOLUTIONS[name]
+    random = np.random.default_rng(3)
+    # Small integers, whose sums are exact in both types, and a part that only double precision holds.
+    x, w = random.integers(-4, 5, shape), random.integers(-4, 5, weight)
+    part = 2.0**-40
+    exact = mx.conv_general(mx.array(x * 1.0, mx.float64), mx.array(w * (1 + part), mx.float64), **options)
+    single = mx.conv_general(mx.array(x * 1.0, mx.float32), mx.array(w * 1.0, mx.float32), **options)
+    assert exact.dtype == mx.float64
+    np.testing.assert_array_equal(np.array(exact), np.array(single).astype(np.float64) * (1 + part))
+    whole = mx.grad(lambda w: mx.conv_general(mx.array(x * 1.0, mx.float64), w, **options).sum())
+    assert whole(mx.array(w * 1.0, mx.float64)).dtype == mx.float64

@@ -73,6 +73,7 @@ CASES = {
     "batch norm": case(lambda nn: nn.BatchNorm(4), (5, 4)),
     "batch norm of sequences": case(lambda nn: nn.BatchNorm(4, 1e-3, 0.3), (2, 3, 4)),
     "batch norm of images": case(lambda nn: nn.BatchNorm(4), (2, 3, 3, 4)),
+    "batch norm of an empty batch": case(lambda nn: nn.BatchNorm(4), (2, 0, 4)),
     "batch norm, evaluating": case(lambda nn: nn.BatchNorm(4).eval(), (2, 4)),
     "batch norm without anything": case(lambda nn: nn.BatchNorm(4, affine=False, track_running_stats=False), (3, 4)),
     "batch norm without anything, evaluating": case(

@@ -223,7 +223,10 @@ impl PyArray {
             Ok(array) => array.get().value(),
             Err(_) => match Value::number(value)? {
                 Some(number) => number.beside(own.dtype())?,
-                None => convert::array(value, None)?,
+                None => match convert::array(value, None)? {
+                    array if convert::is_own(value)? => array,
+                    foreign => foreign.astype(own.dtype()).map_err(raise)?,
+                },
             },
         };
         self.replace(update(&own, index, value, Update::Set)?);

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::PyArray;
-use crate::args::{Axes, On, array_on, on, spread};
+use crate::args::{Axes, On, array_on, int, on, spread};
 use crate::dtype::PyDtype;
 use crate::functions::axes_of;
 use crate::functions::movement::Cuts;
@@ -34,7 +34,12 @@ impl PyArray {
 
     /// See the function ``split``.
     #[pyo3(signature = (indices_or_sections, axis = 0, *, stream = None))]
-    fn split(&self, indices_or_sections: Cuts, axis: isize, stream: Option<On>) -> PyResult<Vec<PyArray>> {
+    fn split(
+        &self,
+        indices_or_sections: Cuts,
+        #[pyo3(from_py_with = int)] axis: isize,
+        stream: Option<On>,
+    ) -> PyResult<Vec<PyArray>> {
         let own = self.value();
         let parts = on(stream, || own.split(indices_or_sections.as_split(), axis))?;
         Ok(parts.into_iter().map(PyArray::new).collect())
@@ -49,14 +54,20 @@ impl PyArray {
 
     /// See the function ``diag``.
     #[pyo3(signature = (k = 0, *, stream = None))]
-    fn diag(&self, k: isize, stream: Option<On>) -> PyResult<PyArray> {
+    fn diag(&self, #[pyo3(from_py_with = int)] k: isize, stream: Option<On>) -> PyResult<PyArray> {
         let own = self.value();
         array_on(stream, || own.diag(k))
     }
 
     /// See the function ``diagonal``.
     #[pyo3(signature = (offset = 0, axis1 = 0, axis2 = 1, stream = None))]
-    fn diagonal(&self, offset: isize, axis1: isize, axis2: isize, stream: Option<On>) -> PyResult<PyArray> {
+    fn diagonal(
+        &self,
+        #[pyo3(from_py_with = int)] offset: isize,
+        #[pyo3(from_py_with = int)] axis1: isize,
+        #[pyo3(from_py_with = int)] axis2: isize,
+        stream: Option<On>,
+    ) -> PyResult<PyArray> {
         let own = self.value();
         array_on(stream, || own.diagonal(offset, axis1, axis2))
     }
@@ -64,7 +75,12 @@ impl PyArray {
     /// See the function ``flatten``.
     #[pyo3(signature = (start_axis = 0, end_axis = -1, *, stream = None),
     text_signature = "($self, start_axis=0, end_axis=-1, *, stream=None)")]
-    fn flatten(&self, start_axis: isize, end_axis: isize, stream: Option<On>) -> PyResult<PyArray> {
+    fn flatten(
+        &self,
+        #[pyo3(from_py_with = int)] start_axis: isize,
+        #[pyo3(from_py_with = int)] end_axis: isize,
+        stream: Option<On>,
+    ) -> PyResult<PyArray> {
         let own = self.value();
         array_on(stream, || own.flatten(start_axis, end_axis))
     }
@@ -78,14 +94,24 @@ impl PyArray {
 
     /// See the function ``swapaxes``.
     #[pyo3(signature = (axis1, axis2, *, stream = None))]
-    fn swapaxes(&self, axis1: isize, axis2: isize, stream: Option<On>) -> PyResult<PyArray> {
+    fn swapaxes(
+        &self,
+        #[pyo3(from_py_with = int)] axis1: isize,
+        #[pyo3(from_py_with = int)] axis2: isize,
+        stream: Option<On>,
+    ) -> PyResult<PyArray> {
         let own = self.value();
         array_on(stream, || own.swapaxes(axis1, axis2))
     }
 
     /// See the function ``moveaxis``.
     #[pyo3(signature = (source, destination, *, stream = None))]
-    fn moveaxis(&self, source: isize, destination: isize, stream: Option<On>) -> PyResult<PyArray> {
+    fn moveaxis(
+        &self,
+        #[pyo3(from_py_with = int)] source: isize,
+        #[pyo3(from_py_with = int)] destination: isize,
+        stream: Option<On>,
+    ) -> PyResult<PyArray> {
         let own = self.value();
         array_on(stream, || own.moveaxis(source, destination))
     }

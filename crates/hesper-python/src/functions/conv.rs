@@ -5,7 +5,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
 
-use crate::args::{Axes, On, array_on};
+use crate::args::{Axes, On, array_on, int};
 use crate::array::PyArray;
 
 /// One number for all spatial axes, or one for each.
@@ -93,10 +93,10 @@ fn zero() -> Each {
 fn conv1d(
     input: PyArray,
     weight: PyArray,
-    stride: isize,
-    padding: isize,
-    dilation: isize,
-    groups: isize,
+    #[pyo3(from_py_with = int)] stride: isize,
+    #[pyo3(from_py_with = int)] padding: isize,
+    #[pyo3(from_py_with = int)] dilation: isize,
+    #[pyo3(from_py_with = int)] groups: isize,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
     let (input, weight) = (input.value(), weight.value());
@@ -136,11 +136,11 @@ fn conv1d(
 fn conv_transpose1d(
     input: PyArray,
     weight: PyArray,
-    stride: isize,
-    padding: isize,
-    dilation: isize,
-    output_padding: isize,
-    groups: isize,
+    #[pyo3(from_py_with = int)] stride: isize,
+    #[pyo3(from_py_with = int)] padding: isize,
+    #[pyo3(from_py_with = int)] dilation: isize,
+    #[pyo3(from_py_with = int)] output_padding: isize,
+    #[pyo3(from_py_with = int)] groups: isize,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
     let (input, weight) = (input.value(), weight.value());
@@ -178,7 +178,7 @@ macro_rules! convolutions {
                 stride: Each,
                 padding: Each,
                 dilation: Each,
-                groups: isize,
+                #[pyo3(from_py_with = int)] groups: isize,
                 stream: Option<On>,
             ) -> PyResult<PyArray> {
                 let (input, weight) = (input.value(), weight.value());
@@ -214,7 +214,7 @@ macro_rules! convolutions {
                 padding: Each,
                 dilation: Each,
                 output_padding: Each,
-                groups: isize,
+                #[pyo3(from_py_with = int)] groups: isize,
                 stream: Option<On>,
             ) -> PyResult<PyArray> {
                 let (input, weight) = (input.value(), weight.value());
@@ -277,7 +277,7 @@ fn conv_general(
     padding: Option<&Bound<'_, PyAny>>,
     kernel_dilation: Each,
     input_dilation: Each,
-    groups: isize,
+    #[pyo3(from_py_with = int)] groups: isize,
     flip: bool,
     stream: Option<On>,
 ) -> PyResult<PyArray> {

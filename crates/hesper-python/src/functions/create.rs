@@ -5,7 +5,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::args::{Count, Lengths, On, Value, array_on, on};
+use crate::args::{Count, Lengths, On, Value, array_on, int, on};
 use crate::array::{PyArray, convert};
 use crate::dtype::PyDtype;
 
@@ -228,7 +228,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Number {
 fn linspace(
     start: f64,
     stop: f64,
-    num: isize,
+    #[pyo3(from_py_with = int)] num: isize,
     endpoint: bool,
     dtype: Option<PyDtype>,
     stream: Option<On>,
@@ -259,7 +259,7 @@ fn linspace(
 fn eye(
     n: Count,
     m: Option<Count>,
-    k: isize,
+    #[pyo3(from_py_with = int)] k: isize,
     dtype: Option<PyDtype>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
@@ -301,9 +301,9 @@ fn identity(n: Count, dtype: Option<PyDtype>, stream: Option<On>) -> PyResult<Py
 #[pyfunction]
 #[pyo3(signature = (n, m = None, k = 0, dtype = None, *, stream = None))]
 fn tri(
-    n: isize,
-    m: Option<isize>,
-    k: isize,
+    #[pyo3(from_py_with = int)] n: isize,
+    #[pyo3(from_py_with = int)] m: Option<isize>,
+    #[pyo3(from_py_with = int)] k: isize,
     dtype: Option<PyDtype>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
@@ -327,7 +327,7 @@ fn tri(
 /// [[1.0, 0.0], [1.0, 1.0]]
 #[pyfunction]
 #[pyo3(signature = (x, k = 0, *, stream = None))]
-fn tril(x: PyArray, k: isize, stream: Option<On>) -> PyResult<PyArray> {
+fn tril(x: PyArray, #[pyo3(from_py_with = int)] k: isize, stream: Option<On>) -> PyResult<PyArray> {
     let x = x.value();
     array_on(stream, || x.tril(k))
 }
@@ -346,7 +346,7 @@ fn tril(x: PyArray, k: isize, stream: Option<On>) -> PyResult<PyArray> {
 /// [[1.0, 1.0], [0.0, 1.0]]
 #[pyfunction]
 #[pyo3(signature = (x, k = 0, *, stream = None))]
-fn triu(x: PyArray, k: isize, stream: Option<On>) -> PyResult<PyArray> {
+fn triu(x: PyArray, #[pyo3(from_py_with = int)] k: isize, stream: Option<On>) -> PyResult<PyArray> {
     let x = x.value();
     array_on(stream, || x.triu(k))
 }
@@ -364,7 +364,7 @@ macro_rules! windows {
             #[pyfunction]
             #[pyo3(signature = (M, *, stream = None))]
             #[allow(non_snake_case, reason = "the name of the argument in Python")]
-            fn $name(M: isize, stream: Option<On>) -> PyResult<PyArray> {
+            fn $name(#[pyo3(from_py_with = int)] M: isize, stream: Option<On>) -> PyResult<PyArray> {
                 array_on(stream, || Array::$name(M.max(0) as usize))
             }
         )*

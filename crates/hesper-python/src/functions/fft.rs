@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use smallvec::smallvec;
 
 use super::axes_of;
-use crate::args::{Axes, Count, Ints, On, array_on};
+use crate::args::{Axes, Count, Ints, On, array_on, int};
 use crate::array::PyArray;
 
 fn norm_of(norm: &str) -> PyResult<Norm> {
@@ -69,7 +69,13 @@ macro_rules! table {
             #[pyfunction]
             #[pyo3(signature = (a, n = None, axis = -1, norm = "backward", stream = None),
     text_signature = "(a, n=None, axis=-1, norm='backward', stream=None)")]
-            fn $one(a: PyArray, n: Option<isize>, axis: isize, norm: &str, stream: Option<On>) -> PyResult<PyArray> {
+            fn $one(
+                a: PyArray,
+                #[pyo3(from_py_with = int)] n: Option<isize>,
+                #[pyo3(from_py_with = int)] axis: isize,
+                norm: &str,
+                stream: Option<On>,
+            ) -> PyResult<PyArray> {
                 along(a, n, axis, norm, stream, transforms::$one)
             }
 

@@ -5,7 +5,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::over;
-use crate::args::{Axes, On, array_on, on};
+use crate::args::{Axes, On, array_on, int, on};
 use crate::array::PyArray;
 
 type Pair = (PyArray, PyArray);
@@ -192,7 +192,12 @@ fn solve_triangular(a: PyArray, b: PyArray, upper: bool, stream: Option<On>) -> 
 /// array([0, 0, 1], dtype=float32)
 #[pyfunction]
 #[pyo3(signature = (a, b, axis = -1, *, stream = None), text_signature = "(a, b, axis=-1, *, stream=None)")]
-fn cross(a: PyArray, b: PyArray, axis: isize, stream: Option<On>) -> PyResult<PyArray> {
+fn cross(
+    a: PyArray,
+    b: PyArray,
+    #[pyo3(from_py_with = int)] axis: isize,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
     let (a, b) = (a.value(), b.value());
     array_on(stream, || algebra::cross(&a, &b, axis))
 }

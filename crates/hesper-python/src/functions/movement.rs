@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyInt;
 
 use super::axes_of;
-use crate::args::{Axes, Count, Ints, Lengths, On, Value, array_on, on};
+use crate::args::{Axes, Count, Ints, Lengths, On, Value, array_on, int, on};
 use crate::array::PyArray;
 use crate::dtype::PyDtype;
 
@@ -68,7 +68,11 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Cuts {
 /// array([1, 2, 3], dtype=int32)
 #[pyfunction]
 #[pyo3(signature = (arrays, axis = 0, *, stream = None))]
-fn concatenate(arrays: Arrays, axis: Option<isize>, stream: Option<On>) -> PyResult<PyArray> {
+fn concatenate(
+    arrays: Arrays,
+    #[pyo3(from_py_with = int)] axis: Option<isize>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
     array_on(stream, || match axis {
         Some(axis) => hesper::concatenate(&arrays.0, axis),
         None => {
@@ -93,7 +97,11 @@ fn concatenate(arrays: Arrays, axis: Option<isize>, stream: Option<On>) -> PyRes
 /// array([1, 2, 3], dtype=int32)
 #[pyfunction]
 #[pyo3(signature = (arrays, axis = 0, *, stream = None))]
-fn concat(arrays: Arrays, axis: Option<isize>, stream: Option<On>) -> PyResult<PyArray> {
+fn concat(
+    arrays: Arrays,
+    #[pyo3(from_py_with = int)] axis: Option<isize>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
     concatenate(arrays, axis, stream)
 }
 
@@ -111,7 +119,11 @@ fn concat(arrays: Arrays, axis: Option<isize>, stream: Option<On>) -> PyResult<P
 /// (2, 2)
 #[pyfunction]
 #[pyo3(signature = (arrays, axis = 0, *, stream = None))]
-fn stack(arrays: Arrays, axis: Option<isize>, stream: Option<On>) -> PyResult<PyArray> {
+fn stack(
+    arrays: Arrays,
+    #[pyo3(from_py_with = int)] axis: Option<isize>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
     array_on(stream, || hesper::stack(&arrays.0, axis.unwrap_or(0)))
 }
 
@@ -130,7 +142,12 @@ fn stack(arrays: Arrays, axis: Option<isize>, stream: Option<On>) -> PyResult<Py
 /// [array([1, 2], dtype=int32), array([3, 4], dtype=int32)]
 #[pyfunction]
 #[pyo3(signature = (a, /, indices_or_sections, axis = 0, *, stream = None))]
-fn split(a: PyArray, indices_or_sections: Cuts, axis: isize, stream: Option<On>) -> PyResult<Vec<PyArray>> {
+fn split(
+    a: PyArray,
+    indices_or_sections: Cuts,
+    #[pyo3(from_py_with = int)] axis: isize,
+    stream: Option<On>,
+) -> PyResult<Vec<PyArray>> {
     let a = a.value();
     let parts = on(stream, || a.split(indices_or_sections.as_split(), axis))?;
     Ok(parts.into_iter().map(PyArray::new).collect())
@@ -153,7 +170,7 @@ fn split(a: PyArray, indices_or_sections: Cuts, axis: isize, stream: Option<On>)
 fn unstack<'py>(
     py: Python<'py>,
     x: PyArray,
-    axis: isize,
+    #[pyo3(from_py_with = int)] axis: isize,
     stream: Option<On>,
 ) -> PyResult<Bound<'py, pyo3::types::PyTuple>> {
     let x = x.value();
@@ -195,7 +212,12 @@ fn tile(a: PyArray, reps: Lengths, stream: Option<On>) -> PyResult<PyArray> {
 /// array([1, 1, 2, 2], dtype=int32)
 #[pyfunction]
 #[pyo3(signature = (array, repeats, axis = None, *, stream = None))]
-fn repeat(array: PyArray, repeats: Count, axis: Option<isize>, stream: Option<On>) -> PyResult<PyArray> {
+fn repeat(
+    array: PyArray,
+    repeats: Count,
+    #[pyo3(from_py_with = int)] axis: Option<isize>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
     let a = array.value();
     array_on(stream, || a.repeat(repeats.0, axis))
 }
@@ -336,7 +358,7 @@ fn pad_widths(object: &Bound<'_, PyAny>, rank: usize) -> PyResult<Vec<(usize, us
 fn take(
     a: PyArray,
     indices: &Bound<'_, PyAny>,
-    axis: Option<isize>,
+    #[pyo3(from_py_with = int)] axis: Option<isize>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
     let indices = match indices.cast::<PyArray>() {
@@ -370,7 +392,7 @@ fn take(
 fn take_along_axis(
     a: PyArray,
     indices: PyArray,
-    axis: Option<isize>,
+    #[pyo3(from_py_with = int)] axis: Option<isize>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
     let (a, indices) = (a.value(), indices.value());
@@ -397,7 +419,7 @@ fn put_along_axis(
     a: PyArray,
     indices: PyArray,
     values: PyArray,
-    axis: Option<isize>,
+    #[pyo3(from_py_with = int)] axis: Option<isize>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
     let (a, indices, values) = (a.value(), indices.value(), values.value());
@@ -420,7 +442,13 @@ fn put_along_axis(
 /// array([1, 4], dtype=int32)
 #[pyfunction]
 #[pyo3(signature = (a, offset = 0, axis1 = 0, axis2 = 1, stream = None))]
-fn diagonal(a: PyArray, offset: isize, axis1: isize, axis2: isize, stream: Option<On>) -> PyResult<PyArray> {
+fn diagonal(
+    a: PyArray,
+    #[pyo3(from_py_with = int)] offset: isize,
+    #[pyo3(from_py_with = int)] axis1: isize,
+    #[pyo3(from_py_with = int)] axis2: isize,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
     let a = a.value();
     array_on(stream, || a.diagonal(offset, axis1, axis2))
 }
@@ -439,7 +467,7 @@ fn diagonal(a: PyArray, offset: isize, axis1: isize, axis2: isize, stream: Optio
 /// array([1, 4], dtype=int32)
 #[pyfunction]
 #[pyo3(signature = (a, /, k = 0, *, stream = None))]
-fn diag(a: PyArray, k: isize, stream: Option<On>) -> PyResult<PyArray> {
+fn diag(a: PyArray, #[pyo3(from_py_with = int)] k: isize, stream: Option<On>) -> PyResult<PyArray> {
     let a = a.value();
     array_on(stream, || a.diag(k))
 }
@@ -463,9 +491,9 @@ fn diag(a: PyArray, k: isize, stream: Option<On>) -> PyResult<PyArray> {
 #[pyo3(signature = (a, /, offset = 0, axis1 = 0, axis2 = 1, dtype = None, *, stream = None))]
 fn trace(
     a: PyArray,
-    offset: isize,
-    axis1: isize,
-    axis2: isize,
+    #[pyo3(from_py_with = int)] offset: isize,
+    #[pyo3(from_py_with = int)] axis1: isize,
+    #[pyo3(from_py_with = int)] axis2: isize,
     dtype: Option<PyDtype>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {

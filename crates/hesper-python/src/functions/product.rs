@@ -5,7 +5,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyTuple};
 
-use crate::args::{Axes, Count, On, array_on};
+use crate::args::{Axes, Count, On, array_on, int};
 use crate::array::PyArray;
 
 /// Products of two arrays without further arguments.
@@ -75,7 +75,12 @@ fn kron(a: PyArray, b: PyArray, stream: Option<On>) -> PyResult<PyArray> {
 #[pyfunction]
 #[pyo3(signature = (a, b, /, axis = -1, *, stream = None),
     text_signature = "(a, b, /, axis=-1, *, stream=None)")]
-fn vecdot(a: PyArray, b: PyArray, axis: isize, stream: Option<On>) -> PyResult<PyArray> {
+fn vecdot(
+    a: PyArray,
+    b: PyArray,
+    #[pyo3(from_py_with = int)] axis: isize,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
     let (a, b) = (a.value(), b.value());
     array_on(stream, || a.vecdot(&b, axis))
 }

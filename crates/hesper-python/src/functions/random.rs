@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList};
 use smallvec::SmallVec;
 
-use crate::args::{Count, Lengths, On, Unsigned, Value, array_on};
+use crate::args::{Count, Lengths, On, Unsigned, Value, array_on, int};
 use crate::array::PyArray;
 use crate::device;
 use crate::dtype::PyDtype;
@@ -371,7 +371,7 @@ fn laplace(
     text_signature = "(logits, axis=-1, shape=None, num_samples=None, key=None, stream=None)")]
 fn categorical(
     logits: PyArray,
-    axis: isize,
+    #[pyo3(from_py_with = int)] axis: isize,
     shape: Option<Lengths>,
     num_samples: Option<Count>,
     key: Option<PyArray>,
@@ -406,7 +406,12 @@ fn categorical(
 /// (4,)
 #[pyfunction]
 #[pyo3(signature = (x, axis = 0, key = None, stream = None))]
-fn permutation(x: Value, axis: isize, key: Option<PyArray>, stream: Option<On>) -> PyResult<PyArray> {
+fn permutation(
+    x: Value,
+    #[pyo3(from_py_with = int)] axis: isize,
+    key: Option<PyArray>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
     let key = key_of(key)?;
     match x {
         Value::Int(count) => {

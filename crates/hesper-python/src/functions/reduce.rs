@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use hesper::axes;
 
 use super::{axes_of, over, tables};
-use crate::args::{Axes, Count, On, array_on, on};
+use crate::args::{Axes, Count, On, array_on, int, on};
 use crate::array::PyArray;
 use crate::dtype::PyDtype;
 
@@ -66,7 +66,12 @@ macro_rules! define_functions {
         #[doc = $result]
         #[pyfunction]
         #[pyo3(signature = (a, /, axis = None, keepdims = false, *, stream = None))]
-        fn $name(a: PyArray, axis: Option<isize>, keepdims: bool, stream: Option<On>) -> PyResult<PyArray> {
+        fn $name(
+            a: PyArray,
+            #[pyo3(from_py_with = int)] axis: Option<isize>,
+            keepdims: bool,
+            stream: Option<On>,
+        ) -> PyResult<PyArray> {
             let a = a.value();
             array_on(stream, || a.$op(axes(axis).keepdims_if(keepdims)))
         }
@@ -93,8 +98,8 @@ macro_rules! define_functions {
             a: PyArray,
             axis: Option<Axes>,
             keepdims: bool,
-            ddof: isize,
-            correction: Option<isize>,
+            #[pyo3(from_py_with = int)] ddof: isize,
+            #[pyo3(from_py_with = int)] correction: Option<isize>,
             stream: Option<On>,
         ) -> PyResult<PyArray> {
             let a = a.value();
@@ -125,7 +130,7 @@ macro_rules! define_functions {
         #[pyo3(signature = (a, /, axis = None, *, reverse = false, inclusive = true, dtype = None, stream = None))]
         fn $name(
             a: PyArray,
-            axis: Option<isize>,
+            #[pyo3(from_py_with = int)] axis: Option<isize>,
             reverse: bool,
             inclusive: bool,
             dtype: Option<PyDtype>,
@@ -154,7 +159,12 @@ macro_rules! define_functions {
         impl PyArray {
             #[doc = concat!("See the function ``", stringify!($method), "``.")]
             #[pyo3(signature = (axis = None, keepdims = false, *, stream = None))]
-            fn $method(&self, axis: Option<isize>, keepdims: bool, stream: Option<On>) -> PyResult<PyArray> {
+            fn $method(
+                &self,
+                #[pyo3(from_py_with = int)] axis: Option<isize>,
+                keepdims: bool,
+                stream: Option<On>,
+            ) -> PyResult<PyArray> {
                 let own = self.value();
                 array_on(stream, || own.$op(axes(axis).keepdims_if(keepdims)))
             }
@@ -169,8 +179,8 @@ macro_rules! define_functions {
                 &self,
                 axis: Option<Axes>,
                 keepdims: bool,
-                ddof: isize,
-                correction: Option<isize>,
+                #[pyo3(from_py_with = int)] ddof: isize,
+                #[pyo3(from_py_with = int)] correction: Option<isize>,
                 stream: Option<On>,
             ) -> PyResult<PyArray> {
                 let own = self.value();
@@ -185,7 +195,7 @@ macro_rules! define_functions {
             #[pyo3(signature = (axis = None, *, reverse = false, inclusive = true, stream = None))]
             fn $method(
                 &self,
-                axis: Option<isize>,
+                #[pyo3(from_py_with = int)] axis: Option<isize>,
                 reverse: bool,
                 inclusive: bool,
                 stream: Option<On>,
@@ -268,7 +278,12 @@ fn softmax(a: PyArray, axis: Option<Axes>, precise: bool, stream: Option<On>) ->
 #[pyfunction]
 #[pyo3(signature = (a, /, n = Count(1), axis = -1, *, stream = None),
     text_signature = "(a, /, n=1, axis=-1, *, stream=None)")]
-fn diff(a: PyArray, n: Count, axis: isize, stream: Option<On>) -> PyResult<PyArray> {
+fn diff(
+    a: PyArray,
+    n: Count,
+    #[pyo3(from_py_with = int)] axis: isize,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
     let a = a.value();
     array_on(stream, || a.diff(n.0, axis))
 }

@@ -8,7 +8,7 @@ use pyo3::types::PyTuple;
 use smallvec::SmallVec;
 
 use super::axes_of;
-use crate::args::{Axes, Ints, Lengths, On, Value, array_on, lengths, on};
+use crate::args::{Axes, Ints, Lengths, On, Value, array_on, int, lengths, on};
 use crate::array::PyArray;
 use crate::dtype::PyDtype;
 
@@ -163,7 +163,12 @@ fn broadcast_arrays(arrays: &Bound<'_, PyTuple>, stream: Option<On>) -> PyResult
 #[pyfunction]
 #[pyo3(signature = (a, /, start_axis = 0, end_axis = -1, *, stream = None),
     text_signature = "(a, /, start_axis=0, end_axis=-1, *, stream=None)")]
-fn flatten(a: PyArray, start_axis: isize, end_axis: isize, stream: Option<On>) -> PyResult<PyArray> {
+fn flatten(
+    a: PyArray,
+    #[pyo3(from_py_with = int)] start_axis: isize,
+    #[pyo3(from_py_with = int)] end_axis: isize,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
     let a = a.value();
     array_on(stream, || a.flatten(start_axis, end_axis))
 }
@@ -183,7 +188,12 @@ fn flatten(a: PyArray, start_axis: isize, end_axis: isize, stream: Option<On>) -
 /// (2, 2, 3)
 #[pyfunction]
 #[pyo3(signature = (a, /, axis, shape, *, stream = None))]
-fn unflatten(a: PyArray, axis: isize, shape: Ints, stream: Option<On>) -> PyResult<PyArray> {
+fn unflatten(
+    a: PyArray,
+    #[pyo3(from_py_with = int)] axis: isize,
+    shape: Ints,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
     let a = a.value();
     array_on(stream, || a.unflatten(axis, &shape.0))
 }
@@ -241,7 +251,12 @@ fn expand_dims(a: PyArray, axis: Axes, stream: Option<On>) -> PyResult<PyArray> 
 /// (4, 3, 2)
 #[pyfunction]
 #[pyo3(signature = (a, /, axis1, axis2, *, stream = None))]
-fn swapaxes(a: PyArray, axis1: isize, axis2: isize, stream: Option<On>) -> PyResult<PyArray> {
+fn swapaxes(
+    a: PyArray,
+    #[pyo3(from_py_with = int)] axis1: isize,
+    #[pyo3(from_py_with = int)] axis2: isize,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
     let a = a.value();
     array_on(stream, || a.swapaxes(axis1, axis2))
 }
@@ -261,7 +276,12 @@ fn swapaxes(a: PyArray, axis1: isize, axis2: isize, stream: Option<On>) -> PyRes
 /// (3, 4, 2)
 #[pyfunction]
 #[pyo3(signature = (a, /, source, destination, *, stream = None))]
-fn moveaxis(a: PyArray, source: isize, destination: isize, stream: Option<On>) -> PyResult<PyArray> {
+fn moveaxis(
+    a: PyArray,
+    #[pyo3(from_py_with = int)] source: isize,
+    #[pyo3(from_py_with = int)] destination: isize,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
     let a = a.value();
     array_on(stream, || a.moveaxis(source, destination))
 }

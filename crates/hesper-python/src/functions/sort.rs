@@ -4,7 +4,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::{IntoPyObjectExt, types::PyTuple};
 
-use crate::args::{Count, On, Value, array_on, on};
+use crate::args::{Count, On, Value, array_on, int, on};
 use crate::array::PyArray;
 
 /// An axis argument whose default is the last axis, and which may be None for the flattened array.
@@ -21,7 +21,12 @@ macro_rules! sorts {
             #[doc = $out]
             #[pyfunction]
             #[pyo3(signature = (a, /, $($more,)* axis = -1, *, stream = None), text_signature = $text)]
-            fn $name(a: PyArray, $($more: $type,)* axis: Option<isize>, stream: Option<On>) -> PyResult<PyArray> {
+            fn $name(
+                a: PyArray,
+                $(#[pyo3(from_py_with = int)] $more: $type,)*
+                #[pyo3(from_py_with = int)] axis: Option<isize>,
+                stream: Option<On>,
+            ) -> PyResult<PyArray> {
                 let a = a.value();
                 array_on(stream, || a.$name($($more.into(),)* axis))
             }

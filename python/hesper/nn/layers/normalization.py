@@ -271,7 +271,7 @@ class BatchNorm(_Norm):
         """The mean and variance to normalize with. Updates the running statistics in training mode."""
         if self.track_running_stats and not self.training:
             return self.running_mean, self.running_var
-        if self.training and x.size <= x.shape[-1]:
+        if self.training and 0 < x.size <= x.shape[-1]:
             raise ValueError(
                 f"cannot train on a batch of shape {x.shape}: it has one value per channel, which has no variance; use "
                 "a larger batch, or eval()"
