@@ -1,5 +1,4 @@
 //! `hesper bench serve` against a server in this process that answers as told.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,5 +1,4 @@
 //! `hesper files` on files of its own.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

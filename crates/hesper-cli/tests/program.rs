@@ -1,5 +1,4 @@
 //! The program as a user runs it: what it prints, what it refuses, and its exit codes.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -212,4 +211,41 @@ fn trace_summarizes_by_op_and_refuses_other_files() {
     let (code, _, err) = run(&["trace", "/no/such/file"]);
     assert!(code == Some(1) && err.contains("cannot read /no/such/file"), "{err}");
     let _ = std::fs::remove_dir_all(&folder);
+}
+
+/// The table in the book is that of its trace, but for the times; with `HESPER_BLESS=1` it is written anew.
+#[test]
+fn the_table_of_a_trace_in_the_book_is_what_the_program_prints() {
+    let folder = folder("book-trace");
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("trace.json");
+    hesper::trace::record(&file, || {
+        let x = hesper::Array::ones(&[512, 512], hesper::Dtype::Float32)?;
+        x.matmul(&x)?.exp()?.sum(())?.eval()
+    })
+    .unwrap();
+    let (code, out, err) = run(&["trace", file.to_str().unwrap()]);
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!((code, &err[..]), (Some(0), ""));
+    let chapter = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/book/src/looking-inside.md");
+    let text = std::fs::read_to_string(chapter).unwrap();
+    let command = "```text\n$ hesper trace trace.json\n";
+    let (before, rest) = text.split_once(command).unwrap();
+    let (block, after) = rest.split_once("```").unwrap();
+    if std::env::var_os("HESPER_BLESS").is_some() {
+        std::fs::write(chapter, format!("{before}{command}{}\n```{after}", out.trim_end())).unwrap();
+        return;
+    }
+    // The words of a line, without numbers.
+    let words = |text: &str| -> Vec<String> {
+        let without = |line: &str| -> String {
+            let kept = line.split_whitespace().filter(|word| word.parse::<f64>().is_err());
+            kept.collect::<Vec<_>>().join(" ")
+        };
+        let mut lines: Vec<String> = text.trim_end().lines().map(without).collect();
+        // Ops are sorted by their time.
+        lines.sort();
+        lines
+    };
+    assert_eq!(words(block), words(&out), "HESPER_BLESS=1 writes the block anew");
 }

@@ -1,10 +1,6 @@
 //! Attention against the definition: masks, grouped heads, sinks, odd sizes, every SIMD level.
 
-#![allow(clippy::unwrap_used, reason = "a failure here should stop the run")]
-
-mod common;
-
-use common::{Rng, close, levels};
+use crate::common::{Rng, close, levels};
 use half::{bf16, f16};
 use hesper_compute::{AttentionShape, Float, Heads, HeadsMut, Mask, Par, Serial, attention};
 

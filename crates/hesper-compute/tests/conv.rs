@@ -1,10 +1,6 @@
 //! Convolutions against the definition.
 
-#![allow(clippy::unwrap_used, reason = "a failure here should stop the run")]
-
-mod common;
-
-use common::{Rng, close, levels};
+use crate::common::{Rng, close, levels};
 use half::bf16;
 use hesper_compute::{ConvShape, Float, Par, Serial, conv};
 

@@ -1,10 +1,6 @@
 //! Fourier transforms on every SIMD level against a plain one in double precision.
 
-#![allow(clippy::unwrap_used, reason = "a failure here should stop the run")]
-
-mod common;
-
-use common::{Rng, levels};
+use crate::common::{Rng, levels};
 use hesper_compute::{Axis, Fft, FftKind, Par};
 
 type Complex = (f64, f64);

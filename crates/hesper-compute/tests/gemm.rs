@@ -1,10 +1,6 @@
 //! Matrix products against the definition, over sizes, strides, types and SIMD levels.
 
-#![allow(clippy::unwrap_used, reason = "a failure here should stop the run")]
-
-mod common;
-
-use common::{Rng, close, levels};
+use crate::common::{Rng, close, levels};
 use half::{bf16, f16};
 use hesper_compute::{
     AtLevel, Float, GemmOptions, MatMut, MatRef, Par, Serial, Simd, Stack, Threads, gemm, gemm_stacked,

@@ -1,10 +1,6 @@
 //! Quantized matrices: the bits against MLX's, the products against the definition.
 
-#![allow(clippy::unwrap_used, reason = "a failure here should stop the run")]
-
-mod common;
-
-use common::{Rng, close, levels};
+use crate::common::{Rng, close, levels};
 use half::{bf16, f16};
 use hesper_compute::{
     Activations, AtLevel, Float, GgmlType, GgufMat, LayerEnd, MatMut, MatRef, Par, QuantFormat, QuantMat,
@@ -256,34 +252,156 @@ fn int8_bound(x: &[f32], w: &[f32]) -> f32 {
         .sum::<f32>()
 }
 
+/// A matrix whose products may round activations, and its dequantized values.
+enum Rounding {
+    Codes(Sample),
+    Blocks { format: GgmlType, rows: usize, cols: usize, data: Vec<u8>, values: Vec<f32> },
+}
+
+impl Rounding {
+    fn blocks(format: GgmlType, rows: usize, cols: usize, rng: &mut Rng) -> Self {
+        let bytes = format.block_bytes();
+        let mut data: Vec<u8> =
+            (0..rows * cols / format.block_len() * bytes).map(|_| rng.bits() as u8).collect();
+        for (number, block) in data.chunks_exact_mut(bytes).enumerate() {
+            // Finite scales; every seventh block is zero.
+            let halves: &[usize] = match format {
+                GgmlType::Q4_1 | GgmlType::Q4_K => &[0, 2],
+                GgmlType::Q6_K => &[208],
+                _ => &[0],
+            };
+            for at in halves {
+                let scale = f16::from_f32(if number % 7 == 3 { 0.0 } else { rng.float() / 64.0 });
+                block[*at..at + 2].copy_from_slice(&scale.to_le_bytes());
+            }
+        }
+        let mut values = vec![0.0; rows * cols];
+        gguf_dequantize(&Serial, &GgufMat::new(format, rows, cols, &data).unwrap(), &mut values).unwrap();
+        Self::Blocks { format, rows, cols, data, values }
+    }
+
+    fn values(&self) -> &[f32] {
+        match self {
+            Self::Codes(sample) => &sample.values,
+            Self::Blocks { values, .. } => values,
+        }
+    }
+
+    fn product(&self, par: &dyn Par, x: &[f32], mode: Activations) -> Vec<f32> {
+        let (rows, cols) = match self {
+            Self::Codes(sample) => (sample.rows, sample.cols),
+            Self::Blocks { rows, cols, .. } => (*rows, *cols),
+        };
+        let m = x.len() / cols;
+        let mut y = vec![f32::NAN; m * rows];
+        let (x, to) = (MatRef::row_major(x, m, cols).unwrap(), MatMut::row_major(&mut y, m, rows).unwrap());
+        match self {
+            Self::Codes(sample) => qmatmul(par, x, &sample.mat(), true, to, mode).unwrap(),
+            Self::Blocks { format, data, .. } => {
+                gguf_matmul(par, x, &GgufMat::new(*format, rows, cols, data).unwrap(), to, mode).unwrap();
+            }
+        }
+        y
+    }
+}
+
+/// Matrices of every format that is multiplied as integers; rows and columns that fill no panel or chunk.
+fn rounding_matrices(rng: &mut Rng) -> Vec<(String, usize, usize, Rounding)> {
+    let mut all = Vec::new();
+    for bits in [4, 8] {
+        for group in [32, 64, 128] {
+            for (rows, cols) in [(7, group), (37, 5 * group), (3, 640)] {
+                let format = QuantFormat::Affine { bits, group };
+                all.push((
+                    format!("{format:?}"),
+                    rows,
+                    cols,
+                    Rounding::Codes(Sample::new(format, rows, cols, rng)),
+                ));
+            }
+        }
+    }
+    for format in [GgmlType::Q4_0, GgmlType::Q4_1, GgmlType::Q8_0] {
+        for (rows, cols) in [(3, 32), (37, 544), (70, 96), (5, 1120)] {
+            all.push((format!("{format:?}"), rows, cols, Rounding::blocks(format, rows, cols, rng)));
+        }
+    }
+    for format in [GgmlType::Q4_K, GgmlType::Q6_K] {
+        for (rows, cols) in [(3, 256), (37, 512), (18, 768)] {
+            all.push((format!("{format:?}"), rows, cols, Rounding::blocks(format, rows, cols, rng)));
+        }
+    }
+    all
+}
+
 #[test]
 fn rounding_activations_to_8_bits_stays_within_the_documented_bound() {
     let mut rng = Rng::new(4);
-    for bits in [4, 8] {
-        for group in [32, 64, 128] {
-            let format = QuantFormat::Affine { bits, group };
-            for (m, rows, cols) in [(1, 7, group), (3, 20, 3 * group), (6, 5, 640)] {
-                let w = Sample::new(format, rows, cols, &mut rng);
-                let x: Vec<f32> = rng.floats(m * cols);
-                for (one, three) in levels() {
-                    for par in [&one as &dyn Par, &three] {
-                        let mut y = vec![f32::NAN; m * rows];
-                        let xm = MatRef::row_major(&x, m, cols).unwrap();
-                        let ym = MatMut::row_major(&mut y, m, rows).unwrap();
-                        qmatmul(par, xm, &w.mat(), true, ym, Activations::Int8).unwrap();
-                        for i in 0..m {
-                            for j in 0..rows {
-                                let (x, w) = (&x[i * cols..][..cols], &w.values[j * cols..][..cols]);
-                                let want: f32 = x.iter().zip(w).map(|(a, b)| a * b).sum();
-                                let bound = int8_bound(x, w) * 1.01 + 1e-5;
-                                let got = y[i * rows + j];
-                                assert!((got - want).abs() <= bound, "{format:?} {:?}: {got} {want}", one.1);
-                            }
-                        }
-                    }
+    for (name, rows, cols, w) in rounding_matrices(&mut rng) {
+        for m in [1, 5, 19] {
+            let mut x: Vec<f32> = rng.floats(m * cols);
+            x[..32].fill(0.0);
+            let exact: Vec<f64> = (0..m * rows)
+                .map(|at| {
+                    let (x, w) = (&x[at / rows * cols..][..cols], &w.values()[at % rows * cols..][..cols]);
+                    x.iter().zip(w).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+                })
+                .collect();
+            for (one, three) in levels() {
+                let y = w.product(&one, &x, Activations::Int8);
+                assert_eq!(y, w.product(&three, &x, Activations::Int8), "{name} {:?}: threads", one.1);
+                for (at, (got, want)) in y.iter().zip(&exact).enumerate() {
+                    let (x, w) = (&x[at / rows * cols..][..cols], &w.values()[at % rows * cols..][..cols]);
+                    let size: f32 = x.iter().zip(w).map(|(a, b)| (a * b).abs()).sum();
+                    let bound = f64::from(int8_bound(x, w) * 1.01 + 1e-5 * size + 1e-6);
+                    let what = (&name, one.1, m, rows, cols, at);
+                    assert!((f64::from(*got) - want).abs() <= bound, "{what:?}: {got} {want}");
                 }
             }
         }
+    }
+}
+
+#[test]
+fn a_rounded_row_gives_the_same_numbers_alone_among_others_and_on_every_level() {
+    let mut rng = Rng::new(41);
+    for (name, rows, cols, w) in rounding_matrices(&mut rng) {
+        let x: Vec<f32> = rng.floats(40 * cols);
+        let all = w.product(&Serial, &x, Activations::Int8);
+        assert_ne!(all, w.product(&Serial, &x, Activations::Exact), "{name}: not rounded");
+        // The plain level of x86-64 has no fused multiply-add.
+        for (par, _) in levels().into_iter().filter(|(par, _)| par.1 > Simd::Plain) {
+            for m in [1, 2, 3, 4, 6, 13, 16, 40] {
+                let y = w.product(&par, &x[..m * cols], Activations::Int8);
+                assert_eq!(y, all[..m * rows], "{name} {:?}: {m} rows", par.1);
+            }
+        }
+    }
+}
+
+#[test]
+fn activations_that_are_not_finite_make_only_their_rows_nan() {
+    let mut rng = Rng::new(42);
+    for (name, rows, cols, w) in rounding_matrices(&mut rng) {
+        let clean: Vec<f32> = rng.floats(20 * cols);
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut x = clean.clone();
+            x[cols + cols / 2] = bad;
+            for (par, _) in levels() {
+                let (got, want) =
+                    (w.product(&par, &x, Activations::Int8), w.product(&par, &clean, Activations::Int8));
+                assert!(got[rows..2 * rows].iter().all(|y| y.is_nan()), "{name} {:?}: {bad}", par.1);
+                assert_eq!(got[..rows], want[..rows], "{name}");
+                assert_eq!(got[2 * rows..], want[2 * rows..], "{name}");
+            }
+        }
+        // The inverse of the largest overflows, and the square of the smallest vanishes.
+        for tiny in [f32::from_bits(1), f32::MIN_POSITIVE, 1e-30] {
+            let y = w.product(&Serial, &vec![tiny; cols], Activations::Int8);
+            assert!(y.iter().all(|y| y.abs() <= tiny * 1e4), "{name}: {tiny:e}");
+        }
+        let y = w.product(&Serial, &vec![f32::MAX / 1e6; cols], Activations::Int8);
+        assert!(y.iter().all(|y| y.is_finite()), "{name}: large activations");
     }
 }
 
@@ -427,20 +545,21 @@ fn a_layer_is_its_norm_its_products_and_what_follows() {
     let norm: Vec<f32> = rng.floats(k);
     for m in [1, 3, 16, 21, 70] {
         let (x, plus): (Vec<f32>, Vec<f32>) = (rng.floats(m * k), rng.floats(m * 64));
-        for (par, _) in levels() {
+        for (par, mode) in
+            levels().into_iter().flat_map(|(par, _)| [(par, Activations::Exact), (par, Activations::Int8)])
+        {
             let mut normed = vec![0.0; m * k];
             rms_norm(&Serial, &x, k, Some(&norm), 1e-5, &mut normed).unwrap();
             let product = |w: &GgufMat<'_>, rows: usize| {
                 let mut y = vec![0.0; m * rows];
                 let x = MatRef::row_major(&normed, m, k).unwrap();
-                gguf_matmul(&par, x, w, MatMut::row_major(&mut y, m, rows).unwrap(), Activations::Exact)
-                    .unwrap();
+                gguf_matmul(&par, x, w, MatMut::row_major(&mut y, m, rows).unwrap(), mode).unwrap();
                 y
             };
             let (first, second) = (product(&of(0, 40), 40), product(&of(1, 24), 24));
             let mut y = vec![f32::NAN; m * 64];
             let (both, norm) = ([of(0, 40), of(1, 24)], Some((&norm[..], 1e-5)));
-            gguf_layer(&par, &x, norm, &both, LayerEnd::Plus(&plus), &mut y).unwrap();
+            gguf_layer(&par, &x, norm, &both, LayerEnd::Plus(&plus), mode, &mut y).unwrap();
             for (at, y) in y.iter().enumerate() {
                 let (i, j) = (at / 64, at % 64);
                 let product = if j < 40 { first[i * 40 + j] } else { second[i * 24 + j - 40] };
@@ -448,14 +567,14 @@ fn a_layer_is_its_norm_its_products_and_what_follows() {
             }
             let (gate, wide) = (product(&of(0, 24), 24), &second);
             let mut y = vec![f32::NAN; m * 24];
-            gguf_layer(&par, &x, norm, &[of(0, 24), of(1, 24)], LayerEnd::SiluGate, &mut y).unwrap();
+            gguf_layer(&par, &x, norm, &[of(0, 24), of(1, 24)], LayerEnd::SiluGate, mode, &mut y).unwrap();
             for ((y, g), u) in y.iter().zip(&gate).zip(wide) {
                 let want = g / (1.0 + (-g).exp()) * u;
                 assert!((y - want).abs() < 1e-4 + 1e-5 * want.abs(), "{m} rows: {y} {want}");
             }
             let mut few = vec![0.0; m * 24];
-            assert!(gguf_layer(&par, &x, norm, &both, LayerEnd::SiluGate, &mut few).is_err());
-            assert!(gguf_layer(&par, &x[1..], norm, &both, LayerEnd::Plain, &mut y).is_err());
+            assert!(gguf_layer(&par, &x, norm, &both, LayerEnd::SiluGate, mode, &mut few).is_err());
+            assert!(gguf_layer(&par, &x[1..], norm, &both, LayerEnd::Plain, mode, &mut y).is_err());
         }
     }
 }

@@ -1,10 +1,6 @@
 //! Operations along an axis, and copies, against plain loops.
 
-#![allow(clippy::unwrap_used, reason = "a failure here should stop the run")]
-
-mod common;
-
-use common::{Rng, close, levels};
+use crate::common::{Rng, close, levels};
 use half::{bf16, f16};
 use hesper_compute::{
     Axis, Dim, Float, Par, Plain, Reduce, ReduceInput, Reduction, Sample, Scan, Scannable, Serial, Small,

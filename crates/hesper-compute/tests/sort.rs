@@ -1,10 +1,6 @@
 //! Sorts and selections on every SIMD level against the standard library's.
 
-#![allow(clippy::unwrap_used, reason = "a failure here should stop the run")]
-
-mod common;
-
-use common::{Rng, levels};
+use crate::common::{Rng, levels};
 use half::{bf16, f16};
 use hesper_compute::{Par, Serial, Sortable, argpartition, argsort, partition, sort};
 

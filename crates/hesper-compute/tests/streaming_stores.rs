@@ -1,7 +1,5 @@
 //! Non-temporal stores give the same results as ordinary ones.
 
-#![allow(clippy::unwrap_used, reason = "a failure is a failed test")]
-
 use hesper_compute::{
     AtLevel, Par, Simd, StridedView, Threads, copy_elements, layer_norm, rms_norm, softmax,
 };

@@ -1,9 +1,6 @@
 //! Files that are replaced, deleted, truncated or rewritten while they are mapped: right data, or an error.
 
 #![cfg(unix)]
-#![allow(clippy::unwrap_used)] // A test that cannot go on should say so.
-
-mod common;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Cursor, Seek, SeekFrom, Write};
@@ -14,7 +11,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, SystemTime};
 
-use common::{Folder, pattern};
+use crate::common::{Folder, pattern};
 use hesper_files::{Error, FileDtype, FileState, Source, TensorFile, TensorSpec, write};
 
 const PAGE: usize = 64 << 10; // A multiple of every system's page.
@@ -282,7 +279,7 @@ extern "C" fn earlier_handler(_: libc::c_int, info: *mut libc::siginfo_t, _: *mu
 /// Runs one of the scenarios below in a process of its own, which is expected to die.
 fn run_alone(scenario: &str) -> std::process::ExitStatus {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "scenario_of_a_process_that_dies", "--nocapture"])
+        .args(["--exact", "changing_files::scenario_of_a_process_that_dies", "--nocapture"])
         .env("HESPER_TEST_SCENARIO", scenario)
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null())

@@ -5,17 +5,11 @@
 //! format, `HESPER_FUZZ_START` the first one; a failure prints its number and writes the bytes to the
 //! temporary folder.
 
-#![allow(clippy::unwrap_used)] // A test that cannot go on should say so.
-
-mod common;
-#[path = "common/counting.rs"]
-mod counting;
-
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::{Random, golden, parse};
-use counting::peak_of;
+use crate::common::{Random, golden, parse};
+use crate::counting::peak_of;
 use hesper_compute::{GgmlType, GgufMat, Serial, gguf_dequantize};
 use hesper_files::{Format, ShardIndex, TensorFile};
 

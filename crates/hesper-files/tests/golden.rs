@@ -1,10 +1,6 @@
 //! Files made by the packages that own the formats read back bit for bit.
 
-#![allow(clippy::unwrap_used)] // A test that cannot go on should say so.
-
-mod common;
-
-use common::{f32s, golden, pattern};
+use crate::common::{f32s, golden, pattern};
 use half::f16;
 use hesper_compute::{
     GgufMat, Mismatch, Serial, affine_biases, affine_scales, affine_words, gguf_dequantize,

@@ -1,12 +1,8 @@
 //! Files that lie: each is refused with an error that names the tensor and the field.
 
-#![allow(clippy::unwrap_used)] // A test that cannot go on should say so.
-
-mod common;
-
 use std::io::Cursor;
 
-use common::parse;
+use crate::common::parse;
 use hesper_files::write::Compression;
 use hesper_files::{Error, FileDtype, Limits, ShardIndex, Source, TensorFile, TensorSpec, write};
 

@@ -1,13 +1,9 @@
 //! Files of gigabytes: opening them costs what their headers cost.
 
-#![allow(clippy::unwrap_used)] // A test that cannot go on should say so.
-
-mod common;
-
 use std::fs;
 use std::io::{Cursor, Seek, SeekFrom, Write};
 
-use common::{Folder, parse, safetensors_header, sparse};
+use crate::common::{Folder, parse, safetensors_header, sparse};
 use hesper_files::write::Compression;
 use hesper_files::{FileDtype, TensorFile, TensorSpec, write};
 

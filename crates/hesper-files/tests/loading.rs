@@ -1,15 +1,11 @@
 //! Many tensors read at once, and checkpoints of several files.
 
-#![allow(clippy::unwrap_used)] // A test that cannot go on should say so.
-
-mod common;
-
 use std::fs;
 use std::io::Cursor;
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
 
-use common::{Folder, golden, pattern};
+use crate::common::{Folder, golden, pattern};
 use hesper_files::write::{self, Compression};
 use hesper_files::{
     Cancel, Error, FileDtype, LoadOptions, Progress, Request, ShardedFile, Source, TensorFile, TensorSpec,

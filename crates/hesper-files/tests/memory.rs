@@ -1,15 +1,9 @@
 //! Writers and copies hold a buffer, never a tensor.
 
-#![allow(clippy::unwrap_used)] // A test that cannot go on should say so.
-
-mod common;
-#[path = "common/counting.rs"]
-mod counting;
-
 use std::io::{self, Seek, SeekFrom, Write};
 
-use common::Folder;
-use counting::peak_of;
+use crate::common::Folder;
+use crate::counting::peak_of;
 use hesper_files::write::{self, Compression, ProducerError};
 use hesper_files::{FileDtype, Source, TensorFile, TensorSpec};
 

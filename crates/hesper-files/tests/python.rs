@@ -3,14 +3,10 @@
 //! Runs where `HESPER_PYTHON` names a Python, or `python3` is one, that has numpy, safetensors and gguf;
 //! elsewhere the golden files stand in. Set `HESPER_PYTHON` to make a missing package a failure.
 
-#![allow(clippy::unwrap_used)] // A test that cannot go on should say so.
-
-mod common;
-
 use std::path::Path;
 use std::process::Command;
 
-use common::{Folder, pattern};
+use crate::common::{Folder, pattern};
 use hesper_files::write::{self, Compression};
 use hesper_files::{FileDtype, GgmlType, Layout, MetaArray, MetaValue, TensorSpec};
 

@@ -1,13 +1,9 @@
 //! What is written reads back, and a save that fails leaves what was there.
 
-#![allow(clippy::unwrap_used)] // A test that cannot go on should say so.
-
-mod common;
-
 use std::fs;
 use std::io::{self, Cursor, Write};
 
-use common::{Folder, parse, pattern};
+use crate::common::{Folder, parse, pattern};
 use hesper_files::write::{Compression, ProducerError};
 use hesper_files::{
     Error, FileDtype, Format, GgmlType, Layout, MetaArray, MetaValue, Source, TensorFile, TensorSpec, write,
@@ -360,7 +356,7 @@ mod unix {
             let path = folder.path("file");
             fs::write(&path, "what was there").unwrap();
             let status = std::process::Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "unix::a_disk_that_fills_up_leaves_what_was_there"])
+                .args(["--exact", "writing::unix::a_disk_that_fills_up_leaves_what_was_there"])
                 .env(scenario, &path)
                 .status()
                 .unwrap();

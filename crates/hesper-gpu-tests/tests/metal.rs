@@ -1,5 +1,4 @@
 //! The op suite on the simulated Metal: texts are parsed, and run by the reference interpreter with its sanitizer.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::process::Command;
 

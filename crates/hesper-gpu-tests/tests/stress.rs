@@ -1,5 +1,4 @@
 //! The stress scenarios of 64 tasks on the host. `HESPER_ROUNDS` sets the number of rounds per task.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use hesper::placement::{self, Device};
 use hesper_gpu_tests::scenarios;

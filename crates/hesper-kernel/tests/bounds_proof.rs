@@ -1,9 +1,6 @@
 //! What the analysis claims of a launch, against what the reference interpreter sees.
 
-#![allow(clippy::unwrap_used, reason = "the helpers of these tests are tests themselves")]
-
-mod support;
-
+use crate::support;
 use hesper_kernel::bounds::{ArgFacts, Proof, from_mask, prove};
 use hesper_kernel::custom::{
     Binding, CallInfo, CustomKernel, InputInfo, KernelDtype, Specialised, TemplateValue,

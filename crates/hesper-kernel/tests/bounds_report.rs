@@ -1,7 +1,5 @@
 //! Accesses out of range on the CPU: reads give zero, writes are dropped and fail the launch, neighbours stay untouched.
 
-#![allow(clippy::unwrap_used, reason = "the helpers of these tests are tests themselves")]
-
 use hesper_corpus::outside::{GROUP, Outside, THREADS, indices, outside_cases};
 use hesper_kernel::custom::{Binding, CallInfo, CustomKernel, InputInfo, KernelDtype, Specialised};
 use hesper_kernel::exec::{Cancel, ExecError, Program, SimdLevel};

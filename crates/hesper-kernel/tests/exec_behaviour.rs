@@ -2,7 +2,6 @@
 //! split into ranges and of the shape of the launch.
 
 // The helpers of these tests are tests themselves.
-#![allow(clippy::unwrap_used)]
 
 use std::time::{Duration, Instant};
 

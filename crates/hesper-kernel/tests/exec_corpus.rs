@@ -1,8 +1,7 @@
 //! The whole corpus on the fast executor: at every SIMD level, on two threads, against the
 //! references and against the reference interpreter.
 
-mod support;
-
+use crate::support;
 use hesper_corpus::{Case, cases, run_cases};
 use hesper_kernel::exec::{Cancel, Program, SimdLevel};
 use hesper_kernel::ir::Kernel;

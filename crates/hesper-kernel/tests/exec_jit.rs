@@ -1,15 +1,10 @@
 //! Machine code against the bytecode: the same bytes from every straight-line kernel, whatever
 //! its layout, length, alignment and bounds, and what stays bytecode.
 
-#![allow(clippy::unwrap_used, reason = "the helpers of these tests are tests themselves")]
-
-#[path = "support/jit.rs"]
-mod jit;
-
+use crate::jit::{assert_same, floats, levels, map, programs, run_map, try_map};
 use hesper_kernel::exec::{Cancel, ExecError, Program};
 use hesper_kernel::ir::*;
 use hesper_kernel::launch::{Arg, Bindings, Launch};
-use jit::{assert_same, floats, levels, map, programs, run_map, try_map};
 
 #[test]
 fn values_beyond_the_registers_live_in_memory() {
@@ -357,7 +352,7 @@ fn the_environment_switches_machine_code_off() {
         assert!(!Program::compile(&kernel).unwrap().is_machine_code());
         return;
     }
-    let test = "the_environment_switches_machine_code_off";
+    let test = "exec_jit::the_environment_switches_machine_code_off";
     let child = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test])
         .env(CHILD, "1")

@@ -1,17 +1,13 @@
 //! Machine code against the bytecode: random straight-line kernels of all types, layouts, lengths,
 //! alignments and bounds, and every conversion.
 
-#![allow(clippy::unwrap_used, reason = "the helpers of these tests are tests themselves")]
-
-#[path = "support/jit.rs"]
-mod jit;
-
+use crate::jit;
+use crate::jit::{assert_same, levels, map, programs, run_map};
 use hesper_kernel::exec::Cancel;
 use hesper_kernel::interp;
 use hesper_kernel::ir::*;
 use hesper_kernel::launch::{Arg, Bindings, Launch};
 use hesper_kernel::testing::Random;
-use jit::{assert_same, levels, map, programs, run_map};
 
 /// Bits of a type: special values and random ones.
 fn sample(s: Scalar, r: &mut Random) -> u64 {

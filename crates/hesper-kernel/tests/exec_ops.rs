@@ -2,16 +2,12 @@
 //! reference interpreter, bit for bit (all NaNs count as equal).
 
 // The helpers of these tests are tests themselves.
-#![allow(clippy::unwrap_used)]
 
-#[path = "support/samples.rs"]
-mod samples;
-
+use crate::samples::{THREADS, build, is_nan, packed, samples};
 use hesper_kernel::exec::{Cancel, Program, SimdLevel};
 use hesper_kernel::interp;
 use hesper_kernel::ir::*;
 use hesper_kernel::launch::{Arg, Bindings, Launch};
-use samples::{THREADS, build, is_nan, packed, samples};
 
 fn check(name: &str, types: &[Scalar], op: &dyn Fn(&mut Builder, &[ValueId]) -> ValueId) -> bool {
     for uniform in [false, true] {

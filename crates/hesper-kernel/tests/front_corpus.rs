@@ -1,7 +1,6 @@
 //! The whole corpus, compiled and run on the reference interpreter.
 
-mod support;
-
+use crate::support;
 use hesper_corpus::{Phase, cases, invalid_cases, run_cases};
 
 #[test]

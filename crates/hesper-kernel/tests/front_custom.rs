@@ -1,5 +1,4 @@
 //! The custom kernel object: what its signature is made of, and what identifies a specialisation.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use hesper_kernel::custom::*;
 use hesper_kernel::ir::{Access, ParamKind, Scalar, Space, Type};

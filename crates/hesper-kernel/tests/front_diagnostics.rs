@@ -1,7 +1,6 @@
 //! What the compiler says, to the letter.
 
-mod support;
-
+use crate::support;
 use hesper_corpus::DType;
 
 /// The errors of a body (and header), without the first line that names the kernel.

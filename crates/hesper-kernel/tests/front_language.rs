@@ -1,8 +1,6 @@
 //! Small programs in the dialect, each run on the reference interpreter against numbers worked out by hand.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
+use crate::support;
 use hesper_corpus::DType::{self, F16, F32, I32, I64, U32};
 
 fn check(header: &str, body: &str, dtype: DType, expected: &[f64]) {

@@ -1,7 +1,6 @@
 //! Headers in the style of kernel libraries: loaders and tiles as class templates, traits, tag types, wide overload sets.
 
-mod support;
-
+use crate::support;
 use hesper_corpus::DType::{F32, I32, U32};
 
 #[test]

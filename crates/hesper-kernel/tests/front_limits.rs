@@ -1,8 +1,6 @@
 //! Hostile texts: whatever is given, the compiler answers soon, in bounded memory, with an error or a kernel.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
+use crate::support;
 use hesper_corpus::{DType, cases};
 use hesper_kernel::custom::CustomKernel;
 use hesper_kernel::front::compile_file;

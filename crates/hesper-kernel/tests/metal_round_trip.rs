@@ -2,12 +2,9 @@
 //! the bytes of the kernel that it was printed from.
 
 // The helpers of these tests are tests themselves.
-#![allow(clippy::unwrap_used)]
 
-#[path = "support/samples.rs"]
-mod samples;
-mod support;
-
+use crate::samples::{THREADS, build, is_nan, packed, samples};
+use crate::support;
 use hesper_corpus::cases;
 use hesper_kernel::bounds::Violation;
 use hesper_kernel::front::compile_file;
@@ -16,7 +13,6 @@ use hesper_kernel::ir::*;
 use hesper_kernel::launch::{Arg, Bindings, Launch};
 use hesper_kernel::metal::{EmitError, MetalSource, Options, Slot, emit};
 use hesper_kernel::testing::{GROUP, Random, random_kernel};
-use samples::{THREADS, build, is_nan, packed, samples};
 
 const PLAIN: Options = Options { bounds: false, zero_memory: true };
 const BOUNDED: Options = Options { bounds: true, zero_memory: true };

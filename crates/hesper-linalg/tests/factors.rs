@@ -1,9 +1,6 @@
 //! Factors multiply to their matrices, whatever the shape; a matrix without a factorization gives an error.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::numbers;
+use crate::common::numbers;
 use hesper_compute::{Par, Serial, Threads};
 use hesper_linalg::{
     Failure, cholesky, eig, eigh, inv, lu, qr, singular_values, solve, solve_triangular, svd, tri_inv,

@@ -1,10 +1,7 @@
 //! Eigenvalues, singular values and their vectors are accurate to the last bits, also for equal, zero or widely
 //! spaced values.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::numbers;
+use crate::common::numbers;
 use hesper_compute::Serial;
 use hesper_linalg::{Failure, eigh, singular_values, svd};
 

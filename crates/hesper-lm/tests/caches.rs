@@ -1,11 +1,8 @@
 //! What every kind of cache keeps, refuses and undoes.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
+use crate::support::{Folder, Small, some_tokens};
 use hesper::Array;
 use hesper_lm::{CacheKind, KvCache, LanguageModel, LoadOptions};
-use support::{Folder, Small, some_tokens};
 
 const QUANTIZED: CacheKind = CacheKind::Quantized { bits: 8, group: 32 };
 const ROTATING: CacheKind = CacheKind::Rotating { keep: 2, window: 9 };

@@ -1,5 +1,4 @@
 //! The example program runs to its end.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[allow(dead_code, reason = "the program's entry")]
 #[path = "../examples/generate.rs"]

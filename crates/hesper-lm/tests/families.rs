@@ -1,13 +1,10 @@
 //! Every model type against plain loops, through files, with every kind of cache.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
+use crate::support::{Folder, Small, Tensor, difference, reference, some_tokens};
 use hesper::{Array, io};
 use hesper_lm::{CacheKind, LanguageModel, LoadOptions, quantize};
 use hesper_nn::{ModuleExt, Quantization};
 use serde_json::{Value, json};
-use support::{Folder, Small, Tensor, difference, reference, some_tokens};
 
 const EXACT: LoadOptions = LoadOptions { round_activations: false };
 const TOKENS: usize = 21;

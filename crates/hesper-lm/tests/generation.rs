@@ -1,15 +1,12 @@
 //! Generation of single sequences, on many threads and in batches: all give the same tokens.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::collections::BTreeMap;
 
+use crate::support::{Folder, Small, some_tokens};
 use hesper_lm::{
     Batch, CacheKind, Finish, GenerateOptions, Generation, KvCache, LanguageModel, LoadOptions, Sampling,
     batch_generate, demo, generate,
 };
-use support::{Folder, Small, some_tokens};
 
 fn random_model(name: &str) -> (Folder, LanguageModel) {
     let folder = Folder::new(name);

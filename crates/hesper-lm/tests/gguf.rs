@@ -1,16 +1,13 @@
 //! Models and tokenizers from GGUF files.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::path::{Path, PathBuf};
 
+use crate::support::{Folder, Small, Tensor, difference, reference, some_tokens};
 use hesper::io::{self, GgufTensor, MetaArray, MetaValue};
 use hesper::{Array, Dtype, PackedArray, PackedFormat};
 use hesper_lm::{
     CacheKind, GenerateOptions, LanguageModel, LoadOptions, Tokenizer, batch_generate, generate,
 };
-use support::{Folder, Small, Tensor, difference, reference, some_tokens};
 
 fn text(value: &str) -> MetaValue {
     MetaValue::String(value.into())

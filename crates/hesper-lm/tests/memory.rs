@@ -1,13 +1,12 @@
 //! Memory of decoding. Alone in its process, since it reads the counters of the process.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
+use crate::alone;
+use crate::support::{Folder, Small};
 use hesper_lm::{CacheKind, GenerateOptions, Generation, LanguageModel, LoadOptions};
-use support::{Folder, Small};
 
 #[test]
 fn decoding_takes_no_memory_beyond_its_blocks() {
+    let _alone = alone();
     let folder = Folder::new("memory");
     Small::new("llama", 21, true, None).write(&folder.0);
     let language = LanguageModel::load(&folder.0, &LoadOptions::default()).unwrap();

@@ -1,14 +1,11 @@
 //! The cache in pages: sequences share pages and copy them before they write, come and go between steps, and get the
 //! logits that they get alone.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
+use crate::support::{Folder, Small, some_tokens};
 use hesper::Array;
 use hesper_lm::{
     CacheKind, KvCache, LanguageModel, LoadOptions, PageCounts, PageFormat, PagedCache, SCRATCH_PAGE,
 };
-use support::{Folder, Small, some_tokens};
 
 /// Tokens of a page.
 const PAGE: usize = 4;

@@ -1,6 +1,5 @@
 //! SmolLM2-135M against recordings of llama.cpp (`recordings/record.py`): tokens of unusual texts, logits, and greedy
 //! continuations. Runs where the model has been downloaded: `hesper generate` does that.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use hesper::Array;
 use hesper_lm::{CacheKind, LanguageModel, LoadOptions, fetch};

@@ -1,22 +1,12 @@
 //! Evaluations that fail in the middle of a step, and are asked for again. Alone in its process, since it lowers the
 //! memory limit of the CPU.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
-use std::sync::{Mutex, MutexGuard};
-
+use crate::alone;
+use crate::support::{Folder, Small, some_tokens};
 use hesper::placement;
 use hesper_lm::{
     Batch, CacheKind, Error, GenerateOptions, Generation, LanguageModel, LoadOptions, Piece, generate,
 };
-use support::{Folder, Small, some_tokens};
-
-/// The memory limit is that of the process: one test at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
 
 /// Calls `f` with room for `room` more bytes of memory.
 fn limited<R>(room: usize, f: impl FnOnce() -> R) -> R {

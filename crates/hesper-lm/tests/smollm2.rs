@@ -1,6 +1,5 @@
 //! SmolLM2-135M against a plain forward pass in NumPy (weights decoded by the package `gguf`, everything in float32).
 //! Runs where the model has been downloaded: `hesper generate` does that.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::PathBuf;
 

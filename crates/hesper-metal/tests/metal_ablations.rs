@@ -1,6 +1,5 @@
 //! The runtime's workload on the simulated Metal: with every mechanism on, every seed is clean; with one switched off,
 //! the failure that it prevents comes back.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 

@@ -1,15 +1,12 @@
 //! The Metal device on the simulated edge: opening, compiling, memory, native commands, archives, captures.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::support::{LEN, World, bytes, elements, mixed, options, read, source};
 use hesper_metal::sim::{Call, Failure, SimMetal};
 use hesper_metal::{MetalDevice, MetalError, MetalOptions, MetalText};
 use hesper_runtime::{Error, PipelineSource};
-use support::{LEN, World, bytes, elements, mixed, options, read, source};
 
 #[cfg(not(target_vendor = "apple"))]
 #[test]

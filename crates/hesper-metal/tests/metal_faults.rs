@@ -1,14 +1,12 @@
 //! Failures: the failure of a command buffer reaches what it wrote and what depends on it, and nothing else. Whatever
 //! call Metal refuses, results are right or errors, and the program goes on.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
+use crate::support;
+use crate::support::{LEN, World, bytes, elements, mixed, options, read};
 use hesper_metal::MetalOptions;
 use hesper_metal::edge::ErrorCode;
 use hesper_metal::sim::{Call, Failure, SimMetal};
 use hesper_runtime::{Error, FaultKind, Scope};
-use support::{LEN, World, bytes, elements, mixed, options, read};
 
 #[test]
 fn a_failed_command_buffer_spoils_what_depends_on_it_and_the_queue_goes_on() {

@@ -1,14 +1,11 @@
 //! Metal texts on the simulated GPU, run by the kernel language's reference interpreter.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
+use crate::support::{World, options};
 use hesper_kernel::front::compile_file;
 use hesper_kernel::interp;
 use hesper_kernel::launch::{Arg, Bindings, Launch as KernelLaunch};
 use hesper_metal::sim::{SimMetal, language};
 use hesper_runtime::PipelineSource;
-use support::{World, options};
 
 #[test]
 fn a_metal_text_computes_what_it_says() {

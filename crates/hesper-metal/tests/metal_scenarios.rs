@@ -1,15 +1,13 @@
 //! The four founding failures on the simulated Metal, with 16 to 64 concurrent tasks. With every mechanism on they do
 //! not happen; each comes back when the mechanism that prevents it is switched off.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
+use crate::support;
 use std::sync::Arc;
 
+use crate::support::{LEN, Report, World, bytes, elements, mix, mixed, read, run_tasks};
 use hesper_metal::sim::DeviceAblation;
 use hesper_runtime::sim::{Ablation, Rng};
 use hesper_runtime::{Error, Rule, Runtime};
-use support::{LEN, Report, World, bytes, elements, mix, mixed, read, run_tasks};
 
 const TASKS: [usize; 4] = [16, 17, 32, 64];
 

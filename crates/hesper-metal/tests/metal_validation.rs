@@ -1,5 +1,4 @@
 //! The simulated Metal rejects what Metal's validation layer rejects, and names it.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use hesper_metal::edge::{
     Buffer, CommandBuffer, Encoder, LibraryOptions, Metal, Pipeline, PipelineRequest, Queue,

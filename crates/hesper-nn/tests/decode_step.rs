@@ -1,6 +1,6 @@
 //! How many commands a decode step takes: layers are written op by op, and the planner finds the composite ops.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use crate::alone;
 use hesper::ops::step::{Turns, keep_token};
 use hesper::{
     Activations, Array, Dtype, PackedArray, PackedFormat, concatenate, eval, fast, placement, random,
@@ -138,9 +138,10 @@ fn steps(layers: &[Layer], sequences: usize) -> (Vec<f32>, u64) {
 
 #[test]
 fn a_decode_step_takes_few_commands_and_gives_the_numbers_of_its_ops_alone() {
+    let _alone = alone();
     // Norms of heads copy the heads of several sequences first: they are columns of one array.
     for (packed, qk_norms, commands) in
-        [(true, false, [6, 6]), (true, true, [11, 13]), (false, false, [12, 15])]
+        [(true, false, [6, 6]), (true, true, [9, 11]), (false, false, [12, 15])]
     {
         let layers: Vec<Layer> = (1..=LAYERS as u64).map(|seed| layer(seed, packed, qk_norms)).collect();
         for (sequences, commands) in [1, 3].into_iter().zip(commands) {

@@ -1,7 +1,5 @@
 //! Fused projections give the results of separate ones.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use hesper::{Activations, Array, Dtype, random};
 use hesper_nn::{
     Activation, Attention, Heads, Linear, Mlp, Module, ModuleExt, NoCache, Projections, Quantization, Weight,

@@ -1,5 +1,4 @@
 //! Trees of parameters, and weights in every form.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,5 @@
 //! Layers, losses and optimizers beside values made by MLX: `reference/make.py` makes `reference/reference.json`. The
 //! parameters have the names of MLX, so that files of one load in the other.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 

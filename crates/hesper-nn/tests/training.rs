@@ -1,21 +1,15 @@
 //! Training: transforms of modules, optimizers and the trainer, and what happens when something fails.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use crate::alone;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
 use hesper::transform::{Tree, tree};
 use hesper::{Array, Dtype, placement, random};
 use hesper_nn::optim::{Adam, Ema, LossScale, Optimizer, Schedule, Sgd, clip_grad_norm};
 use hesper_nn::train::{Callback, Checkpoints, CsvMetrics, Evaluate, JsonMetrics, Report, Trainer};
 use hesper_nn::*;
-
-/// Tests that look at the memory or the random key of the process run one at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
 
 fn file(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("hesper-training-{}-{name}", std::process::id()))

@@ -1,6 +1,5 @@
 //! Each mechanism, switched off alone, is detected as a violation of its rule; with all mechanisms on,
 //! every seed is clean.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,4 @@
 //! Faults: every read of a dependent result returns the first cause; other results are not affected.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use hesper_runtime::sim::{Call, Failure, Sim};
 use hesper_runtime::{Buffer, Error, FaultKind, Runtime, Scope, Stream};

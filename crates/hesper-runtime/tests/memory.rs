@@ -1,5 +1,4 @@
 //! Handles and blocks: retention keeps memory alive and costs none.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,4 @@
 //! Invalid input is refused with an error that names it, and leaves everything usable.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use hesper_runtime::sim::Sim;
 use hesper_runtime::{Error, PipelineSource, Runtime};

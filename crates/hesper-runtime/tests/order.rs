@@ -1,5 +1,4 @@
 //! Order: conflicting uses are ordered, independent ones are not.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use hesper_runtime::sim::Sim;
 use hesper_runtime::{Buffer, Runtime, Stream};

@@ -1,5 +1,4 @@
 //! After a failure the program continues as if the failed call had never been made.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,4 @@
 //! Replicas of buffers on other devices: copied once, kept, never stale.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use hesper_runtime::Runtime;
 use hesper_runtime::sim::Sim;

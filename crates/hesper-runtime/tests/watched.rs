@@ -1,5 +1,4 @@
 //! Foreign memory that may become invalid: results computed from it fail, others do not.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

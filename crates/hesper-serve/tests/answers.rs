@@ -1,5 +1,4 @@
 //! The parser of answers: content, reasoning and tool calls, whole and in every split.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use hesper_serve::text::{AnswerParser, CallFormat, Format, Part};
 

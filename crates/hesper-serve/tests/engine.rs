@@ -1,16 +1,14 @@
 //! The engine with the demo model: texts do not depend on other requests, and every request is answered once.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::{End, LIMIT, collect, language, request, small, texts};
+use hesper_lm::{LanguageModel, LoadOptions, fetch};
 use hesper_serve::engine::{Engine, EngineOptions};
 use hesper_serve::protocol::{
     Event, Events, FailureKind, Finish, Generator, Health, Phase, Refusal, Request, Sampling, Usage,
 };
-use support::{End, LIMIT, collect, language, request, small, texts};
 
 fn engine(options: EngineOptions) -> Engine {
     Engine::start(language(), options).unwrap()
@@ -54,6 +52,86 @@ fn a_text_is_the_same_alone_in_company_after_preemption_and_with_a_cached_prefix
         // Under pressure prefixes go first.
         assert!(snapshot.cached_tokens > 0 || preempts);
         assert_eq!(snapshot.preemptions > 0, preempts, "{} preemptions", snapshot.preemptions);
+    }
+}
+
+/// Compares texts in company with those alone: requests join at any time in chunks beside others, share prefixes, have
+/// other priorities, are preempted for lack of memory, and half as many more are cancelled somewhere in the middle.
+fn compare(language: &Arc<LanguageModel>, requests: &[Request], options: &EngineOptions, pages: u64) -> u64 {
+    let start = |options: EngineOptions| Engine::start(language.clone(), options).unwrap();
+    let one = start(EngineOptions { max_running: 1, ..options.clone() });
+    let alone: Vec<Vec<u32>> = requests
+        .iter()
+        .map(|request| Request { use_prefix_cache: false, ..request.clone() })
+        .map(|request| collect(&one.submit(request).unwrap()).0)
+        .collect();
+    let kv_bytes = Some(pages * one.snapshot().page_bytes);
+    let engine = start(EngineOptions { kv_bytes, reserve_tokens: 0, max_waiting: 1000, ..options.clone() });
+    std::thread::scope(|scope| {
+        for (at, (request, alone)) in requests.iter().zip(&alone).enumerate() {
+            let engine = &engine;
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis((at * 37 % 64) as u64));
+                let id = at.to_string();
+                let request = Request { id: id.clone(), priority: (at * 5 % 3) as i32, ..request.clone() };
+                if at % 2 == 0 {
+                    let other = Request { id: format!("{id}-cancelled"), ..request.clone() };
+                    let events = engine.submit(other).unwrap();
+                    (0..at / 8).for_each(|_| drop(events.next_within(LIMIT)));
+                }
+                let (tokens, _, end) = collect(&engine.submit(request).unwrap());
+                assert_eq!(&tokens, alone, "request {id}: {end:?}");
+            });
+        }
+    });
+    let snapshot = engine.snapshot();
+    assert_eq!((snapshot.failed, snapshot.pages_used, snapshot.requests.len()), (0, 0, 0));
+    assert_eq!(snapshot.completed + snapshot.cancelled, 3 * requests.len() as u64 / 2);
+    assert!(snapshot.cached_tokens > 0, "no prefix was found");
+    snapshot.preemptions
+}
+
+/// Requests with prompts that share beginnings.
+fn crowd(language: &LanguageModel, words: usize, max_tokens: usize) -> Vec<Request> {
+    let text = texts()[11].repeat(words.div_ceil(50));
+    let all: Vec<&str> = text.split(' ').collect();
+    let request = |at: usize| {
+        let text =
+            format!("{} {at} {}", all[..at % 4 * words / 4].join(" "), all[..at % 7 * words / 9].join(" "));
+        let prompt = language.prompt_tokens(&text).unwrap();
+        let id = at.to_string();
+        Request { id, prompt, max_tokens: 2 + at * 7 % max_tokens, ignore_eos: true, ..Request::default() }
+    };
+    (0..64).map(request).collect()
+}
+
+#[test]
+fn the_texts_of_sixty_four_requests_are_those_of_each_alone() {
+    let language = language();
+    for kv_bits in [None, Some(16)] {
+        let options = EngineOptions { kv_bits, ..small() };
+        let preemptions = compare(&language, &crowd(&language, 24, 12), &options, 120);
+        assert!(preemptions > 0, "no request was preempted");
+    }
+}
+
+/// Where the model has been downloaded; `hesper generate` does that.
+#[test]
+#[ignore = "takes minutes; ./check long runs it"]
+fn the_texts_of_sixty_four_requests_to_smollm2_are_those_of_each_alone() {
+    let Ok(path) = fetch::cache_folder().map(|folder| folder.join("models/SmolLM2-135M-Instruct.Q4_1.gguf"))
+    else {
+        return;
+    };
+    if !path.is_file() {
+        eprintln!("skipped: {} does not exist", path.display());
+        return;
+    }
+    let language = Arc::new(LanguageModel::load(&path, &LoadOptions::default()).unwrap());
+    for kv_bits in [None, Some(16), Some(8), Some(4)] {
+        let options = EngineOptions { kv_bits, ..EngineOptions::default() };
+        let preemptions = compare(&language, &crowd(&language, 200, 24), &options, 150);
+        assert!(preemptions > 0, "no request was preempted");
     }
 }
 

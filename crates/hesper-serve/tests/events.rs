@@ -1,5 +1,4 @@
 //! The channel between an engine and the client of a request.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,15 +1,12 @@
 //! Constraints: a text matches, others are not affected, and what is too large or wrong is refused.
 #![cfg(feature = "grammar")]
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::sync::Arc;
 
+use crate::support::{End, collect, language, request, small};
 use hesper_lm::{LanguageModel, LoadOptions, fetch};
 use hesper_serve::engine::{Engine, EngineOptions};
 use hesper_serve::protocol::{Constraint, Finish, Generator, Refusal, Request, Sampling};
-use support::{End, collect, language, request, small};
 
 fn constrained(id: &str, constraint: Constraint) -> Request {
     Request { constraint: Some(constraint), ..request(id, "The evening star", 20) }

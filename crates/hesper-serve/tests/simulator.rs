@@ -2,7 +2,6 @@
 //!
 //! The model is a function: the row of a token in a page is a hash of the row before and the token, and a sampled token
 //! follows from the last row. A request whose rows were lost, mixed up or overwritten gets other tokens than alone.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::HashMap;
 use std::time::Duration;

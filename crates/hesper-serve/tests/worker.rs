@@ -1,18 +1,15 @@
 //! An engine in a worker process: what becomes of requests when the worker is killed, stopped or cannot start.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::{End, LIMIT, collect, language, request, small, texts};
 use hesper_serve::engine::Engine;
 use hesper_serve::protocol::{
     Event, Events, FailureKind, Finish, Generator, Health, Refusal, Request, Sampling,
 };
 use hesper_serve::worker::{Supervisor, SupervisorOptions, serve};
-use support::{End, LIMIT, collect, language, request, small, texts};
 
 /// The worker: this program again, with this test alone.
 #[test]
@@ -24,7 +21,7 @@ fn worker_process() {
 fn options() -> SupervisorOptions {
     let command = || {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["worker_process", "--exact", "--ignored", "--nocapture"]);
+        command.args(["worker::worker_process", "--exact", "--ignored", "--nocapture"]);
         command
     };
     SupervisorOptions { silence_limit: Duration::from_secs(2), ..SupervisorOptions::new(command) }

@@ -1,5 +1,4 @@
 //! Appending rows to a block: in place if there is no other handle on the block, else to a copy.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use hesper::{Array, Dtype, fast, transform};
 

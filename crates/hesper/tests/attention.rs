@@ -1,10 +1,9 @@
 //! Attention and rotary positions against their definitions.
 
-#![allow(clippy::unwrap_used, reason = "a failure here should stop the run")]
-
 use hesper::fast::{AttentionMask, gated_delta_update, rope, scaled_dot_product_attention};
-use hesper::ops::step::{StepHeads, Turns, attend_token, keep_token};
-use hesper::{Array, Dtype, transform};
+use hesper::identity::BitEq;
+use hesper::ops::step::{Attend, Keep, PageRows, Pages, StepHeads, Turns, attend_token, keep_token};
+use hesper::{Array, Dtype, select, transform};
 
 /// Numbers that look random and are the same every time.
 fn noise(count: usize, seed: u32) -> Vec<f32> {
@@ -299,6 +298,95 @@ fn derivatives_of_attention_and_rotary_positions_are_those_of_differences() {
     }
 }
 
+/// Attention of other ops, where a bool mask is all that hides keys.
+fn apart(q: &Array, k: &Array, v: &Array, scale: f32, mask: Option<&Array>) -> hesper::Result<Array> {
+    let share = q.shape()[1] / k.shape()[1];
+    let (k, v) = (k.repeat(share, Some(1))?, v.repeat(share, Some(1))?);
+    let mut scores = q.matmul(&k.swapaxes(-1, -2)?)?.multiply(scale)?;
+    if let Some(mask) = mask {
+        let low = Array::scalar(f64::from(f32::MIN), scores.dtype())?;
+        scores = if mask.dtype() == Dtype::Bool { select(mask, &scores, &low)? } else { scores.add(mask)? };
+    }
+    scores.softmax(-1)?.matmul(&v)
+}
+
+/// Whether a mask has a dtype that arrays of half precision refuse.
+fn mask_is_wide(mask: &AttentionMask<'_>) -> bool {
+    matches!(mask, AttentionMask::Array(mask) if mask.dtype() == Dtype::Float32)
+}
+
+#[test]
+fn the_derivative_as_one_op_is_that_of_the_ops_apart() {
+    // Blocks of queries, shared keys, queries that see no key, values of another length.
+    for (number, [batch, heads, shared, queries, keys, width, depth]) in
+        [[2, 4, 2, 5, 7, 8, 6], [1, 2, 2, 131, 150, 16, 16], [2, 3, 1, 9, 4, 5, 3], [1, 1, 1, 1, 1, 1, 1]]
+            .into_iter()
+            .enumerate()
+    {
+        let x = |heads, length, width, seed| array(&[batch, heads, length, width], seed, Dtype::Float32);
+        let (q, k) = (x(heads, queries, width, 1), x(shared, keys, width, 2));
+        let (v, weights) = (x(shared, keys, depth, 3), x(heads, queries, depth, 4));
+        let sees = |i: usize, j: usize| i + keys >= j + queries;
+        let causal: Vec<u8> = (0..queries * keys).map(|at| u8::from(sees(at / keys, at % keys))).collect();
+        let bools = |marks: &[u8]| {
+            Array::try_from_slice(marks, &[queries, keys]).unwrap().astype(Dtype::Bool).unwrap()
+        };
+        let causal = bools(&causal);
+        let marks: Vec<u8> = noise(queries * keys, 5).iter().map(|x| u8::from(*x > -0.2)).collect();
+        let marks = bools(&marks);
+        let added = array(&[heads, queries, keys], 6, Dtype::Float32);
+        let cases = [
+            (AttentionMask::None, None),
+            (AttentionMask::Causal, Some(&causal)),
+            (AttentionMask::Array(&marks), Some(&marks)),
+            (AttentionMask::Array(&added), Some(&added)),
+        ];
+        for (at, (mask, same)) in cases.into_iter().enumerate() {
+            let fused = |x: &[Array]| {
+                let y = scaled_dot_product_attention(&x[0], &x[1], &x[2], 0.7, mask, None)?;
+                y.multiply(&weights)?.sum(())
+            };
+            let plain = |x: &[Array]| apart(&x[0], &x[1], &x[2], 0.7, same)?.multiply(&weights)?.sum(());
+            let inputs = [q.clone(), k.clone(), v.clone()];
+            let given = transform::grad(fused, &[0, 1, 2])(&inputs).unwrap();
+            let wanted = transform::grad(plain, &[0, 1, 2])(&inputs).unwrap();
+            let graph = transform::to_dot(&given);
+            assert!(graph.contains("attention_gradient"), "{graph}");
+            for (which, (given, wanted)) in given.iter().zip(&wanted).enumerate() {
+                close(given, &doubles(wanted), 2e-5, &format!("case {number}, mask {at}, input {which}"));
+            }
+            if mask_is_wide(&mask) {
+                continue;
+            }
+            let half: Vec<Array> = inputs.iter().map(|x| x.astype(Dtype::Float16).unwrap()).collect();
+            let given = transform::grad(fused, &[0])(&half).unwrap();
+            assert_eq!(given[0].dtype(), Dtype::Float16);
+            close(&given[0], &doubles(&wanted[0]), 2e-2, &format!("case {number}, mask {at}, float16"));
+        }
+    }
+}
+
+#[test]
+fn a_derivative_of_attention_can_be_differentiated_compiled_and_vectorized() {
+    let x = array(&[1, 2, 3, 4], 7, Dtype::Float32);
+    let of = |attend: &dyn Fn(&Array) -> hesper::Result<Array>| {
+        let square = |x: &[Array]| attend(&x[0])?.square()?.sum(());
+        let slope = |x: &[Array]| transform::grad(square, &[0])(x)?[0].square()?.sum(());
+        transform::grad(slope, &[0])(&[x.clone()]).unwrap().remove(0)
+    };
+    let fused = |x: &Array| scaled_dot_product_attention(x, x, x, 0.5, AttentionMask::None, None);
+    let wanted = of(&|x| apart(x, x, x, 0.5, None));
+    close(&of(&fused), &doubles(&wanted), 1e-4, "the second derivative");
+    let slope = move |x: &[Array]| transform::grad(move |x| fused(&x[0])?.square()?.sum(()), &[0])(x);
+    let alone = slope(&[x.clone()]).unwrap();
+    let compiled = transform::compile(slope)(&[x.clone()]).unwrap();
+    assert_eq!(compiled[0].to_vec::<f32>().unwrap(), alone[0].to_vec::<f32>().unwrap());
+    let both = hesper::stack(&[x.clone(), x.multiply(2.0).unwrap()], 0).unwrap();
+    let rows = transform::vmap(slope, &[Some(0)], &[Some(0)])(&[both]).unwrap();
+    assert_eq!(rows[0].shape(), [2, 1, 2, 3, 4]);
+    close(&rows[0].take(0i64, Some(0)).unwrap(), &doubles(&alone[0]), 1e-6, "the first of two");
+}
+
 #[test]
 fn attention_and_rotary_positions_over_one_axis_more_are_those_of_slices() {
     let q = array(&[3, 1, 4, 2, 8], 1, Dtype::Float32);
@@ -413,5 +501,70 @@ fn tokens_of_half_precision_are_kept_and_attend_like_those_of_single_precision()
     let tokens = array(&[3, 8 * 16], 1, Dtype::Float16);
     let block = array(&[3, 4, 8, 16], 2, Dtype::Float32);
     let error = keep_token(&block, &tokens, &starts, None, heads, None).unwrap_err();
-    assert!(error.to_string().contains("one type"), "{error}");
+    assert!(error.to_string().contains("the block float16, not a block of float32"), "{error}");
+}
+
+#[test]
+fn a_step_over_pages_of_every_format_is_that_of_the_ops_it_stands_for() {
+    let heads = StepHeads { queries: 6, keys: 2, width: 64 };
+    let turns = Turns::new(64, false, 10_000.0, 1.0);
+    // Pages of 8 rows in any order; the second sequence shares the first page, and behind the third there is a page that is
+    // not read.
+    let (starts, room) = ([13, 9, 0, 70], 8);
+    let tables: Vec<Vec<u32>> =
+        vec![vec![3, 5], vec![3, 1], vec![2, 900], vec![6, 7, 8, 9, 10, 11, 12, 13, 4]];
+    let formats = [
+        (PageRows::Exact, 1e-5),
+        (PageRows::Half, 1e-5),
+        (PageRows::Affine { bits: 8, group: 32 }, 1e-5),
+        (PageRows::Affine { bits: 4, group: 32 }, 1e-5),
+        (PageRows::Affine { bits: 4, group: 64 }, 1e-5),
+    ];
+    for dtype in [Dtype::Float32, Dtype::Bfloat16, Dtype::Float16] {
+        for (rows, bound) in formats {
+            let bound = if dtype == Dtype::Float32 { bound } else { 1e-2 };
+            let pages = Pages { tables: tables.clone().into(), rows };
+            let tokens = array(&[4, 10 * 64], 1, dtype);
+            let pool = rows.encode(&array(&[14, 4, room, 64], 2, dtype)).unwrap();
+            assert_eq!((pool.dtype(), pool.shape()[3]), (rows.dtype(dtype), rows.width(64)));
+            for window in [None, Some(11)] {
+                let kept = keep_token(&pool, &tokens, &starts, Some(&pages), heads, Some(&turns)).unwrap();
+                let seen =
+                    attend_token(&tokens, &kept, &starts, Some(&pages), heads, Some(&turns), 0.125, window);
+                let seen = seen.unwrap();
+                let keep = Keep {
+                    heads,
+                    starts: starts.to_vec(),
+                    pages: Some(pages.clone()),
+                    turns: Some(turns.clone()),
+                };
+                let plain = keep.composed(&[pool.clone(), tokens.clone()]).unwrap();
+                let attend = Attend {
+                    heads,
+                    starts: starts.to_vec(),
+                    pages: Some(pages.clone()),
+                    turns: Some(turns.clone()),
+                    scale: BitEq(0.125),
+                    window: window.unwrap_or(usize::MAX),
+                };
+                let expected = attend.composed(&[tokens.clone(), plain.clone()]).unwrap();
+                let values = |pool: &Array| doubles(&rows.decode(pool, 64, Dtype::Float32).unwrap());
+                for (what, one, other) in
+                    [("kept", values(&kept), values(&plain)), ("seen", doubles(&seen), doubles(&expected))]
+                {
+                    // A number at the edge between two codes may get either.
+                    let bound = match rows {
+                        PageRows::Affine { bits, .. } => bound + 2.5 / (1 << bits) as f64,
+                        _ => bound,
+                    };
+                    let off = one.iter().zip(&other).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+                    assert!(off <= bound, "{what}, {dtype}, {rows:?}, {window:?}: off by {off}");
+                }
+            }
+        }
+    }
+    let pages = Pages { tables: tables.into(), rows: PageRows::Affine { bits: 3, group: 32 } };
+    let pool = array(&[14, 4, room, 10], 2, Dtype::Float32);
+    let tokens = array(&[4, 10 * 64], 1, Dtype::Float32);
+    assert!(keep_token(&pool, &tokens, &starts, Some(&pages), heads, None).is_err());
 }

@@ -1,5 +1,4 @@
 //! Graphs of any depth: built, evaluated, transformed, written, printed and dropped on small stacks.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 use std::thread;

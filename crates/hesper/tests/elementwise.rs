@@ -1,11 +1,8 @@
 //! Element-wise ops and arrays that are made: against golden numbers, and where those say nothing.
 
 // A case that cannot be read fails its test.
-#![allow(clippy::unwrap_used)]
 
-mod golden;
-
-use golden::{Case, check, difference, dtype, rounding};
+use crate::golden::{Case, check, difference, dtype, rounding};
 use hesper::{Array, Dtype, Error, Indexing, Range, Tolerance, meshgrid, select};
 
 /// Dispatches on names of methods with no other argument than inputs.

@@ -1,5 +1,4 @@
 //! Arrays as they are written in Rust: operators, slices, axes, literals, conversions and what they refuse.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::error::Error as _;
 

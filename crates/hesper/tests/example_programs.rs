@@ -1,5 +1,4 @@
 //! The example programs run to their end, and draw their pictures.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::duplicate_mod, reason = "each example has its own helpers")]
 
 #[path = "../examples/heat.rs"]

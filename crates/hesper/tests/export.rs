@@ -1,5 +1,4 @@
 //! Exported functions: every op round-trips with the same bits, shapes may be free, and no file causes a panic.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,15 +1,7 @@
 //! Unfused ops: every layout on the fast path and the general path, and the memory that an evaluation holds.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::sync::{Mutex, MutexGuard};
-
+use crate::alone;
 use hesper::{Array, Dtype, eval, placement};
-
-/// Fusion and the memory counters are global, so tests run one at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
 
 fn ramp(shape: &[usize], from: f32) -> Array {
     let size = shape.iter().product::<usize>();

@@ -1,9 +1,6 @@
 //! What becomes an array of each format's tensors, and back.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod folder;
-
-use folder::Folder;
+use crate::folder::Folder;
 use hesper::{Array, Dtype, Error, io};
 use hesper_files::write::{gguf, safetensors};
 use hesper_files::{FileDtype, GgmlType, MetaValue, TensorSpec};

@@ -1,7 +1,4 @@
 //! Lazy arrays from files: kernels, threads, views, failures, and files that change while their arrays are in use.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod folder;
 
 use std::fs::OpenOptions;
 use std::io::{Cursor, Read, Seek, SeekFrom, Write};
@@ -9,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use folder::Folder;
+use crate::folder::Folder;
 use hesper::{Array, CustomKernel, Dtype, Error, async_eval, eval, io, placement};
 
 const LEN: usize = 64 << 10;
@@ -181,7 +178,7 @@ fn tensors_without_elements_load_compute_and_save() {
         let file = io::load(&path).unwrap();
         let loaded = file.require("empty").unwrap();
         assert_eq!(loaded.shape(), [3, 0, 2], "{end}");
-        assert_eq!((loaded + 1.0).to_vec::<f32>().unwrap(), []);
+        assert_eq!((loaded + 1.0).to_vec::<f32>().unwrap(), [0f32; 0]);
         assert_eq!(loaded.sum(()).unwrap().item::<f32>().unwrap(), 0.0);
         assert_eq!(file.require("one").unwrap().to_vec::<f32>().unwrap(), [1.0]);
     }
@@ -372,7 +369,7 @@ fn memory_that_is_not_there_is_an_error_and_the_load_can_be_tried_again() {
     // In a process of its own: the limit is the process's.
     if std::env::var_os("HESPER_TEST_MEMORY").is_none() {
         let me = std::env::current_exe().unwrap();
-        let name = "memory_that_is_not_there_is_an_error_and_the_load_can_be_tried_again";
+        let name = "files::memory_that_is_not_there_is_an_error_and_the_load_can_be_tried_again";
         let status =
             std::process::Command::new(me).args([name, "--exact"]).env("HESPER_TEST_MEMORY", "1").status();
         assert!(status.unwrap().success());

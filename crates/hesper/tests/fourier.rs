@@ -1,11 +1,9 @@
 //! Fourier transforms, against golden cases and by their identities.
 
 // A test that cannot go on should say so at once.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{cases, numbers};
+use crate::common;
+use crate::common::{cases, numbers};
 use hesper::fft::{self, Istft, Norm, Stft};
 use hesper::{Array, Dtype, Pad, Result};
 

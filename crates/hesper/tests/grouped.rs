@@ -1,11 +1,8 @@
 //! Products of gathered matrices, segments and masked blocks, and the Hadamard transform.
 
 // A test that cannot go on should say so at once.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::cases;
+use crate::common::cases;
 use hesper::{Array, Dtype};
 
 #[test]

@@ -1,11 +1,8 @@
 //! Indexing, gathers, scatters and slices, against golden cases and by their promises.
 
 // A test that cannot go on should say so at once.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{cases, numbers};
+use crate::common::{cases, numbers};
 use hesper::{Array, Dtype, Index, Update, axes, transform};
 
 fn index(spec: &str, lists: &[Array]) -> Vec<Index> {

@@ -1,11 +1,12 @@
 //! Looking inside: the plan of a graph, its picture, and traces.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use crate::alone;
 use hesper::eval::{Apart, StepKind};
 use hesper::{Array, Dtype, array, trace};
 
 #[test]
 fn a_plan_shows_what_is_fused_and_why_the_rest_is_not() {
+    let _alone = alone();
     let x = Array::ones(&[64, 64], Dtype::Float32).unwrap();
     x.eval().unwrap();
     let y = (x.exp().unwrap() * 2.0).matmul(&x).unwrap();
@@ -29,6 +30,7 @@ fn a_plan_shows_what_is_fused_and_why_the_rest_is_not() {
 
 #[test]
 fn a_plan_counts_inputs_that_may_be_overwritten_and_those_that_are_held() {
+    let _alone = alone();
     let x = Array::ones(&[64, 64], Dtype::Float32).unwrap();
     x.eval().unwrap();
     let product = x.matmul(&x).unwrap();
@@ -44,6 +46,7 @@ fn a_plan_counts_inputs_that_may_be_overwritten_and_those_that_are_held() {
 
 #[test]
 fn a_plan_leaves_the_graph_as_it_was() {
+    let _alone = alone();
     let x = array![1.0, 2.0];
     let y = (x.exp().unwrap() + 1.0).t().unwrap();
     let (first, second) = (y.explain().unwrap().to_string(), y.explain().unwrap().to_string());
@@ -54,6 +57,7 @@ fn a_plan_leaves_the_graph_as_it_was() {
 
 #[test]
 fn a_picture_has_a_box_for_each_op_and_input_and_one_colour_for_a_kernel() {
+    let _alone = alone();
     let x = array![[1.0, 2.0], [3.0, 4.0]];
     let y = x.exp().unwrap().add(&x).unwrap().matmul(&x).unwrap();
     let picture = y.graph().unwrap();
@@ -70,6 +74,7 @@ fn a_picture_has_a_box_for_each_op_and_input_and_one_colour_for_a_kernel() {
 
 #[test]
 fn a_large_graph_is_drawn() {
+    let _alone = alone();
     let mut x = array![1.0];
     for _ in 0..300 {
         x = x.exp().unwrap() + &x;
@@ -79,6 +84,7 @@ fn a_large_graph_is_drawn() {
 
 #[test]
 fn a_trace_has_the_commands_their_bytes_and_the_limit() {
+    let _alone = alone();
     let file = std::env::temp_dir().join(format!("hesper-inspect-{}.json", std::process::id()));
     let sum = trace::record(&file, || {
         let x = Array::ones(&[512, 512], Dtype::Float32)?;
@@ -95,24 +101,32 @@ fn a_trace_has_the_commands_their_bytes_and_the_limit() {
     assert!(error.contains("cannot write") && error.contains("trace.json"), "{error}");
 }
 
-/// Pictures of the documents are those that the code draws now; `HESPER_BLESS=1` writes them anew.
+/// Asserts that a file has this content; with `HESPER_BLESS=1` writes it.
+fn current(path: &std::path::Path, content: &str) {
+    if std::env::var_os("HESPER_BLESS").is_some() {
+        std::fs::write(path, content).unwrap();
+    }
+    let written = std::fs::read_to_string(path).unwrap();
+    assert_eq!(written, content, "{} is stale; HESPER_BLESS=1 writes it anew", path.display());
+}
+
+/// Pictures and plans of the documents are those that the code makes now.
 #[test]
-fn pictures_of_the_documents_are_current() {
+fn pictures_and_plans_of_the_documents_are_current() {
+    let _alone = alone();
     let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     let x = Array::ones(&[1024, 1024], Dtype::Float32).unwrap();
     x.eval().unwrap();
     let hidden = x.matmul(&x).unwrap();
     let fusion = ((hidden * 0.5 + 1.0).tanh().unwrap() + &x).softmax(-1).unwrap();
+    let chapter = docs.join("book/src/lazy-arrays.md");
+    let text = std::fs::read_to_string(&chapter).unwrap();
+    let (before, block) = text.split_once("```text\n").unwrap();
+    let (_, after) = block.split_once("```").unwrap();
+    current(&chapter, &format!("{before}```text\n{}\n```{after}", fusion.explain().unwrap()));
     let sum = array![1.0, 2.0].exp().unwrap().add(1.0).unwrap().sum(()).unwrap();
     for (file, array) in [("book/src/fusion.svg", fusion), ("graph.svg", sum)] {
         let (path, svg) = (docs.join(file), array.graph().unwrap().svg());
-        if std::env::var_os("HESPER_BLESS").is_some() {
-            std::fs::write(&path, &svg).unwrap();
-        }
-        assert_eq!(
-            std::fs::read_to_string(&path).unwrap(),
-            svg,
-            "{file} is stale; HESPER_BLESS=1 draws it anew"
-        );
+        current(&path, &svg);
     }
 }

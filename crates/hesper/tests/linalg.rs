@@ -1,5 +1,4 @@
 //! Linear algebra: what factors promise, batches, edges, and what has no answer.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use hesper::{Array, Dtype, linalg, random};
 

@@ -1,16 +1,13 @@
 //! The Metal backend on the simulated Metal: texts are parsed, and run by the reference interpreter with its sanitizer.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::sync::{Mutex, MutexGuard};
+use crate::alone;
+use std::sync::MutexGuard;
 
 use hesper::fast::{self, AttentionMask};
 use hesper::metal::{sim::SimMetal, simulated, simulation};
 use hesper::{Array, Conv, CustomKernel, Dtype, Error, QuantMode, backend, placement, random};
 use hesper_runtime::sim::Simulated;
 use hesper_runtime::{Runtime, Stream};
-
-/// One test at a time: they count fallbacks of the process.
-static ALONE: Mutex<()> = Mutex::new(());
 
 /// A runtime on a simulated Metal.
 struct World {
@@ -22,7 +19,7 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> World {
-        let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let _alone = alone();
         let metal = simulation(seed);
         let runtime = simulated(&metal).unwrap();
         let stream = runtime.stream().unwrap();
@@ -300,5 +297,48 @@ fn random_bits_agree() {
     agree(|_| {
         let key = random::key(7)?;
         Ok(vec![random::uniform(0.0, 1.0, &[101], Dtype::Float32, Some(&key))?])
+    });
+}
+
+#[test]
+fn fourier_transforms_and_ops_made_of_others_agree() {
+    agree(|dtype| {
+        let x = data(&[3, 60], dtype, 1);
+        let real = x.astype(Dtype::Float32)?;
+        let spectrum = hesper::fft::rfft(&real, None, -1, Default::default())?;
+        let back = hesper::fft::irfft(&spectrum, Some(60), -1, Default::default())?;
+        // Longer than a threadgroup holds: transforms of its factors.
+        let long = data(&[1, 4096], Dtype::Float32, 2);
+        let long = hesper::fft::rfft(&long, None, -1, Default::default())?.abs()?.slice_axis(1, 0, 8, 1)?;
+        let square = data(&[5, 4, 4], dtype, 3);
+        let order = Array::from_slice(&[2u32, 0, 4]);
+        let products = square.take(order.clone(), Some(0))?.matmul(&square.take(order, Some(0))?)?;
+        Ok(vec![back, long, products, x.diag(0)?, data(&[7], dtype, 4).diag(-1)?])
+    });
+}
+
+#[test]
+fn floating_point_codes_agree() {
+    for (group, bits, mode) in
+        [(32, 4, QuantMode::Mxfp4), (32, 8, QuantMode::Mxfp8), (16, 4, QuantMode::Nvfp4)]
+    {
+        agree(|dtype| {
+            let (group, bits) = (Some(group), Some(bits));
+            let (codes, scales, _) = data(&[24, 64], dtype, 1).quantize(group, bits, mode)?;
+            let whole = codes.dequantize(&scales, None, group, bits, mode, Some(dtype))?;
+            let x = data(&[2, 64], dtype, 2);
+            let product = x.quantized_matmul(&codes, &scales, None, true, group, bits, mode)?;
+            Ok(vec![codes.view(Dtype::Uint8)?, scales, whole, product])
+        });
+    }
+}
+
+/// More axes than kernels take, into a target with gaps: the host makes the update contiguous.
+#[test]
+fn updates_of_many_axes_agree() {
+    agree(|dtype| {
+        let x = data(&[3; 9], dtype, 1);
+        let update = data(&[2; 9], dtype, 2);
+        Ok(vec![x.slice_update(&update, &[0; 9], &[3; 9], &[2; 9])?])
     });
 }

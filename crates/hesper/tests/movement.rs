@@ -1,11 +1,9 @@
 //! Data movement, compared with golden cases.
 
 // A test that cannot go on should say so at once.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Case, cases, numbers};
+use crate::alone;
+use crate::common::{Case, cases, numbers};
 use hesper::{Array, Dtype, Pad, Result, Split, concatenate, stack};
 
 fn run(case: &Case) -> Result<Vec<Array>> {
@@ -58,6 +56,7 @@ fn run(case: &Case) -> Result<Vec<Array>> {
 
 #[test]
 fn movement_agrees_with_the_reference() {
+    let _alone = alone();
     let mut count = 0;
     for case in cases(include_str!("golden/movement.txt")) {
         case.check(&run(&case).unwrap_or_else(|error| panic!("{error} for {}", case.line)), 1e-6);
@@ -68,6 +67,7 @@ fn movement_agrees_with_the_reference() {
 
 #[test]
 fn large_copies_in_blocks_move_every_element() {
+    let _alone = alone();
     for shape in [[70usize, 33, 50], [5, 300, 41], [1, 129, 257]] {
         let size = shape.iter().product::<usize>();
         let x = Array::try_from_slice(&(0..size as i32).collect::<Vec<i32>>(), &shape).unwrap();
@@ -86,6 +86,7 @@ fn large_copies_in_blocks_move_every_element() {
 
 #[test]
 fn shapes_that_do_not_fit_are_errors_that_show_them() {
+    let _alone = alone();
     let x = Array::try_from_slice(&[0.0f32; 6], &[2, 3]).unwrap();
     let error = concatenate(&[x.clone(), x.t().unwrap()], 0).unwrap_err().to_string();
     assert!(error.contains("[2, 3]") && error.contains("[3, 2]"), "{error}");
@@ -103,6 +104,7 @@ fn shapes_that_do_not_fit_are_errors_that_show_them() {
 
 #[test]
 fn a_view_that_starts_between_elements_of_the_other_type_is_right() {
+    let _alone = alone();
     let x = Array::from_slice(&[1i16, 2, 3, 4, 5]);
     let odd = x.slice(&[1], &[5], &[1]).unwrap().view(Dtype::Int32).unwrap();
     assert_eq!(odd.to_vec::<i32>().unwrap(), [2 | 3 << 16, 4 | 5 << 16]);
@@ -110,6 +112,7 @@ fn a_view_that_starts_between_elements_of_the_other_type_is_right() {
 
 #[test]
 fn a_step_beyond_the_end_of_an_axis_is_taken_by_nobody() {
+    let _alone = alone();
     let x = Array::arange(0.0..12.0, None).unwrap().reshape(&[4, 3]).unwrap();
     for step in [isize::MAX, isize::MIN + 1] {
         let first = x.slice(&[1, 0], &[if step > 0 { 4 } else { isize::MIN }, 3], &[step, 1]).unwrap();
@@ -121,12 +124,9 @@ fn a_step_beyond_the_end_of_an_axis_is_taken_by_nobody() {
     }
 }
 
-/// Held by the tests of ready views: while a transformation runs on any thread, views are lazy.
-static TRANSFORMS: std::sync::Mutex<()> = std::sync::Mutex::new(());
-
 #[test]
 fn a_view_of_an_evaluated_array_is_ready_as_it_is_built() {
-    let _alone = TRANSFORMS.lock().unwrap();
+    let _alone = alone();
     let x = Array::try_from_slice(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3]).unwrap();
     let (turned, row) = (x.t().unwrap(), x.slice(&[1, 0], &[2, 3], &[1, 1]).unwrap());
     let wide = row.broadcast_to(&[2, 3]).unwrap();
@@ -147,7 +147,7 @@ fn a_view_of_an_evaluated_array_is_ready_as_it_is_built() {
 
 #[test]
 fn a_view_of_an_evaluated_array_keeps_its_call_while_a_transformation_runs() {
-    let _alone = TRANSFORMS.lock().unwrap();
+    let _alone = alone();
     let x = Array::try_from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2]).unwrap();
     let f = |inputs: &[Array]| inputs[0].t()?.multiply(x.t()?)?.slice(&[0, 0], &[1, 2], &[1, 1])?.sum(());
     let slopes = hesper::transform::grad(f, &[0])(&[x.clone()]).unwrap();

@@ -1,26 +1,18 @@
 //! Ops that become one composite op: which do, that the numbers stay those of one op after the other, and what happens
 //! where the composite op is declined or fails.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod reference;
-
+use crate::alone;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
+use crate::reference::{Reference, ReferenceBackend, TAKES_COMPOSITE};
 use hesper::eval::{Apart, why_apart};
 use hesper::{
     Array, Dtype, Error, PackedArray, PackedFormat, Result, Split, backend, concatenate, eval, fast,
     placement, random, transform,
 };
 use hesper_runtime::{Runtime, Stream};
-use reference::{Reference, ReferenceBackend, TAKES_COMPOSITE};
 
 const FLOATS: [Dtype; 3] = [Dtype::Float32, Dtype::Float16, Dtype::Bfloat16];
-
-/// Tests switch fusion and count commands, both of the process: one at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A stream of a device that has `add_norm` and `silu_gate`.
 fn opened() -> (Runtime, Stream) {

@@ -1,11 +1,8 @@
 //! Printing arrays.
 
 // A case that cannot be read fails its test.
-#![allow(clippy::unwrap_used)]
 
-mod golden;
-
-use golden::array;
+use crate::golden::array;
 use hesper::{Array, Dtype, PrintOptions, print_options, set_print_options};
 
 /// Blocks of the golden file: the precision and the array, then the text up to a line of dashes.

@@ -1,17 +1,8 @@
 //! Producer fusion: element-wise ops that are computed as an op reads their rows, with the same bits as op by op.
 
-#![allow(clippy::unwrap_used, reason = "a failure is a failed test")]
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use crate::alone;
 use hesper::eval::{Apart, why_apart};
 use hesper::{Array, Dtype, Result, axes, eval, fast, placement, random, transform};
-
-/// Fusion and the command counter are global, so tests run one at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn bytes(array: &Array) -> Vec<u8> {
     let flat = array.reshape(&[-1]).unwrap();

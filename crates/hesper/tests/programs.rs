@@ -1,10 +1,7 @@
 //! Generated programs: compiled, differentiated and vectorized in several orders, each gives the bits of the plain
 //! program.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod generated;
-
-use generated::{BINARY, Op, UNARY};
+use crate::generated::{BINARY, Op, UNARY};
 use hesper::{Array, Dtype, Result, Tolerance, transform};
 use hesper_runtime::sim::Rng;
 

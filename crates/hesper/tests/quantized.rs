@@ -1,7 +1,5 @@
 //! Quantized matrices: round trips, products against the dequantized matrix, blocks of GGUF files.
 
-#![allow(clippy::unwrap_used, reason = "a failure here should stop the run")]
-
 use hesper::{Activations, Array, Dtype, PackedArray, PackedFormat, QuantMode, packed_matmul, transform};
 
 /// Pseudorandom elements.

@@ -1,11 +1,9 @@
 //! Random numbers, compared with golden ones for the same key.
 
 // A case that cannot be read fails its test.
-#![allow(clippy::unwrap_used)]
 
-mod golden;
-
-use golden::{Case, check, dtype, rounding};
+use crate::alone;
+use crate::golden::{Case, check, dtype, rounding};
 use hesper::random::{self, Draws};
 use hesper::{Array, Dtype, Error};
 
@@ -51,6 +49,7 @@ fn run(case: &Case) -> Result<Vec<Array>, Error> {
 
 #[test]
 fn the_same_key_gives_the_golden_numbers() {
+    let _alone = alone();
     // Uniform numbers and integers must be exact.
     check(include_str!("golden/random.txt"), run, |case, dtype| match case.op.as_str() {
         "uniform" | "sequence" => 0.0,
@@ -60,6 +59,7 @@ fn the_same_key_gives_the_golden_numbers() {
 
 #[test]
 fn large_draws_equal_small_ones_word_by_word_and_lie_where_they_should() {
+    let _alone = alone();
     let key = random::key(5).unwrap();
     let n = 200_001;
     let x = random::normal(&[n], Dtype::Float32, 0, 1, Some(&key)).unwrap();
@@ -75,6 +75,7 @@ fn large_draws_equal_small_ones_word_by_word_and_lie_where_they_should() {
 
 #[test]
 fn vectors_have_the_given_covariance() {
+    let _alone = alone();
     let key = random::key(1).unwrap();
     let mean = Array::from_slice(&[1.0f32, -2.0]);
     let cov = Array::from_nested(&[[2.0f32, 0.5], [0.5, 1.0]]).unwrap();
@@ -91,6 +92,7 @@ fn vectors_have_the_given_covariance() {
 
 #[test]
 fn bad_keys_types_and_shapes_are_refused() {
+    let _alone = alone();
     let key = random::key(0).unwrap();
     let float = key.astype(Dtype::Float32).unwrap();
     assert!(random::bits(&[2], Some(&float)).is_err());

@@ -2,7 +2,6 @@
 //!
 //! A line of the file is an op with its parameters, its inputs (type, shape, view, bytes) and its results (type, shape,
 //! bytes), or `error`.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::HashMap;
 

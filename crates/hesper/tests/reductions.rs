@@ -1,5 +1,4 @@
 //! Reductions, scans and sorts of sizes that reach all paths: segments, blocks, wide rows, many cores.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use hesper::{Array, Dtype, axes};
 

@@ -1,19 +1,17 @@
 //! Evaluation after a failure. One call of the device fails, or an allocation of some size is refused; then
 //! everything is evaluated again. Each array has the right elements, or the same error each time. `HESPER_SWEEP=all`
 //! fails every call of every case, which takes minutes.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod sim;
-mod table;
+use crate::alone;
+use crate::table;
+use std::sync::{Arc, Barrier};
 
-use std::sync::{Arc, Barrier, Mutex, MutexGuard};
-
+use crate::sim::interpret;
+use crate::table::like;
 use hesper::{Array, CustomKernel, Dtype, Result, Split, fast, placement, select, transform};
 use hesper_cpu::CpuDevice;
 use hesper_runtime::sim::{Failure, Sim};
 use hesper_runtime::{CacheLimits, Runtime, Stream};
-use sim::interpret;
-use table::like;
 
 type Bits = Vec<u8>;
 
@@ -32,12 +30,6 @@ fn job<'a>(name: impl Into<String>, build: impl Fn() -> Result<Arrays> + 'a) -> 
 
 fn bits(array: &Array) -> Result<Bits> {
     array.read_bytes(<[u8]>::to_vec)
-}
-
-/// The memory limit of the host is global, so tests run one at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 fn everything() -> bool {
@@ -190,7 +182,6 @@ fn refuse_memory(jobs: &[Job<'_>], sizes: usize) -> (usize, usize) {
 }
 
 fn sweep(group: &str, every: usize) {
-    let _alone = alone();
     let cases = table::group(group);
     let jobs: Vec<Job<'_>> = cases.iter().flat_map(jobs).collect();
     let (every, sizes) = if everything() { (1, 24) } else { (every, 4) };
@@ -201,31 +192,37 @@ fn sweep(group: &str, every: usize) {
 
 #[test]
 fn element_wise_ops_can_be_retried() {
+    let _alone = alone();
     sweep("element-wise", 7);
 }
 
 #[test]
 fn movements_can_be_retried() {
+    let _alone = alone();
     sweep("movement", 5);
 }
 
 #[test]
 fn reductions_can_be_retried() {
+    let _alone = alone();
     sweep("reductions", 5);
 }
 
 #[test]
 fn products_can_be_retried() {
+    let _alone = alone();
     sweep("products", 5);
 }
 
 #[test]
 fn matrices_can_be_retried() {
+    let _alone = alone();
     sweep("matrices", 7);
 }
 
 #[test]
 fn attention_quantization_and_kernels_can_be_retried() {
+    let _alone = alone();
     sweep("others", 7);
 }
 

@@ -1,17 +1,14 @@
 //! Every op on the simulated device: delayed, in any allowed order, on poisoned memory, and with fused kernels run by
 //! the reference interpreter. The results are those of the host, bit for bit.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod sim;
-mod table;
-
+use crate::table;
 use std::sync::Arc;
 
+use crate::sim::interpret;
+use crate::table::{Case, like};
 use hesper::{Array, placement, transform};
 use hesper_runtime::Runtime;
 use hesper_runtime::sim::{Failure, Rng, Sim};
-use sim::interpret;
-use table::{Case, like};
 
 /// Shapes, types and bytes.
 type Bits = Vec<(Vec<usize>, hesper::Dtype, Vec<u8>)>;

@@ -1,16 +1,14 @@
 //! A device that is unknown to the array crate: its backend is in this test. Every op of the table runs on it, by its
 //! kernels or by falling back to the host.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod reference;
-mod table;
-
+use crate::alone;
+use crate::table;
 use std::sync::Once;
 
+use crate::reference::{Reference, ReferenceBackend};
 use hesper::backend::{self, BackendKind};
 use hesper::{Array, Dtype, Tolerance, placement};
 use hesper_runtime::{Runtime, Stream};
-use reference::{Reference, ReferenceBackend};
 
 fn opened() -> (Runtime, Stream) {
     static REGISTERED: Once = Once::new();
@@ -26,6 +24,7 @@ fn fallbacks(op: &str) -> u64 {
 
 #[test]
 fn a_runtime_finds_the_backend_that_drives_its_device() {
+    let _alone = alone();
     let (_runtime, stream) = opened();
     let found = backend::of_stream(&stream).unwrap();
     assert_eq!((found.name(), found.kind()), ("reference", BackendKind::Gpu));
@@ -37,6 +36,7 @@ fn a_runtime_finds_the_backend_that_drives_its_device() {
 
 #[test]
 fn fused_kernels_and_products_run_on_the_device_and_other_ops_fall_back() {
+    let _alone = alone();
     let (runtime, stream) = opened();
     let (a, b) = (table::numbers(1, &[5, 7], Dtype::Float32), table::numbers(2, &[7, 3], Dtype::Float32));
     let compute = || -> hesper::Result<Array> {
@@ -57,6 +57,7 @@ fn fused_kernels_and_products_run_on_the_device_and_other_ops_fall_back() {
 
 #[test]
 fn every_op_of_the_table_runs_on_it() {
+    let _alone = alone();
     let (runtime, stream) = opened();
     for (group, cases) in table::groups() {
         for case in cases {

@@ -1,12 +1,10 @@
 //! Derivatives of every op of the table: tangents compared with finite differences, cotangents with tangents, and the
 //! same for second and third derivatives.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod table;
-
+use crate::table;
+use crate::table::{Case, ints, like, x};
 use hesper::transform::{self, CustomFunction};
 use hesper::{Array, Dtype, Result, select};
-use table::{Case, ints, like, x};
 
 /// The dot product with fixed elements, of real and imaginary parts.
 fn weigh(y: &Array, by: &Array) -> f64 {

@@ -1,5 +1,4 @@
 //! Trees of arrays: the order of their arrays, and transformations of functions of trees.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,4 @@
 //! Gathers and updates by index arrays, compared with loops over elements; and which updates are in place.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use hesper::{Array, Dtype, Index};
 

@@ -78,6 +78,7 @@ fn tool_calls_and_reasoning_are_the_same_streamed_and_whole() {
     let function = json!({ "name": "f", "arguments": "{\"x\":1}" });
     assert_eq!(message["tool_calls"][0]["function"], function);
     assert_eq!(whole["choices"][0]["finish_reason"], "tool_calls");
+    assert_eq!(whole["usage"]["completion_tokens_details"]["reasoning_tokens"], 2);
     let streamed = server.chat(json!({ "tools": tools, "stream": true })).events();
     let chunks: Vec<Value> = streamed.iter().filter_map(|data| serde_json::from_str(data).ok()).collect();
     let calls: Vec<&Value> = chunks
@@ -262,6 +263,14 @@ fn a_request_is_cancelled_by_its_id() {
             let twice = server.chat(json!({ "request_id": "mine" }));
             assert_eq!((twice.status, twice.error().contains("request_id")), (409, true), "{twice:?}");
             let start = std::time::Instant::now();
+            // One of several choices, then the others.
+            if n > 1 {
+                while server.post("/v1/requests/mine%2F2/cancel", &json!({})).status != 200 {
+                    assert!(start.elapsed() < Duration::from_secs(5));
+                }
+                assert_eq!(server.post("/v1/requests/mine%2F9/cancel", &json!({})).status, 404);
+                assert!(!waiting.is_finished());
+            }
             while server.post("/v1/requests/mine/cancel", &json!({})).status != 200 {
                 assert!(start.elapsed() < Duration::from_secs(5));
             }

@@ -1,0 +1,13 @@
+//! The host kernels beside plain loops.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+mod attention;
+mod conv;
+mod fft;
+mod gemm;
+mod quant;
+mod rows;
+mod sort;
+mod streaming_stores;

@@ -1,0 +1,7 @@
+//! Factorizations beside their definitions.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+mod factors;
+mod spectra;
