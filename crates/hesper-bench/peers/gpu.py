@@ -17,11 +17,20 @@ import subprocess
 import sys
 import time
 
-PARTS = ["products", "chain", "rows", "packed", "attention", "small", "kernel", "convolution", "training", "decode"]
+PARTS = ["products", "chain", "rows", "indexing", "functions", "packed", "attention", "small", "kernel", "convolution"]
+PARTS += ["linalg", "training", "decode"]
+# The largest order whose eigenvalues and singular values are computed.
+SPECTRAL = 1024
 SIZES = {
-    "main": dict(square=(1024, 4096, 8192), flat=1 << 28, rows=(16384, 8192), sort=1 << 24, packed=(14336, 4096)),
-    "other": dict(square=(768, 3000, 6144), flat=150_000_001, rows=(10000, 5000), sort=10_000_000, packed=(11008, 5120)),
+    "main": dict(square=(1024, 4096, 8192), flat=1 << 28, rows=(16384, 8192), sort=1 << 24, packed=(14336, 4096),
+                 tables=(4096, 200_000), points=100_000, width=4096, top=(8192, 8192), fft=(4096, 4096),
+                 matrices=((64, 32), (1, 1024), (1, 4096))),
+    "other": dict(square=(768, 3000, 6144), flat=150_000_001, rows=(10000, 5000), sort=10_000_000, packed=(11008, 5120),
+                  tables=(5000, 150_000), points=70_000, width=2000, top=(3000, 20_000), fft=(10_000, 1024),
+                  matrices=((1000, 24), (1, 700), (1, 3000))),
 }
+# Batches, queries and keys of attention with 32 query heads and 8 key heads of 128.
+ATTENTION = ((1, 1, 4096), (1, 1, 32768), (4, 1, 10000), (32, 1, 4096), (2, 2000, 2000), (1, 4096, 4096))
 
 
 def median(work, wait, budget=0.5, inner=1):
@@ -85,6 +94,28 @@ def by_arrays(package, parts, size):
             measure(name, function)
         y = draw(size["sort"], dtype=mx.float32)
         measure("sort", lambda: mx.sort(y))
+    if "indexing" in parts:
+        for length in size["tables"]:
+            table, rows = draw(length, size["width"]), mx.random.randint(0, length, (size["points"],))
+            mx.eval(rows)
+            measure(f"rows gathered from {length}", lambda: table[rows])
+            updates = draw(size["points"], size["width"])
+            measure(f"rows added to {length}", lambda: table.at[rows].add(updates))
+        x = draw(*size["top"], dtype=mx.float32)
+        measure("top 50 of rows", lambda: mx.topk(x, 50, axis=-1))
+        measure("indices of the top 50", lambda: mx.argpartition(x, -50, axis=-1)[..., -50:])
+    if "functions" in parts:
+        x, y = draw(*size["fft"], dtype=mx.float32), draw(4096, 4096)
+        key = mx.random.key(1)
+        measure("Fourier transform of rows", lambda: mx.fft.fft(x))
+        measure("real Fourier transform of rows", lambda: mx.fft.rfft(x))
+        measure("Fourier transform of both axes", lambda: mx.fft.fft2(x))
+        measure("normal numbers", lambda: mx.random.normal((1 << 26,), key=key))
+        measure("gelu(x) * x", lambda: nn.gelu(y) * y)
+        measure("gelu(x) * x, 20 at once", lambda: nn.gelu(y) * y, 20)
+        measure("x * x, 20 at once", lambda: y * y, 20)
+        wide = draw(7000, 12288)
+        measure("softmax of 7000 x 12288", lambda: mx.softmax(wide, axis=-1))
     if "packed" in parts:
         rows, columns = size["packed"]
         packed = mx.quantize(draw(rows, columns), group_size=64, bits=4)
@@ -94,7 +125,7 @@ def by_arrays(package, parts, size):
             options = dict(transpose=True, group_size=64, bits=4)
             measure(f"4-bit product, {m} rows", lambda: mx.quantized_matmul(x, *packed, **options), 20)
     if "attention" in parts:
-        for batch, queries, keys in ((1, 1, 4096), (1, 1, 32768), (32, 1, 4096), (1, 4096, 4096)):
+        for batch, queries, keys in ATTENTION:
             q, k, v = draw(batch, 32, queries, 128), draw(batch, 8, keys, 128), draw(batch, 8, keys, 128)
             options = dict(scale=0.088, mask="causal" if queries > 1 else None)
             attend = mx.fast.scaled_dot_product_attention
@@ -110,6 +141,13 @@ def by_arrays(package, parts, size):
             return y
 
         tell("an add of 16 numbers", median(lambda: mx.eval(adds()), mx.synchronize, inner=2000))
+
+        def waits():
+            for _ in range(200):
+                mx.eval(x + 1.0)
+                mx.synchronize()
+
+        tell("an add, waited for", median(waits, mx.synchronize, inner=200))
     if "kernel" in parts:
         n = 1 << 26
         text = f"auto i = cooperative_groups::this_grid().thread_rank(); if (i < {n}) out[i] = inp[i] * T(2) + T(1);"
@@ -120,6 +158,30 @@ def by_arrays(package, parts, size):
     if "convolution" in parts:
         x, w = draw(32, 56, 56, 256), draw(256, 3, 3, 256)
         measure("convolution 3x3", lambda: mx.conv2d(x, w, padding=1))
+    if "linalg" in parts:
+        for batch, n in size["matrices"]:
+            a, b = draw(batch, n, n, dtype=mx.float32), draw(batch, n, 1, dtype=mx.float32)
+            positive = a @ mx.swapaxes(a, -1, -2) / n + mx.eye(n)
+            mx.eval(positive)
+            try:
+                mx.eval(mx.linalg.inv(positive))
+                where = {}
+            except (RuntimeError, ValueError):
+                # Not on the GPU: the host computes them.
+                where = dict(stream=mx.cpu)
+                if n > SPECTRAL:
+                    continue
+            work = {
+                "cholesky": lambda: mx.linalg.cholesky(positive, **where),
+                "solve": lambda: mx.linalg.solve(positive, b, **where),
+                "inverse": lambda: mx.linalg.inv(positive, **where),
+                "qr": lambda: mx.linalg.qr(a, **where),
+            }
+            if n <= SPECTRAL:
+                work["eigh"] = lambda: mx.linalg.eigh(positive, **where)
+                work["svd"] = lambda: mx.linalg.svd(a, **where)
+            for name, function in work.items():
+                measure(f"{name} {batch}x{n}", function)
     if "training" in parts:
         layers = [nn.Linear(1024, 4096), nn.GELU(), nn.Linear(4096, 4096), nn.GELU(), nn.Linear(4096, 1024)]
         model, optimizer = nn.Sequential(*layers), optimizers.AdamW(1e-4)
@@ -233,8 +295,28 @@ def by_torch(parts, size):
             measure(name, function)
         y = draw(size["sort"], dtype=torch.float32)
         measure("sort", lambda: y.sort())
+    if "indexing" in parts:
+        for length in size["tables"]:
+            table, rows = draw(length, size["width"]), torch.randint(0, length, (size["points"],))
+            measure(f"rows gathered from {length}", lambda: table[rows])
+            updates = draw(size["points"], size["width"])
+            measure(f"rows added to {length}", lambda: table.index_add(0, rows, updates))
+        x = draw(*size["top"], dtype=torch.float32)
+        measure("top 50 of rows", lambda: x.topk(50, -1))
+        measure("indices of the top 50", lambda: x.topk(50, -1))
+    if "functions" in parts:
+        x, y = draw(*size["fft"], dtype=torch.float32), draw(4096, 4096)
+        measure("Fourier transform of rows", lambda: torch.fft.fft(x))
+        measure("real Fourier transform of rows", lambda: torch.fft.rfft(x))
+        measure("Fourier transform of both axes", lambda: torch.fft.fft2(x))
+        measure("normal numbers", lambda: torch.randn(1 << 26))
+        measure("gelu(x) * x", lambda: F.gelu(y) * y)
+        measure("gelu(x) * x, 20 at once", lambda: F.gelu(y) * y, 20)
+        measure("x * x, 20 at once", lambda: y * y, 20)
+        wide = draw(7000, 12288)
+        measure("softmax of 7000 x 12288", lambda: torch.softmax(wide, -1))
     if "attention" in parts:
-        for batch, queries, keys in ((1, 1, 4096), (1, 1, 32768), (32, 1, 4096), (1, 4096, 4096)):
+        for batch, queries, keys in ATTENTION:
             q, k, v = draw(batch, 32, queries, 128), draw(batch, 8, keys, 128), draw(batch, 8, keys, 128)
             attend, options = F.scaled_dot_product_attention, dict(is_causal=queries > 1, enable_gqa=True)
             measure(f"attention {batch}x{queries} over {keys}", lambda: attend(q, k, v, **options), 10)
@@ -247,10 +329,32 @@ def by_torch(parts, size):
                 y = y + 1.0
 
         tell("an add of 16 numbers", median(adds, wait, inner=2000))
+
+        def waits():
+            for _ in range(200):
+                x + 1.0
+                wait()
+
+        tell("an add, waited for", median(waits, wait, inner=200))
     if "convolution" in parts:
         last = dict(memory_format=torch.channels_last)
         x, w = draw(32, 256, 56, 56).to(**last), draw(256, 256, 3, 3).to(**last)
         measure("convolution 3x3", lambda: F.conv2d(x, w, padding=1))
+    if "linalg" in parts:
+        for batch, n in size["matrices"]:
+            a, b = draw(batch, n, n, dtype=torch.float32), draw(batch, n, 1, dtype=torch.float32)
+            positive = a @ a.mT / n + torch.eye(n)
+            work = {
+                "cholesky": lambda: torch.linalg.cholesky(positive),
+                "solve": lambda: torch.linalg.solve(positive, b),
+                "inverse": lambda: torch.linalg.inv(positive),
+                "qr": lambda: torch.linalg.qr(a),
+            }
+            if n <= SPECTRAL:
+                work["eigh"] = lambda: torch.linalg.eigh(positive)
+                work["svd"] = lambda: torch.linalg.svd(a)
+            for name, function in work.items():
+                measure(f"{name} {batch}x{n}", function)
     if "training" in parts:
         L, G = torch.nn.Linear, torch.nn.GELU
         model = torch.nn.Sequential(L(1024, 4096), G(), L(4096, 4096), G(), L(4096, 1024)).to(half)

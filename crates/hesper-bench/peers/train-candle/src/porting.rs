@@ -1,0 +1,38 @@
+//! The candle column of the tables in `docs/book/src/porting.md`: what compiles here may stand there.
+
+use candle_core::{D, DType, Device, IndexOp, Result, Tensor, Var};
+
+pub fn arrays(dev: Device) -> Result<(Vec<f32>, f32)> {
+    let x = Tensor::new(&[[1f32, 2.]], &dev)?;
+    let y = Tensor::zeros((2, 3), DType::F32, &dev)?;
+    let z = Tensor::randn(0f32, 1., 2, &dev)?;
+    let half = y.to_dtype(DType::F16)?;
+    let sum = (x.sum_all()? + z.sum_all()?)?.to_scalar::<f32>()?;
+    Ok((half.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?, sum))
+}
+
+pub fn ops(x: Tensor, y: Tensor, mask: Tensor) -> Result<Vec<Tensor>> {
+    Ok(vec![
+        (1.0 - &x)?,
+        x.broadcast_add(&y)?,
+        x.sum_all()?,
+        x.sum(0)?,
+        x.sum_keepdim(0)?,
+        candle_nn::ops::softmax(&x, D::Minus1)?,
+        x.argmax(1)?,
+        x.matmul(&y)?,
+        x.t()?,
+        x.transpose(0, 1)?,
+        x.reshape((2, ()))?,
+        x.unsqueeze(0)?,
+        Tensor::cat(&[&x, &y], 0)?,
+        mask.where_cond(&x, &y)?,
+        x.i((.., 1..3))?,
+        x.slice_assign(&[0..1, 0..2], &y)?,
+    ])
+}
+
+pub fn derivatives(loss: &Tensor, var: &Var, x: &Tensor) -> Result<Option<Tensor>> {
+    let _ = x.detach();
+    Ok(loss.backward()?.get(var).cloned())
+}
