@@ -578,3 +578,38 @@ fn a_layer_is_its_norm_its_products_and_what_follows() {
         }
     }
 }
+
+#[test]
+fn blocks_are_decoded_to_the_same_bits_at_every_level() {
+    let formats = [
+        GgmlType::Q4_0,
+        GgmlType::Q4_1,
+        GgmlType::Q5_0,
+        GgmlType::Q5_1,
+        GgmlType::Q8_0,
+        GgmlType::Q2_K,
+        GgmlType::Q3_K,
+        GgmlType::Q4_K,
+        GgmlType::Q5_K,
+        GgmlType::Q6_K,
+        GgmlType::Iq4Nl,
+        GgmlType::Iq4Xs,
+        GgmlType::Mxfp4,
+    ];
+    let (rows, cols) = (3, 512);
+    for format in formats {
+        let bytes = rows * cols / format.block_len() * format.block_bytes();
+        let data: Vec<u8> = (0..bytes).map(|at| (at * 31 % 251) as u8 & 0x7b).collect();
+        let w = GgufMat::new(format, rows, cols, &data).unwrap();
+        let decoded = |simd| {
+            let mut values = vec![f32::NAN; rows * cols];
+            gguf_dequantize(&AtLevel(Threads(2), simd), &w, &mut values).unwrap();
+            values.into_iter().map(f32::to_bits).collect::<Vec<u32>>()
+        };
+        let plain = decoded(Simd::Plain);
+        assert!(plain.iter().any(|bits| *bits != plain[0]), "{format:?}");
+        for simd in Simd::available() {
+            assert_eq!(decoded(simd), plain, "{format:?}, {simd:?}");
+        }
+    }
+}

@@ -201,3 +201,58 @@ fn nested_lists_make_arrays_and_ragged_ones_are_refused() {
     assert!(Array::from_nested(&vec![vec![1i32, 2], vec![3]]).is_err());
     assert_eq!((0..3).map(|at| at as f32).collect::<Array>().to_vec::<f32>().unwrap(), [0.0, 1.0, 2.0]);
 }
+
+#[test]
+fn results_are_stored_in_the_order_of_their_inputs() {
+    let numbers: Vec<f32> = (0..24).map(|i| i as f32 - 7.0).collect();
+    let x = Array::try_from_slice(&numbers, &[2, 3, 4]).unwrap();
+    let strides = |y: &Array| y.host().unwrap().strides().to_vec();
+    let turned = x.transpose(&[2, 0, 1]).unwrap();
+    let dense = Array::try_from_slice(&turned.to_vec::<f32>().unwrap(), &[4, 2, 3]).unwrap();
+    let row = Array::from_slice(&[1.0f32, 2.0, 3.0]);
+
+    // One input, two of one order, one with gaps, one beside a row that is broadcast.
+    let part = x.slice(&[0, 0, 1], &[2, 3, 3], &[1, 1, 1]).unwrap().transpose(&[2, 0, 1]).unwrap();
+    let dense_part = dense.slice(&[1, 0, 0], &[3, 2, 3], &[1, 1, 1]).unwrap();
+    let cases = [
+        (turned.exp().unwrap(), dense.exp().unwrap(), vec![1, 12, 4]),
+        (
+            turned.multiply(&turned).unwrap().subtract(1.5).unwrap(),
+            dense.multiply(&dense).unwrap().subtract(1.5).unwrap(),
+            vec![1, 12, 4],
+        ),
+        (part.negative().unwrap(), dense_part.negative().unwrap(), vec![1, 6, 2]),
+        (turned.add(&row).unwrap(), dense.add(&row).unwrap(), vec![1, 12, 4]),
+        // Orders that differ.
+        (turned.add(&dense).unwrap(), dense.add(&dense).unwrap(), vec![6, 3, 1]),
+    ];
+    for (at, (got, want, stored)) in cases.into_iter().enumerate() {
+        assert_eq!(got.to_vec::<f32>().unwrap(), want.to_vec::<f32>().unwrap(), "case {at}");
+        assert_eq!(strides(&got), stored, "case {at}");
+        // Whatever reads the result sees its elements in their places.
+        let flat = got.reshape(&[-1]).unwrap().to_vec::<f32>().unwrap();
+        assert_eq!(flat, want.to_vec::<f32>().unwrap(), "case {at}, flat");
+        let sums = |x: &Array| x.sum(1).unwrap().to_vec::<f32>().unwrap();
+        assert_eq!(sums(&got), sums(&want), "case {at}, sums");
+    }
+    // An op that uses the index of its elements counts them by rows.
+    let key = hesper::random::key(3).unwrap();
+    let noise = hesper::random::uniform(0.0, 1.0, &[4, 2, 3], Dtype::Float32, Some(&key)).unwrap();
+    let sum = turned.add(&noise).unwrap();
+    assert_eq!(sum.to_vec::<f32>().unwrap(), dense.add(&noise).unwrap().to_vec::<f32>().unwrap());
+}
+
+#[test]
+fn a_result_takes_the_place_of_a_transposed_input() {
+    let x = Array::try_from_slice(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3]).unwrap();
+    let turned = x.exp().unwrap().transpose(&[1, 0]).unwrap();
+    turned.eval().unwrap();
+    let place = turned.host().unwrap().as_ptr() as usize;
+    let y = turned.negative().unwrap();
+    drop(turned);
+    assert_eq!(y.host().unwrap().as_ptr() as usize, place);
+    let want: Vec<f32> = [1.0f32, 4.0, 2.0, 5.0, 3.0, 6.0].into_iter().map(|x| -x.exp()).collect();
+    for (got, want) in y.to_vec::<f32>().unwrap().into_iter().zip(want) {
+        assert!((got - want).abs() <= want.abs() * 1e-6, "{got} {want}");
+    }
+}

@@ -2,9 +2,12 @@
 //! reference decoder.
 //!
 //! Blocks of 32 elements split nibbles in halves: byte `i` holds elements `i` and `i + 16`. Blocks of 256
-//! elements have a scale per group, and spread the bits of a code over several bytes.
+//! elements have a scale per group, and spread the bits of a code over several bytes. These are decoded by
+//! vectors: a compiler does not vectorize shifts of bytes.
 
 use hesper_types::GgmlType;
+
+use crate::simd::Isa;
 
 /// Levels of the non-linear 4-bit types.
 const IQ4_LEVELS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
@@ -14,7 +17,7 @@ const FP4_DOUBLED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -
 
 /// Decodes a block of a decodable type. `block` and `to` have the sizes of the type.
 #[inline(always)]
-pub(super) fn decode_block(kind: GgmlType, block: &[u8], to: &mut [f32]) {
+pub(super) fn decode_block<S: Isa>(s: S, kind: GgmlType, block: &[u8], to: &mut [f32]) {
     match kind {
         GgmlType::Q4_0 => {
             let d = half(block, 0);
@@ -34,23 +37,19 @@ pub(super) fn decode_block(kind: GgmlType, block: &[u8], to: &mut [f32]) {
         }
         GgmlType::Q8_0 => signed_bytes(half(block, 0), &block[2..34], to),
         GgmlType::Q8_K => signed_bytes(f32::from_bits(word(block, 0)), &block[4..260], to),
-        GgmlType::Iq4Nl => levels(half(block, 0), &IQ4_LEVELS, &block[2..18], to),
-        GgmlType::Iq4Xs => iq4_xs(block, to),
+        GgmlType::Iq4Nl => levels(s, half(block, 0), &IQ4_LEVELS, &block[2..18], to),
+        GgmlType::Iq4Xs => iq4_xs(s, block, to),
         GgmlType::Mxfp4 => {
             // `2^(exponent - 128)`: the levels are doubled. The two lowest exponents are subnormal.
             let exponent = u32::from(block[0]);
             let bits = if exponent < 2 { 0x0020_0000 << exponent } else { (exponent - 1) << 23 };
-            levels(f32::from_bits(bits), &FP4_DOUBLED, &block[1..17], to);
+            levels(s, f32::from_bits(bits), &FP4_DOUBLED, &block[1..17], to);
         }
-        GgmlType::Q2_K => q2_k(block, to),
-        GgmlType::Q3_K => q3_k(block, to),
-        GgmlType::Q4_K => q4_k(block, &[0; 32], &block[16..], to),
-        GgmlType::Q5_K => {
-            let mut high = [0; 32];
-            high.copy_from_slice(&block[16..48]);
-            q4_k(block, &high, &block[48..], to);
-        }
-        GgmlType::Q6_K => q6_k(block, to),
+        GgmlType::Q2_K => q2_k(s, block, to),
+        GgmlType::Q3_K => q3_k(s, block, to),
+        GgmlType::Q4_K => q4_k(s, block, None, &block[16..144], to),
+        GgmlType::Q5_K => q4_k(s, block, Some(&block[16..48]), &block[48..176], to),
+        GgmlType::Q6_K => q6_k(s, block, to),
         _ => debug_assert!(false, "{kind:?} has no decoder"),
     }
 }
@@ -101,49 +100,73 @@ fn signed_bytes(d: f32, bytes: &[u8], to: &mut [f32]) {
     }
 }
 
+/// Writes `to.len()` elements, a multiple of sixteen, by vectors: `value(i)` gives those from `i` on.
+#[inline(always)]
+fn fill<S: Isa>(s: S, to: &mut [f32], value: impl Fn(usize) -> S::F) {
+    debug_assert!(to.len().is_multiple_of(16));
+    let mut i = 0;
+    while i < to.len() {
+        // SAFETY: the length is a multiple of that of a vector.
+        unsafe { s.store(to.as_mut_ptr().add(i), value(i)) };
+        i += S::LANES;
+    }
+}
+
+/// The bytes of a vector from `at` on, as integers.
+#[inline(always)]
+fn bytes<S: Isa>(s: S, from: &[u8], at: usize) -> S::F {
+    let from = &from[at..at + S::LANES];
+    // SAFETY: the slice has as many bytes as a vector.
+    unsafe { s.bytes(from.as_ptr()) }
+}
+
 /// 32 nibbles that index a table of levels.
 #[inline(always)]
-fn levels(d: f32, levels: &[i8; 16], bytes: &[u8], to: &mut [f32]) {
-    nibbles(bytes, to, |_, q| d * f32::from(levels[usize::from(q)]));
+fn levels<S: Isa>(s: S, d: f32, levels: &[i8; 16], from: &[u8], to: &mut [f32]) {
+    let (table, from) = (s.table(&levels.map(f32::from)), &from[..16]);
+    for (half, to) in to[..32].chunks_exact_mut(16).enumerate() {
+        fill(s, to, |i| s.mul(s.splat(d), s.lookup(table, bytes(s, from, i), 4 * half as u32)));
+    }
 }
 
 /// Groups of 16 with 4-bit scales and minima; four groups of 32 share their bytes.
 #[inline(always)]
-fn q2_k(block: &[u8], to: &mut [f32]) {
+fn q2_k<S: Isa>(s: S, block: &[u8], to: &mut [f32]) {
     let (scales, codes) = (&block[..16], &block[16..80]);
     let (d, low) = (half(block, 80), half(block, 82));
     for group in 0..16 {
-        let (scale, minimum) = (d * f32::from(scales[group] & 15), low * f32::from(scales[group] >> 4));
-        let bytes = &codes[group / 8 * 32 + group % 2 * 16..][..16];
-        let shift = group % 8 / 2 * 2;
-        for (to, code) in to[16 * group..16 * group + 16].iter_mut().zip(bytes) {
-            *to = scale * f32::from(code >> shift & 3) - minimum;
-        }
+        let scale = s.splat(d * f32::from(scales[group] & 15));
+        let minimum = s.splat(low * f32::from(scales[group] >> 4));
+        let (from, shift) = (group / 8 * 32 + group % 2 * 16, group % 8 / 2 * 2);
+        fill(s, &mut to[16 * group..16 * group + 16], |i| {
+            let code = s.bits(bytes(s, codes, from + i), shift as i32, 3);
+            s.sub(s.mul(scale, s.int_to_float(code)), minimum)
+        });
     }
 }
 
 /// Groups of 16 with 6-bit scales; codes have 3 bits and an offset of -4.
 #[inline(always)]
-fn q3_k(block: &[u8], to: &mut [f32]) {
+fn q3_k<S: Isa>(s: S, block: &[u8], to: &mut [f32]) {
     let (high, codes, packed) = (&block[..32], &block[32..96], &block[96..108]);
     let d = half(block, 108);
     for group in 0..16 {
         let low = if group < 8 { packed[group] & 15 } else { packed[group - 8] >> 4 };
         let scale = low | (packed[8 + group % 4] >> (group / 4 * 2) & 3) << 4;
-        let scale = d * (f32::from(scale) - 32.0);
+        let scale = s.splat(d * (f32::from(scale) - 32.0));
         let begin = group % 2 * 16;
-        let bytes = &codes[group / 8 * 32 + begin..][..16];
-        let (shift, bit) = (group % 8 / 2 * 2, group / 2);
-        for i in 0..16 {
-            let code = bytes[i] >> shift & 3 | (high[begin + i] >> bit & 1) << 2;
-            to[16 * group + i] = scale * (f32::from(code) - 4.0);
-        }
+        let (from, shift, bit) = (group / 8 * 32 + begin, group % 8 / 2 * 2, group / 2);
+        fill(s, &mut to[16 * group..16 * group + 16], |i| {
+            let low = s.bits(bytes(s, codes, from + i), shift as i32, 3);
+            let code = s.or(low, s.bits(bytes(s, high, begin + i), bit as i32 - 2, 4));
+            s.mul(scale, s.sub(s.int_to_float(code), s.splat(4.0)))
+        });
     }
 }
 
 /// Groups of 32 with 6-bit scales and minima, and 4-bit codes; `high` has a fifth bit of each.
 #[inline(always)]
-fn q4_k(block: &[u8], high: &[u8; 32], codes: &[u8], to: &mut [f32]) {
+fn q4_k<S: Isa>(s: S, block: &[u8], high: Option<&[u8]>, codes: &[u8], to: &mut [f32]) {
     let (d, low, packed) = (half(block, 0), half(block, 2), &block[4..16]);
     for group in 0..8 {
         let (scale, minimum) = match group {
@@ -153,43 +176,46 @@ fn q4_k(block: &[u8], high: &[u8; 32], codes: &[u8], to: &mut [f32]) {
                 packed[group + 4] >> 4 | packed[group] >> 6 << 4,
             ),
         };
-        let (scale, minimum) = (d * f32::from(scale), low * f32::from(minimum));
-        let bytes = &codes[group / 2 * 32..][..32];
-        let shift = group % 2 * 4;
-        for i in 0..32 {
-            let code = bytes[i] >> shift & 15 | (high[i] >> group & 1) << 4;
-            to[32 * group + i] = scale * f32::from(code) - minimum;
-        }
+        let (scale, minimum) = (s.splat(d * f32::from(scale)), s.splat(low * f32::from(minimum)));
+        let (from, shift) = (group / 2 * 32, group % 2 * 4);
+        fill(s, &mut to[32 * group..32 * group + 32], |i| {
+            let mut code = s.bits(bytes(s, codes, from + i), shift as i32, 15);
+            if let Some(high) = high {
+                code = s.or(code, s.bits(bytes(s, high, i), group as i32 - 4, 16));
+            }
+            s.sub(s.mul(scale, s.int_to_float(code)), minimum)
+        });
     }
 }
 
 /// Groups of 16 with 8-bit scales; four groups of 32 share the bytes of their upper two bits.
 #[inline(always)]
-fn q6_k(block: &[u8], to: &mut [f32]) {
+fn q6_k<S: Isa>(s: S, block: &[u8], to: &mut [f32]) {
     let d = half(block, 208);
     for part in 0..2 {
         let (low, high) = (&block[64 * part..][..64], &block[128 + 32 * part..][..32]);
-        let scales = &block[192 + 8 * part..][..8];
-        for group in 0..4 {
-            let bytes = &low[group % 2 * 32..][..32];
-            for i in 0..32 {
-                let code = bytes[i] >> (group / 2 * 4) & 15 | (high[i] >> (2 * group) & 3) << 4;
-                let scale = d * f32::from(scales[2 * group + i / 16] as i8);
-                to[128 * part + 32 * group + i] = scale * (f32::from(code) - 32.0);
-            }
+        for group in 0..8 {
+            let scale = s.splat(d * f32::from(block[192 + 8 * part + group] as i8));
+            let (pair, begin) = (group / 2, group % 2 * 16);
+            let from = pair % 2 * 32 + begin;
+            fill(s, &mut to[128 * part + 16 * group..][..16], |i| {
+                let lower = s.bits(bytes(s, low, from + i), (pair / 2 * 4) as i32, 15);
+                let code = s.or(lower, s.bits(bytes(s, high, begin + i), 2 * pair as i32 - 4, 0x30));
+                s.mul(scale, s.sub(s.int_to_float(code), s.splat(32.0)))
+            });
         }
     }
 }
 
 /// Groups of 32 with 6-bit scales, and codes that index a table of levels.
 #[inline(always)]
-fn iq4_xs(block: &[u8], to: &mut [f32]) {
+fn iq4_xs<S: Isa>(s: S, block: &[u8], to: &mut [f32]) {
     let d = half(block, 0);
     let high = u16::from_le_bytes([block[2], block[3]]);
     for (group, to) in to.chunks_exact_mut(32).enumerate() {
         let low = i32::from(block[4 + group / 2] >> (group % 2 * 4) & 15);
         let scale = low | i32::from(high >> (group * 2) & 3) << 4;
-        levels(d * (scale - 32) as f32, &IQ4_LEVELS, &block[8 + 16 * group..][..16], to);
+        levels(s, d * (scale - 32) as f32, &IQ4_LEVELS, &block[8 + 16 * group..][..16], to);
     }
 }
 

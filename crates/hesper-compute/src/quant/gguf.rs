@@ -167,9 +167,9 @@ pub(super) struct DecodeLine<'a, 'b> {
 
 impl<S: Isa> Local<S> for DecodeLine<'_, '_> {
     #[inline(always)]
-    fn run(self, _: S) {
+    fn run(self, s: S) {
         // SAFETY: the maker's promise.
-        unsafe { decode_line(&self) }
+        unsafe { decode_line(s, &self) }
     }
 }
 
@@ -179,9 +179,9 @@ struct Line<'a, 'b>(DecodeLine<'a, 'b>);
 impl Kernel for Line<'_, '_> {
     type Out = ();
     #[inline(always)]
-    fn run<S: Isa>(self, _: S) {
+    fn run<S: Isa>(self, s: S) {
         // SAFETY: the maker's promise.
-        unsafe { decode_line(&self.0) }
+        unsafe { decode_line(s, &self.0) }
     }
 }
 
@@ -190,7 +190,7 @@ impl Kernel for Line<'_, '_> {
 /// # Safety
 /// They exist, and `dst` has room for them.
 #[inline(always)]
-pub(super) unsafe fn decode_line(line: &DecodeLine<'_, '_>) {
+unsafe fn decode_line<S: Isa>(s: S, line: &DecodeLine<'_, '_>) {
     let DecodeLine { w, row, from, len, dst } = *line;
     let unit = w.kind.block_len();
     let mut i = 0;
@@ -202,7 +202,7 @@ pub(super) unsafe fn decode_line(line: &DecodeLine<'_, '_>) {
         unsafe {
             let to = if n == unit { dst.add(i) } else { elements.as_mut_ptr() };
             let block = std::slice::from_raw_parts(w.block(row, b), w.kind.block_bytes());
-            decode_block(w.kind, block, std::slice::from_raw_parts_mut(to, unit));
+            decode_block(s, w.kind, block, std::slice::from_raw_parts_mut(to, unit));
             if n < unit {
                 std::ptr::copy_nonoverlapping(elements.as_ptr().add(inside), dst.add(i), n);
             }

@@ -7,7 +7,7 @@
 use hesper_types::GgmlType;
 
 use super::decode::widen;
-use super::gguf::{BLOCK, DecodeLine, GgufMat, decode_line};
+use super::gguf::{BLOCK, DecodeLine, GgufMat};
 use crate::mat::MatRef;
 use crate::par::Shared;
 use crate::scratch::Scratch;
@@ -286,69 +286,90 @@ unsafe fn dot<S: Isa, B: Blocks, const R: usize, const T: usize>(
     }
 }
 
-/// Rows of blocks that are decoded first, once for all tiles.
+/// Elements that are decoded at a time: the longest block, or several short ones.
+const PIECE: usize = 256;
+
+/// Rows of blocks that are decoded first, a piece of some rows at a time.
 struct Decoded<'a, 'b>(BlockRows<'a, 'b>);
 
 impl Kernel for Decoded<'_, '_> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        let BlockRows { x, w, j, count, to, .. } = self.0;
-        let line = Scratch::<f32>::new(x.k);
-        for row in 0..count {
-            // SAFETY: the row exists, and the buffers hold its numbers and its sums.
+        let BlockRows { x, .. } = self.0;
+        let mut i = 0;
+        while i < x.m {
+            // SAFETY: the rows exist, and sums have room.
             unsafe {
-                decode_line(&DecodeLine { w, row: j + row, from: 0, len: x.k, dst: line.ptr() });
-                let to = to.get().add(row * x.m);
-                let mut i = 0;
-                while i < x.m {
-                    let xs = x.values.ptr().add(i * x.k);
-                    i += match tile(x.m - i, x.max_rows) {
-                        16 => line_times::<S, 16>(s, line.ptr(), x.k, xs, to.add(i)),
-                        8 => line_times::<S, 8>(s, line.ptr(), x.k, xs, to.add(i)),
-                        4 => line_times::<S, 4>(s, line.ptr(), x.k, xs, to.add(i)),
-                        2 => line_times::<S, 2>(s, line.ptr(), x.k, xs, to.add(i)),
-                        _ => line_times::<S, 1>(s, line.ptr(), x.k, xs, to.add(i)),
-                    };
-                }
+                i += match tile(x.m - i, x.max_rows) {
+                    16 => self.tile::<S, 1, 16>(s, i),
+                    8 => self.tile::<S, 1, 8>(s, i),
+                    4 => self.tile::<S, 2, 4>(s, i),
+                    2 => self.tile::<S, 4, 2>(s, i),
+                    _ => self.tile::<S, 8, 1>(s, i),
+                };
             }
         }
     }
 }
 
-/// A decoded row times a tile of `T` rows.
-///
-/// # Safety
-/// The row holds `k` elements, the tile as many for each of its rows, and the result has room.
-#[inline(always)]
-unsafe fn line_times<S: Isa, const T: usize>(
-    s: S,
-    line: *const f32,
-    k: usize,
-    xs: *const f32,
-    to: *mut f32,
-) -> usize {
-    let mut sums = [s.zero(); T];
-    // SAFETY: the caller's promise.
-    unsafe {
-        for b in 0..k / BLOCK {
-            let x = xs.add(b * T * BLOCK);
-            let mut e = 0;
-            while e < BLOCK {
-                let w = s.load(line.add(b * BLOCK + e));
-                for t in 0..T {
-                    sums[t] = s.fma(w, s.load(x.add(t * BLOCK + e)), sums[t]);
+impl Decoded<'_, '_> {
+    /// Rows `i..i + T` of activations with `R` rows of blocks at a time, for a few independent sums.
+    ///
+    /// # Safety
+    /// The rows exist, and the result has room.
+    #[inline(always)]
+    unsafe fn tile<S: Isa, const R: usize, const T: usize>(&self, s: S, i: usize) -> usize {
+        let BlockRows { x, w, j, count, to, .. } = self.0;
+        let mut pieces = [[0.0f32; PIECE]; R];
+        let mut r0 = 0;
+        while r0 < count {
+            let mut sums = [[s.zero(); T]; R];
+            let mut from = 0;
+            while from < x.k {
+                let len = PIECE.min(x.k - from);
+                // Past the last row, it is repeated.
+                for (r, piece) in pieces.iter_mut().enumerate() {
+                    let row = j + (r0 + r).min(count - 1);
+                    s.call(DecodeLine { w, row, from, len, dst: piece.as_mut_ptr() });
                 }
-                e += S::LANES;
+                // SAFETY: the caller's promise.
+                let xs = unsafe { x.values.ptr().add(i * x.k + from * T) };
+                for b in 0..len / BLOCK {
+                    let mut e = 0;
+                    while e < BLOCK {
+                        for r in 0..R {
+                            // SAFETY: the piece holds the block, and the tile its rows.
+                            unsafe {
+                                let w = s.load(pieces[r].as_ptr().add(b * BLOCK + e));
+                                for t in 0..T {
+                                    let x = s.load(xs.add((b * T + t) * BLOCK + e));
+                                    sums[r][t] = s.fma(w, x, sums[r][t]);
+                                }
+                            }
+                        }
+                        e += S::LANES;
+                    }
+                }
+                from += len;
             }
+            let mut all = [s.zero(); 16];
+            for r in 0..R {
+                all[r * T..(r + 1) * T].copy_from_slice(&sums[r]);
+            }
+            let mut totals = [0.0f32; 16];
+            // SAFETY: there are at most sixteen sums; the result has room for those of the rows there are.
+            unsafe {
+                s.reduce_adds(&all, R * T, totals.as_mut_ptr());
+                for r in 0..R.min(count - r0) {
+                    let row = to.get().add((r0 + r) * x.m + i);
+                    std::ptr::copy_nonoverlapping(totals.as_ptr().add(r * T), row, T);
+                }
+            }
+            r0 += R;
         }
-        let mut all = [s.zero(); 16];
-        all[..T].copy_from_slice(&sums);
-        let mut totals = [0.0f32; 16];
-        s.reduce_adds(&all, T, totals.as_mut_ptr());
-        std::ptr::copy_nonoverlapping(totals.as_ptr(), to, T);
+        T
     }
-    T
 }
 
 /// Scales and offsets of the blocks of some rows, row by row, followed by zeros.

@@ -264,6 +264,9 @@ impl<const DOT: bool> Isa for Avx2<DOT> {
         fn prefetch(p: *const u8) { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
         @unsafe fn stream(p: *mut f32, v: __m256) { _mm256_stream_ps(p, v) }
         fn fence() { _mm_sfence() }
+        @unsafe fn bytes(p: *const u8) -> __m256 {
+            _mm256_castsi256_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast())))
+        }
         @unsafe fn signed(p: *const u8) -> __m256 {
             _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast())))
         }

@@ -338,6 +338,9 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
         fn prefetch_far(p: *const u8) { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
         @unsafe fn stream(p: *mut f32, v: __m512) { _mm512_stream_ps(p, v) }
         fn fence() { _mm_sfence() }
+        @unsafe fn bytes(p: *const u8) -> __m512 {
+            _mm512_castsi512_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast())))
+        }
         @unsafe fn signed(p: *const u8) -> __m512 {
             _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast())))
         }

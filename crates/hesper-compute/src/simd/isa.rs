@@ -136,6 +136,8 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     unsafe fn stream(self, p: *mut f32, v: Self::F);
     /// Orders non-temporal stores before whatever follows.
     fn fence(self);
+    /// `LANES` unsigned bytes, as integers.
+    unsafe fn bytes(self, p: *const u8) -> Self::F;
     /// `LANES` signed bytes.
     unsafe fn signed(self, p: *const u8) -> Self::F;
     /// `LANES / n` floats, each repeated `n` times (`n` a power of two, at most `LANES`).

@@ -415,6 +415,15 @@ impl<const DOT: bool> Isa for Neon<DOT> {
     #[inline(always)]
     fn fence(self) {}
     #[inline(always)]
+    unsafe fn bytes(self, p: *const u8) -> F {
+        // SAFETY: the caller's promise; NEON is part of the target.
+        unsafe {
+            let halves = vmovl_u8(vld1_u8(p));
+            let (low, high) = (vmovl_u16(vget_low_u16(halves)), vmovl_high_u16(halves));
+            F(vreinterpretq_f32_u32(low), vreinterpretq_f32_u32(high))
+        }
+    }
+    #[inline(always)]
     unsafe fn signed(self, p: *const u8) -> F {
         // SAFETY: the caller's promise.
         from_array(unsafe { p.cast::<[i8; 8]>().read_unaligned() }.map(f32::from))

@@ -278,6 +278,11 @@ impl Isa for Plain {
     #[inline(always)]
     fn fence(self) {}
     #[inline(always)]
+    unsafe fn bytes(self, p: *const u8) -> Self::F {
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<[u8; 8]>().read_unaligned() }.map(|byte| f32::from_bits(u32::from(byte)))
+    }
+    #[inline(always)]
     unsafe fn signed(self, p: *const u8) -> Self::F {
         // SAFETY: the caller's promise.
         unsafe { p.cast::<[i8; 8]>().read_unaligned() }.map(f32::from)

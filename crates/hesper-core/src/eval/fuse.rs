@@ -131,7 +131,8 @@ pub(super) fn run(
     let runtime = stream.runtime();
     bring(values, &runtime)?;
     let size: usize = shape.iter().product();
-    let mut kernel = Specialization::new(fused, shape, values, backend.fusion());
+    let order = storage_order(fused, shape, values);
+    let mut kernel = Specialization::new(fused, shape, &order, values, backend.fusion());
     let in_place = kernel.choose_in_place();
     let built = if size > 0 { kernel.pipeline(&runtime, backend)? } else { None };
     if size > 0 && built.is_none() {
@@ -159,16 +160,64 @@ pub(super) fn run(
             stream.command("empty").write(output).run(|_| Ok(()))?;
         }
     }
-    Ok(outputs.into_iter().flatten().map(|buffer| Data::contiguous(buffer, shape)).collect())
+    let strides = stored_strides(shape, &order);
+    Ok(outputs
+        .into_iter()
+        .flatten()
+        .map(|buffer| Data { buffer, offset: 0, strides: strides.clone() })
+        .collect())
+}
+
+/// Axes from the outermost to the innermost in memory.
+pub(super) type AxisOrder = SmallVec<[usize; 6]>;
+
+/// The order in which the outputs are stored. They keep the order of the inputs, so that the kernel reads and
+/// writes neighbours: a transposed array has a transposed result. Inputs that are broadcast do not count; where
+/// the others differ, or where an op uses the index of its element, the order is row-major.
+fn storage_order(fused: &Fused, shape: &[usize], values: &[Value]) -> AxisOrder {
+    let row_major: AxisOrder = (0..shape.len()).collect();
+    if shape.iter().filter(|length| **length > 1).count() < 2 || fused.expression.is_indexed() {
+        return row_major;
+    }
+    let mut agreed: Option<AxisOrder> = None;
+    for value in values {
+        let Value::Memory(operand, own) = value else { continue };
+        let strides = &operand.data().strides;
+        if own[..] != *shape || (0..shape.len()).any(|axis| shape[axis] > 1 && strides[axis] == 0) {
+            continue;
+        }
+        let mut order = row_major.clone();
+        // Axes of length one may have any stride, and come first.
+        order.sort_by_key(|&axis| match shape[axis] {
+            1 => (0, axis),
+            _ => (1, usize::MAX - strides[axis].unsigned_abs()),
+        });
+        if agreed.as_ref().is_some_and(|agreed| *agreed != order) {
+            return row_major;
+        }
+        agreed = Some(order);
+    }
+    agreed.unwrap_or(row_major)
+}
+
+/// The strides of an array without gaps whose axes are stored in an order.
+fn stored_strides(shape: &[usize], order: &[usize]) -> Strides {
+    let stored: Shape = order.iter().map(|axis| shape[*axis]).collect();
+    let mut strides = Strides::from_elem(0, shape.len());
+    for (axis, stride) in order.iter().zip(row_major(&stored)) {
+        strides[*axis] = stride;
+    }
+    strides
 }
 
 impl<'a> Input<'a> {
-    /// An input in memory, stretched to `shape`.
-    fn memory(operand: &'a Operand, dtype: Dtype, own: &[usize], shape: &[usize]) -> Self {
+    /// An input in memory, stretched to `shape`, with the strides of axes in an order.
+    fn memory(operand: &'a Operand, dtype: Dtype, own: &[usize], shape: &[usize], order: &[usize]) -> Self {
         let data = operand.data();
         let missing = shape.len() - own.len();
-        let strides: Strides = (0..shape.len())
-            .map(|axis| match axis.checked_sub(missing) {
+        let strides: Strides = order
+            .iter()
+            .map(|&axis| match axis.checked_sub(missing) {
                 Some(at) if own[at] == shape[axis] && shape[axis] != 1 => data.strides[at],
                 _ => 0,
             })
@@ -179,10 +228,17 @@ impl<'a> Input<'a> {
 }
 
 impl<'a> Specialization<'a> {
-    pub(super) fn new(fused: &'a Arc<Fused>, shape: &[usize], values: &'a [Value], fusion: Fusion) -> Self {
+    /// The elements are handled in the `order` of axes that they are stored in.
+    pub(super) fn new(
+        fused: &'a Arc<Fused>,
+        shape: &[usize],
+        order: &[usize],
+        values: &'a [Value],
+        fusion: Fusion,
+    ) -> Self {
         let inputs = fused.expression.inputs.iter().zip(values);
         let inputs = inputs.map(|(given, value)| match value {
-            Value::Memory(operand, own) => Input::memory(operand, given.dtype, own, shape),
+            Value::Memory(operand, own) => Input::memory(operand, given.dtype, own, shape, order),
             Value::Known(known) => Input {
                 dtype: given.dtype,
                 layout: Layout::Known,
@@ -194,7 +250,7 @@ impl<'a> Specialization<'a> {
         });
         let inputs = inputs.collect();
         let mut kernel = Specialization { fused, inputs, lengths: SmallVec::new(), lanes: 1, fusion };
-        kernel.collapse(shape);
+        kernel.collapse(&order.iter().map(|axis| shape[*axis]).collect::<Shape>());
         if fusion.vector_threads.is_some() {
             kernel.widen();
         }

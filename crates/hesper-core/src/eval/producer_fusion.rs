@@ -11,7 +11,7 @@ use hesper_runtime::Stream;
 use smallvec::SmallVec;
 
 use super::expression::{Fused, Inner, Layout, Target};
-use super::fuse::{self, Specialization, Value};
+use super::fuse::{self, AxisOrder, Specialization, Value};
 use super::program::missing;
 use crate::array::Data;
 use crate::backend::Fusion;
@@ -90,7 +90,8 @@ impl FusedRows {
     }
 
     fn new(fused: &Arc<Fused>, shape: &[usize], values: &[Value]) -> Result<FusedRows> {
-        let mut kernel = Specialization::new(fused, shape, values, SCALAR);
+        let row_major: AxisOrder = (0..shape.len()).collect();
+        let mut kernel = Specialization::new(fused, shape, &row_major, values, SCALAR);
         let lengths = kernel.lengths.clone();
         let mut memory = Vec::new();
         let inputs = kernel
