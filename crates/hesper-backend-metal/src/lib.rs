@@ -11,11 +11,13 @@ mod conv;
 mod copy;
 mod custom;
 mod fft;
+mod gated_delta;
 mod gpu;
 mod index;
 mod launch;
 mod matmul;
 mod norm;
+mod packed;
 mod printer;
 mod quant;
 mod random;
@@ -23,6 +25,7 @@ mod reduce;
 mod rope;
 mod scan;
 mod sort;
+mod step;
 mod walk;
 
 use std::ops::Range;
@@ -53,11 +56,13 @@ static OPS: LazyLock<OpTable> = LazyLock::new(|| {
         .extend(custom::register)
         .extend(matmul::register)
         .extend(norm::register)
+        .extend(packed::register)
         .extend(quant::register)
         .extend(random::register)
         .extend(reduce::register)
         .extend(scan::register)
         .extend(sort::register)
+        .extend(step::register)
         .build()
 });
 
