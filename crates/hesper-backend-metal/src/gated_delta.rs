@@ -6,7 +6,7 @@ use hesper_runtime::Stream;
 
 use crate::launch::{Constants, Kernel, type_name};
 
-const TEXT: &str = include_str!("kernels/gated_delta.metal");
+const TEXT: &str = text!("gated_delta.metal");
 
 pub(crate) fn gated_delta(stream: &Stream, rows: &GatedDeltaRows) -> Result<Launch> {
     let GatedDeltaRows { dtype, lanes, each, state, mask, lengths } = *rows;

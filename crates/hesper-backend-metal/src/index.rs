@@ -9,7 +9,7 @@ use crate::launch::{Constants, Kernel, type_name, word};
 use crate::sort::SortRows;
 use crate::walk::walk;
 
-const TEXT: &str = include_str!("kernels/index.metal");
+const TEXT: &str = text!("index.metal");
 /// Points up to which all pairs are compared; the keys of more are sorted.
 const MAX_PAIRWISE: usize = 1024;
 

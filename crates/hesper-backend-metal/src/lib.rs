@@ -6,6 +6,13 @@
 //! reference interpreter runs them on a simulated Metal, on any machine.
 #![deny(unsafe_code)]
 
+/// The text of kernel files. The compiler names a file and a line of it, whatever stands in front.
+macro_rules! text {
+    ($($file:literal),*) => {
+        concat!($("#line 1 \"", $file, "\"\n", include_str!(concat!("kernels/", $file))),*)
+    };
+}
+
 mod attention;
 mod conv;
 mod copy;

@@ -5,12 +5,12 @@ use hesper_backend_gpu::block_format;
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, compose};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::packed::{PackedMatmul, Unpack, UnpackRows};
-use hesper_core::{PackedArray, PackedFormat, Result};
+use hesper_core::{Dtype, PackedArray, PackedFormat, Result};
 
 use crate::MetalBackend;
 use crate::launch::{Constants, Kernel, fits, read, type_name};
 
-const TEXT: &str = include_str!("kernels/packed.metal");
+const TEXT: &str = text!("packed.metal");
 /// Rows of activations up to which blocks are read once for each.
 const MAX_ROWS: usize = 8;
 /// Columns that a threadgroup computes.
@@ -65,8 +65,11 @@ impl Lower<PackedMatmul> for MetalBackend {
         let (m, n, k) = (l.shape()[0], l.shape()[1], l.input_shape(0)[1]);
         if m > MAX_ROWS {
             return compose(l, |inputs| {
-                let w = PackedArray::new(&inputs[1], op.format, &[n, k])?.dequantize(inputs[0].dtype())?;
-                inputs[0].matmul(&w.swapaxes(0, 1)?)
+                let dtype = inputs[0].dtype();
+                // Tiles of bfloat16 are of float32: rounding the matrix would save nothing but memory.
+                let of = if dtype == Dtype::Bfloat16 { Dtype::Float32 } else { dtype };
+                let w = PackedArray::new(&inputs[1], op.format, &[n, k])?.dequantize(of)?;
+                inputs[0].astype(of)?.matmul(&w.swapaxes(0, 1)?)?.astype(dtype)
             });
         }
         l.bring()?;

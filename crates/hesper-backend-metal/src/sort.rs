@@ -12,7 +12,7 @@ use hesper_runtime::{Buffer, Stream};
 use crate::MetalBackend;
 use crate::launch::{Constants, Kernel, fits, type_name};
 
-const TEXT: &str = include_str!("kernels/sort.metal");
+const TEXT: &str = text!("sort.metal");
 /// Most elements of a tile.
 const TILE: usize = 1024;
 /// Fewest: two for each lane of a SIMD group.

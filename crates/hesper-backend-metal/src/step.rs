@@ -9,7 +9,7 @@ use crate::MetalBackend;
 use crate::copy::copy;
 use crate::launch::{Constants, Kernel, fits, is_float, read, type_name};
 
-const TEXT: &str = include_str!("kernels/step.metal");
+const TEXT: &str = text!("step.metal");
 /// Most sequences of a launch.
 const MAX_SEQUENCES: usize = 256;
 /// Most rotated pairs.

@@ -28,6 +28,11 @@ const PRESSURE: usize = 0x2 | 0x4;
 /// The newest GPU family to ask for.
 const LAST_FAMILY: u32 = 16;
 
+// On macOS there is no default GPU in a program that does not link this framework.
+#[cfg(target_os = "macos")]
+#[link(name = "CoreGraphics", kind = "framework")]
+unsafe extern "C" {}
+
 /// The system's default GPU.
 pub(crate) struct AppleMetal {
     device: Retained<ProtocolObject<dyn MTLDevice>>,
@@ -412,6 +417,7 @@ unsafe impl Metal for AppleMetal {
             let limits = PipelineLimits {
                 max_threads: pipeline.maxTotalThreadsPerThreadgroup(),
                 threadgroup_memory: pipeline.staticThreadgroupMemoryLength(),
+                simd_width: pipeline.threadExecutionWidth(),
             };
             Ok((Pipeline(handle(pipeline)), limits))
         })

@@ -22,6 +22,8 @@ use crate::schedule::Streams;
 
 /// The smallest GPU family that has what kernels need: SIMD groups of 32 with their reductions and matrices.
 const MIN_FAMILY: u32 = 7;
+/// Threads of a SIMD group, on every GPU of these families. Kernels rely on it.
+pub(crate) const SIMD_WIDTH: usize = 32;
 /// The cores of the smallest GPU of family 7. Metal does not report their number.
 const MIN_CORES: u32 = 8;
 
@@ -142,7 +144,7 @@ impl MetalDevice {
             max_buffer: properties.max_buffer,
             multiprocessors: MIN_CORES,
             max_threads_per_group: properties.max_threads,
-            simd_width: 32,
+            simd_width: SIMD_WIDTH as u32,
             shared_memory: properties.threadgroup_memory,
             batch: options.batch,
             max_in_flight: options.max_in_flight,

@@ -91,6 +91,8 @@ pub struct PipelineLimits {
     pub max_threads: usize,
     /// Bytes of threadgroup memory that the function declares.
     pub threadgroup_memory: usize,
+    /// Threads of a SIMD group.
+    pub simd_width: usize,
 }
 
 /// How the text of a library is compiled.

@@ -4,7 +4,9 @@ use crate::alone;
 use std::sync::MutexGuard;
 
 use hesper::fast::{self, AttentionMask};
-use hesper::metal::{sim::SimMetal, simulated, simulation};
+use hesper::metal::sim::{ErrorCode, SimMetal};
+use hesper::metal::{simulated, simulation};
+
 use hesper::ops::step::{PageRows, Pages, StepHeads, Turns, attend_token, keep_token};
 use hesper::{
     Array, Conv, CustomKernel, Dtype, Error, PackedArray, PackedFormat, QuantMode, backend, placement, random,
@@ -113,6 +115,41 @@ fn float64_and_kernels_of_many_arrays_are_left_to_the_host_and_counted() {
     assert_eq!(sum, [780.0, 40.0]);
     assert!(fallbacks("fused kernel") > before);
     world.end();
+}
+
+/// Each failure of a command buffer reaches the arrays that it computes and those that depend on them. The program goes on,
+/// and asks again when the cause is gone.
+#[test]
+fn arrays_of_a_failed_command_buffer_fail_and_the_program_asks_again() {
+    let causes = [
+        (ErrorCode::Timeout, "ran for too long"),
+        (ErrorCode::PageFault, "outside of its buffers"),
+        (ErrorCode::OutOfMemory, "no memory"),
+        (ErrorCode::NotPermitted, "background"),
+    ];
+    for (code, part) in causes {
+        let world = World::new(5);
+        world.on(|| {
+            let x = numbers(64).reshape(&[8, 8]).unwrap();
+            let product = || x.matmul(&x).and_then(|y| y.add(1.0));
+            let before = product().unwrap();
+            hesper::eval(std::slice::from_ref(&before)).unwrap();
+            world.metal.set_outage(Some(code));
+            let lost = product().unwrap();
+            let error = lost.to_vec::<f32>().unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+            let error = lost.sum(()).and_then(|sum| sum.item::<f32>()).unwrap_err().to_string();
+            assert!(error.contains(part), "what depends on it: {error}");
+            // What was computed before, and the host, are as they were.
+            let expected = before.to_vec::<f32>().unwrap();
+            let host =
+                placement::with_device(placement::Device::Cpu, || numbers(3).add(1.0)).unwrap().unwrap();
+            assert_eq!(host.to_vec::<f32>().unwrap().len(), 3);
+            world.metal.set_outage(None);
+            assert_eq!(product().unwrap().to_vec::<f32>().unwrap(), expected);
+        });
+        world.end();
+    }
 }
 
 /// Numbers between -1 and 1, of a shape and type.
@@ -495,7 +532,7 @@ fn recurrent_updates_and_losses_agree() {
         let float = |shape: &[usize], seed| data(shape, Dtype::Float32, seed).abs();
         let (decay, rate, state) = (float(&[2, 3, 4], 4)?, float(&[2, 3, 4], 5)?, float(&[2, 4, 5, 40], 6)?);
         let each = float(&[2, 3, 4, 40], 7)?;
-        let marks = Array::from_slice(&[true, false, true, true, true, false]).reshape(&[2, 3])?;
+        let marks = Array::from_slice(&[1u8, 0, 1, 1, 1, 0]).reshape(&[2, 3])?.astype(Dtype::Bool)?;
         let (one, first) = fast::gated_delta_update(&q, &k, &v, &decay, &rate, None, None)?;
         let (two, second) = fast::gated_delta_update(&q, &k, &v, &each, &rate, Some(&state), Some(&marks))?;
         let targets = Array::from_slice(&[3i32, 0, -1]);

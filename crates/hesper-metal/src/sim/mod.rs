@@ -21,7 +21,8 @@ use std::sync::{Arc, Mutex};
 use hesper_runtime::sim::{Simulated, workload};
 use hesper_runtime::{Fault, PipelineSource, Violation};
 
-use crate::device::lock;
+use crate::device::{SIMD_WIDTH, lock};
+pub use crate::edge::ErrorCode;
 use crate::edge::*;
 use engine::{Engine, Outside};
 pub use kernel::{Launch, SimCompiler, SimFunction, SimKernel, SimText};
@@ -121,6 +122,7 @@ pub struct SimBuilder {
     failure: Option<Failure>,
     faults: Vec<FaultPlan>,
     refuse: Option<usize>,
+    simd_width: usize,
     stepped: bool,
 }
 
@@ -144,6 +146,12 @@ impl SimBuilder {
     /// Sets a compiler for texts whose entry is no known kernel.
     pub fn compiler(mut self, compiler: SimCompiler) -> Self {
         self.compiler = Some(compiler);
+        self
+    }
+
+    /// Sets the threads of a SIMD group: 32, unless a test asks for others.
+    pub fn simd_width(mut self, width: usize) -> Self {
+        self.simd_width = width;
         self
     }
 
@@ -179,6 +187,7 @@ impl SimBuilder {
             kernels: self.kernels,
             compiler: self.compiler,
             stepped: self.stepped,
+            simd_width: self.simd_width,
             engine: Mutex::new(engine),
             pressure: Mutex::default(),
         }))
@@ -190,6 +199,7 @@ struct Shared {
     kernels: HashMap<String, SimFunction>,
     compiler: Option<SimCompiler>,
     stepped: bool,
+    simd_width: usize,
     engine: Mutex<Engine>,
     pressure: Mutex<Vec<PressureHandler>>,
 }
@@ -225,6 +235,7 @@ impl SimMetal {
             failure: None,
             faults: Vec::new(),
             refuse: None,
+            simd_width: SIMD_WIDTH,
             stepped: false,
         }
     }
@@ -333,6 +344,21 @@ impl SimMetal {
             None => {}
         }
     }
+}
+
+/// The message of a text with an `#error`, whose place follows `#line NUMBER "FILE"`.
+fn refusal(text: &str) -> Option<String> {
+    let (mut file, mut number) = ("program_source", 0);
+    for line in text.lines() {
+        number += 1;
+        if let Some((first, name)) = line.strip_prefix("#line ").and_then(|rest| rest.split_once(' ')) {
+            (file, number) = (name.trim_matches('"'), first.parse::<usize>().unwrap_or(1) - 1);
+        }
+        if let Some(what) = line.strip_prefix("#error ") {
+            return Some(format!("{file}:{number}:2: error: {what}"));
+        }
+    }
+    None
 }
 
 /// What an archive calls a pipeline.
@@ -582,10 +608,8 @@ unsafe impl Metal for SimMetal {
         if !engine.allows(Call::Library) {
             return Err("the compiler service was interrupted".into());
         }
-        let wrong =
-            text.lines().enumerate().find_map(|(at, line)| Some((at + 1, line.strip_prefix("#error ")?)));
-        if let Some((line, what)) = wrong {
-            return Err(format!("program_source:{line}:2: error: {what}"));
+        if let Some(refusal) = refusal(text) {
+            return Err(refusal);
         }
         Ok(Library(engine.objects.add(SimObject::Library(SimLibrary { text: text.into() }))))
     }
@@ -640,7 +664,10 @@ unsafe impl Metal for SimMetal {
         let max_threads = request.max_threads.map_or(most, |threads| threads.min(most));
         let pipeline = SimPipeline { text, function, label: request.label.into(), max_threads };
         let id = lock(&self.0.engine).objects.add(SimObject::Pipeline(pipeline));
-        Ok((Pipeline(id), PipelineLimits { max_threads, threadgroup_memory: 0 }))
+        Ok((
+            Pipeline(id),
+            PipelineLimits { max_threads, threadgroup_memory: 0, simd_width: self.0.simd_width },
+        ))
     }
 
     fn archive(&self, path: Option<&Path>) -> Result<Archive, String> {
