@@ -153,6 +153,11 @@ impl Backend for MetalBackend {
         source.specialised(format!("bounds\nproven {}", proof.mask()).as_str())
     }
 
+    /// As Metal's validation layer demands.
+    fn constant_alignment(&self) -> usize {
+        4
+    }
+
     fn copy(&self, stream: &Stream, data: &Data, shape: &[usize], dtype: Dtype) -> Result<Buffer> {
         copy::copy(stream, data, shape, dtype.size())
     }

@@ -470,15 +470,18 @@ unsafe impl Metal for AppleMetal {
         }
     }
 
-    unsafe fn set_resident(&self, set: ResidencySet, buffer: Buffer, resident: bool) {
-        // SAFETY: both are alive; a buffer is an allocation.
-        let (set, buffer) =
-            unsafe { (object::<dyn MTLResidencySet>(set.0), object::<dyn MTLAllocation>(buffer.0)) };
+    unsafe fn set_resident(&self, set: ResidencySet, buffers: &[Buffer], resident: bool) {
+        // SAFETY: the set is alive.
+        let set = unsafe { object::<dyn MTLResidencySet>(set.0) };
         autoreleasepool(|_| {
-            if resident {
-                set.addAllocation(buffer);
-            } else {
-                set.removeAllocation(buffer);
+            for buffer in buffers {
+                // SAFETY: the buffer is alive; a buffer is an allocation.
+                let buffer = unsafe { object::<dyn MTLAllocation>(buffer.0) };
+                if resident {
+                    set.addAllocation(buffer);
+                } else {
+                    set.removeAllocation(buffer);
+                }
             }
             set.commit();
             if resident {

@@ -18,6 +18,7 @@ use crate::edge::{Metal, Pipeline, Properties};
 use crate::error::{MetalError, Result};
 use crate::event_pool::EventPool;
 use crate::memory::Memory;
+use crate::report::ReportPool;
 use crate::schedule::Streams;
 
 /// The smallest GPU family that has what kernels need: SIMD groups of 32 with their reductions and matrices.
@@ -94,6 +95,7 @@ pub struct MetalShared {
     pub(crate) compiler: Compiler,
     pub(crate) events: EventPool,
     pub(crate) memory: Memory,
+    pub(crate) reports: Arc<ReportPool>,
     pub(crate) streams: Mutex<Streams>,
     pub(crate) edge: Arc<dyn Metal>,
     pub(crate) options: MetalOptions,
@@ -156,6 +158,7 @@ impl MetalDevice {
         let shared = Arc::new(MetalShared {
             compiler: Compiler::new(edge.clone(), archives, options.printer.clone()),
             events: EventPool::new(edge.clone()),
+            reports: Arc::new(ReportPool::new(edge.clone())),
             memory: Memory::new(
                 edge.clone(),
                 #[cfg(feature = "sim")]

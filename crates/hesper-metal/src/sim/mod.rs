@@ -725,20 +725,21 @@ unsafe impl Metal for SimMetal {
 
     unsafe fn use_residency_set(&self, _: Queue, _: ResidencySet) {}
 
-    unsafe fn set_resident(&self, set: ResidencySet, buffer: Buffer, resident: bool) {
+    unsafe fn set_resident(&self, set: ResidencySet, buffers: &[Buffer], resident: bool) {
         let mut engine = lock(&self.0.engine);
-        let Some(SimObject::ResidencySet(members)) =
-            engine.objects.get_mut(set.0).map(|entry| &mut entry.kind)
-        else {
-            return;
-        };
-        if members.contains(&buffer.0) == resident {
-            return engine.misuse(format!("buffer {} is added or removed twice", buffer.0));
-        }
-        if resident {
-            members.push(buffer.0);
-        } else {
-            members.retain(|member| *member != buffer.0);
+        for buffer in buffers {
+            let Some(SimObject::ResidencySet(members)) =
+                engine.objects.get_mut(set.0).map(|entry| &mut entry.kind)
+            else {
+                return;
+            };
+            if members.contains(&buffer.0) == resident {
+                engine.misuse(format!("buffer {} is added or removed twice", buffer.0));
+            } else if resident {
+                members.push(buffer.0);
+            } else {
+                members.retain(|member| *member != buffer.0);
+            }
         }
     }
 

@@ -269,7 +269,7 @@ impl Objects {
                 Some(Entry { kind: SimObject::Buffer(buffer), alive: true, .. }) if *offset <= buffer.len => {
                     // SAFETY: the offset lies inside of the buffer.
                     let address = unsafe { buffer.address.as_ptr().add(*offset) };
-                    Ok(Argument::Buffer(address, buffer.len - offset))
+                    Ok(Argument::Buffer(address, buffer.len - offset, *offset))
                 }
                 _ => Err(*id),
             },
