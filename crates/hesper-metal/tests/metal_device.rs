@@ -344,6 +344,8 @@ fn a_second_start_takes_pipelines_from_archives_keyed_by_content() {
             drop(pipeline);
         }
         let counters = world.device().counters();
+        // Into its archive, and not once more.
+        assert_eq!(world.metal.compilations(), counters.compiled);
         world.end("archives");
         (counters.compiled, counters.from_archive)
     };

@@ -42,7 +42,7 @@ fn small(cases: &mut Cases) {
         {
             let name = format!("attention {dtype} {queries} of {keys} by {width}");
             cases.add(name, tolerance(dtype) * 4.0, move || {
-                let (queries, keys) = sized((queries, keys), (queries.min(40), keys.min(300)));
+                let (queries, keys) = sized((queries, keys), (queries.min(20), keys.min(70)));
                 let [q, k, v] = operands([sized(2, 1), 8, 2], queries, keys, width, dtype);
                 let mask = data(&[queries, keys], dtype, 4);
                 let hidden = data(&[queries, keys], Dtype::Float32, 5).greater(-1.0)?;
@@ -79,7 +79,7 @@ fn few_rows(cases: &mut Cases) {
                 "attention {dtype} few rows {batch}x{heads}/{kv_heads} {queries} of {keys} by {width}"
             );
             cases.add(name, tolerance(dtype) * 4.0, move || {
-                let (batch, keys) = sized((batch, keys), (batch.min(2), keys.min(200)));
+                let (batch, keys) = sized((batch, keys), (batch.min(2), keys.min(60)));
                 let [q, k, v] = operands([batch, heads, kv_heads], queries, keys, width, dtype);
                 let (scale, sinks) = (scale(width), data(&[heads], dtype, 6));
                 let hidden = data(&[batch, 1, queries, keys], Dtype::Float32, 5).greater(0.0)?;
@@ -105,7 +105,7 @@ fn many_rows(cases: &mut Cases) {
         for &width in widths {
             let name = format!("attention {dtype} many rows by {width}");
             cases.add(name, tolerance(dtype) * 4.0, move || {
-                let (queries, keys) = sized((512, 600), (40, 70));
+                let (queries, keys) = sized((512, 600), (20, 40));
                 let [q, k, v] = operands([1, 8, 2], queries, keys, width, dtype);
                 let sinks = data(&[8], dtype, 6);
                 Ok(vec![
@@ -120,7 +120,7 @@ fn many_rows(cases: &mut Cases) {
     {
         let name = format!("attention many rows {heads}/{kv_heads} {queries} of {keys}");
         cases.add(name, tolerance(Dtype::Bfloat16) * 4.0, move || {
-            let (queries, keys) = sized((queries, keys), (queries / 10, keys / 10));
+            let (queries, keys) = sized((queries, keys), (queries / 20, keys / 20));
             let [q, k, v] = operands([sized(2, 1), heads, kv_heads], queries, keys, 128, Dtype::Bfloat16);
             Ok(vec![
                 attention(&q, &k, &v, scale(128), AttentionMask::Causal, None)?,
@@ -138,7 +138,7 @@ fn masks(cases: &mut Cases) {
                 format!("attention {dtype} masks of {name} length"),
                 tolerance(dtype) * 4.0,
                 move || {
-                    let (rows, keys) = sized((512, keys), (40, keys / 10));
+                    let (rows, keys) = sized((512, keys), (20, keys / 20));
                     let [q, k, v] = operands([1, 8, 2], rows, keys, 128, dtype);
                     let masks = [
                         data(&[rows, keys], dtype, 4),
@@ -173,7 +173,7 @@ fn layouts(cases: &mut Cases) {
                 format!("attention {dtype} of views, {queries} queries"),
                 tolerance(dtype) * 4.0,
                 move || {
-                    let queries = sized(queries, queries.min(40));
+                    let queries = sized(queries, queries.min(20));
                     let long = |seed| -> Result<Array, Error> {
                         data(&[1, 2, 700, 128], dtype, seed).slice(
                             &[0, 0, 50, 0],
@@ -221,7 +221,7 @@ fn single(cases: &mut Cases) {
         let name = format!("attention float32 {queries} of {keys} by {width}, all masks");
         cases.add(name, tolerance(Dtype::Float32) * 4.0, move || {
             let of = Dtype::Float32;
-            let (queries, keys) = sized((queries, keys), (queries.min(40), keys.min(300)));
+            let (queries, keys) = sized((queries, keys), (queries.min(20), keys.min(70)));
             let [q, k, v] = operands([2, 6, 2], queries, keys, width, of);
             let hidden = data(&[2, 6, queries, keys], of, 5).greater(0.5)?;
             let (scale, sinks) = (scale(width), data(&[6], of, 6));

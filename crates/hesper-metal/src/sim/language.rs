@@ -32,7 +32,7 @@ fn interpret(kernel: &Kernel, launch: &Launch<'_>) -> Result<(), String> {
     for (index, param) in kernel.params.iter().enumerate() {
         let offset = launch.offset(index);
         if matches!(param.kind, ParamKind::Buffer { space: Space::Constant, .. })
-            && offset % CONSTANT_ALIGNMENT != 0
+            && !offset.is_multiple_of(CONSTANT_ALIGNMENT)
         {
             return Err(format!(
                 "kernel {}: buffer {index} in constant memory is bound at the offset {offset}, no multiple of \

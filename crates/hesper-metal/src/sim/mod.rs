@@ -27,8 +27,8 @@ use crate::edge::*;
 use engine::{Engine, Outside};
 pub use kernel::{Launch, SimCompiler, SimFunction, SimKernel, SimText};
 use objects::{
-    CommandOp, SimBuffer, SimCommands, SimDispatch, SimEncoder, SimLibrary, SimObject, SimPipeline, Slot,
-    Status,
+    CommandOp, Entry, SimBuffer, SimCommands, SimDispatch, SimEncoder, SimLibrary, SimObject, SimPipeline,
+    Slot, Status,
 };
 
 /// The number of buffer indices of a kernel.
@@ -255,6 +255,11 @@ impl SimMetal {
         lock(&self.0.engine).calls()
     }
 
+    /// How often a pipeline was compiled.
+    pub fn compilations(&self) -> u64 {
+        lock(&self.0.engine).compilations
+    }
+
     /// The live objects.
     pub fn alive(&self) -> Vec<String> {
         lock(&self.0.engine).objects.alive()
@@ -400,10 +405,10 @@ unsafe impl Metal for SimMetal {
         Some(Buffer(engine.objects.add(SimObject::Buffer(SimBuffer::foreign(host, len)))))
     }
 
-    fn new_queue(&self, _: usize) -> Option<Queue> {
+    fn new_queue(&self, max: usize) -> Option<Queue> {
         let mut engine = lock(&self.0.engine);
         let allowed = engine.allows(Call::NewQueue);
-        allowed.then(|| Queue(engine.objects.add(SimObject::Queue { last_update: HashMap::new() })))
+        allowed.then(|| Queue(engine.objects.add(SimObject::Queue { last_update: HashMap::new(), max })))
     }
 
     fn new_fence(&self) -> Option<Fence> {
@@ -436,6 +441,12 @@ unsafe impl Metal for SimMetal {
         if !engine.objects.is_alive(queue.0) {
             let name = engine.objects.name(queue.0);
             engine.misuse(format!("commandBuffer on {name}, which was released"));
+        }
+        if let Some(Entry { kind: SimObject::Queue { max, .. }, used, .. }) = engine.objects.get(queue.0)
+            && used >= max
+        {
+            let (name, used) = (engine.objects.name(queue.0), *used);
+            engine.misuse(format!("{name} has {used} command buffers that have not completed: Metal blocks"));
         }
         let commands = SimCommands {
             queue: queue.0,
@@ -663,7 +674,9 @@ unsafe impl Metal for SimMetal {
         let most = self.0.properties.max_threads;
         let max_threads = request.max_threads.map_or(most, |threads| threads.min(most));
         let pipeline = SimPipeline { text, function, label: request.label.into(), max_threads };
-        let id = lock(&self.0.engine).objects.add(SimObject::Pipeline(pipeline));
+        let mut engine = lock(&self.0.engine);
+        engine.compilations += u64::from(archive.is_none());
+        let id = engine.objects.add(SimObject::Pipeline(pipeline));
         Ok((
             Pipeline(id),
             PipelineLimits { max_threads, threadgroup_memory: 0, simd_width: self.0.simd_width },
@@ -702,6 +715,7 @@ unsafe impl Metal for SimMetal {
         {
             keys.push(key);
         }
+        engine.compilations += 1;
         Ok(())
     }
 

@@ -145,7 +145,11 @@ pub(super) struct SimPipeline {
 
 pub(super) enum SimObject {
     Buffer(SimBuffer),
-    Queue { last_update: HashMap<u64, (u64, usize)> },
+    /// With the most command buffers that have not completed.
+    Queue {
+        last_update: HashMap<u64, (u64, usize)>,
+        max: usize,
+    },
     Fence,
     Event(u64),
     Commands(Box<SimCommands>),
