@@ -53,7 +53,7 @@ impl Default for MetalOptions {
             batch: 64,
             max_in_flight: 16,
             cache: CacheFolder::default_folder("metal"),
-            signposts: std::env::var_os("HESPER_VALIDATE").is_some_and(|value| value != "0"),
+            signposts: is_validating(),
             printer: None,
             #[cfg(feature = "sim")]
             ablation: crate::sim::DeviceAblation::None,
@@ -110,6 +110,11 @@ pub struct MetalShared {
 /// Locks a mutex, ignoring poison: critical sections keep their data consistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether `HESPER_VALIDATE` asks for diagnostics.
+pub(crate) fn is_validating() -> bool {
+    std::env::var_os("HESPER_VALIDATE").is_some_and(|value| value != "0")
 }
 
 /// Whether the system has a GPU for Metal. Opens nothing.
