@@ -1,15 +1,15 @@
 //! The kernels that ops which all GPU backends share launch.
 
 use hesper_backend_gpu::{
-    AlongAxis, CombinedRuns, CombinedSlices, FourierRows, GatheredSlices, Gpu, Launch, Rotation, SliceStarts,
-    StridedCopy, TransposedCopy,
+    AlongAxis, CombinedRuns, CombinedSlices, FourierRows, GatedDeltaRows, GatheredSlices, Gpu, Launch,
+    Rotation, SliceStarts, StridedCopy, TransposedCopy,
 };
 use hesper_core::ops::quant::QuantFormat;
 use hesper_core::{Dtype, Result};
 use hesper_runtime::{Buffer, Stream};
 
 use crate::quant::convert;
-use crate::{Cuda, along_axis, copy, fft, gather, index_arrays, rope, scatter, search, walk};
+use crate::{Cuda, along_axis, copy, fft, gated_delta, gather, index_arrays, rope, scatter, search, walk};
 
 impl Gpu for Cuda {
     /// Kernels index with 64 bits.
@@ -62,6 +62,10 @@ impl Gpu for Cuda {
 
     fn link_points(stream: &Stream, keys: &Buffer, points: usize) -> Result<Buffer> {
         scatter::link_points(stream, keys, points)
+    }
+
+    fn gated_delta(stream: &Stream, rows: &GatedDeltaRows) -> Result<Launch> {
+        gated_delta::gated_delta(stream, rows)
     }
 
     fn rope(stream: &Stream, rotation: &Rotation<'_>) -> Result<Launch> {

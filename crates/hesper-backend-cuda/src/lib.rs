@@ -65,7 +65,6 @@ static OPS: LazyLock<OpTable> = LazyLock::new(|| {
         .extend(add_norm::register)
         .extend(attention::register)
         .extend(conv::register)
-        .extend(gated_delta::register)
         .extend(matmul::register)
         .extend(norm::register)
         .extend(packed::register)

@@ -2,10 +2,10 @@
 
 use crate::launch::{Constants, kernel, type_name};
 use hesper_core::backend::reach;
-use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder, compose};
+use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder};
 use hesper_core::ops::command::Commands;
-use hesper_core::ops::norm::{CrossEntropy, RowOp};
-use hesper_core::{Array, Dtype, Error, Result, select};
+use hesper_core::ops::norm::RowOp;
+use hesper_core::{Dtype, Result};
 
 use crate::Cuda;
 
@@ -27,7 +27,7 @@ pub(crate) fn held(words: usize) -> Option<(usize, usize)> {
 }
 
 pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {
-    table.with::<RowOp>().with::<CrossEntropy>()
+    table.with::<RowOp>()
 }
 
 impl Lower<RowOp> for Cuda {
@@ -91,22 +91,4 @@ impl Lower<RowOp> for Cuda {
         )?;
         Ok(Some(Data::contiguous(output, l.shape())))
     }
-}
-
-impl Lower<CrossEntropy> for Cuda {
-    fn lower(_: &CrossEntropy, l: &mut Lowering<'_>) -> Result<Option<Data>> {
-        compose(l, cross_entropy)
-    }
-}
-
-/// The cross entropy of rows of logits with target indices.
-fn cross_entropy(inputs: &[Array]) -> Result<Array> {
-    let [logits, targets] = inputs else { return Err(Error::value("cross_entropy", "two inputs expected")) };
-    let logits = if logits.dtype().size() < 4 { logits.astype(Dtype::Float32)? } else { logits.clone() };
-    let classes = logits.shape()[logits.ndim() - 1] as f64;
-    let chosen = logits.take_along_axis(&targets.expand_dims(-1)?, Some(-1))?.squeeze(-1)?;
-    let losses = logits.logsumexp(-1)?.subtract(chosen)?;
-    let known = targets.less(classes as i64)?.logical_and(targets.greater_equal(-(classes as i64))?)?;
-    let none = Array::scalar(f64::NAN, losses.dtype())?;
-    select(&known, &losses, &none)?.astype(Dtype::Float32)
 }

@@ -4,6 +4,7 @@
 //! `packed_qmv` gives a row the same result alone and among others.
 
 use crate::launch::{Constants, blocks, kernel, type_name};
+use hesper_backend_gpu::block_format;
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::composite::packed_layer::End;
@@ -31,20 +32,8 @@ const SHARED: usize = 64 << 10;
 
 /// The kernels' number of a format.
 fn number(format: PackedFormat) -> u32 {
-    match format {
-        PackedFormat::Q4_0 => 0,
-        PackedFormat::Q4_1 => 1,
-        PackedFormat::Q5_0 => 2,
-        PackedFormat::Q5_1 => 3,
-        PackedFormat::Q8_0 => 4,
-        PackedFormat::Q2_K => 5,
-        PackedFormat::Q3_K => 6,
-        PackedFormat::Q4_K => 7,
-        PackedFormat::Q5_K => 8,
-        PackedFormat::Q6_K => 9,
-        // `PackedArray` takes no others; there is no such text.
-        _ => u32::MAX,
-    }
+    // `PackedArray` takes no others; there is no such text.
+    block_format(format).unwrap_or(u32::MAX)
 }
 
 pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {

@@ -9,9 +9,11 @@ mod along_axis;
 mod append;
 mod concat;
 mod copy;
+mod cross_entropy;
 mod diagonal;
 mod fft;
 mod fp8;
+mod gated_delta;
 mod gather;
 mod hadamard;
 mod index_arrays;
@@ -34,10 +36,11 @@ use hesper_runtime::{Buffer, Encoder, Pipeline, Stream};
 pub use along_axis::AlongAxis;
 pub use copy::{CopyAxis, StridedCopy, Target, TransposedCopy, copy, copy_to, fill};
 pub use fft::FourierRows;
+pub use gated_delta::GatedDeltaRows;
 pub use gather::{GatheredSlices, IndexedAxis};
 pub use index_arrays::SliceStarts;
 pub use products::quantized_matmul;
-pub use quant::{dequantize_float, float_format};
+pub use quant::{block_format, dequantize_float, float_format};
 pub use rope::Rotation;
 pub use scatter::{CombinedRuns, CombinedSlices};
 pub use sort::median;
@@ -101,6 +104,9 @@ pub trait Gpu: Sized + 'static {
     /// Dequantizes words of codes of a floating-point format. Buffers: the codes, the scales, the output.
     fn dequantize(stream: &Stream, format: QuantFormat, dtype: Dtype, words: usize) -> Result<Launch>;
 
+    /// The gated delta rule. Buffers: queries, keys, values, decays, rates, states, marks, the output, the new states.
+    fn gated_delta(stream: &Stream, rows: &GatedDeltaRows) -> Result<Launch>;
+
     /// Rotary position embedding. Buffers: the input, the offsets, the periods, the output.
     fn rope(stream: &Stream, rotation: &Rotation<'_>) -> Result<Launch>;
 
@@ -139,9 +145,11 @@ pub fn register<G: Gpu>(table: OpTableBuilder<G>) -> OpTableBuilder<G> {
         .extend(along_axis::register)
         .extend(append::register)
         .extend(concat::register)
+        .extend(cross_entropy::register)
         .extend(diagonal::register)
         .extend(fft::register)
         .extend(fp8::register)
+        .extend(gated_delta::register)
         .extend(gather::register)
         .extend(hadamard::register)
         .extend(products::register)

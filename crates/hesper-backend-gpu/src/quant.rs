@@ -4,7 +4,7 @@ use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, reach};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::quant::QuantFormat;
 use hesper_core::ops::quant::convert::Quantize;
-use hesper_core::{Dtype, Result};
+use hesper_core::{Dtype, PackedFormat, Result};
 
 use crate::walk::fits;
 use crate::{Gpu, Shared};
@@ -14,7 +14,7 @@ pub(crate) fn register<G: Gpu>(table: OpTableBuilder<G>) -> OpTableBuilder<G> {
 }
 
 /// Whether kernels that compute in single precision load the type.
-fn is_float(dtype: Dtype) -> bool {
+pub(crate) fn is_float(dtype: Dtype) -> bool {
     matches!(dtype, Dtype::Float16 | Dtype::Bfloat16 | Dtype::Float32)
 }
 
@@ -72,4 +72,21 @@ pub fn float_format(format: QuantFormat) -> Option<u32> {
         QuantFormat::Mxfp8 => Some(1),
         QuantFormat::Nvfp4 => Some(2),
     }
+}
+
+/// The number of a layout of GGUF blocks in the texts; `None` if no kernel reads it.
+pub fn block_format(format: PackedFormat) -> Option<u32> {
+    Some(match format {
+        PackedFormat::Q4_0 => 0,
+        PackedFormat::Q4_1 => 1,
+        PackedFormat::Q5_0 => 2,
+        PackedFormat::Q5_1 => 3,
+        PackedFormat::Q8_0 => 4,
+        PackedFormat::Q2_K => 5,
+        PackedFormat::Q3_K => 6,
+        PackedFormat::Q4_K => 7,
+        PackedFormat::Q5_K => 8,
+        PackedFormat::Q6_K => 9,
+        _ => return None,
+    })
 }

@@ -13,7 +13,7 @@ use crate::MetalBackend;
 use crate::copy::copy;
 use crate::launch::{Constants, Kernel, fits, is_float, type_name};
 
-const TEXT: &str = include_str!("kernels/attention.metal");
+const TEXT: &str = text!("attention.metal");
 /// Widest features of a row.
 const MAX_WIDTH: usize = 512;
 /// Widest features of a tile, by threadgroup memory.

@@ -11,7 +11,7 @@ use crate::launch::{Constants, Kernel, fits, is_float, read, type_name};
 use crate::matmul::{TILE, TILE_THREADS};
 use crate::walk::walk;
 
-const TEXT: &str = concat!(include_str!("kernels/gemm.metal"), include_str!("kernels/conv.metal"));
+const TEXT: &str = text!("gemm.metal", "conv.metal");
 
 pub(crate) fn register(table: OpTableBuilder<MetalBackend>) -> OpTableBuilder<MetalBackend> {
     table.with::<Convolution>()

@@ -11,7 +11,7 @@ use crate::MetalBackend;
 use crate::launch::{Constants, Kernel, word};
 use crate::walk::walk;
 
-const TEXT: &str = include_str!("kernels/copy.metal");
+const TEXT: &str = text!("copy.metal");
 /// Side of a tile of the text.
 const TILE: usize = 32;
 

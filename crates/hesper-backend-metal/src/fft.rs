@@ -6,7 +6,7 @@ use hesper_runtime::Stream;
 
 use crate::launch::{Constants, Kernel};
 
-const TEXT: &str = include_str!("kernels/fft.metal");
+const TEXT: &str = text!("fft.metal");
 /// Longest row of the kernel: two complex numbers per element fill the 32 KiB of threadgroup memory.
 pub(crate) const LONGEST: usize = 2048;
 /// Rooms for short rows leave threadgroup memory to other groups.

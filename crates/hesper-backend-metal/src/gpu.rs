@@ -1,21 +1,20 @@
 //! The kernels that ops which all GPU backends share launch.
 
 use hesper_backend_gpu::{
-    AlongAxis, CombinedSlices, FourierRows, GatheredSlices, Gpu, Launch, Rotation, SliceStarts, StridedCopy,
-    TransposedCopy,
+    AlongAxis, CombinedSlices, FourierRows, GatedDeltaRows, GatheredSlices, Gpu, Launch, Rotation,
+    SliceStarts, StridedCopy, TransposedCopy,
 };
 use hesper_core::ops::quant::QuantFormat;
 use hesper_core::{Dtype, Result};
 use hesper_runtime::{Buffer, Stream};
 
-use crate::{MetalBackend, copy, fft, index, launch, quant, rope, sort, walk};
+use crate::{MetalBackend, copy, fft, gated_delta, index, launch, quant, rope, sort, walk};
 
 impl Gpu for MetalBackend {
     const MAX_ELEMENTS: usize = launch::MAX_ELEMENTS;
     const MAX_COPY_AXES: usize = walk::MAX_AXES;
     const MAX_AXES: usize = walk::MAX_AXES;
-    /// Points are linked by comparing all pairs.
-    const MAX_POINTS: usize = 4096;
+    const MAX_POINTS: usize = launch::MAX_ELEMENTS;
     const OFFSET_SIZE: usize = 4;
     const LONGEST_FFT: usize = fft::LONGEST;
 
@@ -53,6 +52,10 @@ impl Gpu for MetalBackend {
 
     fn link_points(stream: &Stream, keys: &Buffer, points: usize) -> Result<Buffer> {
         index::link_points(stream, keys, points)
+    }
+
+    fn gated_delta(stream: &Stream, rows: &GatedDeltaRows) -> Result<Launch> {
+        gated_delta::gated_delta(stream, rows)
     }
 
     fn rope(stream: &Stream, rotation: &Rotation<'_>) -> Result<Launch> {

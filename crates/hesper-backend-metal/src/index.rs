@@ -6,9 +6,12 @@ use hesper_core::{Dtype, Result};
 use hesper_runtime::{Buffer, Stream};
 
 use crate::launch::{Constants, Kernel, type_name, word};
+use crate::sort::SortRows;
 use crate::walk::walk;
 
-const TEXT: &str = include_str!("kernels/index.metal");
+const TEXT: &str = text!("index.metal");
+/// Points up to which all pairs are compared; the keys of more are sorted.
+const MAX_PAIRWISE: usize = 1024;
 
 fn launch(stream: &Stream, entry: &str, constants: Constants, n: usize) -> Result<Launch> {
     Kernel { text: TEXT, entry }.for_elements(stream, constants, n)
@@ -56,8 +59,17 @@ pub(crate) fn element_offsets(stream: &Stream, elements: &AlongAxis<'_>) -> Resu
 /// Links the points of each element, in the order of the points.
 pub(crate) fn link_points(stream: &Stream, keys: &Buffer, points: usize) -> Result<Buffer> {
     let output = stream.alloc(points * 8)?;
-    let command = stream.command("links").read(keys).write(&output);
-    launch(stream, "link_points", Constants::default().sizes(&[points]), points)?.encode(command)?;
+    let constants = Constants::default().sizes(&[points]);
+    if points <= MAX_PAIRWISE {
+        let command = stream.command("links").read(keys).write(&output);
+        launch(stream, "link_points", constants, points)?.encode(command)?;
+        return Ok(output);
+    }
+    let order = stream.alloc(points * 4)?;
+    let rows = SortRows { stream, dtype: Dtype::Uint32, rows: 1, length: points };
+    rows.encode((keys, 0..points * 4), &order, true)?;
+    let command = stream.command("links").read(keys).read(&order).write(&output);
+    launch(stream, "link_sorted", constants, points)?.encode(command)?;
     Ok(output)
 }
 

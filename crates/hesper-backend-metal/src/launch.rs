@@ -15,7 +15,7 @@ use hesper_runtime::{Encoder, Pipeline, PipelineSource, Stream};
 use crate::MetalBackend;
 
 /// The beginning of all texts.
-const PRELUDE: &str = include_str!("kernels/prelude.metal");
+const PRELUDE: &str = text!("prelude.metal");
 /// Threads of a threadgroup, unless a kernel needs another number.
 pub(crate) const THREADS: u64 = 256;
 /// More elements than an array that kernels index can have.
@@ -151,7 +151,7 @@ impl Kernel<'_> {
             name = self.entry.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
             let instance = self.entry;
             text += &format!(
-                "\ntemplate [[host_name(\"{name}\")]] [[kernel]] decltype({instance}) {instance};\n"
+                "\n#line 1 \"the instance\"\ntemplate [[host_name(\"{name}\")]] [[kernel]] decltype({instance}) {instance};\n"
             );
             debug_assert!(self.text.contains(function), "{function}");
         }

@@ -6,16 +6,25 @@
 //! reference interpreter runs them on a simulated Metal, on any machine.
 #![deny(unsafe_code)]
 
+/// The text of kernel files. The compiler names a file and a line of it, whatever stands in front.
+macro_rules! text {
+    ($($file:literal),*) => {
+        concat!($("#line 1 \"", $file, "\"\n", include_str!(concat!("kernels/", $file))),*)
+    };
+}
+
 mod attention;
 mod conv;
 mod copy;
 mod custom;
 mod fft;
+mod gated_delta;
 mod gpu;
 mod index;
 mod launch;
 mod matmul;
 mod norm;
+mod packed;
 mod printer;
 mod quant;
 mod random;
@@ -23,6 +32,7 @@ mod reduce;
 mod rope;
 mod scan;
 mod sort;
+mod step;
 mod walk;
 
 use std::ops::Range;
@@ -53,11 +63,13 @@ static OPS: LazyLock<OpTable> = LazyLock::new(|| {
         .extend(custom::register)
         .extend(matmul::register)
         .extend(norm::register)
+        .extend(packed::register)
         .extend(quant::register)
         .extend(random::register)
         .extend(reduce::register)
         .extend(scan::register)
         .extend(sort::register)
+        .extend(step::register)
         .build()
 });
 
@@ -139,6 +151,11 @@ impl Backend for MetalBackend {
             return source;
         }
         source.specialised(format!("bounds\nproven {}", proof.mask()).as_str())
+    }
+
+    /// As Metal's validation layer demands.
+    fn constant_alignment(&self) -> usize {
+        4
     }
 
     fn copy(&self, stream: &Stream, data: &Data, shape: &[usize], dtype: Dtype) -> Result<Buffer> {

@@ -11,7 +11,7 @@ use crate::copy::fill;
 use crate::launch::{Constants, Kernel, fits, is_float, type_name};
 use crate::walk::{MAX_AXES, walk};
 
-const TEXT: &str = include_str!("kernels/gemm.metal");
+const TEXT: &str = text!("gemm.metal");
 /// Side of a tile of the text.
 pub(crate) const TILE: usize = 64;
 /// Threads that compute a tile.

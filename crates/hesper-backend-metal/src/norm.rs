@@ -8,7 +8,7 @@ use hesper_core::ops::norm::RowOp;
 use crate::MetalBackend;
 use crate::launch::{Constants, Kernel, fits, is_float, read, type_name};
 
-const TEXT: &str = include_str!("kernels/norm.metal");
+const TEXT: &str = text!("norm.metal");
 /// Elements that a thread holds.
 const HELD: usize = 4;
 /// Threads of the largest threadgroup.

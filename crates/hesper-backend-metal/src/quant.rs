@@ -15,9 +15,9 @@ use crate::launch::{Constants, Kernel, fits, is_float, read, type_name};
 use crate::matmul::{MAX_VECTOR_ROWS, TILE, TILE_THREADS};
 use crate::walk::walk;
 
-const TEXT: &str = concat!(include_str!("kernels/gemm.metal"), include_str!("kernels/quant.metal"));
+const TEXT: &str = text!("gemm.metal", "quant.metal");
 
-const CONVERT: &str = include_str!("kernels/convert.metal");
+const CONVERT: &str = text!("convert.metal");
 
 pub(crate) fn register(table: OpTableBuilder<MetalBackend>) -> OpTableBuilder<MetalBackend> {
     table.with::<Dequantize>().with::<QuantizedMatmul>()

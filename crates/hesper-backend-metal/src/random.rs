@@ -8,7 +8,7 @@ use hesper_core::ops::random::Bits;
 use crate::MetalBackend;
 use crate::launch::{Constants, Kernel, fits};
 
-const TEXT: &str = include_str!("kernels/random.metal");
+const TEXT: &str = text!("random.metal");
 
 pub(crate) fn register(table: OpTableBuilder<MetalBackend>) -> OpTableBuilder<MetalBackend> {
     table.with::<Bits>()

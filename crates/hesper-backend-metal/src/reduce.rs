@@ -13,7 +13,7 @@ use crate::MetalBackend;
 use crate::launch::{Constants, Kernel, fits, is_float, type_name, word};
 use crate::walk::{MAX_AXES, walk};
 
-const TEXT: &str = include_str!("kernels/reduce.metal");
+const TEXT: &str = text!("reduce.metal");
 /// Elements of a part of a long result.
 const CHUNK: usize = 16384;
 /// Results from which on each has one threadgroup.

@@ -6,7 +6,7 @@ use hesper_runtime::Stream;
 
 use crate::launch::{Constants, Kernel, type_name};
 
-const TEXT: &str = include_str!("kernels/rope.metal");
+const TEXT: &str = text!("rope.metal");
 
 pub(crate) fn rope(stream: &Stream, rotation: &Rotation<'_>) -> Result<Launch> {
     let Rotation { op, pairs, .. } = *rotation;

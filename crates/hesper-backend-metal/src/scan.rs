@@ -8,7 +8,7 @@ use hesper_core::{Dtype, Result};
 use crate::MetalBackend;
 use crate::launch::{Constants, Kernel, fits, read, type_name};
 
-const TEXT: &str = include_str!("kernels/scan.metal");
+const TEXT: &str = text!("scan.metal");
 
 pub(crate) fn register(table: OpTableBuilder<MetalBackend>) -> OpTableBuilder<MetalBackend> {
     table.with::<Scan>()

@@ -1,16 +1,18 @@
 //! Sorts and searches.
 
+use std::ops::Range;
+
 use hesper_backend_gpu::{Launch, median};
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, reach};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::sort::{Order, Sort};
 use hesper_core::{Dtype, Result};
-use hesper_runtime::Stream;
+use hesper_runtime::{Buffer, Stream};
 
 use crate::MetalBackend;
 use crate::launch::{Constants, Kernel, fits, type_name};
 
-const TEXT: &str = include_str!("kernels/sort.metal");
+const TEXT: &str = text!("sort.metal");
 /// Most elements of a tile.
 const TILE: usize = 1024;
 /// Fewest: two for each lane of a SIMD group.
@@ -40,38 +42,55 @@ impl Lower<Sort> for MetalBackend {
             return Ok(Some(Data::contiguous(output, l.shape())));
         }
         let (bytes, _) = reach(&input, shape, dtype.size());
+        SortRows { stream, dtype, rows, length }.encode((&input.buffer, bytes), &output, op.places)?;
+        Ok(Some(Data::contiguous(output, l.shape())))
+    }
+}
+
+/// Rows to sort.
+pub(crate) struct SortRows<'a> {
+    pub(crate) stream: &'a Stream,
+    pub(crate) dtype: Dtype,
+    pub(crate) rows: usize,
+    pub(crate) length: usize,
+}
+
+impl SortRows<'_> {
+    /// Sorts contiguous rows, or gives the order of their elements (`places`), in which equal elements keep theirs.
+    pub(crate) fn encode(
+        &self,
+        (input, bytes): (&Buffer, Range<usize>),
+        output: &Buffer,
+        places: bool,
+    ) -> Result<()> {
+        let SortRows { stream, dtype, rows, length } = *self;
         let of = type_name(dtype);
         let constants = |run: usize| Constants::default().sizes(&[length, run]);
         let passes = length.div_ceil(TILE).next_power_of_two().trailing_zeros() as usize;
         let scratch = [stream.alloc(rows * length * 4)?, stream.alloc(rows * length * 4)?];
         // The last order of an argsort is the output.
-        let order = |pass: usize| if op.places && pass == passes { &output } else { &scratch[pass % 2] };
+        let order = |pass: usize| if places && pass == passes { output } else { &scratch[pass % 2] };
         let tile = length.next_power_of_two().clamp(MIN_TILE, TILE);
-        let entry = format!("sort_tiles<{of}, {}, {tile}>", op.places);
-        let command = stream.command("sort").read_range(&input.buffer, bytes.clone()).write(order(0));
+        let entry = format!("sort_tiles<{of}, {places}, {tile}>");
+        let command = stream.command("sort").read_range(input, bytes.clone()).write(order(0));
         let groups = [length.div_ceil(tile), rows, 1];
-        Kernel { text: TEXT, entry: &entry }.groups(
-            stream,
-            command,
-            &constants(0),
-            groups,
-            (tile / 2).min(256),
-        )?;
-        let entry = format!("merge_runs<{of}, {}>", op.places);
+        let threads = (tile / 2).min(256);
+        Kernel { text: TEXT, entry: &entry }.groups(stream, command, &constants(0), groups, threads)?;
+        let entry = format!("merge_runs<{of}, {places}>");
         let (grid, threads) = ([length, rows, 1], [length.min(256) as u64, 1, 1]);
         for pass in 0..passes {
-            let command = stream.command("merge").read_range(&input.buffer, bytes.clone());
+            let command = stream.command("merge").read_range(input, bytes.clone());
             let command = command.read(order(pass)).write(order(pass + 1));
             let kernel = Kernel { text: TEXT, entry: &entry };
             kernel.dispatch(stream, command, &constants(TILE << pass), grid, threads)?;
         }
-        if !op.places {
+        if !places {
             let entry = format!("sorted_elements<{of}>");
-            let command = stream.command("sorted").read_range(&input.buffer, bytes);
-            let command = command.read(order(passes)).write(&output);
+            let command = stream.command("sorted").read_range(input, bytes);
+            let command = command.read(order(passes)).write(output);
             Kernel { text: TEXT, entry: &entry }.dispatch(stream, command, &constants(0), grid, threads)?;
         }
-        Ok(Some(Data::contiguous(output, l.shape())))
+        Ok(())
     }
 }
 

@@ -84,6 +84,11 @@ pub trait Backend: Send + Sync {
         source
     }
 
+    /// The multiple of bytes at which inputs of custom kernels in constant memory are bound.
+    fn constant_alignment(&self) -> usize {
+        1
+    }
+
     /// Encodes a row-major copy of strided memory.
     fn copy(&self, stream: &Stream, data: &Data, shape: &[usize], dtype: Dtype) -> Result<Buffer>;
 

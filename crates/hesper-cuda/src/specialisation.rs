@@ -22,6 +22,8 @@
 //! CUDA runs whole blocks. If the grid is no multiple of the threadgroup, the kernel runs with more threads than the
 //! grid has and must compare its position with the `grid` parameter.
 
+use hesper_runtime::specialisation;
+
 use crate::error::{CudaError, Result};
 
 /// A parsed specialisation.
@@ -62,59 +64,34 @@ impl Specialisation {
     /// ```
     pub fn parse(text: &str) -> Result<Self> {
         let mut parsed = Specialisation::default();
-        for (number, line) in text.lines().enumerate() {
-            let line = line.trim();
-            if line.is_empty() {
-                continue;
-            }
-            let (key, value) = line.split_once(' ').unwrap_or((line, ""));
-            let value = value.trim();
-            let fail = |what: &str| {
-                let number = number + 1;
-                Err(CudaError::Kernel(format!("line {number} of the specialisation, `{line}`: {what}")))
-            };
-            if value.contains('\0') {
-                return fail("contains a zero byte");
-            }
-            match key {
-                "entry" if value.is_empty() => return fail("entry needs a name"),
-                "entry" if !parsed.entry.is_empty() => return fail("a second entry"),
-                "entry" => parsed.entry = value.to_string(),
-                "define" if value.is_empty() => return fail("define needs a name"),
-                "define" => parsed.options.push(format!("--define-macro={value}")),
-                "option" if value.is_empty() => return fail("option needs a text"),
-                "option" => parsed.options.push(value.to_string()),
-                "shared" => match value.parse() {
-                    Ok(bytes) => parsed.shared = bytes,
-                    Err(_) => return fail("shared takes a number of bytes"),
-                },
-                "turns" => match value.parse() {
-                    Ok(turns @ 1..) => parsed.turns = turns,
-                    _ => return fail("turns takes a number from 1"),
-                },
-                "ahead" => match value.split_whitespace().map(str::parse).collect() {
-                    Ok(bindings) => parsed.ahead = Some(bindings),
-                    Err(_) => return fail("ahead takes numbers of bindings"),
-                },
-                "grid" if !value.is_empty() => return fail("grid takes no value"),
-                "grid" => parsed.grid = true,
-                "plain" if !value.is_empty() => return fail("plain takes no value"),
-                "plain" => parsed.plain = true,
-                "minimal" if !value.is_empty() => return fail("minimal takes no value"),
-                "minimal" => parsed.minimal = true,
-                _ => {
-                    return fail(
-                        "expected entry, define, option, shared, turns, ahead, grid, plain or minimal",
-                    );
-                }
-            }
-        }
-        if parsed.entry.is_empty() {
-            return Err(CudaError::Kernel(
-                "the specialisation of a cuda kernel names no entry (`entry NAME`)".into(),
-            ));
-        }
+        let entry = specialisation::read("cuda", text, |key, value| parsed.add(key, value));
+        parsed.entry = entry.map_err(CudaError::Kernel)?;
         Ok(parsed)
+    }
+
+    fn add(&mut self, key: &str, value: &str) -> std::result::Result<(), &'static str> {
+        match key {
+            "define" => self.options.push(format!("--define-macro={value}")),
+            "option" if value.is_empty() => return Err("option needs a text"),
+            "option" => self.options.push(value.to_string()),
+            "shared" => self.shared = value.parse().map_err(|_| "shared takes a number of bytes")?,
+            "turns" => match value.parse() {
+                Ok(turns @ 1..) => self.turns = turns,
+                _ => return Err("turns takes a number from 1"),
+            },
+            "ahead" => match value.split_whitespace().map(str::parse).collect() {
+                Ok(bindings) => self.ahead = Some(bindings),
+                Err(_) => return Err("ahead takes numbers of bindings"),
+            },
+            "grid" if !value.is_empty() => return Err("grid takes no value"),
+            "grid" => self.grid = true,
+            "plain" if !value.is_empty() => return Err("plain takes no value"),
+            "plain" => self.plain = true,
+            "minimal" if !value.is_empty() => return Err("minimal takes no value"),
+            "minimal" => self.minimal = true,
+            _ => return Err("expected entry, define, option, shared, turns, ahead, grid, plain or minimal"),
+        }
+        Ok(())
     }
 
     /// Whether the entry is an expression that the compiler must resolve.

@@ -20,4 +20,5 @@ mod front_diagnostics;
 mod front_language;
 mod front_library_style;
 mod front_limits;
+mod metal_clang;
 mod metal_round_trip;

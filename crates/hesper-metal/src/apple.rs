@@ -18,6 +18,7 @@ use objc2::runtime::{AnyClass, AnyObject, ProtocolObject};
 use objc2_foundation::{NSArray, NSDictionary, NSError, NSObject, NSProcessInfo, NSString, NSURL};
 use objc2_metal::*;
 
+use crate::device::is_validating;
 use crate::edge::*;
 use crate::error::MetalError;
 
@@ -28,10 +29,17 @@ const PRESSURE: usize = 0x2 | 0x4;
 /// The newest GPU family to ask for.
 const LAST_FAMILY: u32 = 16;
 
+// On macOS there is no default GPU in a program that does not link this framework.
+#[cfg(target_os = "macos")]
+#[link(name = "CoreGraphics", kind = "framework")]
+unsafe extern "C" {}
+
 /// The system's default GPU.
 pub(crate) struct AppleMetal {
     device: Retained<ProtocolObject<dyn MTLDevice>>,
     properties: Properties,
+    /// Whether a failed command buffer tells which commands it was running, which costs some speed.
+    diagnoses: bool,
     pressure: Mutex<Vec<DispatchRetained<DispatchSource>>>,
 }
 
@@ -98,7 +106,7 @@ impl AppleMetal {
                 page_size: usize::try_from(page_size).unwrap_or(16384).max(1),
                 system: NSProcessInfo::processInfo().operatingSystemVersionString().to_string(),
             };
-            Ok(AppleMetal { device, properties, pressure: Mutex::default() })
+            Ok(AppleMetal { device, properties, diagnoses: is_validating(), pressure: Mutex::default() })
         })
     }
 
@@ -171,7 +179,29 @@ fn command_error(error: &NSError) -> CommandError {
         MTLCommandBufferError::StackOverflow => ErrorCode::StackOverflow,
         _ => ErrorCode::Other(number as i64),
     };
-    CommandError { code, message: message(error) }
+    CommandError { code, message: message(error) + &running(error) }
+}
+
+/// The commands that a failed command buffer was running, where it was asked to note them.
+fn running(error: &NSError) -> String {
+    // SAFETY: a constant of the framework.
+    let key = unsafe { MTLCommandBufferEncoderInfoErrorKey };
+    let infos = error.userInfo().objectForKey(key).and_then(|infos| infos.downcast::<NSArray>().ok());
+    let mut text = String::new();
+    for info in infos.iter().flat_map(|infos| infos.iter()) {
+        let info: *const AnyObject = &*info;
+        // SAFETY: Metal documents the elements of this list, which lives as long as the error, as encoder infos.
+        let info = unsafe { &*info.cast::<ProtocolObject<dyn MTLCommandBufferEncoderInfo>>() };
+        let state = match info.errorState() {
+            MTLCommandEncoderErrorState::Faulted => "faulted",
+            MTLCommandEncoderErrorState::Affected => "affected",
+            MTLCommandEncoderErrorState::Pending => "not started",
+            _ => continue,
+        };
+        let commands: Vec<String> = info.debugSignposts().iter().map(|name| name.to_string()).collect();
+        text += &format!("; {state}: {}", commands.join(", "));
+    }
+    text
 }
 
 // SAFETY: Metal keeps the promises of the trait, whose calls are its own. Completion handlers run on threads of Metal,
@@ -238,7 +268,14 @@ unsafe impl Metal for AppleMetal {
         autoreleasepool(|_| {
             // SAFETY: the queue is alive.
             let queue = unsafe { object::<dyn MTLCommandQueue>(queue.0) };
-            let commands = queue.commandBufferWithUnretainedReferences()?;
+            let commands = if self.diagnoses {
+                let descriptor = MTLCommandBufferDescriptor::new();
+                descriptor.setRetainedReferences(false);
+                descriptor.setErrorOptions(MTLCommandBufferErrorOption::EncoderExecutionStatus);
+                queue.commandBufferWithDescriptor(&descriptor)?
+            } else {
+                queue.commandBufferWithUnretainedReferences()?
+            };
             commands.setLabel(Some(&NSString::from_str(label)));
             Some(CommandBuffer(handle(commands)))
         })
@@ -412,6 +449,7 @@ unsafe impl Metal for AppleMetal {
             let limits = PipelineLimits {
                 max_threads: pipeline.maxTotalThreadsPerThreadgroup(),
                 threadgroup_memory: pipeline.staticThreadgroupMemoryLength(),
+                simd_width: pipeline.threadExecutionWidth(),
             };
             Ok((Pipeline(handle(pipeline)), limits))
         })
@@ -464,15 +502,18 @@ unsafe impl Metal for AppleMetal {
         }
     }
 
-    unsafe fn set_resident(&self, set: ResidencySet, buffer: Buffer, resident: bool) {
-        // SAFETY: both are alive; a buffer is an allocation.
-        let (set, buffer) =
-            unsafe { (object::<dyn MTLResidencySet>(set.0), object::<dyn MTLAllocation>(buffer.0)) };
+    unsafe fn set_resident(&self, set: ResidencySet, buffers: &[Buffer], resident: bool) {
+        // SAFETY: the set is alive.
+        let set = unsafe { object::<dyn MTLResidencySet>(set.0) };
         autoreleasepool(|_| {
-            if resident {
-                set.addAllocation(buffer);
-            } else {
-                set.removeAllocation(buffer);
+            for buffer in buffers {
+                // SAFETY: the buffer is alive; a buffer is an allocation.
+                let buffer = unsafe { object::<dyn MTLAllocation>(buffer.0) };
+                if resident {
+                    set.addAllocation(buffer);
+                } else {
+                    set.removeAllocation(buffer);
+                }
             }
             set.commit();
             if resident {

@@ -9,7 +9,7 @@ use hesper_runtime::cache_folder::CacheFolder;
 use hesper_runtime::{DeviceError, PipelineSource};
 
 use crate::archive_cache::ArchiveCache;
-use crate::device::lock;
+use crate::device::{SIMD_WIDTH, lock};
 use crate::edge::{Metal, Pipeline, PipelineLimits, PipelineRequest};
 use crate::specialisation::Specialisation;
 
@@ -118,7 +118,7 @@ impl Compiler {
         let library = self
             .edge
             .library_from_source(text, &parsed.options)
-            .map_err(|message| DeviceError::Compile(message.replace("program_source", label)))?;
+            .map_err(|message| DeviceError::Compile(named(label, &message)))?;
         let request = PipelineRequest {
             label,
             library,
@@ -135,7 +135,7 @@ impl Compiler {
         // SAFETY: the library was made above and nothing names it any more.
         unsafe { self.edge.release(library.into()) };
         let (pipeline, limits) = made.map_err(|message| {
-            let message = message.replace("program_source", label);
+            let message = named(label, &message);
             if names.contains(&parsed.entry) {
                 return DeviceError::Compile(message);
             }
@@ -158,6 +158,12 @@ impl Compiler {
 
     fn check(&self, limits: PipelineLimits, parsed: &Specialisation) -> Result<(), String> {
         let properties = self.edge.properties();
+        if limits.simd_width != SIMD_WIDTH {
+            return Err(format!(
+                "{} runs the kernel in SIMD groups of {}; kernels are written for groups of {SIMD_WIDTH}",
+                properties.name, limits.simd_width
+            ));
+        }
         let threadgroup = limits.threadgroup_memory.saturating_add(parsed.threadgroup);
         if threadgroup > properties.threadgroup_memory {
             return Err(format!(
@@ -179,12 +185,12 @@ impl Compiler {
             // Damaged, or of another version of the system.
             CacheFolder::remove(path);
         }
-        // SAFETY: the library of the request is alive.
-        let made = unsafe { self.edge.pipeline(request, None) }?;
+        let made = match self.archives.as_ref().and_then(|archives| self.store(archives, request, key)) {
+            Some(made) => made,
+            // SAFETY: the library of the request is alive.
+            None => unsafe { self.edge.pipeline(request, None) }?,
+        };
         self.compiled.fetch_add(1, Ordering::Relaxed);
-        if let Some(archives) = &self.archives {
-            self.store(archives, request, key);
-        }
         Ok(made)
     }
 
@@ -202,15 +208,24 @@ impl Compiler {
         }
     }
 
-    /// Stores an archive; a failure costs a later start one compilation.
-    fn store(&self, archives: &ArchiveCache, request: &PipelineRequest<'_>, key: &[u8]) {
-        let Ok(archive) = self.edge.archive(None) else { return };
+    /// Compiles the pipeline into an archive, takes it from there, so that it is compiled once, and stores the archive.
+    /// `None` if Metal refuses one of the steps; a failure to store costs a later start one compilation.
+    fn store(
+        &self,
+        archives: &ArchiveCache,
+        request: &PipelineRequest<'_>,
+        key: &[u8],
+    ) -> Option<(Pipeline, PipelineLimits)> {
+        let archive = self.edge.archive(None).ok()?;
         // SAFETY: the library and the archive are alive, and nothing names the archive afterwards.
         unsafe {
-            if self.edge.archive_add(archive, request).is_ok() {
+            let added = self.edge.archive_add(archive, request).is_ok();
+            let made = added.then(|| self.edge.pipeline(request, Some(archive)).ok()).flatten();
+            if made.is_some() {
                 archives.store(key, |path| self.edge.archive_save(archive, path).is_ok());
             }
             self.edge.release(archive.into());
+            made
         }
     }
 
@@ -254,6 +269,13 @@ impl Compiler {
         // SAFETY: upheld by the caller.
         unsafe { self.edge.release(pipeline.into()) };
     }
+}
+
+/// A message of the compiler with the kernel's label. Texts of several files name them by `#line`; others are called
+/// `program_source` by Metal.
+fn named(label: &str, message: &str) -> String {
+    let message = message.replace("program_source", label);
+    if message.contains(label) { message } else { format!("{label}: {message}") }
 }
 
 impl Drop for Compiler {

@@ -18,10 +18,13 @@ use crate::edge::{Metal, Pipeline, Properties};
 use crate::error::{MetalError, Result};
 use crate::event_pool::EventPool;
 use crate::memory::Memory;
+use crate::report::ReportPool;
 use crate::schedule::Streams;
 
 /// The smallest GPU family that has what kernels need: SIMD groups of 32 with their reductions and matrices.
 const MIN_FAMILY: u32 = 7;
+/// Threads of a SIMD group, on every GPU of these families. Kernels rely on it.
+pub(crate) const SIMD_WIDTH: usize = 32;
 /// The cores of the smallest GPU of family 7. Metal does not report their number.
 const MIN_CORES: u32 = 8;
 
@@ -50,7 +53,7 @@ impl Default for MetalOptions {
             batch: 64,
             max_in_flight: 16,
             cache: CacheFolder::default_folder("metal"),
-            signposts: std::env::var_os("HESPER_VALIDATE").is_some_and(|value| value != "0"),
+            signposts: is_validating(),
             printer: None,
             #[cfg(feature = "sim")]
             ablation: crate::sim::DeviceAblation::None,
@@ -92,6 +95,7 @@ pub struct MetalShared {
     pub(crate) compiler: Compiler,
     pub(crate) events: EventPool,
     pub(crate) memory: Memory,
+    pub(crate) reports: Arc<ReportPool>,
     pub(crate) streams: Mutex<Streams>,
     pub(crate) edge: Arc<dyn Metal>,
     pub(crate) options: MetalOptions,
@@ -106,6 +110,11 @@ pub struct MetalShared {
 /// Locks a mutex, ignoring poison: critical sections keep their data consistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether `HESPER_VALIDATE` asks for diagnostics.
+pub(crate) fn is_validating() -> bool {
+    std::env::var_os("HESPER_VALIDATE").is_some_and(|value| value != "0")
 }
 
 /// Whether the system has a GPU for Metal. Opens nothing.
@@ -142,7 +151,7 @@ impl MetalDevice {
             max_buffer: properties.max_buffer,
             multiprocessors: MIN_CORES,
             max_threads_per_group: properties.max_threads,
-            simd_width: 32,
+            simd_width: SIMD_WIDTH as u32,
             shared_memory: properties.threadgroup_memory,
             batch: options.batch,
             max_in_flight: options.max_in_flight,
@@ -154,6 +163,7 @@ impl MetalDevice {
         let shared = Arc::new(MetalShared {
             compiler: Compiler::new(edge.clone(), archives, options.printer.clone()),
             events: EventPool::new(edge.clone()),
+            reports: Arc::new(ReportPool::new(edge.clone())),
             memory: Memory::new(
                 edge.clone(),
                 #[cfg(feature = "sim")]

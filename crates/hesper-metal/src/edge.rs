@@ -91,6 +91,8 @@ pub struct PipelineLimits {
     pub max_threads: usize,
     /// Bytes of threadgroup memory that the function declares.
     pub threadgroup_memory: usize,
+    /// Threads of a SIMD group.
+    pub simd_width: usize,
 }
 
 /// How the text of a library is compiled.
@@ -299,8 +301,8 @@ pub unsafe trait Metal: Send + Sync + 'static {
     /// Lets the command buffers of a queue rely on a set.
     unsafe fn use_residency_set(&self, queue: Queue, set: ResidencySet);
 
-    /// Adds a buffer to a set (`resident`), or removes it.
-    unsafe fn set_resident(&self, set: ResidencySet, buffer: Buffer, resident: bool);
+    /// Adds buffers to a set (`resident`), or removes them; the set is committed once.
+    unsafe fn set_resident(&self, set: ResidencySet, buffers: &[Buffer], resident: bool);
 
     /// Sets what is called under memory pressure.
     fn on_memory_pressure(&self, handler: PressureHandler);

@@ -59,7 +59,7 @@ impl MetalShared {
     /// The queue and everything that the commands name are alive until the command buffer has completed.
     pub(crate) unsafe fn encode(&self, work: &mut Work, part: Part<'_>) -> Result<Encoded, DeviceError> {
         let edge = &*self.edge;
-        let mut reports = Reports::new(self.edge.clone());
+        let mut reports = Reports::new(self.reports.clone());
         // SAFETY: the queue is alive. The command buffer is released here if it cannot be encoded.
         unsafe {
             let label = if part.range.len() == 1 { work.command(part.range.start).label } else { "hesper" };

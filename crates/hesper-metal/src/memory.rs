@@ -131,7 +131,7 @@ impl Memory {
         unsafe {
             if let Some(set) = buffers.residency.set.filter(|_| live.resident) {
                 buffers.residency.bytes -= live.len;
-                self.edge.set_resident(set, buffer, false);
+                self.edge.set_resident(set, &[buffer], false);
             }
             if self.has_offsets.load(Ordering::Acquire) {
                 lock(&self.offsets).remove(&memory.id);
@@ -147,7 +147,7 @@ impl Memory {
             if fits {
                 *bytes += len;
                 // SAFETY: both are alive.
-                unsafe { self.edge.set_resident(set, buffer, true) };
+                unsafe { self.edge.set_resident(set, &[buffer], true) };
             }
             fits
         });
@@ -173,16 +173,23 @@ impl Memory {
         };
         let old = std::mem::replace(&mut buffers.residency.limit, limit);
         let Buffers { live, residency, .. } = &mut *buffers;
+        let (mut added, mut removed) = (Vec::new(), Vec::new());
         for (id, buffer) in live {
             let fits = residency.bytes.saturating_add(buffer.len) <= limit;
             let stays = buffer.resident && residency.bytes <= limit;
             let resident = stays || (!buffer.resident && fits);
             if resident != buffer.resident {
-                // SAFETY: both are alive.
-                unsafe { self.edge.set_resident(set, Buffer(*id), resident) };
+                let change = if resident { &mut added } else { &mut removed };
+                change.push(Buffer(*id));
                 residency.bytes =
                     if resident { residency.bytes + buffer.len } else { residency.bytes - buffer.len };
                 buffer.resident = resident;
+            }
+        }
+        for (list, resident) in [(removed, false), (added, true)] {
+            if !list.is_empty() {
+                // SAFETY: the set and the buffers are alive.
+                unsafe { self.edge.set_resident(set, &list, resident) };
             }
         }
         Some(old)

@@ -24,8 +24,11 @@ use crate::error::{MetalError, Result, command_error};
 use crate::event_pool::Signal;
 use crate::report::Reports;
 
-/// The command buffers of one queue that have not completed. Metal blocks the thread that asks for one more.
-pub(crate) const MAX_COMMAND_BUFFERS: usize = 64;
+/// The submissions of one queue that the GPU has.
+const MAX_COMMAND_BUFFERS: usize = 64;
+/// The command buffers of one queue that have not completed, those that are being encoded among them. Metal blocks the thread
+/// that asks for one more, which may be the one that calls completion handlers.
+const QUEUE_ROOM: usize = 2 * MAX_COMMAND_BUFFERS;
 
 /// Where a submission is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,7 +182,7 @@ fn is_native(work: &Work, index: usize) -> bool {
 
 impl MetalShared {
     pub(crate) fn create_stream(&self) -> Result<RawStream> {
-        let queue = self.edge.new_queue(MAX_COMMAND_BUFFERS).ok_or(MetalError::Refused("a command queue"))?;
+        let queue = self.edge.new_queue(QUEUE_ROOM).ok_or(MetalError::Refused("a command queue"))?;
         let Some(fence) = self.edge.new_fence() else {
             // SAFETY: made above, and named by nothing.
             unsafe { self.edge.release(queue.into()) };

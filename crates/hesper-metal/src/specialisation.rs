@@ -15,6 +15,8 @@
 //! The bindings of a command are the buffers 0, 1, ... of the function, and its constants are the bytes of one more
 //! buffer behind them, at most 4096.
 
+use hesper_runtime::specialisation;
+
 use crate::edge::{ConstantType, FunctionConstant, LibraryOptions};
 use crate::error::{MetalError, Result};
 
@@ -46,36 +48,14 @@ impl Specialisation {
     /// ```
     pub fn parse(text: &str) -> Result<Self> {
         let mut parsed = Specialisation::default();
-        for (number, line) in text.lines().enumerate() {
-            let line = line.trim();
-            if line.is_empty() {
-                continue;
-            }
-            let (key, value) = line.split_once(' ').unwrap_or((line, ""));
-            let value = value.trim();
-            parsed.add(key, value).map_err(|what| {
-                let number = number + 1;
-                MetalError::Specialisation(format!("line {number} of the specialisation, `{line}`: {what}"))
-            })?;
-        }
-        if parsed.entry.is_empty() {
-            return Err(MetalError::Specialisation(
-                "the specialisation of a metal kernel names no entry: add a line `entry NAME`".into(),
-            ));
-        }
+        let entry = specialisation::read("metal", text, |key, value| parsed.add(key, value));
+        parsed.entry = entry.map_err(MetalError::Specialisation)?;
         Ok(parsed)
     }
 
     fn add(&mut self, key: &str, value: &str) -> std::result::Result<(), &'static str> {
-        if value.contains('\0') {
-            return Err("contains a zero byte");
-        }
         match key {
-            "entry" if value.is_empty() => return Err("entry needs a name"),
-            "entry" if !self.entry.is_empty() => return Err("a second entry"),
-            "entry" => self.entry = value.to_string(),
             "constant" => self.constants.push(constant(value)?),
-            "define" if value.is_empty() => return Err("define needs a name"),
             "define" => {
                 let (name, value) = value.split_once('=').unwrap_or((value, "1"));
                 self.options.macros.push((name.trim().to_string(), value.trim().to_string()));

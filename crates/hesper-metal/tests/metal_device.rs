@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::support::{LEN, World, bytes, elements, mixed, options, read, source};
-use hesper_metal::sim::{Call, Failure, SimMetal};
+use hesper_metal::sim::{Call, Failure, SimBuilder, SimMetal};
 use hesper_metal::{MetalDevice, MetalError, MetalOptions, MetalText};
 use hesper_runtime::{Error, PipelineSource};
 
@@ -14,6 +14,20 @@ fn without_metal_opening_is_a_typed_error() {
     let error = MetalDevice::open(MetalOptions::default()).err().unwrap();
     assert!(matches!(error, MetalError::NoDevice(_)), "{error}");
     assert!(error.to_string().contains("Apple"), "{error}");
+    // Asking again gives the same answer, and the process has the device that there is.
+    assert_eq!(MetalDevice::open(MetalOptions::default()).err().unwrap().to_string(), error.to_string());
+    assert!(!hesper_metal::is_available());
+    assert_works(SimMetal::builder(1));
+}
+
+/// A device opens and computes.
+fn assert_works(builder: SimBuilder) {
+    let world = World::new(builder);
+    let stream = world.runtime.stream().unwrap();
+    let x = world.runtime.upload(&elements(1)).unwrap();
+    assert_eq!(read(&world.mix(&stream, "mix 1", &[&x]).unwrap()).unwrap(), mixed(1, &[&elements(1)]));
+    drop((x, stream));
+    world.end("a device that works");
 }
 
 #[test]
@@ -30,6 +44,7 @@ fn a_gpu_without_the_needed_family_is_refused_by_name() {
         assert!(matches!(error, MetalError::Family { .. }), "{error}");
         let text = error.to_string();
         assert!(text.contains("Test GPU") && text.contains(part) && text.contains("M1"), "{text}");
+        assert_works(SimMetal::builder(1).properties(|properties| properties.apple_family = 9));
     }
 }
 
@@ -51,6 +66,13 @@ fn a_text_that_the_compiler_refuses_is_reported_with_its_label_and_line() {
     };
     let error = compile("scale", "kernel void scale()\n#error unknown type name 'flaot'\n", "entry scale");
     assert!(error.contains("scale:2:2: error: unknown type name"), "{error}");
+    let text =
+        "#line 1 \"prelude.metal\"\nstruct Walk {};\n#line 1 \"gemm.metal\"\n\n#error no matching function\n";
+    let error = compile("gemm<half>", text, "entry gemm");
+    assert!(
+        error.contains("gemm.metal:2:2: error: no matching function") && error.contains("gemm<half>"),
+        "{error}"
+    );
     let error = compile("scale", "kernel void scaled() {}", "entry scale");
     assert!(error.contains("no kernel `scale`") && error.contains("scaled"), "{error}");
     let error = compile("scale", "kernel void scale() {}", "entries scale");
@@ -60,7 +82,21 @@ fn a_text_that_the_compiler_refuses_is_reported_with_its_label_and_line() {
     let foreign = PipelineSource::new("fused", "kernel", "an IR");
     let error = world.runtime.pipeline(&foreign).unwrap_err().to_string();
     assert!(error.contains("language kernel") && error.contains("printer"), "{error}");
+    // The program corrects its text and asks again.
+    let stream = world.runtime.stream().unwrap();
+    let x = world.runtime.upload(&elements(1)).unwrap();
+    let y = world.mix(&stream, "mix 1", &[&x]).unwrap();
+    assert_eq!(read(&y).unwrap(), mixed(1, &[&elements(1)]));
+    drop((x, y, stream));
     world.end("compile");
+}
+
+#[test]
+fn a_gpu_with_other_simd_groups_is_refused_before_a_kernel_runs() {
+    let world = World::new(SimMetal::builder(1).simd_width(16));
+    let error = world.runtime.pipeline(&source("mix 1")).unwrap_err().to_string();
+    assert!(error.contains("SIMD groups of 16") && error.contains("groups of 32"), "{error}");
+    world.end("SIMD width");
 }
 
 #[test]
@@ -308,6 +344,8 @@ fn a_second_start_takes_pipelines_from_archives_keyed_by_content() {
             drop(pipeline);
         }
         let counters = world.device().counters();
+        // Into its archive, and not once more.
+        assert_eq!(world.metal.compilations(), counters.compiled);
         world.end("archives");
         (counters.compiled, counters.from_archive)
     };

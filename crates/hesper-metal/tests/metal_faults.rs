@@ -41,7 +41,12 @@ fn a_failed_command_buffer_spoils_what_depends_on_it_and_the_queue_goes_on() {
             }
             assert_eq!(read(&before).unwrap(), mixed(1, &[&elements(1)]), "seed {seed}");
             assert_eq!(read(&independent).unwrap(), mixed(2, &[&elements(1)]), "seed {seed}");
-            drop((x, before, bad, sibling, after, elsewhere, independent, one, two));
+            // The program asks again for what it lost.
+            let again = world.mix(&one, "mix 2", &[&before]).unwrap();
+            let elsewhere_again = world.mix(&two, "mix 1", &[&again]).unwrap();
+            let expected = mixed(1, &[&mixed(2, &[&mixed(1, &[&elements(1)])])]);
+            assert_eq!(read(&elsewhere_again).unwrap(), expected, "seed {seed}");
+            drop((x, before, bad, sibling, after, elsewhere, independent, again, elsewhere_again, one, two));
             world.end(part);
         }
     }

@@ -58,6 +58,29 @@ fn a_finding_of_the_sanitizer_is_a_fault_of_the_dispatch() {
     world.end("sanitizer");
 }
 
+#[test]
+fn constant_memory_at_an_odd_offset_is_refused_as_metal_refuses_it() {
+    const TEXT: &str = "
+        kernel void first(constant half* x [[buffer(0)]], device float* out [[buffer(1)]],
+                          uint at [[thread_position_in_grid]]) { out[at] = float(x[at]); }";
+    let world = World::with(SimMetal::builder(1).compiler(language::compiler()), options());
+    let stream = world.runtime.stream().unwrap();
+    let source = PipelineSource::new("first", "metal", TEXT).specialised("entry first");
+    let pipeline = world.runtime.pipeline(&source).unwrap();
+    let x = world.runtime.upload(&[0x3c00u16; 8]).unwrap();
+    let run = |start: usize| {
+        let out = stream.alloc(8).unwrap();
+        let command = stream.encode("first").read_range(&x, start..start + 4).write(&out);
+        command.dispatch(&pipeline, [2, 1, 1], [2, 1, 1]).unwrap();
+        out.read().map(|read| read.as_slice::<f32>().unwrap().to_vec()).map_err(|error| error.to_string())
+    };
+    assert_eq!(run(4), Ok(vec![1.0; 2]));
+    let error = run(2).unwrap_err();
+    assert!(error.contains("constant memory is bound at the offset 2"), "{error}");
+    drop((x, stream, pipeline));
+    world.end("constant memory");
+}
+
 /// The texts of copies and clears are compiled by Metal on an Apple machine only; here they pass through the front end
 /// and give the bytes that the simulation's own kernels give.
 #[test]

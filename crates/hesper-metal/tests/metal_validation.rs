@@ -125,6 +125,12 @@ misuse!(releasing_twice, "released twice", |b| {
     b.metal.release(b.buffer.into());
 });
 
+misuse!(more_command_buffers_than_the_queue_takes, "Metal blocks", |b| {
+    for _ in 0..4 {
+        b.metal.command_buffer(b.queue, "one more").unwrap();
+    }
+});
+
 misuse!(host_memory_that_is_no_pages, "no whole pages", |b| {
     let bytes = [0u8; 16];
     assert!(b.metal.new_buffer_no_copy(std::ptr::NonNull::from(&bytes).cast(), 16).is_none());

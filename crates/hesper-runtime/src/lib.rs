@@ -37,6 +37,7 @@ mod replica;
 mod runtime;
 #[cfg(feature = "sim")]
 pub mod sim;
+pub mod specialisation;
 mod stream;
 mod submit;
 mod sync;

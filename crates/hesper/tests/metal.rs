@@ -4,8 +4,13 @@ use crate::alone;
 use std::sync::MutexGuard;
 
 use hesper::fast::{self, AttentionMask};
-use hesper::metal::{sim::SimMetal, simulated, simulation};
-use hesper::{Array, Conv, CustomKernel, Dtype, Error, QuantMode, backend, placement, random};
+use hesper::metal::sim::{ErrorCode, SimMetal};
+use hesper::metal::{simulated, simulation};
+
+use hesper::ops::step::{PageRows, Pages, StepHeads, Turns, attend_token, keep_token};
+use hesper::{
+    Array, Conv, CustomKernel, Dtype, Error, PackedArray, PackedFormat, QuantMode, backend, placement, random,
+};
 use hesper_runtime::sim::Simulated;
 use hesper_runtime::{Runtime, Stream};
 
@@ -90,6 +95,23 @@ fn a_dropped_write_of_a_custom_kernel_is_an_error_that_names_the_line() {
     world.end();
 }
 
+/// Inputs of fewer than eight elements are in constant memory, which Metal binds at multiples of four bytes.
+#[test]
+fn a_small_view_in_constant_memory_is_bound_where_metal_takes_it() {
+    let world = World::new(1);
+    let text = "uint i = thread_position_in_grid.x; out[i] = x[i] + y[0];";
+    let kernel = CustomKernel::new("offsets", &["x", "y"], &["out"], text).unwrap();
+    let sum = || {
+        let x = data(&[20], Dtype::Float16, 1);
+        let views = [x.slice(&[3], &[8], &[1]).unwrap(), x.slice(&[7], &[8], &[1]).unwrap()];
+        let call = kernel.call(&views).grid([5, 1, 1]).threadgroup([5, 1, 1]);
+        let out = call.output(&[5], Dtype::Float16).run().unwrap();
+        out[0].astype(Dtype::Float32).unwrap().to_vec::<f32>().unwrap()
+    };
+    assert_eq!(world.on(sum), sum());
+    world.end();
+}
+
 #[test]
 fn float64_and_kernels_of_many_arrays_are_left_to_the_host_and_counted() {
     let world = World::new(2);
@@ -110,6 +132,41 @@ fn float64_and_kernels_of_many_arrays_are_left_to_the_host_and_counted() {
     assert_eq!(sum, [780.0, 40.0]);
     assert!(fallbacks("fused kernel") > before);
     world.end();
+}
+
+/// Each failure of a command buffer reaches the arrays that it computes and those that depend on them. The program goes on,
+/// and asks again when the cause is gone.
+#[test]
+fn arrays_of_a_failed_command_buffer_fail_and_the_program_asks_again() {
+    let causes = [
+        (ErrorCode::Timeout, "ran for too long"),
+        (ErrorCode::PageFault, "outside of its buffers"),
+        (ErrorCode::OutOfMemory, "no memory"),
+        (ErrorCode::NotPermitted, "background"),
+    ];
+    for (code, part) in causes {
+        let world = World::new(5);
+        world.on(|| {
+            let x = numbers(64).reshape(&[8, 8]).unwrap();
+            let product = || x.matmul(&x).and_then(|y| y.add(1.0));
+            let before = product().unwrap();
+            hesper::eval(std::slice::from_ref(&before)).unwrap();
+            world.metal.set_outage(Some(code));
+            let lost = product().unwrap();
+            let error = lost.to_vec::<f32>().unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+            let error = lost.sum(()).and_then(|sum| sum.item::<f32>()).unwrap_err().to_string();
+            assert!(error.contains(part), "what depends on it: {error}");
+            // What was computed before, and the host, are as they were.
+            let expected = before.to_vec::<f32>().unwrap();
+            let host =
+                placement::with_device(placement::Device::Cpu, || numbers(3).add(1.0)).unwrap().unwrap();
+            assert_eq!(host.to_vec::<f32>().unwrap().len(), 3);
+            world.metal.set_outage(None);
+            assert_eq!(product().unwrap().to_vec::<f32>().unwrap(), expected);
+        });
+        world.end();
+    }
 }
 
 /// Numbers between -1 and 1, of a shape and type.
@@ -340,5 +397,162 @@ fn updates_of_many_axes_agree() {
         let x = data(&[3; 9], dtype, 1);
         let update = data(&[2; 9], dtype, 2);
         Ok(vec![x.slice_update(&update, &[0; 9], &[3; 9], &[2; 9])?])
+    });
+}
+
+#[test]
+fn scatters_agree_with_equal_indices_in_order() {
+    agree(|dtype| {
+        let x = data(&[9, 6, 5], dtype, 1);
+        let rows = [Array::from_slice(&[1i32, -1, 4, 1, 1])];
+        let both = [rows[0].clone(), Array::from_slice(&[0u32, 3, 3, 0, 5])];
+        let (slices, cells) = (data(&[5, 1, 6, 5], dtype, 2), data(&[5, 1, 1, 5], dtype, 3));
+        Ok(vec![
+            x.scatter(&rows, &slices, &[0])?,
+            x.scatter_add(&rows, &slices, &[0])?,
+            x.scatter_prod(&rows, &slices, &[0])?,
+            x.scatter_max(&rows, &slices, &[0])?,
+            x.scatter_min(&rows, &slices, &[0])?,
+            x.scatter(&both, &cells, &[0, 1])?,
+            x.transpose(&[2, 1, 0])?.scatter_add(&both[1..], &data(&[5, 1, 6, 9], dtype, 4), &[0])?,
+        ])
+    });
+}
+
+/// More points than all pairs of are compared: keys are sorted.
+#[test]
+fn scatters_of_many_points_agree() {
+    let points: Vec<i32> = (0..1300).map(|at| at * 37 % 90 - 30).collect();
+    agree(|dtype| {
+        let at = Array::from_slice(&points);
+        let x = data(&[60], dtype, 1);
+        Ok(vec![
+            x.scatter(&[at.clone()], &data(&[1300, 1], dtype, 2), &[0])?,
+            x.scatter_add(&[at.clone()], &data(&[1300, 1], dtype, 3).multiply(0.01)?, &[0])?,
+            x.put_along_axis(&at, &data(&[1300], dtype, 4), Some(0))?,
+        ])
+    });
+}
+
+#[test]
+fn updates_along_an_axis_appends_and_searches_agree() {
+    agree(|dtype| {
+        let x = data(&[5, 7, 3], dtype, 1);
+        let at = Array::from_slice(&[6i32, 0, -7, 6, 2, 2]).reshape(&[1, 2, 3])?;
+        let at = hesper::concatenate(&[at.clone(), at.add(1)?, at.clone(), at.clone(), at], 0)?;
+        let values = data(&[5, 2, 3], dtype, 2);
+        let mut block = Array::zeros(&[2, 3, 4, 8], dtype)?;
+        for step in 0..3 {
+            block = fast::append(&block, &data(&[2, 3, 1, 8], dtype, step), &[step, 0], 4)?;
+        }
+        let grown = fast::append(&block, &data(&[2, 3, 2, 8], dtype, 9), &[3, 1], 6)?;
+        let row = data(&[150], dtype, 3).sort(None)?;
+        let places = [row.searchsorted(&x, false)?, row.searchsorted(&x, true)?];
+        let nan = Array::from_slice(&[f32::NAN, 0.0, -0.0]).astype(dtype)?;
+        Ok(vec![
+            x.put_along_axis(&at, &values, Some(1))?,
+            x.scatter_add_axis(&at, &values, 1)?,
+            x.put_along_axis(&Array::from_slice(&[3i64, -1]), &data(&[2], dtype, 4), None)?,
+            grown,
+            places[0].clone(),
+            places[1].subtract(&places[0])?,
+            row.searchsorted(&nan, false)?,
+        ])
+    });
+}
+
+/// Blocks of bytes that follow from a seed, with finite scales.
+fn blocks(format: PackedFormat, rows: usize, cols: usize, seed: u64) -> Result<PackedArray, Error> {
+    let size = format.block_bytes();
+    let halves: &[usize] = match format {
+        PackedFormat::Q4_0 | PackedFormat::Q5_0 | PackedFormat::Q8_0 => &[0],
+        PackedFormat::Q2_K => &[80, 82],
+        PackedFormat::Q3_K => &[108],
+        PackedFormat::Q6_K => &[208],
+        _ => &[0, 2],
+    };
+    let byte = |at: usize| ((at as u64 * 2_654_435_761 + seed * 40_503) >> 7) as u8;
+    let mut bytes: Vec<u8> = (0..rows * cols / format.block_len() * size).map(byte).collect();
+    for block in bytes.chunks_exact_mut(size) {
+        // Scales from 1/64 to 1/32 of either sign.
+        halves.iter().for_each(|at| block[at + 1] = block[at + 1] & 0x83 | 0x24);
+    }
+    PackedArray::new(&Array::from_slice(&bytes), format, &[rows, cols])
+}
+
+#[test]
+fn gguf_blocks_agree() {
+    use PackedFormat::{Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
+    for format in [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K] {
+        agree(|dtype| {
+            let w = blocks(format, 7, 512, 1)?;
+            let list = Array::from_slice(&[3i32, -1, 0, 99]).reshape(&[2, 2])?;
+            Ok(vec![
+                w.dequantize(dtype)?,
+                w.rows(&list, dtype)?,
+                w.matmul(&data(&[1, 512], dtype, 2).multiply(0.1)?)?,
+                w.matmul(&data(&[2, 3, 512], dtype, 3).multiply(0.1)?)?,
+                // More rows: the matrix is dequantized, to half precision for half precision.
+                w.matmul(&data(&[9, 512], dtype, 4).multiply(0.01)?)?,
+            ])
+        });
+    }
+}
+
+#[test]
+fn decode_steps_agree_and_write_the_cache_in_place() {
+    agree(|dtype| {
+        let mut all = Vec::new();
+        for (queries, keys, width) in [(4usize, 2usize, 32usize), (3, 1, 48), (2, 2, 6)] {
+            let heads = StepHeads { queries, keys, width };
+            let tokens = data(&[3, (queries + 2 * keys) * width], dtype, 1);
+            let starts = [0usize, 19, 7];
+            let block = data(&[3, 2 * keys, 20, width], dtype, 2);
+            let pool = data(&[9, 2 * keys, 5, width], dtype, 3);
+            let tables = vec![vec![8u32], vec![1, 0, 5, 2], vec![1, 7]];
+            let pages = Pages { tables: tables.into(), rows: PageRows::Exact };
+            let plain = Turns::new(width, false, 10_000.0, 1.0);
+            let part = Turns::new(width / 2, true, 500.0, 0.5);
+            for (turns, window) in [(Some(&plain), None), (Some(&part), Some(4)), (None, None)] {
+                for (cache, pages) in [(&block, None), (&pool, Some(&pages))] {
+                    let kept = keep_token(cache, &tokens, &starts, pages, heads, turns)?;
+                    all.push(attend_token(&tokens, &kept, &starts, pages, heads, turns, 0.2, window)?);
+                    all.push(kept);
+                }
+            }
+        }
+        Ok(all)
+    });
+    let world = World::new(1);
+    world.on(|| {
+        let heads = StepHeads { queries: 1, keys: 1, width: 4 };
+        let mut block = Array::zeros(&[1, 2, 64, 4], Dtype::Float32).unwrap().contiguous().unwrap();
+        hesper::eval(std::slice::from_ref(&block)).unwrap();
+        let before = world.runtime.counters().encoded;
+        for step in 0..32 {
+            let tokens = data(&[1, 12], Dtype::Float32, step);
+            block = keep_token(&block, &tokens, &[step], None, heads, None).unwrap();
+            hesper::eval(std::slice::from_ref(&block)).unwrap();
+        }
+        // A copy of the block would be one more command.
+        assert_eq!(world.runtime.counters().encoded - before, 32);
+    });
+    world.end();
+}
+
+#[test]
+fn recurrent_updates_and_losses_agree() {
+    agree(|dtype| {
+        let x = |shape: &[usize], seed| data(shape, dtype, seed);
+        let (q, k, v) = (x(&[2, 3, 2, 40], 1), x(&[2, 3, 2, 40], 2), x(&[2, 3, 4, 5], 3));
+        let k = k.multiply(0.1)?;
+        let float = |shape: &[usize], seed| data(shape, Dtype::Float32, seed).abs();
+        let (decay, rate, state) = (float(&[2, 3, 4], 4)?, float(&[2, 3, 4], 5)?, float(&[2, 4, 5, 40], 6)?);
+        let each = float(&[2, 3, 4, 40], 7)?;
+        let marks = Array::from_slice(&[1u8, 0, 1, 1, 1, 0]).reshape(&[2, 3])?.astype(Dtype::Bool)?;
+        let (one, first) = fast::gated_delta_update(&q, &k, &v, &decay, &rate, None, None)?;
+        let (two, second) = fast::gated_delta_update(&q, &k, &v, &each, &rate, Some(&state), Some(&marks))?;
+        let targets = Array::from_slice(&[3i32, 0, -1]);
+        Ok(vec![one, first, two, second, fast::cross_entropy(&x(&[3, 70], 8), &targets)?])
     });
 }

@@ -69,6 +69,19 @@ struct LinkParams { int points; };
   links[p] = own;
 }
 
+// The same by the order that sorts the keys: points of one element are neighbours in it.
+[[kernel]] void link_sorted(device const int* keys [[buffer(0)]], device const uint* order [[buffer(1)]],
+                            device Link* links [[buffer(2)]], constant LinkParams& l [[buffer(3)]],
+                            uint n [[thread_position_in_grid]]) {
+  const int i = int(n);
+  const uint p = order[i];
+  const int key = keys[p];
+  Link own = Link{1u, 0xffffffffu};
+  if (i > 0) own.first = keys[order[i - 1]] == key ? 0u : 1u;
+  if (i + 1 < l.points && keys[order[i + 1]] == key) own.next = order[i + 1];
+  links[p] = own;
+}
+
 // The modes of an update: 0 set, 1 add, 2 multiply, 3 maximum, 4 minimum.
 template <int MODE, typename T> struct combined {
   static T of(T old, T update) {

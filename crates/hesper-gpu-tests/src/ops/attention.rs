@@ -3,7 +3,7 @@
 use hesper::fast::{AttentionMask, scaled_dot_product_attention as attention};
 use hesper::{Array, Dtype, Error};
 
-use crate::cases::{CaseResult, Cases, FLOATS, data, tolerance};
+use crate::cases::{CaseResult, Cases, FLOATS, data, sized, tolerance};
 
 const HALVES: [Dtype; 2] = [Dtype::Bfloat16, Dtype::Float16];
 
@@ -42,7 +42,8 @@ fn small(cases: &mut Cases) {
         {
             let name = format!("attention {dtype} {queries} of {keys} by {width}");
             cases.add(name, tolerance(dtype) * 4.0, move || {
-                let [q, k, v] = operands([2, 8, 2], queries, keys, width, dtype);
+                let (queries, keys) = sized((queries, keys), (queries.min(20), keys.min(70)));
+                let [q, k, v] = operands([sized(2, 1), 8, 2], queries, keys, width, dtype);
                 let mask = data(&[queries, keys], dtype, 4);
                 let hidden = data(&[queries, keys], Dtype::Float32, 5).greater(-1.0)?;
                 let (scale, sinks) = (scale(width), data(&[8], dtype, 6));
@@ -78,6 +79,7 @@ fn few_rows(cases: &mut Cases) {
                 "attention {dtype} few rows {batch}x{heads}/{kv_heads} {queries} of {keys} by {width}"
             );
             cases.add(name, tolerance(dtype) * 4.0, move || {
+                let (batch, keys) = sized((batch, keys), (batch.min(2), keys.min(60)));
                 let [q, k, v] = operands([batch, heads, kv_heads], queries, keys, width, dtype);
                 let (scale, sinks) = (scale(width), data(&[heads], dtype, 6));
                 let hidden = data(&[batch, 1, queries, keys], Dtype::Float32, 5).greater(0.0)?;
@@ -103,7 +105,8 @@ fn many_rows(cases: &mut Cases) {
         for &width in widths {
             let name = format!("attention {dtype} many rows by {width}");
             cases.add(name, tolerance(dtype) * 4.0, move || {
-                let [q, k, v] = operands([1, 8, 2], 512, 600, width, dtype);
+                let (queries, keys) = sized((512, 600), (20, 40));
+                let [q, k, v] = operands([1, 8, 2], queries, keys, width, dtype);
                 let sinks = data(&[8], dtype, 6);
                 Ok(vec![
                     attention(&q, &k, &v, scale(width), AttentionMask::Causal, Some(&sinks))?,
@@ -117,7 +120,8 @@ fn many_rows(cases: &mut Cases) {
     {
         let name = format!("attention many rows {heads}/{kv_heads} {queries} of {keys}");
         cases.add(name, tolerance(Dtype::Bfloat16) * 4.0, move || {
-            let [q, k, v] = operands([2, heads, kv_heads], queries, keys, 128, Dtype::Bfloat16);
+            let (queries, keys) = sized((queries, keys), (queries / 20, keys / 20));
+            let [q, k, v] = operands([sized(2, 1), heads, kv_heads], queries, keys, 128, Dtype::Bfloat16);
             Ok(vec![
                 attention(&q, &k, &v, scale(128), AttentionMask::Causal, None)?,
                 attention(&q, &k, &v, -scale(128), AttentionMask::Causal, None)?,
@@ -134,20 +138,21 @@ fn masks(cases: &mut Cases) {
                 format!("attention {dtype} masks of {name} length"),
                 tolerance(dtype) * 4.0,
                 move || {
-                    let [q, k, v] = operands([1, 8, 2], 512, keys, 128, dtype);
+                    let (rows, keys) = sized((512, keys), (20, keys / 20));
+                    let [q, k, v] = operands([1, 8, 2], rows, keys, 128, dtype);
                     let masks = [
-                        data(&[512, keys], dtype, 4),
-                        data(&[8, 512, keys], Dtype::Float32, 5).greater(-1.0)?,
+                        data(&[rows, keys], dtype, 4),
+                        data(&[8, rows, keys], Dtype::Float32, 5).greater(-1.0)?,
                         data(&[1, 1, 1, keys], dtype, 6),
-                        data(&[512, 1], dtype, 7),
+                        data(&[rows, 1], dtype, 7),
                         // A reversed mask, and one whose first queries see no key.
-                        data(&[512, keys], dtype, 8).slice(
+                        data(&[rows, keys], dtype, 8).slice(
                             &[0, keys as isize - 1],
-                            &[512, -(keys as isize) - 1],
+                            &[rows as isize, -(keys as isize) - 1],
                             &[1, -1],
                         )?,
-                        Array::arange(512, None)?
-                            .reshape(&[512, 1])?
+                        Array::arange(rows as i64, None)?
+                            .reshape(&[rows as isize, 1])?
                             .greater(Array::arange(keys as i64, None)?.add(3)?)?,
                     ];
                     masks
@@ -168,6 +173,7 @@ fn layouts(cases: &mut Cases) {
                 format!("attention {dtype} of views, {queries} queries"),
                 tolerance(dtype) * 4.0,
                 move || {
+                    let queries = sized(queries, queries.min(20));
                     let long = |seed| -> Result<Array, Error> {
                         data(&[1, 2, 700, 128], dtype, seed).slice(
                             &[0, 0, 50, 0],
@@ -215,6 +221,7 @@ fn single(cases: &mut Cases) {
         let name = format!("attention float32 {queries} of {keys} by {width}, all masks");
         cases.add(name, tolerance(Dtype::Float32) * 4.0, move || {
             let of = Dtype::Float32;
+            let (queries, keys) = sized((queries, keys), (queries.min(20), keys.min(70)));
             let [q, k, v] = operands([2, 6, 2], queries, keys, width, of);
             let hidden = data(&[2, 6, queries, keys], of, 5).greater(0.5)?;
             let (scale, sinks) = (scale(width), data(&[6], of, 6));

@@ -53,6 +53,11 @@ pub fn indices(shape: &[usize], most: usize, seed: u64) -> Array {
     }
 }
 
+/// A size for a GPU, or one that takes the same kernels through the reference interpreter in seconds.
+pub fn sized<T>(gpu: T, simulated: T) -> T {
+    if std::env::var_os("HESPER_METAL").is_some_and(|value| value == "sim") { simulated } else { gpu }
+}
+
 /// The list of cases.
 pub struct Cases(Vec<Case>);
 
@@ -376,7 +381,8 @@ fn reductions(cases: &mut Cases) {
     for dtype in [Dtype::Bfloat16, Dtype::Float16, Dtype::Float32, Dtype::Int32, Dtype::Uint8] {
         cases.add(format!("many rows and long ones {dtype}"), tolerance(dtype), move || {
             let mut all = Vec::new();
-            for shape in [[2200, 1032], [2113, 4160], [300, 20000], [3, 300000], [5000, 40]] {
+            let shapes = [[2200, 1032], [2113, 4160], [300, 20000], [3, 300000], [5000, 40]];
+            for shape in sized(shapes, [[70, 132], [33, 1160], [3, 5000], [2, 20000], [500, 4]]) {
                 // Few different values, so that extremes repeat.
                 let x = data(&shape, dtype, 21).multiply(3.0)?.floor()?.astype(dtype)?;
                 for axis in [0, 1] {
@@ -399,9 +405,10 @@ fn reductions(cases: &mut Cases) {
         let x = data(&[20, 300], Dtype::Float32, 14);
         let y = hesper::select(&x.greater(1.99)?, &Array::scalar(f64::NAN, Dtype::Float32)?, &x)?;
         let mut all = vec![y.max(1)?, y.min(())?, y.argmax(1)?, y.argmin(0)?];
-        let low = Array::full(&[2200, 1032], f64::NEG_INFINITY, Some(Dtype::Float32))?;
+        let shape = sized([2200, 1032], [40, 132]);
+        let low = Array::full(&shape, f64::NEG_INFINITY, Some(Dtype::Float32))?;
         for dtype in FLOATS {
-            let x = data(&[2200, 1032], Dtype::Float32, 15);
+            let x = data(&shape, Dtype::Float32, 15);
             let y = hesper::select(&x.greater(1.99)?, &Array::scalar(f64::NAN, Dtype::Float32)?, &x)?;
             let y = y.astype(dtype)?;
             all.extend([y.argmax(1)?, y.argmin(1)?, y.max(1)?]);
@@ -415,7 +422,7 @@ fn rows(cases: &mut Cases) {
     for dtype in [Dtype::Float32, Dtype::Bfloat16, Dtype::Float16, Dtype::Float64] {
         for length in [1usize, 7, 64, 1000, 1024, 4096, 8192, 33000] {
             cases.add(format!("rows {dtype} {length}"), tolerance(dtype), move || {
-                let x = data(&[9, length], dtype, 15);
+                let x = data(&[sized(9, 2), length], dtype, 15);
                 let (w, b) = (data(&[length], dtype, 16), data(&[length], dtype, 17));
                 Ok(vec![
                     x.softmax(-1)?,
@@ -484,7 +491,8 @@ fn products(cases: &mut Cases) {
     for (bits, group) in [(4usize, 64usize), (8, 64), (4, 32), (8, 128), (2, 64), (3, 64), (6, 64)] {
         for dtype in [Dtype::Bfloat16, Dtype::Float32, Dtype::Float16] {
             cases.add(format!("quantized {bits} bits, groups of {group}, {dtype}"), 2e-2, move || {
-                let w = data(&[256, 512], dtype, 1);
+                let (n, k) = sized((256, 512), (80, 128));
+                let w = data(&[n, k], dtype, 1);
                 let quantized = placement::with_device(Device::Cpu, || {
                     w.quantize(Some(group), Some(bits), QuantMode::Affine)
                 });
@@ -492,7 +500,7 @@ fn products(cases: &mut Cases) {
                 let biases = biases.as_ref();
                 let mut all = Vec::new();
                 for rows in [1usize, 2, 5, 33] {
-                    let x = data(&[rows, 512], dtype, 2);
+                    let x = data(&[rows, k], dtype, 2);
                     all.push(x.quantized_matmul(
                         &q,
                         &scales,
@@ -504,7 +512,7 @@ fn products(cases: &mut Cases) {
                     )?);
                 }
                 all.extend(more_rows(group, bits, dtype)?);
-                let y = data(&[3, 256], dtype, 3);
+                let y = data(&[3, n], dtype, 3);
                 all.push(y.quantized_matmul(
                     &q,
                     &scales,
@@ -535,6 +543,7 @@ fn wide_codes(cases: &mut Cases) {
     ];
     for (n, k, bits, group, dtype, rows) in all {
         cases.add(format!("quantized {n}x{k}, {bits} bits, groups of {group}, {dtype}"), 2e-2, move || {
+            let (n, k, rows) = sized((n, k, rows), (n / 100, 256, &rows[..2]));
             let w = data(&[n, k], dtype, 1);
             let quantized = placement::with_device(Device::Cpu, || {
                 w.quantize(Some(group), Some(bits), QuantMode::Affine)
@@ -555,7 +564,8 @@ fn rows_by_matrices(cases: &mut Cases) {
     for dtype in FLOATS {
         cases.add(format!("a row by a matrix {dtype}"), 2e-2, move || {
             let mut all = Vec::new();
-            for (n, k) in [(70usize, 16usize), (1000, 8200), (3001, 1288), (9000, 1032), (8200, 40)] {
+            let shapes = [(70usize, 16usize), (1000, 8200), (3001, 1288), (9000, 1032), (8200, 40)];
+            for (n, k) in sized(shapes, [(70, 16), (10, 8200), (31, 1288), (90, 132), (820, 40)]) {
                 let (x, w) = (data(&[1, k], dtype, 1), data(&[n, k], dtype, 2));
                 all.push(x.matmul(&w.t()?)?);
                 all.push(data(&[1, n], dtype, 3).addmm(&x, &w.t()?, 0.5, 2.0)?);
@@ -570,13 +580,14 @@ fn float_codes(cases: &mut Cases) {
     for mode in [QuantMode::Mxfp4, QuantMode::Mxfp8, QuantMode::Nvfp4] {
         for dtype in FLOATS {
             cases.add(format!("quantized {} {dtype}", mode.name()), 2e-2, move || {
-                let w = data(&[256, 512], dtype, 1);
+                let (n, k) = sized((256, 512), (80, 128));
+                let w = data(&[n, k], dtype, 1);
                 let (q, scales, _) = placement::with_device(Device::Cpu, || w.quantize(None, None, mode))??;
                 let product = |rows: usize, width: usize, transpose: bool| {
                     let x = data(&[rows, width], dtype, 2);
                     x.quantized_matmul(&q, &scales, None, transpose, None, None, mode)
                 };
-                Ok(vec![product(1, 512, true)?, product(40, 512, true)?, product(3, 256, false)?])
+                Ok(vec![product(1, k, true)?, product(40, k, true)?, product(3, n, false)?])
             });
         }
     }
@@ -585,7 +596,8 @@ fn float_codes(cases: &mut Cases) {
 /// Quantized products whose rows are no multiple of a block, with strided three-dimensional activations, and with
 /// many.
 fn more_rows(group: usize, bits: usize, dtype: Dtype) -> CaseResult {
-    let w = data(&[1000, 1024], dtype, 4);
+    let (n, k) = sized((1000, 1024), (70, 128));
+    let w = data(&[n, k], dtype, 4);
     let quantized =
         placement::with_device(Device::Cpu, || w.quantize(Some(group), Some(bits), QuantMode::Affine));
     let (q, scales, biases) = quantized??;
@@ -594,11 +606,12 @@ fn more_rows(group: usize, bits: usize, dtype: Dtype) -> CaseResult {
         |x: &Array| x.quantized_matmul(&q, &scales, biases.as_ref(), true, group, bits, QuantMode::Affine);
     let mut all = Vec::new();
     for rows in [1usize, 3, 8, 9, 16, 17, 40, 64, 65] {
-        all.push(product(&data(&[rows, 1024], dtype, 5))?);
+        all.push(product(&data(&[rows, k], dtype, 5))?);
     }
-    all.push(product(&data(&[2, 5, 1024], dtype, 6))?);
-    all.push(product(&data(&[12, 2048], dtype, 7).slice(&[0, 512], &[12, 1536], &[2, 1])?)?);
-    all.push(product(&data(&[4, 1027], dtype, 8).slice(&[0, 3], &[4, 1027], &[1, 1])?)?);
+    let end = k as isize;
+    all.push(product(&data(&[2, 5, k], dtype, 6))?);
+    all.push(product(&data(&[12, 2 * k], dtype, 7).slice(&[0, end / 2], &[12, end / 2 * 3], &[2, 1])?)?);
+    all.push(product(&data(&[4, k + 3], dtype, 8).slice(&[0, 3], &[4, end + 3], &[1, 1])?)?);
     Ok(all)
 }
 
@@ -672,7 +685,7 @@ fn networks(cases: &mut Cases) {
                     [1, 1],
                     1,
                 )?,
-                data(&[2, 33, 35, 64], dtype, 6).conv2d(
+                data(&sized([2, 33, 35, 64], [1, 9, 11, 64]), dtype, 6).conv2d(
                     &data(&[64, 3, 3, 64], dtype, 7),
                     [1; 2],
                     [1; 2],
@@ -736,7 +749,7 @@ fn sequences(cases: &mut Cases) {
             let mut all = Vec::new();
             let nan = data(&[3, 700], Dtype::Float32, 7).log()?.astype(dtype)?;
             let same = Array::zeros(&[2, 300], dtype)?;
-            for x in [data(&[7, 301], dtype, 2), data(&[2, 9001], dtype, 3), nan, same] {
+            for x in [data(&[7, 301], dtype, 2), data(&[2, sized(9001, 1201)], dtype, 3), nan, same] {
                 let length = x.shape()[1] as isize;
                 for kth in [0, 3, length / 2, length - 5, length - 1] {
                     let places = x.argpartition(kth, Some(1))?;
@@ -752,7 +765,7 @@ fn sequences(cases: &mut Cases) {
         });
     }
     cases.add("long scans and sorts", 1e-3, || {
-        let x = data(&[3, 70001], Dtype::Float32, 2);
+        let x = data(&sized([3, 70001], [2, 9001]), Dtype::Float32, 2);
         Ok(vec![x.cumsum(Some(1), false, true)?, x.sort(Some(1))?, x.argsort(Some(1))?])
     });
 }
@@ -823,9 +836,10 @@ fn custom(cases: &mut Cases) {
             (Dtype::Uint8, "uint i = thread_position_in_grid.x; if (x[i] > 3) out[i] = x[i];"),
         ] {
             let kernel = CustomKernel::new("each", &["x"], &["out"], text)?;
-            let x = data(&[300_001], dtype, 1);
-            let run = kernel.call(&[x]).grid([300_001, 1, 1]).threadgroup([32, 1, 1]).init_value(7.0);
-            all.extend(run.output(&[300_001], dtype).run()?);
+            let n = sized(300_001, 30_001);
+            let x = data(&[n], dtype, 1);
+            let run = kernel.call(&[x]).grid([n as u64, 1, 1]).threadgroup([32, 1, 1]).init_value(7.0);
+            all.extend(run.output(&[n], dtype).run()?);
         }
         let text = "uint2 i = thread_position_in_grid.xy; uint n = threads_per_grid.x;
                     out[i.y * n + i.x] = x[i.x * 3 + i.y];";

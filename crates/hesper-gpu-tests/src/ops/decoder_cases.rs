@@ -5,7 +5,7 @@ use hesper::ops::step::{PageRows, Pages, StepHeads, Turns, attend_token, keep_to
 use hesper::placement::{self, Device};
 use hesper::{Array, Dtype, Error, PackedArray, PackedFormat, QuantMode, Split, concatenate, eval};
 
-use crate::cases::{Cases, FLOATS, data, indices, tolerance};
+use crate::cases::{Cases, FLOATS, data, indices, sized, tolerance};
 
 const FORMATS: [PackedFormat; 10] = [
     PackedFormat::Q4_0,
@@ -121,7 +121,7 @@ fn packed(cases: &mut Cases) {
                 tolerance(dtype).max(2e-4),
                 move || {
                     let mut all = Vec::new();
-                    for (m, n, k) in [
+                    let shapes = [
                         (1usize, 70usize, 768usize),
                         (1, 4100, 512),
                         (2, 33, 16128),
@@ -130,7 +130,9 @@ fn packed(cases: &mut Cases) {
                         (9, 70, 768),
                         (70, 200, 512),
                         (150, 64, 256),
-                    ] {
+                    ];
+                    let few = [(1, 70, 768), (2, 3, 1280), (7, 17, 256), (9, 70, 256)];
+                    for &(m, n, k) in sized(&shapes[..], &few[..]) {
                         let w = matrix(format, n, k, m as u64)?;
                         all.push(w.matmul(&data(&[m, k], dtype, 3))?);
                     }
@@ -158,6 +160,7 @@ fn layers(cases: &mut Cases) {
         // Many rows: activations are rounded to 16 bits, and these values are nearly centred.
         let close = if m <= 64 { 2e-5 } else { 5e-4 };
         cases.add(format!("layers of blocks, {m} rows"), close, move || {
+            let m = sized(m, m.min(9));
             let x = data(&[m, 768], Dtype::Float32, 1);
             let norm = data(&[768], Dtype::Float32, 2);
             let (q, k) = (matrix(PackedFormat::Q4_K, 770, 768, 3)?, matrix(PackedFormat::Q4_1, 130, 768, 4)?);
@@ -187,17 +190,20 @@ fn steps(cases: &mut Cases) {
         {
             let name = format!("steps of tokens {dtype} {queries}/{keys} by {width}");
             cases.add(name, tolerance(dtype) * 4.0, move || {
+                let (queries, keys) = sized((queries, keys), (2 * (queries / keys), 2));
                 let heads = StepHeads { queries, keys, width };
                 let mut all = Vec::new();
                 let ragged: Vec<usize> = (0..20).map(|at| at * 37 % 290).collect();
-                for (starts, room, window) in [
+                let all_starts = [
                     (vec![0usize], 4usize, None),
                     (vec![517], 600, None),
                     (vec![2999], 3000, None),
                     (vec![300; 17], 301, None),
                     (ragged, 300, None),
                     (vec![5, 250], 256, Some(100)),
-                ] {
+                ];
+                let few = vec![(vec![0], 4, None), (vec![57], 60, None), (vec![5, 50, 12], 56, Some(10))];
+                for (starts, room, window) in sized(all_starts.to_vec(), few) {
                     let n = starts.len();
                     let tokens = data(&[n, (queries + 2 * keys) * width], dtype, 1);
                     let block = data(&[n, 2 * keys, room, width], dtype, 2);
@@ -211,7 +217,8 @@ fn steps(cases: &mut Cases) {
                     }
                 }
                 // Pages in no order, two of them shared by all sequences.
-                let starts: Vec<usize> = (0..20).map(|at| 32 + at * 37 % 290).collect();
+                let (sequences, longest) = sized((20, 290), (3, 40));
+                let starts: Vec<usize> = (0..sequences).map(|at| 32 + at * 37 % longest).collect();
                 let table = |at: usize| -> Vec<u32> {
                     let own = |page: usize| if page < 2 { page } else { 2 + (page * 20 + at) * 7 % 421 };
                     (0..=starts[at] / 16).map(|page| own(page) as u32).collect()
@@ -235,8 +242,7 @@ fn steps(cases: &mut Cases) {
 
 /// Chains of dependent launches must give the same result every time.
 fn chains(cases: &mut Cases) {
-    const WIDTH: usize = 1024;
-    const LAYERS: usize = 6;
+    let (width, layers, rounds) = sized((1024, 6, 8), (128, 2, 2));
     for (bits, group) in [(None, 64usize), (Some(4usize), 64), (Some(4), 32), (Some(8), 128), (Some(2), 64)] {
         for m in [1usize, 5, 20] {
             let kind = bits.map_or("dense".to_string(), |bits| format!("{bits} bits of {group}"));
@@ -255,12 +261,12 @@ fn chains(cases: &mut Cases) {
                     })??;
                     Ok(Weight { dense: None, codes: codes.into_iter().flatten().collect(), bits, group })
                 };
-                let (wide, narrow) = (weight(4 * WIDTH, WIDTH, 1)?, weight(WIDTH, 2 * WIDTH, 2)?);
-                let (norm, start) = (data(&[WIDTH], of, 3), data(&[m, WIDTH], of, 4));
+                let (wide, narrow) = (weight(4 * width, width, 1)?, weight(width, 2 * width, 2)?);
+                let (norm, start) = (data(&[width], of, 3), data(&[m, width], of, 4));
                 let mut all = Vec::new();
-                for _ in 0..8 {
+                for _ in 0..rounds {
                     let (mut sum, mut x) = (start.clone(), start.clone());
-                    for _ in 0..LAYERS {
+                    for _ in 0..layers {
                         let [next, normal] = add_norm(&sum, &x, &norm)?;
                         sum = next;
                         x = narrow.times(&silu_gate(&wide.times(&normal)?)?)?;
@@ -282,10 +288,11 @@ fn chains(cases: &mut Cases) {
 fn fresh_matrices(cases: &mut Cases) {
     for dtype in [Dtype::Bfloat16, Dtype::Float32] {
         cases.add(format!("chains of products with new matrices {dtype}"), 4e-2, move || {
-            let norm = data(&[1024], dtype, 3);
+            let width = sized(1024, 96);
+            let norm = data(&[width], dtype, 3);
             let mut all = Vec::new();
-            for round in 0..4 {
-                let (mut x, mut w) = (data(&[1, 1024], dtype, 1), data(&[1024, 1024], dtype, 2 + round));
+            for round in 0..sized(4, 1) {
+                let (mut x, mut w) = (data(&[1, width], dtype, 1), data(&[width, width], dtype, 2 + round));
                 for _ in 0..6 {
                     w = w.t()?.multiply(0.5)?.add(0.01)?;
                     let scale = norm.add(x.max(())?)?;
@@ -304,10 +311,11 @@ fn clusters(cases: &mut Cases) {
     cases.add("kernels in clusters, then others", 2e-2, || {
         let stream = placement::current_device().stream()?;
         let outputs = placement::with_stream(&stream, || -> Result<Vec<Array>, Error> {
-            let w = data(&[1024, 4096], Dtype::Float16, 1);
+            let (n, k) = sized((1024, 4096), (72, 128));
+            let w = data(&[n, k], Dtype::Float16, 1);
             let (codes, scales, biases) =
                 placement::with_device(Device::Cpu, || w.quantize(Some(64), Some(4), QuantMode::Affine))??;
-            let (x, packed) = (data(&[16, 4096], Dtype::Float16, 2), matrix(PackedFormat::Q8_0, 70, 768, 1)?);
+            let (x, packed) = (data(&[16, k], Dtype::Float16, 2), matrix(PackedFormat::Q8_0, 70, 768, 1)?);
             let mut all = Vec::new();
             for round in 0..4u64 {
                 let mode = (Some(64), Some(4), QuantMode::Affine);

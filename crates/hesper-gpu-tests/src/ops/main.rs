@@ -141,8 +141,12 @@ fn each(part: &str, share: Share, f: impl Fn(usize, &compare::Case) + Sync) -> u
 fn check(part: &str, share: Share) -> usize {
     let failures = AtomicUsize::new(0);
     let count = each(part, share, |at, case| {
-        match compare::compare(case, Device::Gpu(at % placement::gpu_count())) {
-            Ok(how) => println!("ok   {}: {how}", case.name),
+        let start = Instant::now();
+        let outcome = compare::compare(case, Device::Gpu(at % placement::gpu_count()));
+        let seconds = start.elapsed().as_secs();
+        let slow = if seconds > 0 { format!(", {seconds} s") } else { String::new() };
+        match outcome {
+            Ok(how) => println!("ok   {}: {how}{slow}", case.name),
             Err(why) => {
                 failures.fetch_add(1, Ordering::Relaxed);
                 let why: String = why.replace('\n', " | ").chars().take(600).collect();

@@ -3,7 +3,7 @@
 use hesper::cuda::CudaKernel;
 use hesper::{Array, Dtype, Error, QuantMode, Split, fast, linalg, random};
 
-use crate::cases::{Cases, data, indices};
+use crate::cases::{Cases, data, indices, sized};
 
 /// Adds all cases.
 pub fn add(cases: &mut Cases) {
@@ -77,9 +77,10 @@ fn updates(cases: &mut Cases) {
         let of = Dtype::Bfloat16;
         let (x, rows) = (data(&[20, 30], of, 1), [indices(&[31], 20, 3)]);
         // Rows that start at multiples of other numbers than their length, and many updates of long rows.
+        let (points, width) = sized((3000, 1000), (1100, 20));
         let (few, even, long) =
-            (data(&[31, 1, 7], of, 2), data(&[31, 1, 8], of, 3), data(&[3000, 1, 1000], of, 4));
-        let (table, tokens) = (data(&[100, 1000], of, 5), [indices(&[3000], 100, 6)]);
+            (data(&[31, 1, 7], of, 2), data(&[31, 1, 8], of, 3), data(&[points, 1, width], of, 4));
+        let (table, tokens) = (data(&[100, width], of, 5), [indices(&[points], 100, 6)]);
         Ok(vec![
             x.scatter_add(&rows, &few, &[0])?,
             x.scatter(&rows, &even, &[0])?,

@@ -5,7 +5,7 @@ use super::kernel::Emitter;
 use super::memory::from_memory;
 use crate::cpp::scalar::{self, COMPONENTS, type_name};
 use crate::cpp::value::{Values, compare_pointers, shuffled_lane};
-use crate::ir::registry::reduce_ops;
+use crate::cpp::writer::{lane_value, reduce_name};
 use crate::ir::*;
 use crate::math::scalar::identity;
 
@@ -97,14 +97,7 @@ impl Emitter<'_> {
             Op::GroupBroadcastFirst { group, value } => {
                 format!("from_lane({m}, v{}, first_lane<{}>({m}))", value.0, width(group))
             }
-            Op::GroupBallot { group, value } => format!("ballot<{}>({m}, v{})", width(group), value.0),
-            Op::GroupAll { group, value } => format!("all_of<{}>({m}, v{})", width(group), value.0),
-            Op::GroupAny { group, value } => format!("any_of<{}>({m}, v{})", width(group), value.0),
-            Op::GroupIsFirst { group } => format!("is_first<{}>({m})", width(group)),
-            Op::GroupActiveMask { group } => format!("active_in<{}>({m})", width(group)),
-            Op::SimdMatMulAcc { a, b, c } => format!("matrix_fma({m}, v{}, v{}, v{})", a.0, b.0, c.0),
-            Op::Get(_) | Op::Set(..) | Op::Load { .. } | Op::Store { .. } => String::new(),
-            value_op!() | atomic_op!() | sync_op!() | control_op!() => String::new(),
+            _ => lane_value(op, &m),
         }
     }
 
@@ -112,15 +105,6 @@ impl Emitter<'_> {
         identity(op, self.values().component_type(value))
     }
 }
-
-macro_rules! reduce_names {
-    ($($(#[$doc:meta])* $Name:ident = $Binary:ident, $cuda:literal;)*) => {
-        fn reduce_name(op: ReduceOp) -> &'static str {
-            match op { $(ReduceOp::$Name => $cuda,)* }
-        }
-    };
-}
-reduce_ops!(reduce_names);
 
 /// The name of a mask. The analysis provides one wherever it is needed.
 fn name(mask: Mask) -> String {

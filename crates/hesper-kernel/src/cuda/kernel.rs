@@ -1,76 +1,59 @@
 //! The frame of a kernel's text: prelude, tables, entry, memory, variables.
 
+use std::ops::{Deref, DerefMut};
+
 use super::analysis::{Flow, alone, flows, turns};
 use super::control::JumpScope;
 use super::memory::memory_type;
 use super::prelude::{is_plain, needed, sections};
 use super::{CudaSource, Options, STATIC_SHARED_LIMIT, Slot};
-use crate::bounds::{InstNumbers, prove_any};
 use crate::cpp::scalar::type_name;
+use crate::cpp::writer::{Writer, parameters};
 use crate::ir::*;
 
 /// Writes the text of one kernel.
 pub(super) struct Emitter<'a> {
-    pub kernel: &'a Kernel,
+    writer: Writer<'a>,
     pub options: Options,
     pub flows: Vec<Flow>,
     pub scopes: Vec<JumpScope>,
-    pub indent: usize,
-    pub shared_offsets: Vec<u64>,
-    /// Pointers may be null, and stay so under arithmetic.
-    pub has_null: bool,
     /// The most grid threads that one CUDA thread handles.
     pub turns: u32,
-    /// The numbers of the instructions, that of the current one, and which accesses need no check.
-    pub numbers: InstNumbers,
-    pub number: usize,
-    pub proven: Vec<bool>,
-    text: String,
-    next: u32,
+}
+
+impl<'a> Deref for Emitter<'a> {
+    type Target = Writer<'a>;
+
+    fn deref(&self) -> &Writer<'a> {
+        &self.writer
+    }
+}
+
+impl DerefMut for Emitter<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.writer
+    }
 }
 
 impl<'a> Emitter<'a> {
     /// `proven` are accesses known to be in range.
     pub fn new(kernel: &'a Kernel, options: Options, proven: &[bool]) -> Self {
-        let insts = || kernel.blocks.iter().flat_map(|b| &b.insts);
         Emitter {
-            kernel,
+            writer: Writer::new(kernel, options.bounds, proven),
             options,
             flows: flows(kernel),
             scopes: Vec::new(),
-            indent: 0,
-            shared_offsets: kernel.threadgroup_layout().1,
-            has_null: insts().any(|i| matches!(i.op, Op::NullPtr)),
             turns: turns(kernel),
-            numbers: InstNumbers::new(kernel),
-            number: 0,
-            proven: match options.bounds {
-                true if proven.is_empty() => prove_any(kernel),
-                // The caller's proof includes what holds in every launch.
-                _ => proven.to_vec(),
-            },
-            text: String::new(),
-            next: 0,
         }
     }
 
-    /// Appends a line.
+    /// Appends a line. A method of its own, so that the line may borrow the emitter.
     pub fn line(&mut self, line: &str) {
-        for _ in 0..self.indent {
-            self.text.push_str("  ");
-        }
-        self.text.push_str(line);
-        self.text.push('\n');
-    }
-
-    /// A number not used in names before.
-    pub fn fresh(&mut self) -> u32 {
-        self.next += 1;
-        self.next - 1
+        self.writer.line(line);
     }
 
     pub fn run(mut self) -> CudaSource {
-        let entry = entry_name(&self.kernel.name);
+        let entry = self.entry_name();
         self.tables();
         let slots = self.slots();
         let shared = self.kernel.threadgroup_layout().0.next_multiple_of(16);
@@ -151,14 +134,10 @@ impl<'a> Emitter<'a> {
     }
 
     fn slots(&self) -> Vec<Slot> {
-        let of = |buffer: bool| {
-            let chosen = move |p: &&Param| matches!(p.kind, ParamKind::Buffer { .. }) == buffer;
-            self.kernel.params.iter().enumerate().filter(move |(_, p)| chosen(p)).map(|(i, _)| i as u32)
-        };
-        let mut slots: Vec<Slot> = of(true).map(Slot::Buffer).collect();
-        slots.extend(of(false).map(Slot::Value));
+        let mut slots: Vec<Slot> = parameters(self.kernel, true).map(Slot::Buffer).collect();
+        slots.extend(parameters(self.kernel, false).map(Slot::Value));
         if self.options.bounds {
-            slots.extend(of(true).map(Slot::Length));
+            slots.extend(parameters(self.kernel, true).map(Slot::Length));
             slots.push(Slot::Report);
         }
         slots.push(Slot::Grid);
@@ -207,11 +186,4 @@ fn zero_value(ty: Type, bounds: bool) -> String {
 
 fn alignment(vars: &[MemVar]) -> u32 {
     vars.iter().map(|v| v.align).max().unwrap_or(1).max(16)
-}
-
-/// A C identifier that is no keyword and no name of the prelude, from any kernel name.
-fn entry_name(name: &str) -> String {
-    let clean: String =
-        name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).take(200).collect();
-    format!("hesper_{clean}")
 }

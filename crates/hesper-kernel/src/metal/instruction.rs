@@ -4,7 +4,7 @@ use super::kernel::Emitter;
 use super::memory::{from_bits, to_bits};
 use crate::cpp::scalar::{COMPONENTS, constant, type_name};
 use crate::cpp::value::{Values, compare_pointers, shuffled_lane};
-use crate::ir::registry::reduce_ops;
+use crate::cpp::writer::{lane_value, reduce_name};
 use crate::ir::*;
 use crate::math::scalar::identity;
 
@@ -133,14 +133,7 @@ impl Emitter<'_> {
                 let lane = format!("first_lane<{}>({m})", width(group));
                 self.values().each(ty, &[value], |x| format!("from_lane({}, {lane})", x[0]))
             }
-            Op::GroupBallot { group, value } => format!("ballot<{}>({m}, v{})", width(group), value.0),
-            Op::GroupAll { group, value } => format!("all_of<{}>({m}, v{})", width(group), value.0),
-            Op::GroupAny { group, value } => format!("any_of<{}>({m}, v{})", width(group), value.0),
-            Op::GroupIsFirst { group } => format!("is_first<{}>({m})", width(group)),
-            Op::GroupActiveMask { group } => format!("active_in<{}>({m})", width(group)),
-            Op::SimdMatMulAcc { a, b, c } => format!("matrix_fma({m}, v{}, v{}, v{})", a.0, b.0, c.0),
-            Op::Get(_) | Op::Set(..) | Op::Load { .. } | Op::Store { .. } => String::new(),
-            value_op!() | atomic_op!() | sync_op!() | control_op!() => String::new(),
+            _ => lane_value(op, m),
         }
     }
 
@@ -185,12 +178,3 @@ fn flags(mem: MemFlags) -> &'static str {
         (false, false) => "mem_flags::mem_none",
     }
 }
-
-macro_rules! reduce_names {
-    ($($(#[$doc:meta])* $Name:ident = $Binary:ident, $text:literal;)*) => {
-        fn reduce_name(op: ReduceOp) -> &'static str {
-            match op { $(ReduceOp::$Name => $text,)* }
-        }
-    };
-}
-reduce_ops!(reduce_names);

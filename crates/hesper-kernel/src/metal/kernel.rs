@@ -1,72 +1,53 @@
 //! The frame of a kernel's text: prelude, tables, entry, memory, variables; and what cannot be written.
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 
 use super::prelude;
 use super::{EmitError, MAX_BUFFERS, MetalSource, Options, Slot, THREADGROUP_LIMIT};
-use crate::bounds::{InstNumbers, prove_any};
 use crate::cpp::scalar;
+use crate::cpp::writer::{Writer, parameters};
 use crate::ir::*;
 
 /// Writes the text of one kernel.
 pub(super) struct Emitter<'a> {
-    pub kernel: &'a Kernel,
+    writer: Writer<'a>,
     pub options: Options,
-    pub indent: usize,
-    pub shared_offsets: Vec<u64>,
-    /// Pointers may be null, and stay so under arithmetic.
-    pub has_null: bool,
-    /// The numbers of the instructions, that of the current one, and which accesses need no check.
-    pub numbers: InstNumbers,
-    pub number: usize,
-    pub proven: Vec<bool>,
     /// Attributes of the entry that the text uses, and whether they have axes.
     pub attributes: BTreeMap<&'static str, bool>,
-    text: String,
-    next: u32,
+}
+
+impl<'a> Deref for Emitter<'a> {
+    type Target = Writer<'a>;
+
+    fn deref(&self) -> &Writer<'a> {
+        &self.writer
+    }
+}
+
+impl DerefMut for Emitter<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.writer
+    }
 }
 
 impl<'a> Emitter<'a> {
     /// `proven` are accesses known to be in range.
     pub fn new(kernel: &'a Kernel, options: Options, proven: &[bool]) -> Self {
-        Emitter {
-            kernel,
-            options,
-            indent: 1,
-            shared_offsets: kernel.threadgroup_layout().1,
-            has_null: kernel.blocks.iter().flat_map(|b| &b.insts).any(|i| matches!(i.op, Op::NullPtr)),
-            numbers: InstNumbers::new(kernel),
-            number: 0,
-            proven: match options.bounds {
-                true if proven.is_empty() => prove_any(kernel),
-                // The caller's proof includes what holds in every launch.
-                _ => proven.to_vec(),
-            },
-            attributes: BTreeMap::new(),
-            text: String::new(),
-            next: 0,
-        }
+        let mut writer = Writer::new(kernel, options.bounds, proven);
+        // The entry is written around its body.
+        writer.indent = 1;
+        Emitter { writer, options, attributes: BTreeMap::new() }
     }
 
-    /// Appends a line.
+    /// Appends a line. A method of its own, so that the line may borrow the emitter.
     pub fn line(&mut self, line: &str) {
-        for _ in 0..self.indent {
-            self.text.push_str("  ");
-        }
-        self.text.push_str(line);
-        self.text.push('\n');
-    }
-
-    /// A number not used in names before.
-    pub fn fresh(&mut self) -> u32 {
-        self.next += 1;
-        self.next - 1
+        self.writer.line(line);
     }
 
     pub fn run(mut self) -> Result<MetalSource, EmitError> {
         self.refuse()?;
-        let clean = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-        let entry = format!("hesper_{}", self.kernel.name.chars().map(clean).take(200).collect::<String>());
+        let entry = self.entry_name();
         let slots = self.slots()?;
         let shared = self.kernel.threadgroup_layout().0.next_multiple_of(16);
         if shared > THREADGROUP_LIMIT {
@@ -153,12 +134,9 @@ impl<'a> Emitter<'a> {
     }
 
     fn slots(&self) -> Result<Vec<Slot>, EmitError> {
-        let is_buffer = |p: &Param| matches!(p.kind, ParamKind::Buffer { .. });
-        let params = || self.kernel.params.iter().enumerate();
-        let mut slots: Vec<Slot> =
-            params().filter(|(_, p)| is_buffer(p)).map(|(i, _)| Slot::Buffer(i as u32)).collect();
+        let mut slots: Vec<Slot> = parameters(self.kernel, true).map(Slot::Buffer).collect();
         let has_lengths = self.options.bounds && !slots.is_empty();
-        if has_lengths || params().any(|(_, p)| !is_buffer(p)) {
+        if has_lengths || parameters(self.kernel, false).next().is_some() {
             slots.push(Slot::Constants);
         }
         if self.options.bounds {
@@ -193,7 +171,7 @@ impl<'a> Emitter<'a> {
                 at += ty.size().next_multiple_of(8);
             }
         }
-        if self.options.bounds && kernel.params.iter().any(|p| matches!(p.kind, ParamKind::Buffer { .. })) {
+        if self.options.bounds && parameters(kernel, true).next().is_some() {
             self.line(&format!(
                 "const constant u64* const lengths = (const constant u64*)(constants + {at});"
             ));

@@ -92,11 +92,6 @@ impl Emitter<'_> {
         }
     }
 
-    /// Whether the current access needs a check.
-    fn is_checked(&self) -> bool {
-        self.options.bounds && !self.proven.get(self.number).is_some_and(|proven| *proven)
-    }
-
     /// The operand of an access that is not checked.
     fn address(&self, ptr: ValueId) -> String {
         if self.options.bounds { format!("proven(v{})", ptr.0) } else { format!("v{}", ptr.0) }

@@ -47,6 +47,8 @@ pub(super) struct Engine {
     pub(super) outage: Option<ErrorCode>,
     pub(super) violations: Vec<Violation>,
     pub(super) misuse: Vec<String>,
+    /// Pipelines that were compiled: into an archive, or without one.
+    pub(super) compilations: u64,
     pub(super) fingerprint: u64,
 }
 
@@ -72,6 +74,7 @@ impl Engine {
             outage: None,
             violations: Vec::new(),
             misuse: Vec::new(),
+            compilations: 0,
             fingerprint: seed,
         }
     }
@@ -189,7 +192,7 @@ impl Engine {
     fn resolve_fences(&mut self, id: u64) {
         let Some(commands) = self.objects.commands(id) else { return };
         let (queue, mut ops) = (commands.queue, std::mem::take(&mut commands.ops));
-        if let Some(SimObject::Queue { last_update }) =
+        if let Some(SimObject::Queue { last_update, .. }) =
             self.objects.get_mut(queue).map(|entry| &mut entry.kind)
         {
             for (at, op) in ops.iter_mut().enumerate() {

@@ -35,8 +35,8 @@ pub type SimCompiler = Arc<dyn Fn(&SimText<'_>) -> Option<Result<SimFunction, St
 pub(super) enum Argument {
     Nothing,
     Bytes(Vec<u8>),
-    /// An address inside of a live buffer, and the bytes from there to its end.
-    Buffer(*mut u8, usize),
+    /// An address inside of a live buffer, the bytes from there to its end, and its offset.
+    Buffer(*mut u8, usize, usize),
 }
 
 /// A part of a dispatch.
@@ -70,7 +70,7 @@ impl Launch<'_> {
 
     fn place(&self, index: usize, at: u64, len: usize) -> Result<*mut u8, String> {
         match self.arguments.get(index) {
-            Some(Argument::Buffer(address, bytes)) => {
+            Some(Argument::Buffer(address, bytes, _)) => {
                 let end = usize::try_from(at).ok().and_then(|at| at.checked_add(len));
                 if end.is_none_or(|end| end > *bytes) {
                     return Err(format!("byte {at} of buffer {index} lies outside of its {bytes} bytes"));
@@ -100,8 +100,16 @@ impl Launch<'_> {
     /// The address and the length of a buffer, for an interpreter.
     pub fn raw(&self, index: usize) -> Result<(*mut u8, usize), String> {
         match self.arguments.get(index) {
-            Some(Argument::Buffer(address, len)) => Ok((*address, *len)),
+            Some(Argument::Buffer(address, len, _)) => Ok((*address, *len)),
             _ => Err(format!("buffer {index} is null")),
+        }
+    }
+
+    /// The offset at which a buffer is bound.
+    pub fn offset(&self, index: usize) -> usize {
+        match self.arguments.get(index) {
+            Some(Argument::Buffer(_, _, offset)) => *offset,
+            _ => 0,
         }
     }
 }

@@ -5,10 +5,13 @@ use std::sync::Arc;
 
 use hesper_kernel::front::compile_file;
 use hesper_kernel::interp;
-use hesper_kernel::ir::{Kernel, ParamKind};
+use hesper_kernel::ir::{Kernel, ParamKind, Space};
 use hesper_kernel::launch::{Arg, Bindings, Launch as KernelLaunch};
 
 use super::{Launch, SimCompiler, SimFunction, SimText};
+
+/// Offsets of buffers in constant memory are multiples of it.
+const CONSTANT_ALIGNMENT: usize = 4;
 
 /// A compiler for any text that the front end takes. Texts have no function constants.
 pub fn compiler() -> SimCompiler {
@@ -26,6 +29,18 @@ fn compile(text: &SimText<'_>) -> Option<Result<SimFunction, String>> {
 }
 
 fn interpret(kernel: &Kernel, launch: &Launch<'_>) -> Result<(), String> {
+    for (index, param) in kernel.params.iter().enumerate() {
+        let offset = launch.offset(index);
+        if matches!(param.kind, ParamKind::Buffer { space: Space::Constant, .. })
+            && !offset.is_multiple_of(CONSTANT_ALIGNMENT)
+        {
+            return Err(format!(
+                "kernel {}: buffer {index} in constant memory is bound at the offset {offset}, no multiple of \
+                 {CONSTANT_ALIGNMENT}",
+                kernel.name
+            ));
+        }
+    }
     let bound: Vec<(Option<(*mut u8, usize)>, bool)> = kernel
         .params
         .iter()
@@ -55,7 +70,7 @@ fn interpret(kernel: &Kernel, launch: &Launch<'_>) -> Result<(), String> {
     let report = interp::run(kernel, &size, &mut bindings, &interp::Options::checked())
         .map_err(|error| error.to_string())?;
     match report.findings.first() {
-        Some(finding) => Err(format!("kernel {}: {finding}", kernel.name)),
+        Some(finding) => Err(finding.to_string()),
         None => Ok(()),
     }
 }

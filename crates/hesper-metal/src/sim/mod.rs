@@ -21,13 +21,14 @@ use std::sync::{Arc, Mutex};
 use hesper_runtime::sim::{Simulated, workload};
 use hesper_runtime::{Fault, PipelineSource, Violation};
 
-use crate::device::lock;
+use crate::device::{SIMD_WIDTH, lock};
+pub use crate::edge::ErrorCode;
 use crate::edge::*;
 use engine::{Engine, Outside};
 pub use kernel::{Launch, SimCompiler, SimFunction, SimKernel, SimText};
 use objects::{
-    CommandOp, SimBuffer, SimCommands, SimDispatch, SimEncoder, SimLibrary, SimObject, SimPipeline, Slot,
-    Status,
+    CommandOp, Entry, SimBuffer, SimCommands, SimDispatch, SimEncoder, SimLibrary, SimObject, SimPipeline,
+    Slot, Status,
 };
 
 /// The number of buffer indices of a kernel.
@@ -121,6 +122,7 @@ pub struct SimBuilder {
     failure: Option<Failure>,
     faults: Vec<FaultPlan>,
     refuse: Option<usize>,
+    simd_width: usize,
     stepped: bool,
 }
 
@@ -144,6 +146,12 @@ impl SimBuilder {
     /// Sets a compiler for texts whose entry is no known kernel.
     pub fn compiler(mut self, compiler: SimCompiler) -> Self {
         self.compiler = Some(compiler);
+        self
+    }
+
+    /// Sets the threads of a SIMD group: 32, unless a test asks for others.
+    pub fn simd_width(mut self, width: usize) -> Self {
+        self.simd_width = width;
         self
     }
 
@@ -179,6 +187,7 @@ impl SimBuilder {
             kernels: self.kernels,
             compiler: self.compiler,
             stepped: self.stepped,
+            simd_width: self.simd_width,
             engine: Mutex::new(engine),
             pressure: Mutex::default(),
         }))
@@ -190,6 +199,7 @@ struct Shared {
     kernels: HashMap<String, SimFunction>,
     compiler: Option<SimCompiler>,
     stepped: bool,
+    simd_width: usize,
     engine: Mutex<Engine>,
     pressure: Mutex<Vec<PressureHandler>>,
 }
@@ -225,6 +235,7 @@ impl SimMetal {
             failure: None,
             faults: Vec::new(),
             refuse: None,
+            simd_width: SIMD_WIDTH,
             stepped: false,
         }
     }
@@ -242,6 +253,11 @@ impl SimMetal {
     /// The number of calls so far that can be refused.
     pub fn calls(&self) -> u64 {
         lock(&self.0.engine).calls()
+    }
+
+    /// How often a pipeline was compiled.
+    pub fn compilations(&self) -> u64 {
+        lock(&self.0.engine).compilations
     }
 
     /// The live objects.
@@ -335,6 +351,21 @@ impl SimMetal {
     }
 }
 
+/// The message of a text with an `#error`, whose place follows `#line NUMBER "FILE"`.
+fn refusal(text: &str) -> Option<String> {
+    let (mut file, mut number) = ("program_source", 0);
+    for line in text.lines() {
+        number += 1;
+        if let Some((first, name)) = line.strip_prefix("#line ").and_then(|rest| rest.split_once(' ')) {
+            (file, number) = (name.trim_matches('"'), first.parse::<usize>().unwrap_or(1) - 1);
+        }
+        if let Some(what) = line.strip_prefix("#error ") {
+            return Some(format!("{file}:{number}:2: error: {what}"));
+        }
+    }
+    None
+}
+
 /// What an archive calls a pipeline.
 fn archive_key(text: &str, request: &PipelineRequest<'_>) -> String {
     format!("{text:?} {:?} {:?} {:?}", request.entry, request.constants, request.max_threads)
@@ -374,10 +405,10 @@ unsafe impl Metal for SimMetal {
         Some(Buffer(engine.objects.add(SimObject::Buffer(SimBuffer::foreign(host, len)))))
     }
 
-    fn new_queue(&self, _: usize) -> Option<Queue> {
+    fn new_queue(&self, max: usize) -> Option<Queue> {
         let mut engine = lock(&self.0.engine);
         let allowed = engine.allows(Call::NewQueue);
-        allowed.then(|| Queue(engine.objects.add(SimObject::Queue { last_update: HashMap::new() })))
+        allowed.then(|| Queue(engine.objects.add(SimObject::Queue { last_update: HashMap::new(), max })))
     }
 
     fn new_fence(&self) -> Option<Fence> {
@@ -410,6 +441,12 @@ unsafe impl Metal for SimMetal {
         if !engine.objects.is_alive(queue.0) {
             let name = engine.objects.name(queue.0);
             engine.misuse(format!("commandBuffer on {name}, which was released"));
+        }
+        if let Some(Entry { kind: SimObject::Queue { max, .. }, used, .. }) = engine.objects.get(queue.0)
+            && used >= max
+        {
+            let (name, used) = (engine.objects.name(queue.0), *used);
+            engine.misuse(format!("{name} has {used} command buffers that have not completed: Metal blocks"));
         }
         let commands = SimCommands {
             queue: queue.0,
@@ -582,10 +619,8 @@ unsafe impl Metal for SimMetal {
         if !engine.allows(Call::Library) {
             return Err("the compiler service was interrupted".into());
         }
-        let wrong =
-            text.lines().enumerate().find_map(|(at, line)| Some((at + 1, line.strip_prefix("#error ")?)));
-        if let Some((line, what)) = wrong {
-            return Err(format!("program_source:{line}:2: error: {what}"));
+        if let Some(refusal) = refusal(text) {
+            return Err(refusal);
         }
         Ok(Library(engine.objects.add(SimObject::Library(SimLibrary { text: text.into() }))))
     }
@@ -639,8 +674,13 @@ unsafe impl Metal for SimMetal {
         let most = self.0.properties.max_threads;
         let max_threads = request.max_threads.map_or(most, |threads| threads.min(most));
         let pipeline = SimPipeline { text, function, label: request.label.into(), max_threads };
-        let id = lock(&self.0.engine).objects.add(SimObject::Pipeline(pipeline));
-        Ok((Pipeline(id), PipelineLimits { max_threads, threadgroup_memory: 0 }))
+        let mut engine = lock(&self.0.engine);
+        engine.compilations += u64::from(archive.is_none());
+        let id = engine.objects.add(SimObject::Pipeline(pipeline));
+        Ok((
+            Pipeline(id),
+            PipelineLimits { max_threads, threadgroup_memory: 0, simd_width: self.0.simd_width },
+        ))
     }
 
     fn archive(&self, path: Option<&Path>) -> Result<Archive, String> {
@@ -675,6 +715,7 @@ unsafe impl Metal for SimMetal {
         {
             keys.push(key);
         }
+        engine.compilations += 1;
         Ok(())
     }
 
@@ -698,20 +739,21 @@ unsafe impl Metal for SimMetal {
 
     unsafe fn use_residency_set(&self, _: Queue, _: ResidencySet) {}
 
-    unsafe fn set_resident(&self, set: ResidencySet, buffer: Buffer, resident: bool) {
+    unsafe fn set_resident(&self, set: ResidencySet, buffers: &[Buffer], resident: bool) {
         let mut engine = lock(&self.0.engine);
-        let Some(SimObject::ResidencySet(members)) =
-            engine.objects.get_mut(set.0).map(|entry| &mut entry.kind)
-        else {
-            return;
-        };
-        if members.contains(&buffer.0) == resident {
-            return engine.misuse(format!("buffer {} is added or removed twice", buffer.0));
-        }
-        if resident {
-            members.push(buffer.0);
-        } else {
-            members.retain(|member| *member != buffer.0);
+        for buffer in buffers {
+            let Some(SimObject::ResidencySet(members)) =
+                engine.objects.get_mut(set.0).map(|entry| &mut entry.kind)
+            else {
+                return;
+            };
+            if members.contains(&buffer.0) == resident {
+                engine.misuse(format!("buffer {} is added or removed twice", buffer.0));
+            } else if resident {
+                members.push(buffer.0);
+            } else {
+                members.retain(|member| *member != buffer.0);
+            }
         }
     }
 

@@ -145,7 +145,11 @@ pub(super) struct SimPipeline {
 
 pub(super) enum SimObject {
     Buffer(SimBuffer),
-    Queue { last_update: HashMap<u64, (u64, usize)> },
+    /// With the most command buffers that have not completed.
+    Queue {
+        last_update: HashMap<u64, (u64, usize)>,
+        max: usize,
+    },
     Fence,
     Event(u64),
     Commands(Box<SimCommands>),
@@ -269,7 +273,7 @@ impl Objects {
                 Some(Entry { kind: SimObject::Buffer(buffer), alive: true, .. }) if *offset <= buffer.len => {
                     // SAFETY: the offset lies inside of the buffer.
                     let address = unsafe { buffer.address.as_ptr().add(*offset) };
-                    Ok(Argument::Buffer(address, buffer.len - offset))
+                    Ok(Argument::Buffer(address, buffer.len - offset, *offset))
                 }
                 _ => Err(*id),
             },

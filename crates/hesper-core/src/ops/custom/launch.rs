@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use hesper_kernel::bounds::{ArgFacts, Proof, prove};
 use hesper_kernel::custom::Binding;
-use hesper_kernel::ir::ParamKind;
+use hesper_kernel::ir::{ParamKind, Space};
 use hesper_kernel::launch::Launch;
 use hesper_runtime::{Buffer, Encoder};
 use smallvec::SmallVec;
@@ -77,9 +77,22 @@ impl Compiled {
 impl CustomLaunch {
     fn bound(&self, l: &Lowering<'_>) -> Result<Vec<Bound>> {
         let specialised = &self.compiled.specialised;
+        let backend = l.backend()?;
+        // Inputs in constant memory, which some devices bind at certain offsets only.
+        let is_constant = |at: usize| {
+            let is_input = |binding: &Binding| matches!(*binding, Binding::Input(input) if input == at);
+            let mut params = specialised.bindings.iter().zip(&specialised.kernel.params);
+            params.any(|(binding, param)| {
+                is_input(binding) && matches!(param.kind, ParamKind::Buffer { space: Space::Constant, .. })
+            })
+        };
         let inputs = (0..specialised.contiguous.len())
             .map(|at| {
-                let (data, shape) = (l.input(at), l.input_shape(at));
+                let (data, shape, dtype) = (l.input(at), l.input_shape(at), l.input_dtype(at));
+                let start = data.offset as usize * dtype.size();
+                if !start.is_multiple_of(backend.constant_alignment()) && is_constant(at) {
+                    return Ok(Data::contiguous(backend.copy(l.stream(), data, shape, dtype)?, shape));
+                }
                 // A kernel gets a pointer to the first element and may read only forwards from it.
                 let backwards = data.strides.iter().any(|stride| *stride < 0);
                 let copy = (specialised.contiguous[at] || backwards) && !is_row_major(shape, &data.strides);
