@@ -324,6 +324,18 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Lengths {
     }
 }
 
+/// A shape that is a sequence of lengths, none negative.
+#[derive(Default)]
+pub struct Sizes(pub SmallVec<[usize; 6]>);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Sizes {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        lengths(&Ints::extract(object)?.0).map(Sizes)
+    }
+}
+
 /// A shape from integers that must not be negative.
 pub fn lengths(shape: &[isize]) -> PyResult<SmallVec<[usize; 6]>> {
     let negative =

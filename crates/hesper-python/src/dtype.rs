@@ -348,6 +348,9 @@ fn type_of(object: &Bound<'_, PyAny>) -> PyResult<Dtype> {
 #[pyfunction]
 #[pyo3(signature = (from_, to))]
 fn can_cast(from_: &Bound<'_, PyAny>, to: PyDtype) -> PyResult<bool> {
+    if from_.is_none() {
+        return Err(PyTypeError::new_err("[can_cast] expected an array or a Dtype, not None"));
+    }
     Ok(type_of(from_)?.promote(to.0) == to.0)
 }
 

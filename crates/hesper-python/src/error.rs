@@ -22,6 +22,10 @@ pub fn raise(error: Error) -> PyErr {
             PyRuntimeError::new_err(error.to_string())
         }
         Error::File(file) if is_value_error(file.root()) => PyValueError::new_err(error.to_string()),
+        // As in MLX for the codes of quantized weights.
+        Error::Value { op, what } if op == "quantized_matmul" && what.contains("by input 1 ") => {
+            PyRuntimeError::new_err(error.to_string())
+        }
         Error::Broadcast { .. }
         | Error::Shape { .. }
         | Error::RepeatedAxis { .. }

@@ -4,6 +4,7 @@ use hesper::Array;
 use hesper::fast::{self, AttentionMask, Offset};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyFloat;
 
 use crate::args::{On, array_on, int, on};
 use crate::array::PyArray;
@@ -94,6 +95,11 @@ fn rope(
 ) -> PyResult<PyArray> {
     let offset: Offset = match offset.cast::<PyArray>() {
         Ok(offset) => offset.get().value().into(),
+        Err(_) if offset.is_instance_of::<PyFloat>() => {
+            return Err(PyValueError::new_err(format!(
+                "[rope] cannot use the offset {offset}; it must be an integer"
+            )));
+        }
         Err(_) => offset.extract::<i32>()?.into(),
     };
     let dims = usize::try_from(dims).map_err(|_| {

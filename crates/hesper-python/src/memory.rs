@@ -150,7 +150,7 @@ fn set_hard_memory_limit(limit: Unsigned) -> PyResult<usize> {
 /// >>> mx.set_wired_limit(0)
 /// 0
 #[pyfunction]
-fn set_wired_limit(limit: usize) -> usize {
+fn set_wired_limit(limit: Unsigned) -> usize {
     let _ = limit;
     0
 }

@@ -496,6 +496,17 @@ impl Primitives {
             }
             "hadamard_transform" => ("Hadamard", vec![attributes.value("scale")]),
             "gather_mm" => ("GatherMM", vec![Fixed::Bool(false).into(), Fixed::Bool(false).into()]),
+            "inv" => ("Inverse", vec![Fixed::Bool(false).into(), Fixed::Bool(true).into()]),
+            "tri_inv" => ("Inverse", vec![Fixed::Bool(true).into(), attributes.value("upper")]),
+            "qr" => ("QRF", Vec::new()),
+            "svd" => ("SVD", vec![Fixed::Bool(true).into()]),
+            "singular_values" => ("SVD", vec![Fixed::Bool(false).into()]),
+            "eig" => ("Eig", vec![Fixed::Bool(true).into()]),
+            "eigvals" => ("Eig", vec![Fixed::Bool(false).into()]),
+            "eigh" | "eigvalsh" => {
+                let half = if attributes.flag("upper") { "U" } else { "L" };
+                ("Eigh", vec![Argument::Value(Value::Text(half.into())), Fixed::Bool(op == "eigh").into()])
+            }
             "stop_gradient" => ("StopGradient", Vec::new()),
             "contiguous" => ("Contiguous", Vec::new()),
             own => {

@@ -17,6 +17,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use crate::args::{On, array_on};
 use crate::array::PyArray;
 use crate::error::raise;
+use crate::functions::movement::Arrays;
 use crate::tree::{InPlace, Leaves, Tree};
 
 /// An exception on its way through the array library.
@@ -159,7 +160,7 @@ impl Drop for Lent<'_, '_> {
 }
 
 /// An argument with a default value, for which None does not stand.
-enum Given<'py> {
+pub enum Given<'py> {
     Default,
     Object(Bound<'py, PyAny>),
 }
@@ -394,12 +395,14 @@ impl<'a, 'py> FromPyObject<'a, 'py> for ArrayList {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        if !(object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>()) {
-            let name = object.get_type().name()?;
-            return Err(PyTypeError::new_err(format!("expected a list of arrays, not {name}")));
+        if object.is_instance_of::<PyArray>()
+            || object.is_instance_of::<PyList>()
+            || object.is_instance_of::<PyTuple>()
+        {
+            return Arrays::extract(object).map(|Arrays(list)| ArrayList(list));
         }
-        let list = object.try_iter()?.map(|item| Ok(item?.extract::<PyArray>()?.value()));
-        list.collect::<PyResult<_>>().map(ArrayList)
+        let name = object.get_type().name()?;
+        Err(PyTypeError::new_err(format!("expected a list of arrays, not {name}")))
     }
 }
 

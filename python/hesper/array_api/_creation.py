@@ -30,6 +30,8 @@ def asarray(obj, /, *, dtype=None, device=None, copy=None):
             if foreign is None or dtype not in (None, foreign):
                 raise ValueError("cannot make the array without a copy; use copy=None or copy=True")
             return _core._import_dlpack(obj, False)
+        if isinstance(obj, range):
+            obj = list(obj)
         return mx.asarray(obj, dtype or foreign)
 
 

@@ -39,6 +39,9 @@ def argmin(x, /, *, axis=None, keepdims=False):
 
 def _index_of(function, x, axis, keepdims):
     if axis is not None:
+        if x.size == 0 and x.shape[axis] > 0:
+            # There are no indices, only their shape.
+            return mx.any(x, axis, keepdims).astype(INDEX)
         return function(x, axis, keepdims).astype(INDEX)
     index = function(mx.reshape(x, (-1,)), 0).astype(INDEX)
     return mx.reshape(index, (1,) * x.ndim) if keepdims else index

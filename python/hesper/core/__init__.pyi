@@ -4523,7 +4523,7 @@ def slice(a: array | scalar, start_indices: Any, axes: int | Sequence[int] | Non
     ----------
     a : array
     start_indices : array
-    axes : int or sequence of int
+    axes : sequence of int
     slice_size : sequence of int
     stream : Stream or Device, optional
 

@@ -26,7 +26,7 @@ def bernoulli(p: float = 0.5, shape: int | Sequence[int] | None = None, key: arr
     Parameters
     ----------
     p : number
-    shape : int or sequence of int
+    shape : sequence of int
     key : array, optional
     stream : Stream or Device, optional
 
@@ -44,7 +44,7 @@ def categorical(logits: Any, axis: int | Sequence[int] | None = -1, shape: int |
     ----------
     logits : array
     axis : int, optional
-    shape : int or sequence of int
+    shape : sequence of int
     num_samples : int, optional
     key : array, optional
     stream : Stream or Device, optional
@@ -61,7 +61,7 @@ def gumbel(shape: int | Sequence[int] = [], dtype: Dtype | None = None, key: arr
 
     Parameters
     ----------
-    shape : int or sequence of int
+    shape : sequence of int
     dtype : Dtype, optional
     key : array, optional
     stream : Stream or Device, optional
@@ -92,7 +92,7 @@ def laplace(shape: int | Sequence[int] = [], dtype: Dtype | None = None, loc: fl
 
     Parameters
     ----------
-    shape : int or sequence of int
+    shape : sequence of int
     dtype : Dtype, optional
     loc : number, optional
     scale : float, optional
@@ -113,7 +113,7 @@ def multivariate_normal(mean: Any, cov: Any, shape: int | Sequence[int] = [], dt
     ----------
     mean : array
     cov : array
-    shape : int or sequence of int
+    shape : sequence of int
     dtype : Dtype, optional
     key : array, optional
     stream : Stream or Device, optional
@@ -130,7 +130,7 @@ def normal(shape: int | Sequence[int] = [], dtype: Dtype | None = None, loc: Any
 
     Parameters
     ----------
-    shape : int or sequence of int
+    shape : sequence of int
     dtype : Dtype, optional
     loc : number, optional
     scale : float, optional
@@ -168,7 +168,7 @@ def randint(low: Any, high: Any, shape: int | Sequence[int] = [], dtype: Dtype |
     ----------
     low : number
     high : number
-    shape : int or sequence of int
+    shape : sequence of int
     dtype : Dtype, optional
     key : array, optional
     stream : Stream or Device, optional
@@ -218,7 +218,7 @@ def truncated_normal(lower: Any, upper: Any, shape: int | Sequence[int] | None =
     ----------
     lower : number
     upper : number
-    shape : int or sequence of int
+    shape : sequence of int
     dtype : Dtype, optional
     key : array, optional
     stream : Stream or Device, optional
@@ -237,7 +237,7 @@ def uniform(low: int = 0, high: int = 1, shape: int | Sequence[int] = [], dtype:
     ----------
     low : number
     high : number
-    shape : int or sequence of int
+    shape : sequence of int
     dtype : Dtype, optional
     key : array, optional
     stream : Stream or Device, optional

@@ -182,6 +182,19 @@ def test_each_nan_is_different():
         xp.nonzero(xp.asarray(1))
 
 
+def test_ranges_become_arrays():
+    same(xp.asarray(range(2, 9, 3)), np.asarray(range(2, 9, 3), dtype=np.int32))
+    same(xp.asarray(range(3), dtype=xp.float32), np.arange(3, dtype=np.float32))
+
+
+def test_no_indices_of_extremes_along_an_axis_with_elements():
+    for function in (xp.argmax, xp.argmin):
+        assert function(xp.zeros((3, 0, 2)), axis=0).shape == (0, 2)
+        assert function(xp.zeros((3, 0, 2)), axis=-1, keepdims=True).shape == (3, 0, 1)
+        with pytest.raises(ValueError):
+            function(xp.zeros((3, 0, 2)), axis=1)
+
+
 def test_creation():
     for dtype in ["int32", "int64", "float32", "float64"]:
         of = {"dtype": dtype}

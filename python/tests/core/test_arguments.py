@@ -30,6 +30,16 @@ CASES = {
         m.ones((64, 64)), m.ones((64, 64)), 32, m.array([[True]]), m.array([[2.0], [3.0]])
     ),
     "no elements of an empty axis": lambda m: m.zeros((3, 0, 3))[5:100, m.array([0, 0])],
+    "a product of complex matrices without indices": lambda m: m.gather_mm(m.array([[1j, 2]]), m.array([[1j], [3]])),
+    "a complex number beside a matrix": lambda m: m.addmm(m.ones((2, 3)), m.array([1j, 2]), m.ones(2), 0.5, 2.0),
+    "a bias without a weight": lambda m: m.fast.layer_norm(m.ones((2, 4), dtype=m.float16), None, m.ones(4), 1e-5),
+    "a transform of one integer": lambda m: m.hadamard_transform(m.array([[5], [6]])),
+    "a softmax of one integer": lambda m: m.softmax(m.array(5)),
+    "a softmax of no integers": lambda m: m.softmax(m.zeros((0, 3), m.int32)),
+    "an update of whole axes": lambda m: m.slice_update(m.zeros((3, 2, 2)), m.array([7.0, 8.0]), m.array([1]), (0,)),
+    "an update at two starts": lambda m: m.slice_update(m.zeros((3, 2, 2)), m.array([7.0]), m.array([1, 1]), (0, -1)),
+    "a derivative of rows": lambda m: m.vjp(lambda a, b: a * b, m.array([[1.0], [2.0]]), m.array([[3.0]]))[1],
+    "a tangent of a test": lambda m: m.jvp(m.isnan, [m.array([1.0, 2.0])], [m.array([1.0, 1.0])])[1],
     "chosen products of a column": lambda m: m.gather_mm(m.ones((2, 3)), m.ones((3,))),
 }
 

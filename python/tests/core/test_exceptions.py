@@ -53,7 +53,36 @@ CASES = [
     (ValueError, lambda m, a, f: m.set_default_device(m.Device(m.gpu, 99))),
     (ValueError, lambda m, a, f: m.zeros((-1,))),
     (ValueError, lambda m, a, f: m.iinfo(m.float32)),
+    (TypeError, lambda m, a, f: f | None),
+    (TypeError, lambda m, a, f: m.conv_general(m.ones((1, 4, 1)), m.ones((1, 2, 1)), padding=None)),
+    (TypeError, lambda m, a, f: m.broadcast_to(a, 3)),
+    (TypeError, lambda m, a, f: m.random.uniform(shape=3)),
+    (TypeError, lambda m, a, f: m.random.normal(None)),
+    (TypeError, lambda m, a, f: m.random.permutation(2.5)),
+    (TypeError, lambda m, a, f: m.slice(a, m.array([0]), 0, (1,))),
+    (ValueError, lambda m, a, f: m.slice(a, m.array([0, 0]), (5,), (1,))),
+    (IndexError, lambda m, a, f: m.slice(a, m.array([0]), (5,), (1,))),
+    (TypeError, lambda m, a, f: m.slice_update(a, m.array([9]), m.array([0]), 0)),
+    (TypeError, lambda m, a, f: m.tensordot(f, f, None)),
+    (TypeError, lambda m, a, f: m.set_wired_limit(-1)),
+    (TypeError, lambda m, a, f: m.load(None)),
+    (ValueError, lambda m, a, f: m.load("/", format="npz")),
+    (TypeError, lambda m, a, f: m.stack(m.array(1))),
+    (TypeError, lambda m, a, f: m.concatenate(m.array(1))),
+    (TypeError, lambda m, a, f: m.can_cast(None, m.int8)),
+    (ValueError, lambda m, a, f: m.can_cast("a", m.int8)),
+    (TypeError, lambda m, a, f: m.pad(a, (1, 2, 3))),
+    (ValueError, lambda m, a, f: m.fft.fft(m.array(1.0), 2)),
+    (IndexError, lambda m, a, f: m.vecdot(f, f, axis=1)),
+    (ValueError, lambda m, a, f: m.vecdot(m.ones((2, 2, 2)), f, axis=-2)),
+    (ValueError, lambda m, a, f: m.fast.rope(m.ones((1, 1, 4)), 4, traditional=True, base=1e4, scale=1.0, offset=1.5)),
+    (RuntimeError, lambda m, a, f: m.grad(lambda w: product(m, w).sum())(m.quantize(m.ones((32, 32)), 32)[0])),
 ]
+
+
+def product(m, codes):
+    _, scales, biases = m.quantize(m.ones((32, 32)), 32)
+    return m.quantized_matmul(m.ones((1, 32)), codes, scales, biases, group_size=32)
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))
@@ -73,9 +102,22 @@ def test_errors_have_the_type_that_the_reference_gives(mlx, number):
 
 
 def test_an_index_beyond_the_end_is_an_error():
-    for index in (3, -4, 2**62, -(2**70)):
+    for index in (3, -4, -(2**70)):
         with pytest.raises(IndexError):
             A[index]
+
+
+def test_an_index_beyond_32_bits_is_a_value_error(mlx):
+    for array in (A, mlx.array([1, 2, 3])):
+        for index in (2**31, -(2**40), (2**62, ...)):
+            with pytest.raises(ValueError):
+                array[index]
+
+
+def test_scales_that_are_codes_have_no_derivative():
+    codes, scales = mx.quantize(mx.ones((32, 32)), 32, 4, mode="mxfp4")
+    with pytest.raises(ValueError, match="stop_gradient"):
+        mx.grad(lambda s: mx.dequantize(codes, s, group_size=32, bits=4, mode="mxfp4").sum())(scales)
 
 
 def test_lists_that_contain_themselves_are_refused():

@@ -1,4 +1,4 @@
-"""Random calls of reductions, functions that move elements, constructors and indices, beside the reference.
+"""Random calls of every part of the package, beside the reference: functions, operators, indices, transformations.
 
 A call that the reference answers has the same answer here. A call that it refuses may have an answer here; if it has
 none, the exception is of the same type. ``HESPER_SEED`` chooses other calls, ``HESPER_CALLS`` how many of each kind.
@@ -16,6 +16,10 @@ SEED = int(os.environ.get("HESPER_SEED", "1"))
 CALLS = int(os.environ.get("HESPER_CALLS", "250"))
 INTEGERS = ["uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"]
 TYPES = ["bool_", *INTEGERS, "float16", "bfloat16", "float32", "complex64"]
+UNARY = """abs negative sign exp log log1p sin cos tan sinh cosh tanh arctan arcsinh sqrt square sigmoid erf floor ceil
+    round isnan isfinite logical_not real imag conjugate degrees""".split()
+BINARY = """add subtract multiply divide power floor_divide remainder maximum minimum arctan2 logaddexp equal less
+    greater_equal logical_and bitwise_or left_shift isclose""".split()
 TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 3e-5, "complex64": 1e-4}
 
 
@@ -124,6 +128,131 @@ class Calls:
         value = self.one("1", "2.5", "True", "np.float32(3)", "m.array(2)", "m.ones((1, 1))")
         return self.one(f"{x}[{index}]", f"changed({x}, lambda x: x.__setitem__(np.s_[{index}], {value}))")
 
+    def element(self):
+        number = self.one("0", "2", "-1", "2.5", "True", "1j", "300", "np.float32(1.5)", "np.array([1.5])", "None", "'a'")
+        x, y = self.array((2, 3)), self.one(self.array((3,)), self.array((2, 1)), number)
+        operator = self.one("+", "-", "*", "/", "//", "%", "**", "==", "<", "&", "|", "<<")
+        return self.one(
+            f"m.{self.one(*UNARY)}({self.one(x, number)})",
+            f"m.{self.one(*BINARY)}({x}, {y})",
+            f"{x} {operator} {y}",
+            f"m.where({x}, {y}, {x})",
+            f"m.clip({x}, {self.one('None', 2, 2.5)}, {self.one('None', 4, 3.5)})",
+        )
+
+    def product(self):
+        shape, dtype = self.shape(), self.one("float32", "float16", "complex64", "int32")
+        other = self.one(shape, (*shape[:-2], *shape[-1:], 3), shape[-1:])
+        x, y = self.array(shape, dtype), self.array(other, self.one(dtype, "float32"))
+        axes = self.one(0, 1, 2, 3, -1, [[0], [0]], [[-1], [0]])
+        text = self.one("ij,jk->ik", "ij,kj", "i,i", "...i,...i->...", "ii", "i,j->ij", "ij->ji")
+        return self.one(
+            f"m.matmul({x}, {y})",
+            f"m.inner({x}, {y})",
+            f"m.outer({x}, {y})",
+            f"m.tensordot({x}, {y}, {axes})",
+            f"m.addmm({self.array((3,), 'float32')}, {x}, {y}, 0.5, {self.one(1.0, 2)})",
+            f"m.vecdot({x}, {y}, axis={self.axis()})",
+            f"m.einsum({text!r}, {x}, {y})",
+            f"m.linalg.norm({x}, {self.one('None', 1, 2, 0, repr('fro'), repr('x'))}, {self.one('None', 0, -1, (0, 1))})",
+        )
+
+    def transform(self):
+        x, lengths = self.array(self.shape(1)), self.one("None", (2,), (3, 2), (4, 4), "3", (0,), (2.0,))
+        norm = self.one("", ", norm='ortho'", ", norm='forward'", ", norm='x'")
+        one, several = self.one("fft", "ifft", "rfft", "irfft"), self.one("fftn", "ifftn", "rfftn", "irfftn", "fft2")
+        return self.one(
+            f"m.fft.{one}({x}, {self.one('None', 1, 2, 3, 5, 8, 0, -1)}, {self.axis()}{norm})",
+            f"m.fft.{several}({x}, {lengths}, {self.axes()}{norm})",
+            f"m.fft.{self.one('fftshift', 'ifftshift')}({x}, {self.axes()})",
+        )
+
+    def draw(self):
+        shape, key = self.one(self.shape(), 3, "None", (2, 3)), self.one("m.random.key(3)", "m.array([1, 2], m.uint32)")
+        bound = lambda: self.one("0", "1", "-2.5", "True", self.array((), "float32"), self.array((3,), "int32"))
+        dtype = f"m.{self.one(*TYPES)}"
+        return self.one(
+            f"m.random.uniform({bound()}, {bound()}, {shape}, {self.one('m.float32', dtype)}, {key})",
+            f"m.random.normal({shape}, {self.one('m.float32', dtype)}, {bound()}, {bound()}, {key})",
+            f"m.random.randint(0, {self.one(5, 100)}, {shape}, {self.one('m.int32', dtype)}, {key})",
+            f"m.random.bernoulli({bound()}, {shape}, {key})",
+            f"m.random.truncated_normal({bound()}, {bound()}, {shape}, key={key})",
+            f"m.random.gumbel({shape}, key={key})",
+            f"m.random.categorical({self.array(self.shape(1), 'float32')}, {self.axis()}, key={key})",
+            f"m.random.permutation({self.one(5, 0, 2.5, self.array())}, {self.axis()}, {key})",
+        )
+
+    def convolution(self):
+        rank, groups = self.one(1, 2, 3), self.one(1, 2)
+        lengths = lambda low, high: tuple(self.random.randint(low, high) for _ in range(rank))
+        dtype = self.one("float32", "float16", "int32")
+        x, w = self.array((2, *lengths(4, 6), 4), dtype), self.array((2, *lengths(2, 3), 4 // groups), dtype)
+        options = f"stride={self.one(1, 2, lengths(1, 3), 0)}, padding={self.one(0, 1, lengths(0, 2), 'None')}"
+        return self.one(
+            f"m.conv{rank}d({x}, {w}, {options}, groups={groups})",
+            f"m.conv_general({x}, {w}, {options}, groups={groups}, flip={self.one(True, False)})",
+            # With more padding than the weights reach, the reference's results are shorter than its documentation says.
+            f"m.conv_transpose{rank}d({x}, {w}, stride={self.one(1, 2, lengths(1, 3), 0)}, padding={self.one(0, 1)})",
+        )
+
+    def layer(self):
+        x, dtype = self.array((2, 3, 4), self.one("float32", "float16")), self.one("float32", "float16")
+        weight = self.one("None", self.array((4,), dtype), self.array((3,), dtype))
+        q, k = self.array((1, 4, 3, 4), dtype), self.array((1, self.one(4, 2, 1, 3), self.one(3, 5), 4), dtype)
+        mask = self.one("None", "'causal'", "'x'", self.array((3, 1), "bool_"), self.array((3, 3), dtype))
+        base, freqs = self.one((10000.0, "None"), ("None", "m.array([1.0, 2.0])"), ("None", "None"))
+        return self.one(
+            f"m.fast.rms_norm({x}, {weight}, {self.one(1e-5, 0)})",
+            f"m.fast.layer_norm({x}, {weight}, {self.one('None', self.array((4,), dtype))}, 1e-5)",
+            f"m.fast.rope({x}, {self.one(2, 4, 3)}, traditional={self.one(True, False)}, base={base}, scale=1.0, "
+            f"offset={self.one(0, 3, 1.5, 'm.array(2)')}, freqs={freqs})",
+            f"m.fast.scaled_dot_product_attention({q}, {k}, {k}, scale=0.5, mask={mask})",
+            f"m.softmax({x}, {self.axes()})",
+        )
+
+    def function(self):
+        """The text of a function of ``a``."""
+        axis = self.one(0, -1, 1)
+        other = self.one("a * a", "2.5", "m.array([1.0, 2.0, 3.0])", "m.stop_gradient(a)", "a.T")
+        return self.one(
+            f"m.{self.one(*UNARY[:22])}(a)",
+            f"m.{self.one('add', 'multiply', 'divide', 'maximum', 'arctan2', 'matmul', 'remainder')}(a, {other})",
+            f"m.{self.one('sum', 'mean', 'max', 'prod', 'logsumexp', 'var', 'softmax', 'sort', 'cumsum')}(a, axis={axis})",
+            f"m.concatenate([a, a * 2], axis={axis})",
+            f"m.split(a, {self.one(1, 3, [1])}, axis={axis})[0]",
+            f"m.pad(a, {self.one(1, (1, 2))}, {self.one(repr('constant'), repr('edge'))})",
+            f"a[{self.one('0', '::2', '::-1', 'None', 'm.array([0, 0])', '..., 0', '1:')}]",
+            f"a.at[{self.one('0', 'm.array([0, 0])', '1:')}].{self.one('add', 'multiply', 'maximum')}(a[:1])",
+            f"m.take_along_axis(a, m.zeros(a.shape, m.int32), {axis})",
+            f"m.repeat(a, 2, {axis})",
+            f"m.where(a > 0.5, a, {other})",
+            f"m.{self.one('transpose', 'flatten', 'tril', 'diag', 'squeeze', 'roll')}(a)".replace("roll(a)", "roll(a, 1)"),
+            f"m.fft.{self.one('fft', 'rfft', 'fftn')}(a)",
+            "m.fast.layer_norm(a, None, None, 1e-5)",
+            "m.linalg.inv(a @ a.T + 4 * m.eye(a.shape[0]))",
+        )
+
+    def derivative(self):
+        f, x = self.function(), f"{self.array(self.one((3,), (3, 3), (2, 3), ()), 'float32')} / 4"
+        return self.one(
+            f"m.grad(lambda a: m.sum(m.real({f})))({x})",
+            f"m.grad(lambda a: m.grad(lambda a: ({f}).sum())(a).sum())({x})",
+            f"sum(m.jvp(lambda a: {f}, [{x}], [{x}]), [])",
+            f"m.grad(lambda a, b: ({f}).sum() * b.sum(), argnums={self.one(1, (0, 1), -1, 2)})({x}, {x})",
+            f"m.grad(m.checkpoint(lambda a: ({f}).sum()))({x})",
+        )
+
+    def batch(self):
+        f, x = self.function(), f"{self.array(self.one((3, 3), (2, 3), (2, 3, 3)), 'float32')} / 4"
+        places = self.one(0, 1, -1, 5, "'a'"), self.one(0, 1, -1, 7)
+        return self.one(
+            f"m.vmap(lambda a: {f})({x})",
+            f"m.vmap(lambda a: {f}, in_axes={places[0]}, out_axes={places[1]})({x})",
+            f"m.vmap(m.vmap(lambda a: {f}))({x})",
+            f"m.vmap(lambda a: m.grad(lambda a: ({f}).sum())(a))({x})",
+            f"m.vmap(lambda a, b: a * b, in_axes={self.one((0, 0), (0, None), (None, 1), (None, None))})({x}, {x})",
+        )
+
 
 def changed(x, change):
     change(x)
@@ -161,7 +290,11 @@ def disagreement(text, own, other):
     return None
 
 
-@pytest.mark.parametrize("kind", ["reduction", "scan", "movement", "constructor", "index"])
+KINDS = """reduction scan movement constructor index element product transform draw convolution layer derivative
+    batch""".split()
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_random_calls_agree_with_the_reference(mlx, kind):
     calls = Calls(SEED)
     texts = [getattr(calls, kind)() for _ in range(CALLS)]

@@ -139,6 +139,30 @@ def test_text_is_generated(folder, options):
     assert "Generation: 24 tokens" in text
 
 
+BATCH = """
+from mlx_lm import batch_generate, load
+model, tokenizer = load("model")
+prompts = [tokenizer.encode(text) for text in ("the evening star", "a lazy", "an array is computed when it is read", "go")]
+answer = batch_generate(model, tokenizer, prompts, max_tokens=[12, 3, 8, 12], return_prompt_caches=True)
+print(answer.texts)
+more = [tokenizer.encode(" and")] * 4
+print(batch_generate(model, tokenizer, more, max_tokens=6, prompt_caches=answer.caches).texts)
+"""
+
+
+def test_prompts_are_continued_as_a_batch(folder):
+    (folder / "batch.py").write_text(BATCH)
+    written = []
+    for library in ("hesper", "mlx")[: 1 + HAVE_MLX]:
+        done = subprocess.run(
+            [*interpreter(library), "batch.py"],
+            cwd=folder, capture_output=True, text=True, errors="replace", timeout=300, env=environment(),
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        written.append(done.stdout)
+    assert written[0].count("[") >= 2 and len(set(written)) == 1, written
+
+
 def test_a_chat_takes_turns_and_ends(folder):
     turns = "hello\nhow are you\nr\nhello\nq\n"
     same_text(folder, "chat", model="model", max_tokens=8, temp=0, stdin=turns)
@@ -186,6 +210,7 @@ def test_a_model_is_quantized_and_dequantized(folder, options):
 
 
 def test_perplexity_is_measured(folder):
+    pytest.importorskip("datasets", reason="mlx_lm perplexity needs datasets, and it is not installed")
     options = dict(model="model", data_path="data", batch_size=2, sequence_length=32, num_samples=4)
     found = {
         library: float(re.search(r"Perplexity: ([\d.]+)", command(folder, library, "perplexity", **options))[1])

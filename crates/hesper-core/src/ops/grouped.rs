@@ -158,6 +158,9 @@ impl Array {
     /// each side. Both broadcast; without indices, a side's matrices are taken in order.
     pub fn gather_mm(&self, other: &Array, left: Option<&Array>, right: Option<&Array>) -> Result<Array> {
         let dtype = self.dtype().promote(other.dtype());
+        if left.is_none() && right.is_none() {
+            return self.matmul(other);
+        }
         if !dtype.is(Category::Floating) {
             return Err(no_type("gather_mm", dtype));
         }

@@ -104,6 +104,10 @@ impl Array {
         let order = [1, 12, 20, 28]
             .into_iter()
             .find(|order| length.is_multiple_of(*order) && (length / order).is_power_of_two());
+        // As in MLX, one element is its own transform in any type.
+        if length == 1 && scale.is_none() {
+            return Ok(self.clone());
+        }
         let Some(order) = order else {
             let what = format!("no transform of {length} elements: shape {:?}", self.shape());
             return Err(Error::shape("hadamard_transform", what));

@@ -107,6 +107,12 @@ impl Array {
     pub fn addmm(&self, a: &Array, b: &Array, alpha: f32, beta: f32) -> Result<Array> {
         let op = Matmul { alpha: BitEq(f64::from(alpha)), beta: BitEq(f64::from(beta)), add: true };
         let dtype = a.dtype().promote(b.dtype()).promote(self.dtype());
+        // As in MLX, a product of complex numbers and what it is added to broadcast with each other.
+        if dtype.is(Category::Complex) {
+            let product = a.astype(dtype)?.matmul(&b.astype(dtype)?)?;
+            let scaled = |x: &Array, by: f32| x.multiply(Array::scalar(f64::from(by), dtype)?);
+            return scaled(&self.astype(dtype)?, beta)?.add(scaled(&product, alpha)?);
+        }
         a.product("addmm", b, Some(self), dtype, op)
     }
 

@@ -233,7 +233,7 @@ impl OpRef {
     /// Whether it compares elements.
     pub fn is_comparison(&self) -> bool {
         let name = self.get().name();
-        matches!(name, "equal" | "not_equal" | "less" | "less_equal" | "greater" | "greater_equal")
+        matches!(name, "equal" | "not_equal" | "less" | "less_equal" | "greater" | "greater_equal" | "isnan")
     }
 
     /// Whether the planner may fuse it.

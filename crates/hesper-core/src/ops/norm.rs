@@ -158,10 +158,14 @@ impl Array {
         let over = over.into();
         not_of_scalar("softmax", &over, self)?;
         let over = over.resolve("softmax", self.ndim())?;
-        let input = self.astype(self.dtype().to_inexact())?;
         if self.size() == 0 {
-            return Ok(input);
+            return Ok(self.clone());
         }
+        // As in MLX, a softmax of single integers keeps their type.
+        if over.is_empty() && !self.dtype().is(Category::Inexact) {
+            return self.ones_like();
+        }
+        let input = self.astype(self.dtype().to_inexact())?;
         let length: usize = over.iter().map(|at| self.shape()[*at]).product();
         let last = over.iter().rev().enumerate().all(|(back, at)| at + back + 1 == self.ndim());
         // A few long rows are shared among cores by reductions, many rows one by one.
@@ -262,7 +266,9 @@ pub fn layer_norm(x: &Array, weight: Option<&Array>, bias: Option<&Array>, eps: 
         inputs.push(vector.astype(dtype)?);
     }
     let op = RowOp::LayerNorm { eps: BitEq(f64::from(eps)), weight: weight.is_some(), bias: bias.is_some() };
-    Array::lazy(x.0.shape.clone(), dtype, OpRef::new(op), inputs)
+    let rows = Array::lazy(x.0.shape.clone(), dtype, OpRef::new(op), inputs)?;
+    // As in MLX, a bias without a weight leaves the type as it is.
+    if weight.is_none() { rows.astype(x.dtype()) } else { Ok(rows) }
 }
 
 /// For each row of logits the logarithm of its sum of exponentials, less the logit of its target.

@@ -78,8 +78,8 @@ impl Array {
             return Err(Error::value("vecdot", "takes arrays of at least one axis"));
         }
         let at = axis("vecdot", along, self.ndim())?;
-        let from_back = if along < 0 { axis("vecdot", along, other.ndim())? } else { at };
-        if from_back != at || at >= other.ndim() || self.shape()[at] != other.shape()[at] {
+        let same = axis("vecdot", along, other.ndim()).is_ok_and(|theirs| theirs == at);
+        if !same || self.shape()[at] != other.shape()[at] {
             let (a, b) = (self.shape(), other.shape());
             let what = format!("axis {along} is not of one length in both: shapes {a:?} and {b:?}");
             return Err(Error::shape("vecdot", what));

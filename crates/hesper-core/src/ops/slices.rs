@@ -181,8 +181,14 @@ impl Array {
     /// The array with `update` in place of the slice of its shape that starts where `starts` says along
     /// `axes`, and at the first element along the others.
     pub fn dynamic_slice_update(&self, update: &Array, starts: &Array, axes: &[isize]) -> Result<Array> {
+        // An axis that the update lacks is replaced as a whole, unless it has a start.
         let missing = self.ndim().saturating_sub(update.ndim());
-        let sizes: Shape = std::iter::repeat_n(1, missing).chain(update.shape().iter().copied()).collect();
+        let rank = self.ndim() as isize;
+        let starts_along = |at: usize| axes.iter().any(|axis| axis.rem_euclid(rank.max(1)) == at as isize);
+        let whole = |(at, length): (usize, &usize)| if starts_along(at) { 1 } else { *length };
+        let sizes: Shape = (self.shape()[..missing].iter().enumerate().map(whole))
+            .chain(update.shape().iter().copied())
+            .collect();
         let axes = self.check_starts("slice_update", starts, axes, &sizes)?;
         let update = update.broadcast_to(&sizes)?.astype(self.dtype())?;
         let steps = smallvec_of(1, self.ndim());
@@ -199,9 +205,12 @@ impl Array {
         sizes: &[usize],
     ) -> Result<SmallVec<[usize; 6]>> {
         check_indices(op, starts)?;
-        crate::shape::axes(op, axes, self.ndim())?;
-        let fits = starts.ndim() <= 1
-            && starts.size() == axes.len()
+        let counted = starts.size() == axes.len() && axes.len() <= self.ndim();
+        if counted {
+            crate::shape::axes(op, axes, self.ndim())?;
+        }
+        let fits = counted
+            && starts.ndim() <= 1
             && sizes.len() == self.ndim()
             && sizes.iter().zip(self.shape()).all(|(size, length)| size <= length);
         if !fits {

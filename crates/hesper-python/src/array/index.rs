@@ -128,6 +128,10 @@ fn parts(array: &Array, index: &Bound<'_, PyAny>, refused: fn(String) -> PyErr) 
             }
             Index::Int(at) => {
                 let length = array.shape()[axis] as isize;
+                if i32::try_from(*at).is_err() {
+                    let what = format!("cannot use the index {at}; it must be an integer of 32 bits");
+                    return Err(PyValueError::new_err(what));
+                }
                 if *at >= length || *at < -length {
                     let what = format!("index {at} is out of bounds for axis {axis} of length {length}");
                     return Err(PyIndexError::new_err(what));

@@ -62,7 +62,7 @@ fn integral(own: &PyArray, other: &Bound<'_, PyAny>, what: &str) -> PyResult<()>
         Ok(array) => float(array.get().value().dtype()),
         Err(_) => matches!(Value::number(other)?, Some(Value::Float(_) | Value::Complex(_))),
     };
-    if theirs || float(own.value().dtype()) {
+    if !other.is_none() && (theirs || float(own.value().dtype())) {
         return Err(PyValueError::new_err(format!(
             "cannot perform {what} on floating point arrays; use integers or booleans"
         )));

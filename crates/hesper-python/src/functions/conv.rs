@@ -7,6 +7,7 @@ use pyo3::types::PyInt;
 
 use crate::args::{Axes, On, array_on, int};
 use crate::array::PyArray;
+use crate::transform::Given;
 
 /// One number for all spatial axes, or one for each.
 enum Each {
@@ -267,14 +268,14 @@ convolutions! {
 /// >>> mx.conv_general(mx.ones((1, 4, 1)), mx.ones((1, 2, 1)), padding=([1], [0])).shape
 /// (1, 4, 1)
 #[pyfunction]
-#[pyo3(signature = (input, weight, /, stride = one(), padding = None, kernel_dilation = one(),
+#[pyo3(signature = (input, weight, /, stride = one(), padding = Given::Default, kernel_dilation = one(),
     input_dilation = one(), groups = 1, flip = false, *, stream = None),
     text_signature = "(input, weight, /, stride=1, padding=0, kernel_dilation=1, input_dilation=1, groups=1, flip=False, *, stream=None)")]
 fn conv_general(
     input: PyArray,
     weight: PyArray,
     stride: Each,
-    padding: Option<&Bound<'_, PyAny>>,
+    padding: Given<'_>,
     kernel_dilation: Each,
     input_dilation: Each,
     #[pyo3(from_py_with = int)] groups: isize,
@@ -287,7 +288,10 @@ fn conv_general(
     };
     let conv = Conv {
         stride: list("stride", &stride)?,
-        padding: padding.map_or_else(|| Ok(vec![(0, 0)]), paddings)?,
+        padding: match padding {
+            Given::Default => vec![(0, 0)],
+            Given::Object(object) => paddings(&object)?,
+        },
         kernel_dilation: list("kernel_dilation", &kernel_dilation)?,
         input_dilation: list("input_dilation", &input_dilation)?,
         groups: positive("groups", groups)?,

@@ -17,9 +17,15 @@ fn binary_on(
     a: Value,
     b: Value,
     stream: Option<On>,
+    name: &str,
     f: fn(&Array, &Array) -> hesper::Result<Array>,
 ) -> PyResult<PyArray> {
-    let (a, b) = Value::pair(a, b)?;
+    // An integer beside an array is a truth value here, of whatever size.
+    let truth = |value: Value| match value {
+        Value::Int(number) if name.starts_with("logical") => Value::Bool(number != 0),
+        other => other,
+    };
+    let (a, b) = Value::pair(truth(a), truth(b))?;
     array_on(stream, || f(&a, &b))
 }
 
@@ -86,7 +92,7 @@ macro_rules! define_functions {
         #[pyfunction]
         #[pyo3(signature = (a, b, stream = None))]
         fn $name(a: Value, b: Value, stream: Option<On>) -> PyResult<PyArray> {
-            binary_on(a, b, stream, |a, b| a.$op(b))
+            binary_on(a, b, stream, stringify!($op), |a, b| a.$op(b))
         }
     };
     (@method $op:ident $method:ident []) => {

@@ -38,6 +38,9 @@ fn along(
     f: Along,
 ) -> PyResult<PyArray> {
     let (a, norm) = (a.value(), norm_of(norm)?);
+    if a.ndim() == 0 && n.is_some() {
+        return Err(PyValueError::new_err("[fft] cannot transform an array without axes"));
+    }
     array_on(stream, || f(&a, n.map(length), axis, norm))
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use hesper::io::{self, Format, Input, Loaded, MetaArray, MetaValue, Source};
 use hesper::{Array, Dtype};
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::{PyFileNotFoundError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyFileNotFoundError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
@@ -143,6 +143,9 @@ fn load<'py>(
             };
             (content(file)?, kind)
         }
+        None if file.is_none() => {
+            return Err(PyTypeError::new_err("[load] expected a file or a path, not None"));
+        }
         None => return Err(not_a_file("load")),
     };
     if return_metadata && matches!(kind, Format::Npy | Format::Npz) {
@@ -151,11 +154,11 @@ fn load<'py>(
     let parser = if kind == Format::ShardIndex { None } else { Some(kind) };
     let options = io::Options { format: parser, ..Default::default() };
     let missing = match &input {
-        Input::Path(path) => !path.exists(),
+        Input::Path(path) => !path.is_file(),
         _ => false,
     };
     let loaded = detached(py, || on(stream, || io::load_with(input, &options))).map_err(|error| {
-        // As in MLX for missing files of these formats.
+        // As in MLX for files of these formats that cannot be opened.
         match missing && matches!(kind, Format::Npz | Format::Gguf) {
             true => PyValueError::new_err(error.value(py).to_string()),
             false => error,

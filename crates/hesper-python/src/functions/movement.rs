@@ -6,12 +6,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyInt;
 
 use super::axes_of;
-use crate::args::{Axes, Count, Ints, Lengths, On, Value, array_on, int, on};
+use crate::args::{Axes, Count, Ints, Lengths, On, Sizes, Value, array_on, int, on};
 use crate::array::PyArray;
 use crate::dtype::PyDtype;
 
 /// A list of arrays.
-struct Arrays(Vec<Array>);
+pub struct Arrays(pub Vec<Array>);
 
 impl<'a, 'py> FromPyObject<'a, 'py> for Arrays {
     type Error = PyErr;
@@ -20,6 +20,9 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Arrays {
         if let Ok(array) = object.cast::<PyArray>() {
             // An array is the list of its rows.
             let rows = array.get().value();
+            if rows.ndim() == 0 {
+                return Err(PyTypeError::new_err("expected a list of arrays, not an array without axes"));
+            }
             return rows.unstack(0).map(Arrays).map_err(crate::error::raise);
         }
         let list = object.try_iter()?.map(|item| Ok(item?.extract::<PyArray>()?.value()));
@@ -321,9 +324,10 @@ fn pad_widths(object: &Bound<'_, PyAny>, rank: usize) -> PyResult<Vec<(usize, us
         return match ints[..] {
             [one] => Ok(vec![(width(one)?, width(one)?); rank]),
             [before, after] => Ok(vec![(width(before)?, width(after)?); rank]),
-            _ => {
-                Err(PyValueError::new_err(format!("[pad] cannot pad {rank} axes with {} widths", ints.len())))
-            }
+            _ => Err(PyTypeError::new_err(format!(
+                "[pad] expected pad_width to be one or two integers, or pairs of them, not {} integers",
+                ints.len()
+            ))),
         };
     }
     let mut widths = Vec::new();
@@ -564,7 +568,7 @@ fn as_strided(
 /// ----------
 /// a : array
 /// start_indices : array
-/// axes : int or sequence of int
+/// axes : sequence of int
 /// slice_size : sequence of int
 /// stream : Stream or Device, optional
 ///
@@ -577,8 +581,8 @@ fn as_strided(
 fn slice_at(
     a: PyArray,
     start_indices: PyArray,
-    axes: Axes,
-    slice_size: Lengths,
+    axes: Ints,
+    slice_size: Sizes,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
     let (a, start) = (a.value(), start_indices.value());
@@ -605,7 +609,7 @@ fn slice_update(
     a: PyArray,
     update: PyArray,
     start_indices: PyArray,
-    axes: Axes,
+    axes: Ints,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
     let (a, update, start) = (a.value(), update.value(), start_indices.value());

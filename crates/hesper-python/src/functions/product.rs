@@ -7,6 +7,7 @@ use pyo3::types::{PyInt, PyTuple};
 
 use crate::args::{Axes, Count, On, array_on, int};
 use crate::array::PyArray;
+use crate::transform::Given;
 
 /// Products of two arrays without further arguments.
 macro_rules! table {
@@ -99,16 +100,12 @@ fn vecdot(
 /// >>> mx.tensordot(mx.ones((2, 3)), mx.ones((3, 4)), 1).shape
 /// (2, 4)
 #[pyfunction]
-#[pyo3(signature = (a, b, /, axes = None, *, stream = None), text_signature = "(a, b, /, axes=2, *, stream=None)")]
-fn tensordot(
-    a: PyArray,
-    b: PyArray,
-    axes: Option<&Bound<'_, PyAny>>,
-    stream: Option<On>,
-) -> PyResult<PyArray> {
+#[pyo3(signature = (a, b, /, axes = Given::Default, *, stream = None),
+    text_signature = "(a, b, /, axes=2, *, stream=None)")]
+fn tensordot(a: PyArray, b: PyArray, axes: Given<'_>, stream: Option<On>) -> PyResult<PyArray> {
     let (a, b) = (a.value(), b.value());
     let (left, right) = match axes {
-        Some(axes) if !axes.is_instance_of::<PyInt>() => {
+        Given::Object(axes) if !axes.is_instance_of::<PyInt>() => {
             let Ok((Axes(left), Axes(right))) = axes.extract::<(Axes, Axes)>() else {
                 let (Axes(left), Axes(right)) = (axes.get_item(0)?.extract()?, axes.get_item(1)?.extract()?);
                 return array_on(stream, || a.tensordot(&b, &left, &right));
@@ -116,7 +113,10 @@ fn tensordot(
             (left, right)
         }
         count => {
-            let count: isize = count.map_or(Ok(2), |count| count.extract())?;
+            let count: isize = match count {
+                Given::Default => 2,
+                Given::Object(count) => count.extract()?,
+            };
             if count < 0 || count > a.ndim().min(b.ndim()) as isize {
                 let what = format!(
                     "[tensordot] cannot contract {count} axes of shapes {:?} and {:?}",

@@ -4,22 +4,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hesper::random::{self, Draws};
 use hesper::{Array, Dtype};
-use pyo3::exceptions::{PyIndexError, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList};
-use smallvec::SmallVec;
 
-use crate::args::{Count, Lengths, On, Unsigned, Value, array_on, int};
+use crate::args::{Count, On, Sizes, Unsigned, Value, array_on, int};
 use crate::array::PyArray;
 use crate::device;
 use crate::dtype::PyDtype;
 use crate::error::raise;
-
-type Shape = SmallVec<[usize; 6]>;
-
-fn shape_of(shape: Option<Lengths>) -> Shape {
-    shape.map_or_else(Shape::new, |Lengths(shape)| shape)
-}
 
 fn type_of(dtype: Option<PyDtype>, usual: Dtype) -> Dtype {
     dtype.map_or(usual, |dtype| dtype.0)
@@ -149,7 +142,7 @@ fn split(key: PyArray, num: Count, stream: Option<On>) -> PyResult<PyArray> {
 /// ----------
 /// low : number
 /// high : number
-/// shape : int or sequence of int
+/// shape : sequence of int
 /// dtype : Dtype, optional
 /// key : array, optional
 /// stream : Stream or Device, optional
@@ -159,18 +152,18 @@ fn split(key: PyArray, num: Count, stream: Option<On>) -> PyResult<PyArray> {
 /// >>> mx.random.uniform(shape=(2, 3)).shape
 /// (2, 3)
 #[pyfunction]
-#[pyo3(signature = (low = Value::Int(0), high = Value::Int(1), shape = None, dtype = None, key = None, stream = None),
+#[pyo3(signature = (low = Value::Int(0), high = Value::Int(1), shape = Sizes::default(), dtype = None, key = None, stream = None),
     text_signature = "(low=0, high=1, shape=[], dtype=None, key=None, stream=None)")]
 fn uniform(
     low: Value,
     high: Value,
-    shape: Option<Lengths>,
+    shape: Sizes,
     dtype: Option<PyDtype>,
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
     let (low, high, key) = (low.operand()?, high.operand()?, key_of(key)?);
-    let (shape, dtype) = (shape_of(shape), type_of(dtype, Dtype::Float32));
+    let (shape, dtype) = (shape.0, type_of(dtype, Dtype::Float32));
     array_on(stream, || random::uniform(low, high, &shape, dtype, key.as_ref()))
 }
 
@@ -178,7 +171,7 @@ fn uniform(
 ///
 /// Parameters
 /// ----------
-/// shape : int or sequence of int
+/// shape : sequence of int
 /// dtype : Dtype, optional
 /// loc : number, optional
 /// scale : float, optional
@@ -190,10 +183,10 @@ fn uniform(
 /// >>> mx.random.normal((2, 3)).shape
 /// (2, 3)
 #[pyfunction]
-#[pyo3(signature = (shape = None, dtype = None, loc = None, scale = None, key = None, stream = None),
+#[pyo3(signature = (shape = Sizes::default(), dtype = None, loc = None, scale = None, key = None, stream = None),
     text_signature = "(shape=[], dtype=None, loc=None, scale=None, key=None, stream=None)")]
 fn normal(
-    shape: Option<Lengths>,
+    shape: Sizes,
     dtype: Option<PyDtype>,
     loc: Option<Value>,
     scale: Option<Value>,
@@ -202,7 +195,7 @@ fn normal(
 ) -> PyResult<PyArray> {
     let loc = loc.unwrap_or(Value::Int(0)).operand()?;
     let scale = scale.unwrap_or(Value::Int(1)).operand()?;
-    let (shape, dtype, key) = (shape_of(shape), type_of(dtype, Dtype::Float32), key_of(key)?);
+    let (shape, dtype, key) = (shape.0, type_of(dtype, Dtype::Float32), key_of(key)?);
     array_on(stream, || random::normal(&shape, dtype, loc, scale, key.as_ref()))
 }
 
@@ -212,7 +205,7 @@ fn normal(
 /// ----------
 /// low : number
 /// high : number
-/// shape : int or sequence of int
+/// shape : sequence of int
 /// dtype : Dtype, optional
 /// key : array, optional
 /// stream : Stream or Device, optional
@@ -222,18 +215,18 @@ fn normal(
 /// >>> mx.random.randint(0, 10, (2, 3)).shape
 /// (2, 3)
 #[pyfunction]
-#[pyo3(signature = (low, high, shape = None, dtype = None, key = None, stream = None),
+#[pyo3(signature = (low, high, shape = Sizes::default(), dtype = None, key = None, stream = None),
     text_signature = "(low, high, shape=[], dtype=None, key=None, stream=None)")]
 fn randint(
     low: Value,
     high: Value,
-    shape: Option<Lengths>,
+    shape: Sizes,
     dtype: Option<PyDtype>,
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
     let (low, high, key) = (low.operand()?, high.operand()?, key_of(key)?);
-    let (shape, dtype) = (shape_of(shape), type_of(dtype, Dtype::Int32));
+    let (shape, dtype) = (shape.0, type_of(dtype, Dtype::Int32));
     array_on(stream, || random::randint(low, high, &shape, dtype, key.as_ref()))
 }
 
@@ -242,7 +235,7 @@ fn randint(
 /// Parameters
 /// ----------
 /// p : number
-/// shape : int or sequence of int
+/// shape : sequence of int
 /// key : array, optional
 /// stream : Stream or Device, optional
 ///
@@ -253,14 +246,9 @@ fn randint(
 #[pyfunction]
 #[pyo3(signature = (p = Value::Float(0.5), shape = None, key = None, stream = None),
     text_signature = "(p=0.5, shape=None, key=None, stream=None)")]
-fn bernoulli(
-    p: Value,
-    shape: Option<Lengths>,
-    key: Option<PyArray>,
-    stream: Option<On>,
-) -> PyResult<PyArray> {
+fn bernoulli(p: Value, shape: Option<Sizes>, key: Option<PyArray>, stream: Option<On>) -> PyResult<PyArray> {
     let (p, key) = (p.alone()?, key_of(key)?);
-    array_on(stream, || random::bernoulli(&p, shape.as_ref().map(|Lengths(shape)| &shape[..]), key.as_ref()))
+    array_on(stream, || random::bernoulli(&p, shape.as_ref().map(|Sizes(shape)| &shape[..]), key.as_ref()))
 }
 
 /// Normally distributed numbers between bounds.
@@ -269,7 +257,7 @@ fn bernoulli(
 /// ----------
 /// lower : number
 /// upper : number
-/// shape : int or sequence of int
+/// shape : sequence of int
 /// dtype : Dtype, optional
 /// key : array, optional
 /// stream : Stream or Device, optional
@@ -284,14 +272,14 @@ fn bernoulli(
 fn truncated_normal(
     lower: Value,
     upper: Value,
-    shape: Option<Lengths>,
+    shape: Option<Sizes>,
     dtype: Option<PyDtype>,
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
     let (lower, upper, key) = (lower.alone()?, upper.alone()?, key_of(key)?);
     let dtype = type_of(dtype, Dtype::Float32);
-    let shape = shape.as_ref().map(|Lengths(shape)| &shape[..]);
+    let shape = shape.as_ref().map(|Sizes(shape)| &shape[..]);
     array_on(stream, || random::truncated_normal(&lower, &upper, shape, dtype, key.as_ref()))
 }
 
@@ -299,7 +287,7 @@ fn truncated_normal(
 ///
 /// Parameters
 /// ----------
-/// shape : int or sequence of int
+/// shape : sequence of int
 /// dtype : Dtype, optional
 /// key : array, optional
 /// stream : Stream or Device, optional
@@ -309,15 +297,15 @@ fn truncated_normal(
 /// >>> mx.random.gumbel((2, 3)).shape
 /// (2, 3)
 #[pyfunction]
-#[pyo3(signature = (shape = None, dtype = None, key = None, stream = None),
+#[pyo3(signature = (shape = Sizes::default(), dtype = None, key = None, stream = None),
     text_signature = "(shape=[], dtype=None, key=None, stream=None)")]
 fn gumbel(
-    shape: Option<Lengths>,
+    shape: Sizes,
     dtype: Option<PyDtype>,
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    let (shape, dtype, key) = (shape_of(shape), type_of(dtype, Dtype::Float32), key_of(key)?);
+    let (shape, dtype, key) = (shape.0, type_of(dtype, Dtype::Float32), key_of(key)?);
     array_on(stream, || random::gumbel(&shape, dtype, key.as_ref()))
 }
 
@@ -325,7 +313,7 @@ fn gumbel(
 ///
 /// Parameters
 /// ----------
-/// shape : int or sequence of int
+/// shape : sequence of int
 /// dtype : Dtype, optional
 /// loc : number, optional
 /// scale : float, optional
@@ -337,17 +325,17 @@ fn gumbel(
 /// >>> mx.random.laplace((2, 3)).shape
 /// (2, 3)
 #[pyfunction]
-#[pyo3(signature = (shape = None, dtype = None, loc = 0.0, scale = 1.0, key = None, stream = None),
+#[pyo3(signature = (shape = Sizes::default(), dtype = None, loc = 0.0, scale = 1.0, key = None, stream = None),
     text_signature = "(shape=[], dtype=None, loc=0.0, scale=1.0, key=None, stream=None)")]
 fn laplace(
-    shape: Option<Lengths>,
+    shape: Sizes,
     dtype: Option<PyDtype>,
     loc: f64,
     scale: f64,
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    let (shape, dtype, key) = (shape_of(shape), type_of(dtype, Dtype::Float32), key_of(key)?);
+    let (shape, dtype, key) = (shape.0, type_of(dtype, Dtype::Float32), key_of(key)?);
     array_on(stream, || random::laplace(&shape, dtype, loc, scale, key.as_ref()))
 }
 
@@ -357,7 +345,7 @@ fn laplace(
 /// ----------
 /// logits : array
 /// axis : int, optional
-/// shape : int or sequence of int
+/// shape : sequence of int
 /// num_samples : int, optional
 /// key : array, optional
 /// stream : Stream or Device, optional
@@ -372,7 +360,7 @@ fn laplace(
 fn categorical(
     logits: PyArray,
     #[pyo3(from_py_with = int)] axis: isize,
-    shape: Option<Lengths>,
+    shape: Option<Sizes>,
     num_samples: Option<Count>,
     key: Option<PyArray>,
     stream: Option<On>,
@@ -384,7 +372,7 @@ fn categorical(
                 "[categorical] cannot use both shape and num_samples; give one",
             ));
         }
-        (Some(Lengths(shape)), None) => Draws::Shape(shape),
+        (Some(Sizes(shape)), None) => Draws::Shape(shape),
         (None, Some(count)) => Draws::Many(count.0),
         (None, None) => Draws::One,
     };
@@ -420,6 +408,9 @@ fn permutation(
             })?;
             array_on(stream, || random::permutation(count, key.as_ref()))
         }
+        Value::Float(_) | Value::Complex(_) => {
+            Err(PyTypeError::new_err("[permutation] expected an integer or an array"))
+        }
         other => {
             let array = other.alone()?;
             array_on(stream, || random::permute(&array, axis, key.as_ref()))
@@ -433,7 +424,7 @@ fn permutation(
 /// ----------
 /// mean : array
 /// cov : array
-/// shape : int or sequence of int
+/// shape : sequence of int
 /// dtype : Dtype, optional
 /// key : array, optional
 /// stream : Stream or Device, optional
@@ -443,18 +434,18 @@ fn permutation(
 /// >>> mx.random.multivariate_normal(mx.zeros((2,)), mx.eye(2)).shape
 /// (2,)
 #[pyfunction]
-#[pyo3(signature = (mean, cov, shape = None, dtype = None, key = None, stream = None),
+#[pyo3(signature = (mean, cov, shape = Sizes::default(), dtype = None, key = None, stream = None),
     text_signature = "(mean, cov, shape=[], dtype=None, key=None, stream=None)")]
 fn multivariate_normal(
     mean: PyArray,
     cov: PyArray,
-    shape: Option<Lengths>,
+    shape: Sizes,
     dtype: Option<PyDtype>,
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
     let (mean, cov, key) = (mean.value(), cov.value(), key_of(key)?);
-    let (shape, dtype) = (shape_of(shape), type_of(dtype, Dtype::Float32));
+    let (shape, dtype) = (shape.0, type_of(dtype, Dtype::Float32));
     array_on(stream, || random::multivariate_normal(&mean, &cov, &shape, dtype, key.as_ref()))
 }
 

@@ -8,7 +8,7 @@ use pyo3::types::PyTuple;
 use smallvec::SmallVec;
 
 use super::axes_of;
-use crate::args::{Axes, Ints, Lengths, On, Value, array_on, int, lengths, on};
+use crate::args::{Axes, Ints, On, Sizes, Value, array_on, int, lengths, on};
 use crate::array::PyArray;
 use crate::dtype::PyDtype;
 
@@ -76,7 +76,7 @@ fn permute_dims(a: PyArray, axes: Option<Ints>, stream: Option<On>) -> PyResult<
 /// (3, 2)
 #[pyfunction]
 #[pyo3(signature = (a, /, shape, *, stream = None))]
-fn broadcast_to(a: Value, shape: Lengths, stream: Option<On>) -> PyResult<PyArray> {
+fn broadcast_to(a: Value, shape: Sizes, stream: Option<On>) -> PyResult<PyArray> {
     let a = a.alone()?;
     array_on(stream, || a.broadcast_to(&shape.0))
 }

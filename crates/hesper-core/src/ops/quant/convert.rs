@@ -1,5 +1,7 @@
 //! Quantizing and dequantizing.
 
+use std::ops::Range;
+
 use smallvec::{SmallVec, smallvec};
 
 use super::{QuantFormat, QuantMode, Quantized};
@@ -58,6 +60,10 @@ impl Op for Dequantize {
 
     fn export(&self) -> Export {
         Record::new("dequantize").format(self.0).into()
+    }
+
+    fn indices(&self) -> Range<usize> {
+        0..if QuantMode::of(self.0) == QuantMode::Affine { 1 } else { 2 }
     }
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
