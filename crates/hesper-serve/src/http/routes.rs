@@ -9,12 +9,13 @@ use std::time::Instant;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Extension, Path, Request, State as Extract};
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, EXPECT};
 use axum::http::{HeaderValue, Method, Response, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, get, post};
 use futures_core::Stream;
+use hyper::body::Body as _;
 use serde_json::{Map, Value, json};
 
 use super::error::{ApiError, ApiResult};
@@ -119,12 +120,22 @@ const MAX_DROPPED_BYTES: usize = 64 << 20;
 /// Reads a body within its limits of size and time.
 async fn read_body(state: &State, request: Request) -> ApiResult<Vec<u8>> {
     let (limit, timeout) = (state.options.max_body_bytes, state.options.client_timeout);
-    match tokio::time::timeout(timeout, collect(request.into_body(), limit)).await {
-        Ok(Ok(Some(body))) => Ok(body),
-        Ok(Ok(None)) => {
-            let message = format!("the body has more than {limit} bytes");
-            Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message).code("body_too_large"))
+    let too_large = || {
+        let message = format!("the body has more than {limit} bytes");
+        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message).code("body_too_large")
+    };
+    let is_expecting = request.headers().contains_key(EXPECT);
+    let body = request.into_body();
+    if body.size_hint().lower() > limit as u64 {
+        // A client that asks first sends nothing now. Others do not read the answer while they are sending.
+        if !is_expecting {
+            tokio::spawn(tokio::time::timeout(timeout, collect(body, 0)));
         }
+        return Err(too_large());
+    }
+    match tokio::time::timeout(timeout, collect(body, limit)).await {
+        Ok(Ok(Some(body))) => Ok(body),
+        Ok(Ok(None)) => Err(too_large()),
         Ok(Err(error)) => {
             Err(ApiError::new(StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}")))
         }

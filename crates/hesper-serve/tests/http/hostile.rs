@@ -186,6 +186,17 @@ fn huge_bodies_and_heads_are_cut_off() {
         let large = server.chat(json!({ "user": "x".repeat(length) }));
         assert!(large.status == 413 && large.error().contains("10000 bytes"), "{large:?}");
     }
+    // A length that is announced is refused before anything is sent: to clients that go on, that ask, and that wait.
+    let announced = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000000\r\n";
+    for rest in ["\r\n{\"prompt\"", "Expect: 100-continue\r\n\r\n", "\r\n"] {
+        let start = Instant::now();
+        let mut client = server.connect();
+        client.write_all(format!("{announced}{rest}").as_bytes()).unwrap();
+        let mut answer = [0; 12];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 413", "{rest:?}");
+        assert!(start.elapsed() < Duration::from_secs(5), "{rest:?}: {:?}", start.elapsed());
+    }
     // A length that is not announced.
     let chunk = format!("3e8\r\n{}\r\n", "x".repeat(1000)).repeat(30);
     let head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n";
