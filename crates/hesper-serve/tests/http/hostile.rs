@@ -7,6 +7,7 @@ use hesper_serve::http::ServerOptions;
 use serde_json::{Value, json};
 
 use crate::client::{Running, chat_body};
+use crate::scripted::End;
 
 fn server() -> Running {
     let server = Running::start(ServerOptions {
@@ -256,6 +257,7 @@ fn a_client_that_does_not_read_is_cut_off_and_its_request_cancelled() {
     let server = server();
     let piece = "x".repeat(100_000);
     server.generator.say(&vec![piece.as_str(); 400]);
+    server.generator.change(|script| script.end = End::Hang);
     let body = chat_body(json!({ "stream": true })).to_string();
     let mut client = server.connect();
     let head = format!(
@@ -263,7 +265,8 @@ fn a_client_that_does_not_read_is_cut_off_and_its_request_cancelled() {
         body.len()
     );
     client.write_all(format!("{head}{body}").as_bytes()).unwrap();
-    std::thread::sleep(Duration::from_millis(1500));
+    server.generator.wait_running();
+    assert!(server.generator.wait_idle());
     let mut bytes = Vec::new();
     let _ = client.read_to_end(&mut bytes);
     assert!(
@@ -271,7 +274,6 @@ fn a_client_that_does_not_read_is_cut_off_and_its_request_cancelled() {
         "{}",
         bytes.len()
     );
-    assert!(server.generator.wait_idle());
 }
 
 #[test]
