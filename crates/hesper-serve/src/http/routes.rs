@@ -21,6 +21,7 @@ use serde_json::{Map, Value, json};
 use super::error::{ApiError, ApiResult};
 use super::fields::{Fields, parse_body};
 use super::guard::{Tenant, check_key, check_source, cors};
+use super::messages::{self, MessagesError};
 use super::state::{App, State};
 use super::{chat, completions, metrics, params};
 use crate::page;
@@ -36,6 +37,8 @@ fn table() -> Vec<Route> {
     vec![
         (Method::POST, "/v1/chat/completions", true, post(chat_completions)),
         (Method::POST, "/v1/completions", true, post(text_completions)),
+        (Method::POST, "/v1/messages", true, post(anthropic_messages)),
+        (Method::POST, "/v1/messages/count_tokens", true, post(count_tokens)),
         (Method::GET, "/v1/models", true, get(models)),
         (Method::GET, "/v1/models/{*model}", true, get(model)),
         (Method::POST, "/v1/requests/{id}/cancel", true, post(cancel)),
@@ -198,6 +201,23 @@ async fn text_completions(
     request: Request,
 ) -> ApiResult<Response<Body>> {
     with_body(app, tenant, request, completions::submit).await?.respond().await
+}
+
+async fn anthropic_messages(
+    Extract(app): Extract<App>,
+    Extension(tenant): Extension<Tenant>,
+    request: Request,
+) -> Result<Response<Body>, MessagesError> {
+    with_body(app, tenant, request, messages::submit).await?.respond().await
+}
+
+async fn count_tokens(
+    Extract(app): Extract<App>,
+    Extension(tenant): Extension<Tenant>,
+    request: Request,
+) -> Result<Response<Body>, MessagesError> {
+    let count = |state: &Arc<State>, _, body: &Map<String, Value>| messages::count_tokens(state, body);
+    Ok(json_response(&with_body(app, tenant, request, count).await?))
 }
 
 fn model_json(state: &State) -> ApiResult<Value> {
