@@ -43,6 +43,10 @@ pub struct Serve {
     /// Run the model in a process of its own, which is started again when it ends [default: on GPUs]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     isolate: Option<bool>,
+    /// Compute texts on a GPU that do not depend on other requests: every step takes as long as a full one. On the CPU no text
+    /// depends on others
+    #[arg(long)]
+    fixed_order: bool,
     /// Be that process
     #[arg(long, hide = true)]
     worker: bool,
@@ -150,6 +154,7 @@ impl Serve {
             kv_bits: self.limits.kv_bits,
             max_running: self.limits.max_running,
             max_waiting: self.limits.max_waiting,
+            fixed_order: self.fixed_order,
             ..EngineOptions::default()
         };
         Engine::start(language, options).map_err(|error| error.to_string())

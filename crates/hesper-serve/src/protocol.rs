@@ -313,6 +313,8 @@ pub struct Snapshot {
     pub restarts: u64,
     /// Steps of the model.
     pub steps: u64,
+    /// Steps that began before the tokens of the step before were read.
+    pub steps_ahead: u64,
     /// Seconds in steps of the model.
     pub step_seconds: f64,
     /// Seconds of the loop outside of the model's steps.

@@ -108,11 +108,95 @@ fn crowd(language: &LanguageModel, words: usize, max_tokens: usize) -> Vec<Reque
 #[test]
 fn the_texts_of_sixty_four_requests_are_those_of_each_alone() {
     let language = language();
-    for kv_bits in [None, Some(16)] {
-        let options = EngineOptions { kv_bits, ..small() };
+    for (kv_bits, look_ahead) in [(None, None), (Some(16), Some(true))] {
+        let options = EngineOptions { kv_bits, look_ahead, fixed_order: kv_bits.is_some(), ..small() };
         let preemptions = compare(&language, &crowd(&language, 24, 12), &options, 120);
         assert!(preemptions > 0, "no request was preempted");
     }
+}
+
+#[test]
+fn steps_that_begin_early_change_no_text_and_leak_no_page() {
+    let ends = |at: usize, tokens: &[u32]| Request {
+        // Some end by a token, some by a text, and the step ahead of them is discarded.
+        stop_tokens: if at % 3 == 1 { vec![tokens[at % tokens.len()]] } else { Vec::new() },
+        ..request(&format!("r{at}"), &texts()[at], 24)
+    };
+    let plain = engine(EngineOptions { look_ahead: Some(false), ..small() });
+    let whole: Vec<(Vec<u32>, String)> = (0..12)
+        .map(|at| collect(&plain.submit(request("whole", &texts()[at], 24)).unwrap()))
+        .map(|(tokens, text, _)| (tokens, text))
+        .collect();
+    let requests = || {
+        (0..12).map(|at| {
+            let (tokens, text) = &whole[at];
+            let word = text.split(' ').filter(|word| word.len() > 2).nth(1).unwrap_or("none");
+            let stops = if at % 3 == 2 { vec![word.to_string()] } else { Vec::new() };
+            Request { stops, ..ends(at, tokens) }
+        })
+    };
+    let alone: Vec<(Vec<u32>, String, End)> =
+        requests().map(|request| collect(&plain.submit(request).unwrap())).collect();
+    assert_eq!(plain.snapshot().steps_ahead, 0);
+    let ahead = engine(EngineOptions { look_ahead: Some(true), ..pages(60, small()) });
+    for round in 0..2 {
+        let events: Vec<Events> = requests().map(|request| ahead.submit(request).unwrap()).collect();
+        for (at, events) in events.iter().enumerate() {
+            let (tokens, text, end) = collect(events);
+            assert_eq!((&tokens, &text), (&alone[at].0, &alone[at].1), "request {at} of round {round}");
+            let finish = |end: &End| match end {
+                End::Done(finish, usage) => (*finish, usage.completion_tokens),
+                End::Failed(..) => panic!("{end:?}"),
+            };
+            assert_eq!(finish(&end), finish(&alone[at].2));
+        }
+    }
+    let snapshot = ahead.snapshot();
+    assert!(snapshot.steps_ahead > 20, "{} of {} steps", snapshot.steps_ahead, snapshot.steps);
+    assert_eq!((snapshot.completed, snapshot.failed, snapshot.pages_used), (24, 0, 0));
+    // A request whose tokens the host chooses is not looked ahead of.
+    let before = snapshot.steps_ahead;
+    for request in [
+        Request { logprobs: Some(1), ..request("logprobs", "The", 5) },
+        Request {
+            sampling: Sampling { temperature: 1.0, ..Sampling::default() },
+            ..request("hot", "The", 5)
+        },
+    ] {
+        assert_eq!(collect(&ahead.submit(request).unwrap()).0.len(), 5);
+    }
+    assert_eq!(ahead.snapshot().steps_ahead, before);
+}
+
+#[test]
+fn a_fixed_order_changes_no_text_on_the_cpu() {
+    let text = |fixed_order: bool| {
+        let engine = engine(EngineOptions { fixed_order, ..small() });
+        let events: Vec<Events> =
+            requests().into_iter().map(|request| engine.submit(request).unwrap()).collect();
+        events.iter().map(|events| collect(events).0).collect::<Vec<_>>()
+    };
+    assert_eq!(text(true), text(false));
+}
+
+#[test]
+fn cancelled_requests_leave_the_step_ahead() {
+    let engine = engine(EngineOptions { look_ahead: Some(true), ..small() });
+    let expected = collect(&engine.submit(request("alone", &texts()[5], 60)).unwrap()).0;
+    for tokens_before in [0, 1, 2, 7] {
+        let gone = engine.submit(request("gone", &texts()[11], 100_000)).unwrap();
+        let stays = engine.submit(request("stays", &texts()[5], 60)).unwrap();
+        let mut seen = 0;
+        while seen < tokens_before {
+            seen += usize::from(matches!(gone.next_within(LIMIT).unwrap(), Event::Token(_)));
+        }
+        drop(gone);
+        // Its pages are given to the next one at once.
+        let next = engine.submit(request("next", &texts()[5], 60)).unwrap();
+        assert_eq!(collect(&stays).0, expected);
+        assert_eq!(collect(&next).0, expected);
+    }
+    assert_eq!((engine.snapshot().pages_used, engine.snapshot().cancelled), (0, 4));
 }
 
 /// Where the model has been downloaded; `hesper generate` does that.

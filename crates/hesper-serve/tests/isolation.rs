@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use hesper::{Array, io, placement};
 use hesper_lm::{LanguageModel, LoadOptions, demo};
-use hesper_serve::engine::Engine;
+use hesper_serve::engine::{Engine, EngineOptions};
 use hesper_serve::protocol::{Events, FailureKind, Finish, Generator, Health, Request};
 use support::{End, LIMIT, collect, language, request, small, texts};
 
@@ -47,9 +47,17 @@ fn a_request_whose_logits_are_not_numbers_fails_alone() {
     let _alone = alone();
     let healthy = Engine::start(language(), small()).unwrap();
     let token = language().prompt_tokens("west").unwrap()[0];
-    let engine = Engine::start(Arc::new(damaged(token)), small()).unwrap();
+    let damaged = Arc::new(damaged(token));
     let good = |id: &str| request(id, "The evening star is", 3);
     let expected = collect(&healthy.submit(good("healthy")).unwrap()).0;
+    for look_ahead in [false, true] {
+        let options = EngineOptions { look_ahead: Some(look_ahead), ..small() };
+        let engine = Engine::start(damaged.clone(), options).unwrap();
+        fails_alone(&engine, token, &good, &expected);
+    }
+}
+
+fn fails_alone(engine: &Engine, token: u32, good: &dyn Fn(&str) -> Request, expected: &[u32]) {
     for round in 0..3 {
         let bad = Request { prompt: vec![token; 20], ..request("bad", "The", 8) };
         let (bad, good) =
@@ -70,9 +78,12 @@ fn texts_are_unchanged_by_steps_that_run_out_of_memory() {
     let alone = |request: Request| collect(&engine.submit(request).unwrap()).0;
     let expected: Vec<Vec<u32>> = requests().map(alone).collect();
     drop(engine);
-    let engine = Engine::start(language(), small()).unwrap();
     let (cpu, mut failures) = (placement::cpu(), 0);
-    for room in [0, 1 << 10, 16 << 10, 256 << 10] {
+    for (look_ahead, room) in
+        [(false, 0), (false, 1 << 10), (true, 16 << 10), (false, 256 << 10), (true, 0), (true, 4 << 10)]
+    {
+        let options = EngineOptions { look_ahead: Some(look_ahead), ..small() };
+        let engine = Engine::start(language(), options).unwrap();
         cpu.clear_cache();
         let events: Vec<Events> = requests().map(|request| engine.submit(request).unwrap()).collect();
         // A moment without memory in the middle.
@@ -87,10 +98,11 @@ fn texts_are_unchanged_by_steps_that_run_out_of_memory() {
                 other => panic!("request {at}: {other:?}"),
             }
         }
+        assert_eq!((engine.health(), engine.snapshot().pages_used), (Health::Ok, 0));
+        assert_eq!(collect(&engine.submit(request("next", "The", 5)).unwrap()).0.len(), 5);
+        assert_eq!(engine.snapshot().steps_ahead > 0, look_ahead);
     }
-    assert!(failures < 32, "no request survived");
-    assert_eq!((engine.health(), engine.snapshot().pages_used), (Health::Ok, 0));
-    assert_eq!(collect(&engine.submit(request("next", "The", 5)).unwrap()).0.len(), 5);
+    assert!(failures < 48, "no request survived");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The scheduler under random arrivals, cancellations, failing steps and lost memory, by seed.
+//! The scheduler under random arrivals, cancellations, failing steps and lost memory, by seed. Steps are planned one after the
+//! other or while one is in flight; a step in flight is computed also if what it computes is discarded.
 //!
 //! The model is a function: the row of a token in a page is a hash of the row before and the token, and a sampled token
 //! follows from the last row. A request whose rows were lost, mixed up or overwritten gets other tokens than alone.
@@ -7,7 +8,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use hesper as _;
-use hesper_serve::engine::scheduler::{JobId, JobSpec, Limits, Piece, Rejected, Scheduler};
+use hesper_serve::engine::scheduler::{
+    JobId, JobSpec, Limits, Piece, Plan, Rejected, Scheduler, UNKNOWN_TOKEN,
+};
 
 /// The SplitMix64 generator.
 struct Random(u64);
@@ -38,11 +41,11 @@ fn sampled(row: u64) -> u32 {
     (row % 7) as u32
 }
 
-/// The tokens that a prompt is continued with.
-fn alone(prompt: &[u32], count: usize) -> Vec<u32> {
+/// The tokens that a prompt is continued with, up to a token that ends it.
+fn alone(prompt: &[u32], count: usize, end: Option<u32>) -> Vec<u32> {
     let mut row = prompt.iter().fold(0, |row, token| next_row(row, *token));
-    let mut all = Vec::new();
-    while all.len() < count {
+    let mut all: Vec<u32> = Vec::new();
+    while all.len() < count && (end.is_none() || all.last().copied() != end) {
         all.push(sampled(row));
         row = next_row(row, all[all.len() - 1]);
     }
@@ -53,6 +56,8 @@ fn alone(prompt: &[u32], count: usize) -> Vec<u32> {
 struct Memory {
     page: usize,
     rows: HashMap<(u32, usize), u64>,
+    /// The last token that was chosen for each job.
+    chosen: HashMap<JobId, u32>,
 }
 
 impl Memory {
@@ -66,10 +71,21 @@ impl Memory {
         }
         let mut row = piece.start.checked_sub(1).map_or(0, |at| self.rows[&place(at)]);
         for (at, token) in (piece.start..).zip(&piece.tokens) {
-            row = next_row(row, *token);
+            let token = if *token == UNKNOWN_TOKEN { self.chosen[&piece.job] } else { *token };
+            row = next_row(row, token);
             self.rows.insert(place(at), row);
         }
+        if piece.sample {
+            self.chosen.insert(piece.job, sampled(row));
+        }
         row
+    }
+
+    /// Computes a step whose results are not wanted.
+    fn run_all(&mut self, plan: &Plan, window: Option<usize>) {
+        for piece in plan.pieces() {
+            self.run(piece, window);
+        }
     }
 }
 
@@ -77,6 +93,7 @@ struct Open {
     prompt: Vec<u32>,
     max_tokens: usize,
     tokens: Vec<u32>,
+    end: Option<u32>,
     poisoned: bool,
 }
 
@@ -90,6 +107,8 @@ struct Counts {
     preempted: usize,
     cached: usize,
     shared: usize,
+    ahead: usize,
+    discarded: usize,
 }
 
 fn run(seed: u64) -> Counts {
@@ -104,11 +123,14 @@ fn run(seed: u64) -> Counts {
         running: 1 + random.below(6) as usize,
         waiting: 1 + random.below(8) as usize,
         step_tokens: 1 + random.below(24) as usize,
+        is_paced: random.chance(50),
         reserve: random.below(12) as usize,
         window: random.chance(30).then(|| 2 + random.below(12) as usize),
     };
     let mut scheduler = Scheduler::new(limits.clone());
-    let mut memory = Memory { page, rows: HashMap::new() };
+    let mut memory = Memory { page, rows: HashMap::new(), chosen: HashMap::new() };
+    let mut in_flight: Option<Plan> = None;
+    let looks_ahead = random.below(100);
     let (mut open, mut counts): (HashMap<JobId, Open>, Counts) = (HashMap::new(), Counts::default());
     let prefixes: Vec<Vec<u32>> =
         (0..3).map(|_| (0..random.below(40)).map(|_| random.below(5) as u32).collect()).collect();
@@ -132,7 +154,9 @@ fn run(seed: u64) -> Counts {
             match scheduler.submit(spec) {
                 Ok(id) => {
                     let poisoned = random.chance(3);
-                    let before = open.insert(id, Open { prompt, max_tokens, tokens: Vec::new(), poisoned });
+                    let end = random.chance(40).then(|| random.below(7) as u32);
+                    let tokens = Vec::new();
+                    let before = open.insert(id, Open { prompt, max_tokens, tokens, end, poisoned });
                     assert!(before.is_none());
                 }
                 Err(Rejected::TooLarge { needed }) => assert!(needed > limits.pages),
@@ -153,11 +177,24 @@ fn run(seed: u64) -> Counts {
             assert!(open.remove(&id).is_some() && scheduler.remove(id).is_some());
             counts.failed += 1;
         }
-        let plan = scheduler.plan();
+        let plan = in_flight.take().unwrap_or_else(|| {
+            let plan = scheduler.plan();
+            scheduler.check().unwrap();
+            counts.preempted += plan.preempted;
+            counts.cached += plan.started.iter().map(|(_, cached)| cached).sum::<usize>();
+            assert!(!plan.is_empty() || open.is_empty(), "seed {seed}: nothing for {} jobs", open.len());
+            plan
+        });
+        let ahead = match !plan.is_empty() && random.chance(looks_ahead) {
+            true => Some(scheduler.plan_ahead()),
+            false => None,
+        };
         scheduler.check().unwrap();
-        counts.preempted += plan.preempted;
-        counts.cached += plan.started.iter().map(|(_, cached)| cached).sum::<usize>();
-        assert!(!plan.is_empty() || open.is_empty(), "seed {seed}: nothing to do for {} jobs", open.len());
+        if let Some(ahead) = &ahead {
+            assert_eq!(ahead.preempted, 0, "seed {seed}: a job of the step in flight was preempted");
+            counts.ahead += ahead.decode.len();
+            counts.cached += ahead.started.iter().map(|(_, cached)| cached).sum::<usize>();
+        }
         // A job may be cancelled while the step runs.
         if random.chance(3)
             && let Some(piece) = plan.decode.first().or(plan.chunks.first())
@@ -166,8 +203,13 @@ fn run(seed: u64) -> Counts {
             scheduler.remove(piece.job);
             counts.cancelled += 1;
         }
-        let pieces = || plan.decode.iter().chain(&plan.chunks);
-        let poisoned = pieces().any(|piece| open.get(&piece.job).is_some_and(|job| job.poisoned));
+        if random.chance(2) {
+            // A step that fails is computed again, also if the next one was launched.
+            memory.run_all(&plan, limits.window);
+            ahead.iter().for_each(|ahead| memory.run_all(ahead, limits.window));
+            continue;
+        }
+        let poisoned = plan.pieces().any(|piece| open.get(&piece.job).is_some_and(|job| job.poisoned));
         if poisoned || random.chance(1) {
             memory.rows.clear();
             if let Some(id) = scheduler.lost() {
@@ -178,22 +220,31 @@ fn run(seed: u64) -> Counts {
             continue;
         }
         let mut written: HashMap<(u32, usize), JobId> = HashMap::new();
-        for piece in pieces() {
+        for piece in plan.pieces() {
             for at in piece.start..piece.start + piece.tokens.len() {
                 let other = written.insert((piece.pages[at / page], at % page), piece.job);
                 assert!(other.is_none(), "jobs {other:?} and {} write the same row", piece.job);
             }
         }
         scheduler.succeeded();
-        for piece in pieces() {
+        let mut time = || Duration::from_micros(random.below(3000));
+        scheduler.measured(&plan, time(), time());
+        // The host chooses another token than the device, with which the next step was launched.
+        let diverges = random.chance(2);
+        for piece in plan.pieces() {
             let row = memory.run(piece, limits.window);
             scheduler.computed(piece);
             let Some(job) = open.get_mut(&piece.job) else { continue };
             if piece.sample {
                 job.tokens.push(sampled(row));
                 scheduler.push(piece.job, sampled(row));
-                if job.tokens.len() == job.max_tokens {
-                    assert_eq!(job.tokens, alone(&job.prompt, job.max_tokens), "seed {seed}");
+                if diverges {
+                    memory.chosen.insert(piece.job, 99);
+                }
+                if job.tokens.len() == job.max_tokens || job.end == Some(sampled(row)) {
+                    assert_eq!(job.tokens, alone(&job.prompt, job.max_tokens, job.end), "seed {seed}");
+                    counts.discarded +=
+                        ahead.iter().flat_map(Plan::pieces).filter(|next| next.job == piece.job).count();
                     open.remove(&piece.job);
                     scheduler.remove(piece.job);
                     counts.finished += 1;
@@ -202,6 +253,10 @@ fn run(seed: u64) -> Counts {
         }
         counts.shared += scheduler.pages_used().1;
         scheduler.check().unwrap();
+        match ahead {
+            Some(ahead) if diverges => memory.run_all(&ahead, limits.window),
+            ahead => in_flight = ahead.filter(|ahead| !ahead.is_empty()),
+        }
     }
     assert!(scheduler.is_empty());
     assert_eq!(scheduler.pages_used().0, 0, "seed {seed}: pages of finished jobs");
@@ -220,9 +275,12 @@ fn every_request_is_answered_as_if_it_were_alone() {
         all.preempted += counts.preempted;
         all.cached += counts.cached;
         all.shared += counts.shared;
+        all.ahead += counts.ahead;
+        all.discarded += counts.discarded;
     }
     assert!(all.finished > 1000 && all.cancelled > 100 && all.failed > 100, "{all:?}");
     assert!(all.refused > 100 && all.preempted > 100 && all.cached > 1000 && all.shared > 100, "{all:?}");
+    assert!(all.ahead > 1000 && all.discarded > 100, "{all:?}");
 }
 
 #[test]
@@ -235,6 +293,7 @@ fn tenants_get_equal_shares_and_higher_priorities_go_first() {
         running: 2,
         waiting: 100,
         step_tokens: 8,
+        is_paced: false,
         reserve: 16,
         window: None,
     };
@@ -279,4 +338,148 @@ fn tenants_get_equal_shares_and_higher_priorities_go_first() {
         assert!(place < 8, "request {id} of the second tenant was number {place}");
     }
     assert!(order.contains(&first[19]));
+}
+
+/// Seconds of a step on some device: of reading the weights in a pass, of each row beside that, of each token of a prompt.
+struct Costs {
+    pass: f64,
+    row: f64,
+    token: f64,
+}
+
+/// Percentiles 50 and 99, in seconds.
+#[derive(Debug, Clone, Copy)]
+struct Percentiles(f64, f64);
+
+impl Percentiles {
+    fn of(mut all: Vec<f64>) -> Self {
+        all.sort_by(f64::total_cmp);
+        Percentiles(all[all.len() / 2], all[all.len() * 99 / 100])
+    }
+}
+
+/// Clients that send a request of `prompt` tokens when the last one is answered with 64 tokens. Returns the times to the first
+/// token and between tokens.
+fn closed_loop(
+    costs: &Costs,
+    limits: Limits,
+    clients: usize,
+    prompt: impl Fn(usize) -> usize,
+) -> [Percentiles; 2] {
+    let mut scheduler = Scheduler::new(limits);
+    let (mut clock, mut submitted) = (0.0, 0);
+    let mut submit = |scheduler: &mut Scheduler| {
+        submitted += 1;
+        let spec = JobSpec {
+            prompt: vec![submitted as u32; prompt(submitted)],
+            max_tokens: 64,
+            priority: 0,
+            tenant: 0,
+            use_prefix: false,
+            deadline: None,
+        };
+        scheduler.submit(spec).unwrap()
+    };
+    let mut last: HashMap<JobId, f64> = (0..clients).map(|_| (submit(&mut scheduler), 0.0)).collect();
+    let (mut first_token, mut between) = (Vec::new(), Vec::new());
+    while first_token.len() < 6 * clients {
+        let plan = scheduler.plan();
+        let decode =
+            if plan.decode.is_empty() { 0.0 } else { costs.pass + costs.row * plan.decode.len() as f64 };
+        let chunk = |piece: &Piece| costs.pass.max(costs.token * piece.tokens.len() as f64);
+        let prompts = plan.chunks.iter().map(chunk).sum::<f64>();
+        clock += decode + prompts;
+        scheduler.measured(&plan, Duration::from_secs_f64(decode), Duration::from_secs_f64(prompts));
+        for piece in plan.pieces() {
+            scheduler.computed(piece);
+            if !piece.sample {
+                continue;
+            }
+            scheduler.push(piece.job, 1);
+            let before = last.insert(piece.job, clock).unwrap_or(clock);
+            match scheduler.job(piece.job).map_or(0, |job| job.generated()) {
+                1 => first_token.push(clock - before),
+                _ => between.push(clock - before),
+            }
+            if scheduler.job(piece.job).is_some_and(|job| job.generated() == 64) {
+                scheduler.remove(piece.job);
+                last.remove(&piece.job);
+                last.insert(submit(&mut scheduler), clock);
+            }
+        }
+    }
+    [Percentiles::of(first_token), Percentiles::of(between)]
+}
+
+fn load_limits(chunk: usize, step_tokens: usize, is_paced: bool) -> Limits {
+    Limits {
+        page: 32,
+        chunk,
+        pages: 10_000,
+        prefix_pages: 0,
+        running: 64,
+        waiting: 100,
+        step_tokens,
+        is_paced,
+        reserve: 128,
+        window: None,
+    }
+}
+
+#[test]
+fn first_tokens_come_sooner_where_prompts_get_their_share_of_the_time() {
+    // A small model on a CPU: 64 rows cost as much as a chunk of 64 tokens.
+    let costs = Costs { pass: 0.012, row: 0.0018, token: 0.0018 };
+    let fixed = closed_loop(&costs, load_limits(32, 64, false), 64, |_| 80);
+    let paced = closed_loop(&costs, load_limits(32, 512, true), 64, |_| 80);
+    assert!(paced[0].0 < 0.5 * fixed[0].0, "{paced:?} {fixed:?}");
+    // The time of an answer is that of the first token and of 63 others.
+    let whole = |[first, between]: [Percentiles; 2]| first.0 + 63.0 * between.0;
+    assert!(whole(paced) < 1.1 * whole(fixed), "{paced:?} {fixed:?}");
+}
+
+#[test]
+fn prompts_do_not_stall_those_that_decode() {
+    // A large model on a GPU, with prompts of 16 to 2,000 tokens.
+    let costs = Costs { pass: 0.004, row: 40e-6, token: 25e-6 };
+    let prompt = |at: usize| if at.is_multiple_of(5) { 2000 } else { 16 + at * 37 % 200 };
+    for clients in [8, 64] {
+        let [first, between] = closed_loop(&costs, load_limits(256, 8192, true), clients, prompt);
+        assert!(between.1 <= 2.5 * between.0, "{clients} clients: {between:?}");
+        assert!(first.0 < 1.0, "{clients} clients: {first:?}");
+    }
+}
+
+#[test]
+fn a_long_prompt_delays_no_short_one_and_is_not_delayed_forever() {
+    let mut scheduler = Scheduler::new(load_limits(32, 32, false));
+    let spec = |length: usize| JobSpec {
+        prompt: vec![1; length],
+        max_tokens: 100,
+        priority: 0,
+        tenant: 0,
+        use_prefix: false,
+        deadline: None,
+    };
+    let long = scheduler.submit(spec(3200)).unwrap();
+    let (mut short, mut answered, mut long_done) = (scheduler.submit(spec(32)).unwrap(), 0, None);
+    for step in 0..1000 {
+        let plan = scheduler.plan();
+        for piece in plan.pieces() {
+            scheduler.computed(piece);
+            if piece.sample {
+                scheduler.push(piece.job, 1);
+            }
+            if piece.sample && piece.job == short {
+                answered += 1;
+                scheduler.remove(short);
+                short = scheduler.submit(spec(32)).unwrap();
+            }
+            if piece.sample && piece.job == long {
+                long_done.get_or_insert(step);
+            }
+        }
+    }
+    assert!(answered > 300, "{answered} short prompts");
+    assert!(long_done.is_some_and(|step| step < 250), "{long_done:?}");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::support::{End, LIMIT, collect, language, request, small, texts};
-use hesper_serve::engine::Engine;
+use hesper_serve::engine::{Engine, EngineOptions};
 use hesper_serve::protocol::{
     Event, Events, FailureKind, Finish, Generator, Health, Refusal, Request, Sampling,
 };
@@ -15,20 +15,35 @@ use hesper_serve::worker::{Supervisor, SupervisorOptions, serve};
 #[test]
 #[ignore = "runs as the worker of the other tests"]
 fn worker_process() {
-    serve(Arc::new(Engine::start(language(), small()).unwrap()));
+    let look_ahead = std::env::var_os(LOOK_AHEAD).map(|_| true);
+    serve(Arc::new(Engine::start(language(), EngineOptions { look_ahead, ..small() }).unwrap()));
 }
 
+/// Set for a worker that looks ahead.
+const LOOK_AHEAD: &str = "HESPER_TEST_LOOK_AHEAD";
+
 fn options() -> SupervisorOptions {
-    let command = || {
+    options_with(false)
+}
+
+fn options_with(look_ahead: bool) -> SupervisorOptions {
+    let command = move || {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["worker::worker_process", "--exact", "--ignored", "--nocapture"]);
+        if look_ahead {
+            command.env(LOOK_AHEAD, "1");
+        }
         command
     };
     SupervisorOptions { silence_limit: Duration::from_secs(2), ..SupervisorOptions::new(command) }
 }
 
 fn supervisor() -> Supervisor {
-    let supervisor = Supervisor::start(options()).unwrap();
+    started(options())
+}
+
+fn started(options: SupervisorOptions) -> Supervisor {
+    let supervisor = Supervisor::start(options).unwrap();
     until(|| supervisor.health() == Health::Ok);
     supervisor
 }
@@ -46,9 +61,13 @@ fn signal(supervisor: &Supervisor, name: &str) {
     assert!(Command::new("kill").args([name, &process]).status().unwrap().success());
 }
 
-fn requests(max_tokens: usize) -> Vec<Request> {
+fn requests(max_tokens: usize, temperature: f32) -> Vec<Request> {
     let request = |(at, text): (usize, &String)| Request {
-        sampling: Sampling { temperature: 0.4 * (at % 3) as f32, seed: at as u64, ..Sampling::default() },
+        sampling: Sampling {
+            temperature: temperature * (at % 3) as f32,
+            seed: at as u64,
+            ..Sampling::default()
+        },
         ..request(&format!("r{at}"), text, max_tokens)
     };
     texts().iter().enumerate().map(request).collect()
@@ -57,15 +76,17 @@ fn requests(max_tokens: usize) -> Vec<Request> {
 #[test]
 fn every_text_is_complete_and_unchanged_after_the_worker_is_killed_or_stopped() {
     let engine = Engine::start(language(), small()).unwrap();
-    let expected: Vec<(Vec<u32>, String)> = requests(100)
-        .into_iter()
-        .map(|request| collect(&engine.submit(request).unwrap()))
-        .map(|(tokens, text, _)| (tokens, text))
-        .collect();
-    for name in ["-KILL", "-STOP"] {
-        let supervisor = supervisor();
-        let events: Vec<Events> =
-            requests(100).into_iter().map(|request| supervisor.submit(request).unwrap()).collect();
+    // Requests without a temperature let the worker look ahead.
+    for (name, temperature, look_ahead) in
+        [("-KILL", 0.4, false), ("-STOP", 0.4, false), ("-KILL", 0.0, true)]
+    {
+        let requests = || requests(100, temperature).into_iter();
+        let expected: Vec<(Vec<u32>, String)> = requests()
+            .map(|request| collect(&engine.submit(request).unwrap()))
+            .map(|(tokens, text, _)| (tokens, text))
+            .collect();
+        let supervisor = started(options_with(look_ahead));
+        let events: Vec<Events> = requests().map(|request| supervisor.submit(request).unwrap()).collect();
         // In the middle of the texts of some, before the first token of others.
         let mut first = Vec::new();
         while first.len() < 5 {
@@ -105,6 +126,39 @@ fn a_worker_refuses_and_cancels_like_an_engine() {
     supervisor.drain(Duration::from_secs(5));
     assert_eq!(supervisor.health(), Health::Stopping);
     assert!(matches!(supervisor.submit(request("late", "The", 3)), Err(Refusal::Unavailable(_))));
+}
+
+#[test]
+fn clients_that_leave_while_the_worker_is_stopped_are_cancelled_when_it_goes_on_or_is_replaced() {
+    for goes_on in [true, false] {
+        let supervisor = started(SupervisorOptions {
+            silence_limit: Duration::from_secs(if goes_on { 60 } else { 1 }),
+            ..options()
+        });
+        let long = |id: &str| request(id, "The evening star", 1_000_000);
+        let events = supervisor.submit(long("decodes")).unwrap();
+        while !matches!(events.next_within(LIMIT).unwrap(), Event::Token(_)) {}
+        signal(&supervisor, "-STOP");
+        // One that runs, one that the worker has not read, and one that is cancelled by its id.
+        let (unread, by_id) =
+            (supervisor.submit(long("unread")).unwrap(), supervisor.submit(long("by id")).unwrap());
+        drop((events, unread));
+        assert!(supervisor.cancel("by id"));
+        assert!(matches!(collect(&by_id).2, End::Done(Finish::Cancelled, _)));
+        match goes_on {
+            true => signal(&supervisor, "-CONT"),
+            false => until(|| supervisor.snapshot().restarts == 1),
+        }
+        let next = collect(&supervisor.submit(request("next", "The", 3)).unwrap());
+        assert_eq!(next.0.len(), 3);
+        until(|| {
+            let snapshot = supervisor.snapshot();
+            snapshot.completed == 1 && snapshot.requests.is_empty() && snapshot.pages_used == 0
+        });
+        let snapshot = supervisor.snapshot();
+        assert_eq!((snapshot.completed, snapshot.failed), (1, 0), "{snapshot:?}");
+        assert_eq!(snapshot.cancelled, if goes_on { 3 } else { 0 });
+    }
 }
 
 #[test]

@@ -1,11 +1,19 @@
-"""Takes the screenshots of the documents: python screenshots.py FOLDER."""
+"""Takes the screenshots of the documents: python screenshots.py FOLDER [MODEL].
 
+The chat is answered by a stub. The state of the engine is that of `hesper serve --model MODEL` under the load of
+`hesper bench serve`; without MODEL its picture is left as it is. HESPER_PROGRAM names the program.
+"""
+
+import os
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 from browser import Browser, Driver
-from stub_server import Stub, snapshot
+from stub_server import Stub
+
+PROGRAM = Path(os.environ.get("HESPER_PROGRAM", Path(__file__).parents[3] / "target/debug/hesper"))
 
 ANSWER = """Both keep the smallest element at hand; they differ in what the others cost.
 
@@ -54,11 +62,21 @@ def chat(browser, stub):
     browser.run("document.querySelector('#scroll').scrollTop = 0; document.querySelector('#to-end').hidden = true; document.activeElement.blur()")
 
 
-def main(folder):
+def inspect(browser, model):
+    """Opens the page of a server under load."""
+    command = [PROGRAM, "serve", "--model", model, "--port", "0", "--kv-memory", "12", "--max-running", "24"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    url = next(word for word in server.stdout.readline().split() if word.startswith("http://"))
+    load = [PROGRAM, "bench", "serve", "--url", url, "--clients", "32", "--prompt", "32:300", "--tokens", "24:160"]
+    load += ["--shared-prefix", "100", "--disconnects", "0.1", "--seconds", "60"]
+    load = subprocess.Popen(load, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    browser.open(url + "/inspect")
+    return server, load
+
+
+def main(folder, model=None):
     folder.mkdir(parents=True, exist_ok=True)
     driver, stub = Driver(), Stub()
-    start = time.monotonic()
-    stub.snapshot = lambda: snapshot(int(time.monotonic() - start))
     try:
         for name, options in [
             ("chat-light", dict(width=1280, height=1000)),
@@ -69,16 +87,20 @@ def main(folder):
             chat(browser, stub)
             browser.screenshot(folder / f"{name}.png")
             browser.close()
-        browser = Browser(driver, width=1280, height=1240, dark=True)
-        browser.open(stub.url + "/inspect")
-        # The plots need a history.
-        time.sleep(28)
-        browser.screenshot(folder / "inspect-dark.png")
-        browser.close()
+        if model:
+            browser = Browser(driver, width=1280, height=1240, dark=True)
+            server, load = inspect(browser, model)
+            # The plots need a history.
+            time.sleep(45)
+            browser.screenshot(folder / "inspect-dark.png")
+            browser.close()
+            load.kill()
+            server.terminate()
+            server.wait(60)
     finally:
         stub.close()
         driver.close()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -134,6 +134,8 @@ pub struct PagedCache {
     /// For each layer a pool of shape (pages, heads of keys and values, tokens of a page, elements of a row as stored). None
     /// before the first token.
     layers: Vec<Option<Array>>,
+    /// Page and row of each new token of the open step, for all layers.
+    places: Option<[Array; 2]>,
 }
 
 impl PagedCache {
@@ -157,6 +159,7 @@ impl PagedCache {
             capacity: pages + 1,
             room: 0,
             layers: vec![None; config.layers],
+            places: None,
         })
     }
 
@@ -199,7 +202,7 @@ impl PagedCache {
             let rows = pool.take(Array::from_slice(&[from]), Some(0))?;
             // A page that is being read is a second user of the pool, which would be copied as a whole.
             rows.eval()?;
-            *pool = write(pool, &rows, to, 0)?;
+            *pool = pool.scatter(&[Array::from_slice(&[to])], &rows.expand_dims(0)?, &[0])?;
         }
         Ok(())
     }
@@ -226,6 +229,36 @@ impl PagedCache {
         Ok(())
     }
 
+    /// Where the new tokens of the open step are written, sequence by sequence.
+    fn runs(&self) -> Result<Vec<PageRun>> {
+        let (step, size) = (self.positions.step()?, self.page);
+        let mut runs = Vec::new();
+        for (sequence, (start, table)) in step.starts().iter().zip(self.pages.tables.iter()).enumerate() {
+            let (mut token, tokens) = (0, step.tokens());
+            while token < tokens {
+                let row = (start + token) % size;
+                let count = (size - row).min(tokens - token);
+                runs.push(PageRun { page: table[(start + token) / size], row, sequence, token, count });
+                token += count;
+            }
+        }
+        Ok(runs)
+    }
+
+    /// Page and row of each new token of the open step, sequence by sequence.
+    fn places(&mut self) -> Result<[Array; 2]> {
+        if let Some(places) = &self.places {
+            return Ok(places.clone());
+        }
+        let (mut pages, mut rows) = (Vec::new(), Vec::new());
+        for run in self.runs()? {
+            pages.extend(std::iter::repeat_n(run.page, run.count));
+            rows.extend((run.row..run.row + run.count).map(|row| row as u32));
+        }
+        let array = |all: Vec<u32>| Array::try_from_slice(&all, &[all.len()]);
+        Ok(self.places.insert([array(pages)?, array(rows)?]).clone())
+    }
+
     /// Rows `from..to` of the sequences, with zeros or rows of other sequences where a sequence has none, as stored.
     fn gather(&self, pool: &Array, from: usize, to: usize) -> Result<Array> {
         let tables = &self.pages.tables;
@@ -241,6 +274,35 @@ impl PagedCache {
     }
 }
 
+/// The most pages that a step writes one after the other; more are written by one scatter.
+const MAX_SLICE_UPDATES: usize = 2;
+
+/// New tokens of a sequence that are neighbours in a page.
+struct PageRun {
+    page: u32,
+    row: usize,
+    sequence: usize,
+    token: usize,
+    count: usize,
+}
+
+impl PageRun {
+    /// The pool with its rows of `new`, of shape (sequences, tokens, heads, elements).
+    fn write(&self, pool: &Array, new: &Array) -> hesper_core::Result<Array> {
+        let (heads, width) = (new.shape()[2], new.shape()[3]);
+        let (from, to) =
+            ([self.sequence, self.token, 0, 0], [self.sequence + 1, self.token + self.count, heads, width]);
+        let (from, to) = (from.map(|at| at as isize), to.map(|at| at as isize));
+        let rows = new.slice(&from, &to, &[1; 4])?.transpose(&[0, 2, 1, 3])?;
+        let (from, to) = (
+            [self.page as usize, 0, self.row, 0],
+            [self.page as usize + 1, heads, self.row + self.count, width],
+        );
+        let (from, to) = (from.map(|at| at as isize), to.map(|at| at as isize));
+        pool.slice_update(&rows, &from, &to, &[1; 4])
+    }
+}
+
 /// The pool with at least `pages` pages.
 fn with_pages(pool: &Array, pages: usize) -> hesper_core::Result<Array> {
     let shape = pool.shape();
@@ -249,14 +311,6 @@ fn with_pages(pool: &Array, pages: usize) -> hesper_core::Result<Array> {
     }
     let more = Array::zeros(&[pages - shape[0], shape[1], shape[2], shape[3]], pool.dtype())?;
     concatenate(&[pool.clone(), more], 0)
-}
-
-/// The pool with rows of one sequence written to a page, from its row `at` on.
-fn write(pool: &Array, rows: &Array, page: u32, at: usize) -> hesper_core::Result<Array> {
-    let from = [page as usize, 0, at, 0].map(|at| at as isize);
-    let to =
-        [page as usize + 1, pool.shape()[1], at + rows.shape()[2], pool.shape()[3]].map(|at| at as isize);
-    pool.slice_update(rows, &from, &to, &[1; 4])
 }
 
 impl KvCache for PagedCache {
@@ -290,6 +344,7 @@ impl KvCache for PagedCache {
             // Twice as many: growing copies the pools.
             self.grow((2 * highest + 16).min(self.capacity))?;
         }
+        self.places = None;
         self.positions.begin(tokens)
     }
 
@@ -301,25 +356,23 @@ impl KvCache for PagedCache {
         window: Option<usize>,
     ) -> Result<KvView> {
         let (heads, width, format) = (keys.shape()[1], keys.shape()[3], self.pages.rows);
-        let new = format.encode(&concatenate(&[keys.clone(), values.clone()], 1)?)?;
+        let by_token = |x: &Array| x.transpose(&[0, 2, 1, 3]);
+        let new = format.encode(&concatenate(&[by_token(keys)?, by_token(values)?], 2)?)?;
         let (starts, tokens) = (self.positions.step()?.starts().to_vec(), self.positions.step()?.tokens());
-        let (page, room, tables) = (self.page, self.room, self.pages.tables.clone());
-        let slot = layer_mut(&mut self.layers, layer)?;
-        let mut pool = match &*slot {
+        let mut pool = match layer_mut(&mut self.layers, layer)? {
             Some(pool) => pool.clone(),
-            None => Array::zeros(&[room, new.shape()[1], page, new.shape()[3]], new.dtype())?,
+            None => Array::zeros(&[self.room, 2 * heads, self.page, new.shape()[3]], new.dtype())?,
         };
-        for (at, (start, table)) in starts.iter().zip(tables.iter()).enumerate() {
-            let own = new.slice_axis(0, at as isize, at as isize + 1, 1)?;
-            let mut row = *start;
-            while row < start + tokens {
-                let end = (row / page + 1).saturating_mul(page).min(start + tokens);
-                let rows = rows_of(&own, row - start, end - start)?;
-                pool = write(&pool, &rows, table[row / page], row % page)?;
-                row = end;
+        let runs = self.runs()?;
+        if runs.len() <= MAX_SLICE_UPDATES {
+            for run in runs {
+                pool = run.write(&pool, &new)?;
             }
+        } else {
+            let new = new.reshape(&[-1, 1, 2 * heads as isize, 1, new.shape()[3] as isize])?;
+            pool = pool.scatter(&self.places()?, &new, &[0, 2])?;
         }
-        *slot = Some(pool.clone());
+        *layer_mut(&mut self.layers, layer)? = Some(pool.clone());
         let (from, mask) = match starts[..] {
             [start] => {
                 // Of one sequence only the rows that a token sees are gathered.

@@ -244,7 +244,7 @@ mod tests {
             // A sequence joins every fourth round.
             if round % 4 == 0 && round / 4 < prompts.len() {
                 batch.add(&prompts[round / 4], &options(round / 4)).unwrap();
-                batch.members.iter_mut().for_each(|member| member.sequence.set_device_greedy());
+                batch.members.iter_mut().for_each(|member| member.sequence.choose_on_device(true));
             }
             for event in batch.step().unwrap() {
                 sequences[event.id as usize].push(event.piece.unwrap().token);

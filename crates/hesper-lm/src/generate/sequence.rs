@@ -31,7 +31,8 @@ pub struct Sequence {
     max_tokens: usize,
     ignore_eos: bool,
     stop_tokens: Vec<u32>,
-    device_greedy: bool,
+    greedy: bool,
+    on_device: bool,
 }
 
 impl Sequence {
@@ -46,20 +47,19 @@ impl Sequence {
             max_tokens: options.max_tokens,
             ignore_eos: options.ignore_eos,
             stop_tokens: options.stop_tokens.clone(),
-            device_greedy: options.sampling.is_greedy()
-                && placement::current_device() != placement::Device::Cpu,
+            greedy: options.sampling.is_greedy(),
+            on_device: placement::current_device() != placement::Device::Cpu,
         })
     }
 
     /// Whether sampling is greedy and the device chooses tokens.
     pub fn is_device_greedy(&self) -> bool {
-        self.device_greedy
+        self.greedy && self.on_device
     }
 
-    /// Chooses tokens on the device, as on a GPU.
-    #[cfg(test)]
-    pub(super) fn set_device_greedy(&mut self) {
-        self.device_greedy = true;
+    /// Whether the device chooses tokens where sampling is greedy. By default GPUs do.
+    pub fn choose_on_device(&mut self, on_device: bool) {
+        self.on_device = on_device;
     }
 
     /// Chooses the next token by its logits. `length` is the length of the sequence without it.

@@ -151,7 +151,7 @@ mod tests {
             let plain = generate(&language, &prompt, &options).unwrap();
             let mut cache = CacheKind::Growing.create(language.model().config()).unwrap();
             let mut generation = Generation::new(&language, &prompt, &mut *cache, &options).unwrap();
-            generation.sequence.set_device_greedy();
+            generation.sequence.choose_on_device(true);
             let tokens: Vec<u32> = (&mut generation).map(|piece| piece.unwrap().token).collect();
             assert_eq!(tokens, plain.tokens);
             assert_eq!(generation.finish(), Some(plain.finish));
@@ -168,7 +168,7 @@ mod tests {
         let whole = generate(&language, &prompt, &options).unwrap().tokens;
         let mut cache = CacheKind::Growing.create(language.model().config()).unwrap();
         let mut generation = Generation::new(&language, &prompt, &mut *cache, &options).unwrap();
-        generation.sequence.set_device_greedy();
+        generation.sequence.choose_on_device(true);
         let first: Vec<u32> = (&mut generation).take(5).map(|piece| piece.unwrap().token).collect();
         drop(generation);
         assert_eq!(cache.lengths(), [prompt.len() + 4]);

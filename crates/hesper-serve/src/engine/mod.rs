@@ -1,6 +1,6 @@
 //! The engine: one thread that owns the steps of a model and generates texts for many requests at once.
 //!
-//! [`scheduler`] decides what a step computes, [`prefix`] keeps the pages of prompts, [`steps`] runs the model, and
+//! [`scheduler`] decides what a step computes, [`pace`] how many tokens of prompts, [`prefix`] keeps the pages of prompts, [`steps`] runs the model, and
 //! [`run_loop`] connects them with the requests. [`Engine`] is the outside: it accepts, cancels and reports. Its lock is
 //! held for planning only, never while the model computes, so it answers while a step hangs.
 //!
@@ -25,6 +25,7 @@
 
 #[cfg(feature = "grammar")]
 mod grammar;
+mod pace;
 mod prefix;
 mod run_loop;
 pub mod scheduler;
@@ -55,10 +56,11 @@ pub struct EngineOptions {
     pub kv_bits: Option<usize>,
     /// Tokens of a page.
     pub page_tokens: usize,
-    /// Tokens of a prompt that are computed in one piece, in whole pages. By default 32 on the CPU and 512 on a GPU.
+    /// Tokens of a prompt that are computed in one piece, in whole pages. By default 32 on the CPU and 256 on a GPU.
     /// A prefix is found in whole chunks.
     pub chunk_tokens: Option<usize>,
-    /// Tokens of a step: chunks of prompts are computed beside decoding sequences up to this number.
+    /// Tokens of a step: chunks of prompts are computed beside decoding sequences up to this number. By default as many as
+    /// make a step twice as long, as measured.
     pub step_tokens: Option<usize>,
     /// Requests that run at once.
     pub max_running: usize,
@@ -71,6 +73,12 @@ pub struct EngineOptions {
     pub reserve_tokens: usize,
     /// After which a step counts as stalled.
     pub step_limit: Duration,
+    /// Whether the next step begins before the tokens of a step are read, where the device chooses all of them. By default
+    /// on GPUs: on the CPU there is no device that would be idle.
+    pub look_ahead: Option<bool>,
+    /// Whether every decode step has the same number of rows on a GPU, so that kernels that depend on it sum in the same order
+    /// whoever else runs. On the CPU texts do not depend on others in any case.
+    pub fixed_order: bool,
 }
 
 impl Default for EngineOptions {
@@ -86,6 +94,8 @@ impl Default for EngineOptions {
             prefix_bytes: None,
             reserve_tokens: 128,
             step_limit: Duration::from_secs(30),
+            look_ahead: None,
+            fixed_order: false,
         }
     }
 }
@@ -113,6 +123,11 @@ impl Shared {
 
     fn now(&self) -> Duration {
         self.start.elapsed()
+    }
+
+    /// A step runs from now on.
+    fn step_begins(&self) {
+        self.step_began.store((self.now().as_micros() as u64).max(1), Ordering::Release);
     }
 
     /// How long the step that runs now has been running.
@@ -148,8 +163,8 @@ impl Engine {
         let (config, device) = (language.model().config(), placement::current_device());
         let on_cpu = device == placement::Device::Cpu;
         let page = options.page_tokens;
-        let chunk =
-            options.chunk_tokens.unwrap_or(if on_cpu { 32usize.next_multiple_of(page.max(1)) } else { 512 });
+        let chunk = (if on_cpu { 32usize } else { 256 }).next_multiple_of(page.max(1));
+        let chunk = options.chunk_tokens.unwrap_or(chunk);
         if page == 0 || chunk == 0 || !chunk.is_multiple_of(page) {
             return invalid(format!("a chunk of {chunk} tokens is not a number of pages of {page} tokens"));
         }
@@ -161,7 +176,7 @@ impl Engine {
             Some(16) => PageFormat::Half,
             Some(bits) => PageFormat::Quantized { bits, group: 32 },
         };
-        let steps = Steps::probe(language.clone(), format, page, device)?;
+        let steps = Steps::probe(language.clone(), format, page, device, &options)?;
         let page_bytes = steps.page_bytes() as u64;
         let kv_bytes = options.kv_bytes.unwrap_or(if on_cpu { 768 << 20 } else { 8 << 30 });
         let pages_in =
@@ -180,7 +195,8 @@ impl Engine {
             prefix_pages: options.prefix_bytes.map_or(pages, pages_in),
             running: options.max_running,
             waiting: options.max_waiting,
-            step_tokens: options.step_tokens.unwrap_or(if on_cpu { 2 * chunk } else { 2048 }),
+            step_tokens: options.step_tokens.unwrap_or(if on_cpu { 512 } else { 8192 }).max(chunk),
+            is_paced: options.step_tokens.is_none(),
             reserve: options.reserve_tokens,
             window: config.window,
         });

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use hesper_core::placement;
 
 use super::Shared;
-use super::scheduler::Plan;
+use super::scheduler::{Plan, Scheduler};
 use super::state::State;
 use super::steps::{Outcome, Progress, Steps};
 use crate::protocol::{Failure, FailureKind};
@@ -68,29 +68,65 @@ pub(super) fn run(shared: &Shared, mut steps: Steps) {
     shared.answered.notify_all();
 }
 
+/// Runs a part of a step. A panic is an error of the step.
+fn guarded<T>(part: impl FnOnce() -> hesper_lm::Result<T>) -> Result<T, StepError> {
+    match catch_unwind(AssertUnwindSafe(part)) {
+        Ok(result) => result.map_err(|error| StepError::of(&error)),
+        Err(payload) => Err(StepError::of_panic(&*payload)),
+    }
+}
+
 /// Returns why the loop ends.
 fn serve(shared: &Shared, steps: &mut Steps) -> String {
-    let mut failed_before = false;
-    while let Some(plan) = next_plan(shared, steps) {
-        let began = Instant::now();
-        shared.step_began.store((shared.now().as_micros() as u64).max(1), Ordering::Release);
-        let mut progress = Progress::default();
-        let result = catch_unwind(AssertUnwindSafe(|| steps.run(&plan, &mut progress)));
-        shared.step_began.store(0, Ordering::Release);
-        let (step_time, began) = (began.elapsed(), Instant::now());
-        let result = match result {
-            Ok(result) => result.map_err(|error| StepError::of(&error)),
-            Err(payload) => Err(StepError::of_panic(&*payload)),
+    let (mut failed_before, mut in_flight) = (false, None);
+    loop {
+        let mut began = Instant::now();
+        let step = match in_flight.take() {
+            Some(step) => Ok(step),
+            None => {
+                let Some(plan) = next_plan(shared, steps) else { return "the engine was stopped".into() };
+                began = Instant::now();
+                shared.step_begins();
+                guarded(|| steps.launch(plan, None))
+            }
         };
+        // While the device computes a step, the next one is planned and encoded.
+        let ahead = step.as_ref().ok().filter(|step| steps.can_look_ahead(step)).and_then(|step| {
+            let plan = plan_ahead(&mut shared.lock(), steps, shared.now())?;
+            Some(guarded(|| steps.launch(plan, Some(step))))
+        });
+        let mut progress = Progress::default();
+        let (plan, mut result) = match step {
+            Ok(step) => {
+                let result = guarded(|| steps.finish(&step, &mut progress));
+                (step.plan, result)
+            }
+            Err(error) => (Plan::default(), Err(error)),
+        };
+        shared.step_began.store(0, Ordering::Release);
+        let (step_time, ended) = (began.elapsed(), Instant::now());
+        let decode_time = progress.decoded.map_or(Duration::ZERO, |at| at.saturating_duration_since(began));
         let mut state = shared.lock();
         state.stats.steps += 1;
         state.stats.step_time += step_time;
+        let diverged = progress.diverged;
         apply(&mut state, &plan, progress, shared.now());
-        match result {
-            Ok(()) => {
-                failed_before = false;
-                state.scheduler.succeeded();
+        if result.is_ok() {
+            failed_before = false;
+            state.scheduler.measured(&plan, decode_time, step_time.saturating_sub(decode_time));
+            state.scheduler.succeeded();
+            match ahead {
+                Some(Ok(next)) if !diverged => {
+                    shared.step_begins();
+                    state.stats.steps_ahead += 1;
+                    in_flight = Some(next);
+                }
+                Some(Err(error)) => result = Err(error),
+                _ => {}
             }
+        }
+        match result {
+            Ok(()) => {}
             Err(error) if error.kind == FailureKind::Lost => return error.message,
             Err(error) => {
                 let again = !error.damaged && !failed_before && steps.roll_back();
@@ -100,20 +136,20 @@ fn serve(shared: &Shared, steps: &mut Steps) -> String {
                 }
             }
         }
-        state.stats.scheduler_time += began.elapsed();
+        state.stats.scheduler_time += ended.elapsed();
         drop(state);
         shared.answered.notify_all();
     }
-    "the engine was stopped".into()
 }
 
 /// Tells scheduler and requests what a step has computed.
 fn apply(state: &mut State, plan: &Plan, progress: Progress, now: Duration) {
-    let (rows, chunks) = (&plan.decode[..progress.rows], &plan.chunks[..progress.chunks]);
-    for piece in rows.iter().chain(chunks) {
+    for (at, piece) in plan.pieces().take(progress.pieces).enumerate() {
         state.scheduler.computed(piece);
+        if at >= plan.decode.len() {
+            state.stats.prompt_tokens += piece.tokens.len() as u64;
+        }
     }
-    state.stats.prompt_tokens += chunks.iter().map(|chunk| chunk.tokens.len() as u64).sum::<u64>();
     for (job, outcome) in progress.outcomes {
         match outcome {
             Outcome::Token(token, finish) => {
@@ -140,22 +176,36 @@ fn recover(state: &mut State, steps: &mut Steps, error: StepError, now: Duration
     }
 }
 
+/// The plan behind the step in flight, if there is something to compute.
+fn plan_ahead(state: &mut State, steps: &mut Steps, now: Duration) -> Option<Plan> {
+    if state.ended {
+        return None;
+    }
+    Some(plan(state, steps, now, Scheduler::plan_ahead)).filter(|plan| !plan.is_empty())
+}
+
+/// Plans a step, without requests that have expired.
+fn plan(state: &mut State, steps: &mut Steps, now: Duration, next: fn(&mut Scheduler) -> Plan) -> Plan {
+    let began = Instant::now();
+    state.expire(now);
+    let plan = state.plan(now, next);
+    for (job, failure) in steps.update(state, &plan) {
+        state.fail(job, &failure, now);
+    }
+    state.stats.scheduler_time += began.elapsed();
+    plan
+}
+
 /// Waits for something to compute. `None` when the engine is dropped.
 fn next_plan(shared: &Shared, steps: &mut Steps) -> Option<Plan> {
     let mut state = shared.lock();
     loop {
-        let began = Instant::now();
         let now = shared.now();
-        state.expire(now);
         if state.ended {
             return None;
         }
-        let plan = state.plan(now);
-        for (job, failure) in steps.update(&mut state, &plan) {
-            state.fail(job, &failure, now);
-        }
+        let plan = plan(&mut state, steps, now, Scheduler::plan);
         if !plan.is_empty() {
-            state.stats.scheduler_time += began.elapsed();
             return Some(plan);
         }
         shared.answered.notify_all();

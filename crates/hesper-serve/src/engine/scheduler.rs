@@ -2,7 +2,8 @@
 //!
 //! A job waits, then runs: its prompt is computed in chunks, then a token in each step. [`Scheduler::plan`] says which jobs
 //! take part in the next step and in which pages their rows are. The caller runs it and reports what was computed
-//! ([`Scheduler::computed`]) and which tokens were chosen ([`Scheduler::push`]).
+//! ([`Scheduler::computed`]) and which tokens were chosen ([`Scheduler::push`]). [`Scheduler::plan_ahead`] plans one more step
+//! while a step is in flight: a job whose token is not known yet has [`UNKNOWN_TOKEN`] in it.
 //!
 //! Jobs are ranked by priority, then by arrival. A job that runs has the pages of its computed tokens. If pages run out,
 //! prefixes that no job uses go first, then the last ranked job is preempted: it gives up its pages, waits, and is
@@ -17,11 +18,15 @@ use std::time::Duration;
 
 use hesper_lm::{PageCounts, SCRATCH_PAGE};
 
+use super::pace::Pace;
 use super::prefix::PrefixTree;
 use crate::protocol::Phase;
 
 /// Numbers a job, in the order of arrival.
 pub type JobId = u64;
+
+/// The token of a piece that the step in flight chooses.
+pub const UNKNOWN_TOKEN: u32 = u32::MAX;
 
 /// The sizes of a scheduler.
 #[derive(Debug, Clone)]
@@ -38,8 +43,10 @@ pub struct Limits {
     pub running: usize,
     /// Jobs that wait.
     pub waiting: usize,
-    /// Tokens of a step. A step has at least one chunk if a job needs one.
+    /// The most tokens of a step. A step has at least one chunk if a job needs one.
     pub step_tokens: usize,
+    /// Whether tokens of prompts are limited by what the steps cost, beside `step_tokens` ([`Scheduler::measured`]).
+    pub is_paced: bool,
     /// The most tokens still to be generated that admission reserves pages for.
     pub reserve: usize,
     /// Tokens that every layer sees at most, if all have a window.
@@ -83,6 +90,10 @@ pub struct Job {
     tokens: Vec<u32>,
     /// Tokens whose rows are in pages.
     computed: usize,
+    /// Tokens whose rows are in pages or computed by steps in flight.
+    planned: usize,
+    /// Tokens behind `tokens` that steps in flight choose.
+    unknown: usize,
     pages: Vec<u32>,
     running: bool,
     /// Tokens that were found in the prefix cache when it ran first.
@@ -94,9 +105,21 @@ impl Job {
         self.spec.prompt.len()
     }
 
-    /// Whether its prompt is computed.
+    /// Whether its prompt is computed, or will be by the steps in flight.
     fn decodes(&self) -> bool {
-        self.computed >= self.prompt()
+        self.planned >= self.prompt()
+    }
+
+    /// Whether there is a token for one more decode step.
+    fn has_next(&self) -> bool {
+        self.decodes()
+            && self.planned < self.tokens.len() + self.unknown
+            && self.generated() + self.unknown < self.spec.max_tokens
+    }
+
+    /// Forgets the steps in flight.
+    fn discard(&mut self) {
+        (self.planned, self.unknown) = (self.computed, 0);
     }
 
     /// Generated tokens.
@@ -112,7 +135,7 @@ impl Job {
     /// What it does.
     pub fn phase(&self) -> Phase {
         match (self.running, self.cached) {
-            (true, _) if self.decodes() => Phase::Decode,
+            (true, _) if self.computed >= self.prompt() => Phase::Decode,
             (true, _) => Phase::Prefill,
             (false, Some(_)) => Phase::Preempted,
             (false, None) => Phase::Queued,
@@ -137,7 +160,7 @@ pub struct Piece {
     pub job: JobId,
     /// Tokens before the new ones.
     pub start: usize,
-    /// The new tokens.
+    /// The new tokens. One that is not known yet is [`UNKNOWN_TOKEN`].
     pub tokens: Vec<u32>,
     /// The pages of the job.
     pub pages: Vec<u32>,
@@ -159,6 +182,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// All pieces, those that decode first.
+    pub fn pieces(&self) -> impl Iterator<Item = &Piece> {
+        self.decode.iter().chain(&self.chunks)
+    }
+
     /// Whether there is nothing to compute.
     pub fn is_empty(&self) -> bool {
         self.decode.is_empty() && self.chunks.is_empty()
@@ -181,6 +209,9 @@ pub struct Scheduler {
     /// Jobs that may run at once: lower than the limit after failures.
     running_limit: usize,
     good_steps: usize,
+    pace: Pace,
+    /// Whether the next chunk is of the prompt with the fewest tokens left, and not of the oldest one.
+    shortest_next: bool,
 }
 
 impl Scheduler {
@@ -194,6 +225,8 @@ impl Scheduler {
             service: HashMap::new(),
             running_limit: limits.running,
             good_steps: 0,
+            pace: Pace::default(),
+            shortest_next: false,
             limits,
         }
     }
@@ -259,7 +292,9 @@ impl Scheduler {
         }
         self.next += 1;
         let tokens = spec.prompt.clone();
-        let job = Job { spec, tokens, computed: 0, pages: Vec::new(), running: false, cached: None };
+        let pages = Vec::new();
+        let job =
+            Job { spec, tokens, computed: 0, planned: 0, unknown: 0, pages, running: false, cached: None };
         self.jobs.insert(self.next, job);
         Ok(self.next)
     }
@@ -287,6 +322,7 @@ impl Scheduler {
         if let Some(job) = self.jobs.get_mut(&id) {
             job.pages.drain(..).for_each(|page| self.counts.release(page));
             (job.running, job.computed) = (false, 0);
+            job.discard();
         }
     }
 
@@ -302,6 +338,19 @@ impl Scheduler {
             [only] => Some(only),
             _ => None,
         }
+    }
+
+    /// What tokens of a prompt cost, in tokens of whole chunks: a pass through the model has a part that does not depend on
+    /// the number of tokens.
+    fn weight(&self, tokens: usize) -> usize {
+        (tokens.next_multiple_of(self.limits.chunk) + tokens).div_ceil(2)
+    }
+
+    /// Those that decode in a plan took so long, and its prompts so long.
+    pub fn measured(&mut self, plan: &Plan, decode: Duration, prompts: Duration) {
+        let tokens = plan.chunks.iter().map(|piece| self.weight(piece.tokens.len())).sum();
+        let rows = (plan.decode.len(), decode.as_secs_f64());
+        self.pace.measured(rows, (tokens, prompts.as_secs_f64()));
     }
 
     /// A step succeeded.
@@ -334,8 +383,9 @@ impl Scheduler {
             .map(|(id, _)| *id)
     }
 
-    /// Lets waiting jobs run as long as there is room.
-    fn admit(&mut self, plan: &mut Plan) {
+    /// Lets waiting jobs run as long as there is room. Returns false if a running job has to give way and must not, since
+    /// steps are in flight.
+    fn admit(&mut self, plan: &mut Plan, in_flight: bool) -> bool {
         let mut running = self.jobs.values().filter(|job| job.running).count();
         while let Some(id) = self.next_waiting() {
             let job = &self.jobs[&id];
@@ -360,24 +410,27 @@ impl Scheduler {
                     .last_running()
                     .filter(|last| self.jobs[last].spec.priority < self.jobs[&id].spec.priority);
                 match victim {
+                    Some(_) if in_flight => return false,
                     Some(victim) => {
                         self.preempt(victim);
                         plan.preempted += 1;
                         running -= 1;
                         continue;
                     }
-                    None => return,
+                    None => return true,
                 }
             }
             running += 1;
-            let Some(job) = self.jobs.get_mut(&id) else { return };
+            let Some(job) = self.jobs.get_mut(&id) else { return true };
             (job.running, job.computed, job.pages) = (true, known.len() * page, known);
+            job.discard();
             if job.cached.is_none() {
                 job.cached = Some(job.computed);
                 plan.started.push((id, job.computed));
             }
             self.release_unseen(id);
         }
+        true
     }
 
     /// Releases pages of tokens that no layer sees any more.
@@ -394,7 +447,7 @@ impl Scheduler {
     /// has them.
     fn extend(&mut self, id: JobId, tokens: usize) -> bool {
         let Some(job) = self.jobs.get_mut(&id) else { return false };
-        let needed = (job.computed + tokens).div_ceil(self.limits.page);
+        let needed = (job.planned + tokens).div_ceil(self.limits.page);
         while job.pages.len() < needed {
             match self.counts.take() {
                 Some(page) => job.pages.push(page),
@@ -406,44 +459,66 @@ impl Scheduler {
     }
 
     fn piece(&mut self, id: JobId, count: usize) -> Option<Piece> {
-        let job = self.jobs.get(&id)?;
+        let job = self.jobs.get_mut(&id)?;
         *self.service.entry(job.spec.tenant).or_default() += count as u64;
-        let end = job.computed + count;
-        Some(Piece {
-            job: id,
-            start: job.computed,
-            tokens: job.tokens[job.computed..end].to_vec(),
-            pages: job.pages.clone(),
-            sample: end == job.tokens.len(),
-        })
+        let (start, end) = (job.planned, job.planned + count);
+        let sample = end == job.tokens.len() + job.unknown;
+        let token = |at: usize| job.tokens.get(at).copied().unwrap_or(UNKNOWN_TOKEN);
+        let tokens = (start..end).map(token).collect();
+        (job.planned, job.unknown) = (end, job.unknown + usize::from(sample));
+        Some(Piece { job: id, start, tokens, pages: job.pages.clone(), sample })
     }
 
     /// Tokens of the next chunk of a prompt.
     fn next_chunk(&self, id: JobId) -> usize {
         let job = &self.jobs[&id];
-        ((job.computed / self.limits.chunk + 1) * self.limits.chunk).min(job.prompt()) - job.computed
+        ((job.planned / self.limits.chunk + 1) * self.limits.chunk).min(job.prompt()) - job.planned
     }
 
-    /// The next step. The jobs of a plan keep their pages until the next plan, unless they are removed.
+    /// The next step. The jobs of a plan keep their pages until the next plan, unless they are removed. Steps in flight are
+    /// discarded.
     pub fn plan(&mut self) -> Plan {
+        self.jobs.values_mut().for_each(Job::discard);
         let mut plan = Plan::default();
-        self.add_pieces(&mut plan);
+        self.add_pieces(&mut plan, false);
         if plan.is_empty() && plan.preempted > 0 {
             // All gave way to each other; the first of them has room now.
-            self.add_pieces(&mut plan);
+            self.add_pieces(&mut plan, false);
         }
         plan
     }
 
-    fn add_pieces(&mut self, plan: &mut Plan) {
-        self.admit(plan);
+    /// The step after the one in flight, as if that had been computed. No job is preempted: where one would have to be, the
+    /// plan is empty.
+    pub fn plan_ahead(&mut self) -> Plan {
+        let mut plan = Plan::default();
+        self.add_pieces(&mut plan, true);
+        plan
+    }
+
+    /// Takes the pieces out of a plan.
+    fn undo(&mut self, plan: &mut Plan) {
+        for piece in plan.decode.drain(..).chain(plan.chunks.drain(..)).rev() {
+            if let Some(job) = self.jobs.get_mut(&piece.job) {
+                (job.planned, job.unknown) = (piece.start, job.unknown - usize::from(piece.sample));
+            }
+        }
+    }
+
+    fn add_pieces(&mut self, plan: &mut Plan, in_flight: bool) {
+        if !self.admit(plan, in_flight) {
+            return;
+        }
         let ranked = self.ranked();
         for id in &ranked {
             // It may have been preempted for one that ranks higher.
-            while self.jobs[id].running && self.jobs[id].decodes() {
+            while self.jobs[id].running && self.jobs[id].has_next() {
                 if self.extend(*id, 1) {
                     plan.decode.extend(self.piece(*id, 1));
                     break;
+                }
+                if in_flight {
+                    return self.undo(plan);
                 }
                 let Some(last) = self.last_running() else { break };
                 self.preempt(last);
@@ -451,23 +526,32 @@ impl Scheduler {
             }
         }
         let mut left = self.limits.step_tokens.saturating_sub(plan.decode.len());
+        if self.limits.is_paced {
+            let waiting = |job: &Job| self.weight(job.prompt().saturating_sub(job.planned));
+            let waiting = self.jobs.values().map(waiting).sum();
+            let paced = self.pace.prompt_tokens(plan.decode.len(), waiting);
+            left = left.min(paced.unwrap_or(self.limits.chunk));
+        }
         loop {
             let service = |id: &JobId| self.service.get(&self.jobs[id].spec.tenant).copied().unwrap_or(0);
-            let planned = |id: &JobId| plan.chunks.iter().any(|piece| piece.job == *id);
-            let next = ranked.iter().filter(|id| {
+            let next = ranked.iter().filter(|id| self.jobs[*id].running && !self.jobs[*id].decodes());
+            // The oldest prompt and the one with the fewest tokens left take turns: a long prompt delays no short one, and
+            // short ones do not delay a long one forever.
+            let rank = |id: &&JobId| {
                 let job = &self.jobs[*id];
-                job.running && !job.decodes() && !planned(id)
-            });
-            let next =
-                next.min_by_key(|id| (std::cmp::Reverse(self.jobs[*id].spec.priority), service(id), **id));
+                let left = if self.shortest_next { job.prompt() - job.planned } else { 0 };
+                (std::cmp::Reverse(job.spec.priority), service(id), left, **id)
+            };
+            let next = next.min_by_key(rank);
             let Some(id) = next.copied() else { break };
             let count = self.next_chunk(id);
-            if count > left && !plan.chunks.is_empty() {
+            let weight = if self.limits.is_paced { self.weight(count) } else { count };
+            if weight > left && !plan.chunks.is_empty() {
                 break;
             }
             if !self.extend(id, count) {
                 // Those that decode end some day. If there are none, another prompt has to give way.
-                if !plan.is_empty() {
+                if in_flight || !plan.is_empty() {
                     break;
                 }
                 let Some(last) = self.last_running() else { break };
@@ -475,7 +559,8 @@ impl Scheduler {
                 plan.preempted += 1;
                 continue;
             }
-            left = left.saturating_sub(count);
+            left = left.saturating_sub(weight);
+            self.shortest_next = !self.shortest_next;
             plan.chunks.extend(self.piece(id, count));
         }
     }
@@ -502,6 +587,7 @@ impl Scheduler {
     pub fn push(&mut self, id: JobId, token: u32) {
         if let Some(job) = self.jobs.get_mut(&id) {
             job.tokens.push(token);
+            job.unknown = job.unknown.saturating_sub(1);
         }
     }
 
@@ -521,6 +607,10 @@ impl Scheduler {
         }
         // Shared pages hold whole chunks of prompts that are computed: no job writes to them.
         for (id, job) in &self.jobs {
+            let ordered = job.computed <= job.planned && job.planned <= job.pages.len() * self.limits.page;
+            if !ordered || job.planned > job.tokens.len() + job.unknown || (!job.running && job.planned > 0) {
+                return Err(format!("job {id} has planned rows that it cannot have: {job:?}"));
+            }
             let chunks = job.computed.min(job.prompt()) / self.limits.chunk;
             let written = job.pages.iter().skip(chunks * self.limits.chunk / self.limits.page);
             if let Some(page) = written.into_iter().find(|page| self.counts.users(**page) != 1) {

@@ -147,9 +147,9 @@ impl State {
         }
     }
 
-    /// The next step.
-    pub(super) fn plan(&mut self, now: Duration) -> Plan {
-        let plan = self.scheduler.plan();
+    /// The next step, by a function of the scheduler.
+    pub(super) fn plan(&mut self, now: Duration, next: fn(&mut Scheduler) -> Plan) -> Plan {
+        let plan = next(&mut self.scheduler);
         self.stats.preemptions += plan.preempted as u64;
         for (job, cached_tokens) in &plan.started {
             let Some(active) = self.requests.get(job) else { continue };

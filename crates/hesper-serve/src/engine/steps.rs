@@ -1,17 +1,23 @@
 //! The steps of the model: rows and chunks of a plan through the decoder, and tokens from its logits.
+//!
+//! [`Steps::launch`] encodes a step, [`Steps::finish`] waits for it and gives its tokens to the requests. Where the device
+//! chooses every token of a step, the next one is launched in between: it takes its tokens from the device.
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
-use hesper_core::Array;
 use hesper_core::placement::Device;
+use hesper_core::{Array, Submission, concatenate};
 use hesper_lm::{
     Finish, KvCache, LanguageModel, NAN_LOGITS, PageFormat, PagedCache, Result, SCRATCH_PAGE, Sequence,
     greedy_tokens, log_probabilities,
 };
 
-use super::scheduler::{JobId, Piece, Plan};
+use super::EngineOptions;
+use super::scheduler::{JobId, Piece, Plan, UNKNOWN_TOKEN};
 use super::state::State;
 use crate::protocol::{self, Failure, FailureKind, Token};
 
@@ -20,6 +26,19 @@ const MAX_CPU_ROWS: usize = 64;
 
 /// The fewest rows for which products of all kinds of weights take the same path on the CPU.
 const MIN_CPU_ROWS: usize = 5;
+
+/// Rows of a step with heads of keys from which on attention on a GPU does not split a sequence: with fewer groups of them
+/// than the device has multiprocessors, the parts depend on the longest sequence.
+const UNSPLIT_GROUPS: usize = 256;
+
+/// The most rows of a step on a GPU for which attention is one launch.
+const MAX_GPU_ROWS: usize = 256;
+
+/// The rows of every decode step on a GPU in a fixed order: enough for all requests, so that products always have the same
+/// number of rows, and for attention that does not split sequences.
+fn fixed_rows(running: usize, kv_heads: usize) -> usize {
+    running.max(UNSPLIT_GROUPS.div_ceil(kv_heads.max(1))).min(MAX_GPU_ROWS)
+}
 
 /// Which tokens may come next in a text.
 pub(super) trait TokenFilter: fmt::Debug + Send {
@@ -51,10 +70,38 @@ pub(super) enum Outcome {
 /// What a step has computed, also if it failed in the middle.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// Pieces of the plan that are computed: so many rows, then so many chunks.
-    pub(super) rows: usize,
-    pub(super) chunks: usize,
+    /// Pieces of the plan that are computed.
+    pub(super) pieces: usize,
     pub(super) outcomes: Vec<(JobId, Outcome)>,
+    /// When the rows that decode were computed. The prompts come behind them.
+    pub(super) decoded: Option<Instant>,
+    /// The host has chosen another token than the device: a step that was launched meanwhile goes on with the wrong one.
+    pub(super) diverged: bool,
+}
+
+/// A step in flight.
+#[derive(Debug)]
+pub(super) struct Launched {
+    pub(super) plan: Plan,
+    passes: Vec<Pass>,
+    /// The tokens that the device has chosen, of all passes.
+    tokens: Option<Array>,
+    /// Where those of each job are.
+    places: HashMap<JobId, u32>,
+}
+
+/// One pass through the model: pieces of the same number of tokens.
+#[derive(Debug)]
+struct Pass {
+    pieces: Range<usize>,
+    submissions: Vec<Submission>,
+    /// If a token is chosen.
+    logits: Option<Array>,
+    /// The tokens of all rows, if the device chooses some.
+    tokens: Option<Array>,
+    /// The pieces whose tokens the host chooses, and their logits.
+    by_host: Vec<usize>,
+    host_logits: Option<Array>,
 }
 
 /// Runs the steps of a model.
@@ -70,6 +117,7 @@ pub(super) struct Steps {
     max_rows: usize,
     /// Pages that had memory after the last step.
     allocated: usize,
+    look_ahead: bool,
 }
 
 impl Steps {
@@ -79,11 +127,14 @@ impl Steps {
         format: PageFormat,
         page: usize,
         device: Device,
+        options: &EngineOptions,
     ) -> Result<Self> {
         let cache = PagedCache::new(language.model().config(), format, page, 0)?;
         let texts = HashMap::new();
         let (min_rows, max_rows, allocated) = (1, usize::MAX, 0);
-        let mut steps = Steps { language, cache, format, device, texts, min_rows, max_rows, allocated };
+        let look_ahead = options.look_ahead.unwrap_or(device != Device::Cpu);
+        let mut steps =
+            Steps { language, cache, format, device, texts, min_rows, max_rows, allocated, look_ahead };
         let mut probe = |rows: usize| -> Result<Vec<u32>> {
             steps.bind(&vec![Vec::new(); rows], &vec![0; rows])?;
             let ids = Array::try_from_slice(&vec![0u32; rows], &[rows, 1])?;
@@ -98,6 +149,9 @@ impl Steps {
         if device == Device::Cpu {
             let differ = probe(MIN_CPU_ROWS)? != alone;
             (steps.min_rows, steps.max_rows) = (if differ { MIN_CPU_ROWS } else { 1 }, MAX_CPU_ROWS);
+        } else if options.fixed_order {
+            let rows = fixed_rows(options.max_running, steps.language.model().config().kv_heads);
+            (steps.min_rows, steps.max_rows) = (rows, rows);
         }
         Ok(steps)
     }
@@ -126,7 +180,8 @@ impl Steps {
         for (job, _) in &plan.started {
             let Some(active) = state.request_mut(*job) else { continue };
             match Sequence::new(&active.request.prompt, &active.options) {
-                Ok(sequence) => {
+                Ok(mut sequence) => {
+                    sequence.choose_on_device(self.look_ahead || self.device != Device::Cpu);
                     let (filter, logprobs) = (active.filter.take(), active.request.logprobs);
                     self.texts.insert(*job, Text { sequence, filter, logprobs });
                 }
@@ -144,67 +199,109 @@ impl Steps {
         Ok(self.cache.bind(tables.iter().map(table).collect(), lengths.to_vec())?)
     }
 
-    /// Computes a plan. After an error the pieces that are not in `progress` can be computed again.
-    pub(super) fn run(&mut self, plan: &Plan, progress: &mut Progress) -> Result<()> {
-        for rows in plan.decode.chunks(self.max_rows) {
-            self.pieces(rows, rows.len().max(self.min_rows), &mut progress.outcomes)?;
-            progress.rows += rows.len();
+    /// Begins to compute a plan, behind the step in flight. After an error nothing of it counts as computed.
+    pub(super) fn launch(&mut self, plan: Plan, in_flight: Option<&Launched>) -> Result<Launched> {
+        let (mut passes, mut places, mut all) = (Vec::new(), HashMap::new(), Vec::new());
+        let (decodes, max_rows) = (plan.decode.len(), self.max_rows.min(plan.decode.len()).max(1));
+        let rows = (0..decodes).step_by(max_rows).map(|at| (at, (decodes - at).min(max_rows)));
+        let chunks = (0..plan.chunks.len()).map(|at| (decodes + at, 1));
+        for (at, count) in rows.chain(chunks) {
+            let pieces: Vec<&Piece> = plan.pieces().skip(at).take(count).collect();
+            let padded = if at < decodes { count.max(self.min_rows) } else { count };
+            let pass = self.pass(&pieces, at..at + count, padded, in_flight)?;
+            if let Some(tokens) = &pass.tokens {
+                let before: usize = all.iter().map(|tokens: &Array| tokens.shape()[0]).sum();
+                places.extend(pieces.iter().zip(before as u32..).map(|(piece, place)| (piece.job, place)));
+                all.push(tokens.clone());
+            }
+            passes.push(pass);
         }
-        for chunk in &plan.chunks {
-            self.pieces(std::slice::from_ref(chunk), 1, &mut progress.outcomes)?;
-            progress.chunks += 1;
-        }
-        Ok(())
+        let tokens = match &all[..] {
+            [] => None,
+            [only] => Some(only.clone()),
+            all => Some(concatenate(all, 0)?),
+        };
+        Ok(Launched { plan, passes, tokens, places })
     }
 
-    /// Computes pieces of the same number of tokens in `rows` sequences; those beyond the pieces are padding.
-    fn pieces(&mut self, pieces: &[Piece], rows: usize, outcomes: &mut Vec<(JobId, Outcome)>) -> Result<()> {
+    /// Whether the next step can be launched before a step is finished: the device chooses all of its tokens.
+    pub(super) fn can_look_ahead(&self, step: &Launched) -> bool {
+        self.look_ahead && step.passes.iter().all(|pass| pass.by_host.is_empty())
+    }
+
+    /// The tokens of pieces as an array of shape (rows, tokens). Those that are not known come from the step in flight.
+    fn ids(&self, pieces: &[&Piece], rows: usize, in_flight: Option<&Launched>) -> Result<Array> {
         let count = pieces[0].tokens.len();
+        let mut ids: Vec<u32> = pieces.iter().flat_map(|piece| piece.tokens.iter().copied()).collect();
+        ids.resize(rows * count, 0);
+        let step = in_flight.and_then(|step| Some((step, step.tokens.as_ref()?)));
+        let Some((step, tokens)) = step.filter(|_| ids.contains(&UNKNOWN_TOKEN)) else {
+            return Ok(Array::try_from_slice(&ids, &[rows, count])?);
+        };
+        // Those that are known are behind the tokens of the step.
+        let behind = tokens.shape()[0] as u32;
+        let place = |(at, id): (usize, &u32)| match (id, pieces.get(at)) {
+            (&UNKNOWN_TOKEN, Some(piece)) => step.places.get(&piece.job).copied().unwrap_or(0),
+            (_, Some(_)) => behind + at as u32,
+            (_, None) => (at as u32).min(behind - 1),
+        };
+        let places: Vec<u32> = ids.iter().enumerate().map(place).collect();
+        if places.iter().copied().eq(0..behind) {
+            return Ok(tokens.reshape(&[rows as isize, 1])?);
+        }
+        let all = match places.iter().any(|place| *place >= behind) {
+            true => concatenate(&[tokens.clone(), Array::try_from_slice(&ids, &[rows])?], 0)?,
+            false => tokens.clone(),
+        };
+        Ok(all.take(Array::try_from_slice(&places, &[rows, 1])?, Some(0))?)
+    }
+
+    /// Begins to compute pieces of the same number of tokens in `rows` sequences; those beyond the pieces are padding.
+    fn pass(
+        &mut self,
+        pieces: &[&Piece],
+        range: Range<usize>,
+        rows: usize,
+        in_flight: Option<&Launched>,
+    ) -> Result<Pass> {
         let mut tables: Vec<Vec<u32>> = pieces.iter().map(|piece| piece.pages.clone()).collect();
         let mut starts: Vec<usize> = pieces.iter().map(|piece| piece.start).collect();
-        let mut ids: Vec<u32> = pieces.iter().flat_map(|piece| piece.tokens.iter().copied()).collect();
         tables.resize(rows, Vec::new());
         starts.resize(rows, 0);
-        ids.resize(rows * count, 0);
         self.bind(&tables, &starts)?;
-        let model = self.language.model();
-        let logits = model.propose(&Array::try_from_slice(&ids, &[rows, count])?, &mut self.cache)?;
-        if pieces.iter().any(|piece| piece.sample) {
-            let chosen = self.device_choices(pieces, &logits)?;
-            let by_logits = |at: &usize| pieces[*at].sample && chosen[*at].is_none();
-            let by_logits: Vec<usize> = (0..pieces.len()).filter(by_logits).collect();
-            let (language, texts) = (&self.language, &mut self.texts);
-            // What can fail comes first: a step that fails is computed again.
-            if !by_logits.is_empty() {
-                let logits = match by_logits.len() == rows {
-                    true => logits,
-                    false => {
-                        logits.take(by_logits.iter().map(|at| *at as u32).collect::<Array>(), Some(0))?
-                    }
-                };
-                logits.read(|logits: &[f32]| {
-                    for (at, row) in by_logits.iter().zip(logits.chunks_exact(model.config().vocab_size)) {
-                        let piece = &pieces[*at];
-                        if let Some(text) = texts.get_mut(&piece.job) {
-                            outcomes.push((piece.job, text.next(language, row, piece.start + count)));
-                        }
-                    }
-                })?;
+        let ids = self.ids(pieces, rows, in_flight)?;
+        let logits = self.language.model().propose(&ids, &mut self.cache)?;
+        let (mut by_host, mut by_device) = (Vec::new(), false);
+        for (at, piece) in pieces.iter().enumerate().filter(|(_, piece)| piece.sample) {
+            match self.texts.get(&piece.job) {
+                Some(text) if !text.is_chosen_on_device() => by_host.push(at),
+                Some(_) => by_device = true,
+                None => {}
             }
-            for (piece, token) in pieces.iter().zip(chosen) {
-                if let (Some(text), Some(token)) = (texts.get_mut(&piece.job), token) {
-                    let taken = text.sequence.push(language, token, piece.start + count);
-                    outcomes.push((
-                        piece.job,
-                        outcome(taken.map_err(|error| error.to_string()), None, Vec::new()),
-                    ));
-                }
-            }
-        } else {
-            // The logits are never computed.
-            hesper_core::eval(self.cache.arrays())?;
         }
-        self.cache.commit(count);
+        let tokens = if by_device { Some(greedy_tokens(&logits)?) } else { None };
+        let host_logits = match by_host.len() {
+            0 => None,
+            count if count == rows => Some(logits.clone()),
+            _ => Some(logits.take(by_host.iter().map(|at| *at as u32).collect::<Array>(), Some(0))?),
+        };
+        // Logits that choose no token are never computed.
+        let submissions =
+            hesper_core::async_eval(tokens.iter().chain(&host_logits).chain(self.cache.arrays()))?;
+        let logits = tokens.is_some().then_some(logits);
+        Ok(Pass { pieces: range, submissions, logits, tokens, by_host, host_logits })
+    }
+
+    /// Waits for a step and gives its tokens to the requests. After an error the pieces that are not in `progress` can be
+    /// computed again.
+    pub(super) fn finish(&mut self, step: &Launched, progress: &mut Progress) -> Result<()> {
+        for pass in &step.passes {
+            self.finish_pass(&step.plan, pass, progress)?;
+            progress.pieces = pass.pieces.end;
+            if progress.pieces <= step.plan.decode.len() {
+                progress.decoded = Some(Instant::now());
+            }
+        }
         if self.cache.allocated() > self.allocated {
             // The old pools have sizes that nothing else needs.
             self.allocated = self.cache.allocated();
@@ -213,25 +310,49 @@ impl Steps {
         Ok(())
     }
 
-    /// The tokens of pieces that the device chooses: those of texts that take the most likely token, whatever it is. Their
-    /// logits stay on the device.
-    fn device_choices(&self, pieces: &[Piece], logits: &Array) -> Result<Vec<Option<u32>>> {
-        let chooses = |piece: &Piece| {
-            let text = self.texts.get(&piece.job).filter(|_| piece.sample);
-            text.is_some_and(|text| {
-                text.sequence.is_device_greedy() && text.filter.is_none() && text.logprobs.is_none()
-            })
-        };
-        if !pieces.iter().any(chooses) {
-            return Ok(vec![None; pieces.len()]);
+    fn finish_pass(&mut self, plan: &Plan, pass: &Pass, progress: &mut Progress) -> Result<()> {
+        // What can fail comes first: a step that fails is computed again.
+        for submission in &pass.submissions {
+            submission.wait().map_err(hesper_core::Error::from)?;
         }
-        let tokens = greedy_tokens(logits)?;
-        hesper_core::eval(std::iter::once(&tokens).chain(self.cache.arrays()))?;
-        let tokens = tokens.to_vec::<u32>()?;
-        let own = |(piece, token): (&Piece, u32)| {
-            Some(token).filter(|token| chooses(piece) && *token != NAN_LOGITS)
+        let pieces: Vec<&Piece> = plan.pieces().skip(pass.pieces.start).take(pass.pieces.len()).collect();
+        let vocabulary = self.language.model().config().vocab_size;
+        let (language, texts, outcomes) = (&self.language, &mut self.texts, &mut progress.outcomes);
+        let tokens = pass.tokens.as_ref().map(|tokens| tokens.to_vec::<u32>()).transpose()?;
+        let chosen = |at: usize| match &tokens {
+            Some(tokens) if pieces[at].sample && !pass.by_host.contains(&at) => Some(tokens[at]),
+            _ => None,
         };
-        Ok(pieces.iter().zip(tokens).map(own).collect())
+        let damaged: Vec<usize> = (0..pieces.len()).filter(|at| chosen(*at) == Some(NAN_LOGITS)).collect();
+        let mut next = |rows: &[usize], logits: &[f32]| {
+            for (at, row) in rows.iter().zip(logits.chunks_exact(vocabulary)) {
+                let piece = pieces[*at];
+                if let Some(text) = texts.get_mut(&piece.job) {
+                    outcomes.push((piece.job, text.next(language, row, piece.start + piece.tokens.len())));
+                }
+            }
+        };
+        let of_damaged = match &pass.logits {
+            Some(logits) if !damaged.is_empty() => {
+                let rows = damaged.iter().map(|at| *at as u32).collect::<Array>();
+                logits.take(rows, Some(0))?.to_vec::<f32>()?
+            }
+            _ => Vec::new(),
+        };
+        if let Some(logits) = &pass.host_logits {
+            logits.read(|logits: &[f32]| next(&pass.by_host, logits))?;
+        }
+        progress.diverged |= !damaged.is_empty();
+        next(&damaged, &of_damaged);
+        for (at, piece) in pieces.iter().enumerate() {
+            let token = chosen(at).filter(|token| *token != NAN_LOGITS);
+            if let (Some(text), Some(token)) = (texts.get_mut(&piece.job), token) {
+                let taken = text.sequence.push(language, token, piece.start + piece.tokens.len());
+                let taken = taken.map_err(|error| error.to_string());
+                outcomes.push((piece.job, outcome(taken, None, Vec::new())));
+            }
+        }
+        Ok(())
     }
 
     /// Discards what a step that failed has begun. Returns whether the rows of the pages are as they were.
@@ -247,6 +368,11 @@ impl Steps {
 }
 
 impl Text {
+    /// Whether it takes the most likely token, whatever it is: then the device chooses, and logits stay there.
+    fn is_chosen_on_device(&self) -> bool {
+        self.sequence.is_device_greedy() && self.filter.is_none() && self.logprobs.is_none()
+    }
+
     fn choose(
         &mut self,
         language: &LanguageModel,
@@ -294,4 +420,19 @@ fn outcome(
         Finish::Length | Finish::Context => protocol::Finish::Length,
     });
     Outcome::Token(Token { id: piece.token, text: piece.text, logprob, top }, finish)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fixed_rows;
+
+    #[test]
+    fn the_rows_of_a_fixed_order_hold_all_requests_and_leave_no_sequence_split() {
+        assert_eq!(fixed_rows(64, 8), 64);
+        assert_eq!(fixed_rows(64, 2), 128);
+        assert_eq!(fixed_rows(1, 8), 32);
+        assert_eq!(fixed_rows(1, 1), 256);
+        // More requests than rows: steps of several passes, each of them full.
+        assert_eq!(fixed_rows(1000, 8), 256);
+    }
 }

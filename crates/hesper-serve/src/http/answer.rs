@@ -7,7 +7,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use axum::http::{HeaderValue, Response, header};
+use axum::body::Body;
+use axum::http::{HeaderName, HeaderValue, Response, header};
 use axum::response::IntoResponse;
 use axum::response::sse::{self, KeepAlive, Sse};
 use futures_core::Stream;
@@ -42,22 +43,16 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    pub(crate) async fn respond(self) -> ApiResult<Response<axum::body::Body>> {
-        let id = HeaderValue::from_str(self.generation.id());
-        let mut response = match self.stream {
+    pub(crate) async fn respond(self) -> ApiResult<Response<Body>> {
+        let id = HeaderValue::from_str(self.generation.id()).ok();
+        let response = match self.stream {
             true => {
                 let keep_alive = KeepAlive::new().interval(self.state.options.keep_alive);
                 Sse::new(EventStream::new(self)).keep_alive(keep_alive).into_response()
             }
             false => json_response(&self.whole().await?),
         };
-        if let Ok(id) = id {
-            response.headers_mut().insert("x-request-id", id);
-        }
-        // Proxies must pass events on as they come.
-        response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
-        response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        Ok(response)
+        Ok(with_headers(response, "x-request-id", id))
     }
 
     async fn whole(mut self) -> ApiResult<Value> {
@@ -133,6 +128,19 @@ impl Answer {
         }
         json!({ "tokens": texts, "token_logprobs": logprobs, "top_logprobs": tops, "text_offset": offsets })
     }
+}
+
+/// An answer with its id, which proxies pass on as it comes.
+pub(crate) fn with_headers(
+    mut response: Response<Body>,
+    name: &'static str,
+    id: Option<HeaderValue>,
+) -> Response<Body> {
+    let headers = response.headers_mut();
+    headers.extend(id.map(|id| (HeaderName::from_static(name), id)));
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 /// A choice that is collected.

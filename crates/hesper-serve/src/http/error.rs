@@ -38,6 +38,10 @@ impl ApiError {
         ApiError { status, ..self }
     }
 
+    pub(crate) fn status_code(&self) -> StatusCode {
+        self.status
+    }
+
     pub(crate) fn code(self, code: &'static str) -> Self {
         ApiError { code: Some(code), ..self }
     }

@@ -83,8 +83,12 @@ impl Generation {
             let prompt = &prompts[at / n];
             let mut request = Request { id: id.clone(), prompt: prompt.tokens.clone(), ..template.clone() };
             request.sampling.seed = request.sampling.seed.wrapping_add((at % n) as u64);
+            let events = state.gate.submit(request)?;
+            if active.submitted(id) {
+                state.gate.cancel(id);
+            }
             choices.push(Choice {
-                events: state.gate.submit(request)?,
+                events,
                 parser: prompt.parser.clone(),
                 parallel_calls: prompt.parallel_calls,
                 calls: 0,

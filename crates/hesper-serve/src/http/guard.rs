@@ -12,10 +12,11 @@ use axum::http::header::{AUTHORIZATION, HOST, HeaderName, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use sha2::{Digest, Sha256};
 
 use super::error::{ApiError, ApiResult};
+use super::messages::error_response;
 use super::state::App;
 
 /// The keys that clients may send, as hashes.
@@ -80,7 +81,7 @@ pub(crate) async fn check_key(Extract(app): Extract<App>, mut request: Request, 
             None => {
                 let message = "a valid API key is needed: Authorization: Bearer KEY";
                 let error = ApiError::new(StatusCode::UNAUTHORIZED, message).code("invalid_api_key");
-                return error.into_response();
+                return error_response(request.uri().path(), error);
             }
         },
     };
@@ -88,7 +89,12 @@ pub(crate) async fn check_key(Extract(app): Extract<App>, mut request: Request, 
     next.run(request).await
 }
 
+/// The key that a client sends.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
+    // Clients of Anthropic's API send it alone.
+    if let (None, Some(key)) = (headers.get(AUTHORIZATION), headers.get("x-api-key")) {
+        return key.to_str().ok();
+    }
     let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, key) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then_some(key.trim())
@@ -101,7 +107,7 @@ pub(crate) async fn check_source(Extract(app): Extract<App>, request: Request, n
         .and_then(|host| check_origin(request.headers(), &host, &options.allowed_origins));
     match checked {
         Ok(()) => next.run(request).await,
-        Err(error) => error.into_response(),
+        Err(error) => error_response(request.uri().path(), error),
     }
 }
 

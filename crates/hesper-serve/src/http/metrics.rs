@@ -90,6 +90,8 @@ pub(crate) fn render(model: &str, snapshot: &Snapshot, health: &Health) -> Strin
     w.counter("hesper:requests_cancelled_total", "Requests that were cancelled.", snapshot.cancelled);
     w.counter("hesper:worker_restarts_total", "Restarts of the worker process.", snapshot.restarts);
     w.counter("hesper:steps_total", "Steps of the model.", snapshot.steps);
+    let ahead = snapshot.steps_ahead;
+    w.counter("hesper:steps_ahead_total", "Steps that began before the last tokens were read.", ahead);
     w.counter("hesper:step_seconds_total", "Seconds in steps of the model.", snapshot.step_seconds);
     let outside = snapshot.scheduler_seconds;
     w.counter("hesper:scheduler_seconds_total", "Seconds of the loop outside of steps.", outside);

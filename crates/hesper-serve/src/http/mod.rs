@@ -12,6 +12,7 @@ mod generation;
 mod guard;
 mod listen;
 mod log;
+mod messages;
 mod metrics;
 mod options;
 mod params;

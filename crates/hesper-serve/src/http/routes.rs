@@ -9,17 +9,19 @@ use std::time::Instant;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Extension, Path, Request, State as Extract};
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, EXPECT};
 use axum::http::{HeaderValue, Method, Response, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, get, post};
 use futures_core::Stream;
+use hyper::body::Body as _;
 use serde_json::{Map, Value, json};
 
 use super::error::{ApiError, ApiResult};
 use super::fields::{Fields, parse_body};
 use super::guard::{Tenant, check_key, check_source, cors};
+use super::messages::{self, MessagesError};
 use super::state::{App, State};
 use super::{chat, completions, metrics, params};
 use crate::page;
@@ -35,6 +37,8 @@ fn table() -> Vec<Route> {
     vec![
         (Method::POST, "/v1/chat/completions", true, post(chat_completions)),
         (Method::POST, "/v1/completions", true, post(text_completions)),
+        (Method::POST, "/v1/messages", true, post(anthropic_messages)),
+        (Method::POST, "/v1/messages/count_tokens", true, post(count_tokens)),
         (Method::GET, "/v1/models", true, get(models)),
         (Method::GET, "/v1/models/{*model}", true, get(model)),
         (Method::POST, "/v1/requests/{id}/cancel", true, post(cancel)),
@@ -119,12 +123,22 @@ const MAX_DROPPED_BYTES: usize = 64 << 20;
 /// Reads a body within its limits of size and time.
 async fn read_body(state: &State, request: Request) -> ApiResult<Vec<u8>> {
     let (limit, timeout) = (state.options.max_body_bytes, state.options.client_timeout);
-    match tokio::time::timeout(timeout, collect(request.into_body(), limit)).await {
-        Ok(Ok(Some(body))) => Ok(body),
-        Ok(Ok(None)) => {
-            let message = format!("the body has more than {limit} bytes");
-            Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message).code("body_too_large"))
+    let too_large = || {
+        let message = format!("the body has more than {limit} bytes");
+        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message).code("body_too_large")
+    };
+    let is_expecting = request.headers().contains_key(EXPECT);
+    let body = request.into_body();
+    if body.size_hint().lower() > limit as u64 {
+        // A client that asks first sends nothing now. Others do not read the answer while they are sending.
+        if !is_expecting {
+            tokio::spawn(tokio::time::timeout(timeout, collect(body, 0)));
         }
+        return Err(too_large());
+    }
+    match tokio::time::timeout(timeout, collect(body, limit)).await {
+        Ok(Ok(Some(body))) => Ok(body),
+        Ok(Ok(None)) => Err(too_large()),
         Ok(Err(error)) => {
             Err(ApiError::new(StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}")))
         }
@@ -187,6 +201,23 @@ async fn text_completions(
     request: Request,
 ) -> ApiResult<Response<Body>> {
     with_body(app, tenant, request, completions::submit).await?.respond().await
+}
+
+async fn anthropic_messages(
+    Extract(app): Extract<App>,
+    Extension(tenant): Extension<Tenant>,
+    request: Request,
+) -> Result<Response<Body>, MessagesError> {
+    with_body(app, tenant, request, messages::submit).await?.respond().await
+}
+
+async fn count_tokens(
+    Extract(app): Extract<App>,
+    Extension(tenant): Extension<Tenant>,
+    request: Request,
+) -> Result<Response<Body>, MessagesError> {
+    let count = |state: &Arc<State>, _, body: &Map<String, Value>| messages::count_tokens(state, body);
+    Ok(json_response(&with_body(app, tenant, request, count).await?))
 }
 
 fn model_json(state: &State) -> ApiResult<Value> {

@@ -32,8 +32,17 @@ pub(crate) struct State {
     /// The generator, also while the model is loading.
     pub(crate) gate: Arc<Gate>,
     loaded: OnceLock<Arc<Loaded>>,
-    /// Requests being answered: their tenant, and their ids in the generator.
-    active: Mutex<HashMap<String, (u64, Vec<String>)>>,
+    /// Requests being answered.
+    active: Mutex<HashMap<String, Registered>>,
+}
+
+/// A request being answered.
+struct Registered {
+    tenant: u64,
+    /// The ids of its answers in the generator.
+    ids: Vec<String>,
+    /// Those that were not given to the generator yet, and whether they are cancelled.
+    waiting: HashMap<String, bool>,
 }
 
 /// A handle on the shared state, as axum wants it.
@@ -81,7 +90,7 @@ impl State {
         let _ = self.gate.generator.set(generator);
     }
 
-    fn active(&self) -> MutexGuard<'_, HashMap<String, (u64, Vec<String>)>> {
+    fn active(&self) -> MutexGuard<'_, HashMap<String, Registered>> {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -97,7 +106,8 @@ impl State {
                 Err(ApiError::field("request_id", what).status(StatusCode::CONFLICT))
             }
             Entry::Vacant(entry) => {
-                entry.insert((tenant, ids.clone()));
+                let waiting = ids.iter().map(|id| (id.clone(), false)).collect();
+                entry.insert(Registered { tenant, ids: ids.clone(), waiting });
                 Ok(Active { state: self.clone(), id: id.to_string(), ids })
             }
         }
@@ -106,18 +116,22 @@ impl State {
     /// Cancels a request of a tenant, or one of its answers by the id that the snapshot of the engine has. Returns whether
     /// it was known and not yet finished.
     pub(crate) fn cancel(&self, id: &str, tenant: u64) -> bool {
-        let active = self.active();
-        let ids = match active.get(id) {
-            Some((owner, ids)) if *owner == tenant => ids.clone(),
-            Some(_) => return false,
-            None => {
-                let has =
-                    |(owner, ids): &&(u64, Vec<String>)| *owner == tenant && ids.iter().any(|own| own == id);
-                active.values().find(has).map(|_| vec![id.to_string()]).unwrap_or_default()
-            }
+        let mut active = self.active();
+        let (request, one) = match active.get_mut(id) {
+            Some(request) => (Some(request), None),
+            None => (active.values_mut().find(|request| request.ids.iter().any(|own| own == id)), Some(id)),
         };
+        let Some(request) = request.filter(|request| request.tenant == tenant) else { return false };
+        let ids: Vec<String> = match one {
+            Some(one) => vec![one.to_string()],
+            None => request.ids.clone(),
+        };
+        let mut known = false;
+        for (_, cancelled) in request.waiting.iter_mut().filter(|(waiting, _)| ids.contains(waiting)) {
+            known |= !std::mem::replace(cancelled, true);
+        }
         drop(active);
-        ids.iter().map(|id| self.gate.cancel(id)).fold(false, |any, one| any | one)
+        ids.iter().fold(known, |known, id| self.gate.cancel(id) || known)
     }
 }
 
@@ -127,6 +141,14 @@ pub(crate) struct Active {
     pub(crate) id: String,
     /// The ids of its answers in the generator.
     pub(crate) ids: Vec<String>,
+}
+
+impl Active {
+    /// An answer was given to the generator. Returns whether it was cancelled before.
+    pub(crate) fn submitted(&self, id: &str) -> bool {
+        let mut active = self.state.active();
+        active.get_mut(&self.id).and_then(|request| request.waiting.remove(id)).unwrap_or(false)
+    }
 }
 
 impl Drop for Active {
@@ -193,5 +215,25 @@ impl Generator for Gate {
         if let Some(generator) = self.generator.get() {
             generator.drain(limit);
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_cancelled_before_they_are_submitted() {
+        let state = Arc::new(State::new(ServerOptions::default()));
+        let request = state.register("r", 7, 3).unwrap();
+        assert!(!state.cancel("r", 8) && !state.cancel("r/1", 8), "another tenant");
+        assert!(state.cancel("r/1", 7) && !state.cancel("r/1", 7) && !state.cancel("r/3", 7));
+        assert!(!request.submitted("r/0") && request.submitted("r/1"));
+        // What was submitted is for the generator to cancel; the third choice is left.
+        assert!(state.cancel("r", 7) && !state.cancel("r", 7));
+        assert!(request.submitted("r/2"));
+        drop(request);
+        assert!(!state.cancel("r", 7));
     }
 }

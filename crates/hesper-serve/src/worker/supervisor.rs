@@ -223,6 +223,7 @@ fn add_counts(to: &mut Snapshot, from: &Snapshot) {
     to.cancelled += from.cancelled;
     to.preemptions += from.preemptions;
     to.steps += from.steps;
+    to.steps_ahead += from.steps_ahead;
     to.step_seconds += from.step_seconds;
     to.scheduler_seconds += from.scheduler_seconds;
     to.prompt_tokens += from.prompt_tokens;

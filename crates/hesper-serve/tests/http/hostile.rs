@@ -7,6 +7,7 @@ use hesper_serve::http::ServerOptions;
 use serde_json::{Value, json};
 
 use crate::client::{Running, chat_body};
+use crate::scripted::End;
 
 fn server() -> Running {
     let server = Running::start(ServerOptions {
@@ -186,6 +187,17 @@ fn huge_bodies_and_heads_are_cut_off() {
         let large = server.chat(json!({ "user": "x".repeat(length) }));
         assert!(large.status == 413 && large.error().contains("10000 bytes"), "{large:?}");
     }
+    // A length that is announced is refused before anything is sent: to clients that go on, that ask, and that wait.
+    let announced = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000000\r\n";
+    for rest in ["\r\n{\"prompt\"", "Expect: 100-continue\r\n\r\n", "\r\n"] {
+        let start = Instant::now();
+        let mut client = server.connect();
+        client.write_all(format!("{announced}{rest}").as_bytes()).unwrap();
+        let mut answer = [0; 12];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 413", "{rest:?}");
+        assert!(start.elapsed() < Duration::from_secs(5), "{rest:?}: {:?}", start.elapsed());
+    }
     // A length that is not announced.
     let chunk = format!("3e8\r\n{}\r\n", "x".repeat(1000)).repeat(30);
     let head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n";
@@ -245,6 +257,7 @@ fn a_client_that_does_not_read_is_cut_off_and_its_request_cancelled() {
     let server = server();
     let piece = "x".repeat(100_000);
     server.generator.say(&vec![piece.as_str(); 400]);
+    server.generator.change(|script| script.end = End::Hang);
     let body = chat_body(json!({ "stream": true })).to_string();
     let mut client = server.connect();
     let head = format!(
@@ -252,7 +265,8 @@ fn a_client_that_does_not_read_is_cut_off_and_its_request_cancelled() {
         body.len()
     );
     client.write_all(format!("{head}{body}").as_bytes()).unwrap();
-    std::thread::sleep(Duration::from_millis(1500));
+    server.generator.wait_running();
+    assert!(server.generator.wait_idle());
     let mut bytes = Vec::new();
     let _ = client.read_to_end(&mut bytes);
     assert!(
@@ -260,7 +274,6 @@ fn a_client_that_does_not_read_is_cut_off_and_its_request_cancelled() {
         "{}",
         bytes.len()
     );
-    assert!(server.generator.wait_idle());
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod api;
 mod client;
 mod hostile;
 mod lifecycle;
+mod messages;
 mod scripted;
 mod security;
 #[cfg(feature = "tls")]

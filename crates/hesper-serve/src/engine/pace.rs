@@ -1,0 +1,108 @@
+//! How many tokens of prompts a step computes beside the rows that decode.
+//!
+//! Prompts delay those that decode: a step may take [`MAX_DELAY`] times as long as without prompts. If prompts for more than
+//! [`PATIENCE`] wait, they get more in proportion. What rows and tokens of prompts cost is learned from the steps, so the number
+//! follows the model, the device and the number of rows.
+
+/// How much longer a step with prompts may take than one without.
+const MAX_DELAY: f64 = 2.2;
+
+/// Seconds of prompts that may wait before they get a larger part of the steps.
+const PATIENCE: f64 = 1.0;
+
+/// The most seconds of a step that are for prompts: requests that arrive wait for it.
+const LONGEST_PREFILL: f64 = 0.25;
+
+/// The weight of a new measurement.
+const WEIGHT: f64 = 0.2;
+
+/// Classes of steps by the logarithm of their rows.
+const CLASSES: usize = 16;
+
+/// What steps cost.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Pace {
+    /// Seconds of a step without prompts, by class.
+    decode: [Option<f64>; CLASSES],
+    /// Seconds of a token of a prompt.
+    token: Option<f64>,
+}
+
+/// Moves an estimate towards a measurement. One that is far off, as the first step that compiles its kernels, counts less.
+fn average(estimate: &mut Option<f64>, seconds: f64) {
+    *estimate = Some(estimate.map_or(seconds, |old| old + WEIGHT * (seconds.min(4.0 * old) - old)));
+}
+
+fn class(rows: usize) -> usize {
+    (rows.max(1).ilog2() as usize).min(CLASSES - 1)
+}
+
+impl Pace {
+    /// Seconds of a step of `rows` rows without prompts. If there was none, that of a step of fewer rows, else of more.
+    fn decode(&self, rows: usize) -> Option<f64> {
+        let (lower, upper) = self.decode.split_at(class(rows) + 1);
+        lower.iter().rev().chain(upper).find_map(|seconds| *seconds)
+    }
+
+    /// The rows of a step took so many seconds, and tokens of prompts so many.
+    pub(crate) fn measured(&mut self, rows: (usize, f64), prompts: (usize, f64)) {
+        let is_time = |seconds: f64| seconds.is_finite() && seconds > 0.0;
+        if rows.0 > 0 && is_time(rows.1) {
+            average(&mut self.decode[class(rows.0)], rows.1);
+        }
+        if prompts.0 > 0 && is_time(prompts.1) {
+            average(&mut self.token, prompts.1 / prompts.0 as f64);
+        }
+    }
+
+    /// Tokens of prompts for a step of `rows` rows while `waiting` tokens of prompts are not computed, if enough was measured.
+    pub(crate) fn prompt_tokens(&self, rows: usize, waiting: usize) -> Option<usize> {
+        let token = self.token?;
+        if rows == 0 {
+            return Some((LONGEST_PREFILL / token) as usize);
+        }
+        let (decode, waiting) = (self.decode(rows)?, waiting as f64 * token);
+        let seconds = (MAX_DELAY - 1.0) * decode * (waiting / PATIENCE).max(1.0);
+        Some((seconds.min(LONGEST_PREFILL.max(decode)) / token) as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Steps of a device whose rows and tokens cost so many seconds.
+    fn learned(base: f64, row: f64, token: f64, steps: &[(usize, usize)]) -> Pace {
+        let mut pace = Pace::default();
+        for (rows, tokens) in steps.iter().cycle().take(200) {
+            pace.measured((*rows, base + row * *rows as f64), (*tokens, token * *tokens as f64));
+        }
+        pace
+    }
+
+    #[test]
+    fn prompts_take_as_long_as_the_delay_allows() {
+        let steps = [(64, 0), (64, 256), (1, 0), (0, 512), (1, 32), (64, 64)];
+        let pace = learned(6e-3, 25e-6, 30e-6, &steps);
+        // 1.2 times 7.6 ms at 30 us a token.
+        let tokens = pace.prompt_tokens(64, 256).unwrap_or(0);
+        assert!((270..340).contains(&tokens), "{tokens}");
+        let alone = pace.prompt_tokens(0, 256).unwrap_or(0);
+        assert!((7_500..9_200).contains(&alone), "{alone}");
+        // 100,000 tokens take 3 s: they get three times as much.
+        let many = pace.prompt_tokens(64, 100_000).unwrap_or(0);
+        assert!((810..1020).contains(&many), "{many}");
+        assert_eq!(pace.prompt_tokens(64, 1_000_000), Some(alone), "no more than without rows");
+    }
+
+    #[test]
+    fn one_step_that_takes_too_long_and_times_that_are_none_change_little() {
+        let mut pace = learned(10e-3, 0.0, 1e-3, &[(8, 0), (0, 64)]);
+        let before = pace.prompt_tokens(8, 0);
+        pace.measured((8, 100.0), (0, 0.0));
+        pace.measured((8, f64::NAN), (64, 0.0));
+        let (before, after) = (before.unwrap_or(0), pace.prompt_tokens(8, 0).unwrap_or(0));
+        assert!(before > 0 && after <= 2 * before, "{before} {after}");
+        assert_eq!(Pace::default().prompt_tokens(8, 0), None);
+    }
+}
