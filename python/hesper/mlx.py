@@ -16,6 +16,7 @@ GPU with Metal, so that programs use their Metal kernels.
 import importlib
 import importlib.abc
 import importlib.machinery
+import os
 import runpy
 import sys
 from types import ModuleType
@@ -82,6 +83,9 @@ def install(metal_kernels: bool = False) -> None:
     core = importlib.import_module("hesper._core")
     core._present_as_mlx(True)
     core._present_as_metal(bool(metal_kernels))
+    # MLX's switch for all compiled functions of a program.
+    if "MLX_DISABLE_COMPILE" in os.environ:
+        core.disable_compile()
     if _finder not in sys.meta_path:
         _forget()
         sys.meta_path.insert(0, _finder)

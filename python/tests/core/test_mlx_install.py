@@ -1,5 +1,6 @@
 """Programs for MLX on Hesper."""
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -50,6 +51,15 @@ def test_a_script_runs_with_its_arguments(tmp_path):
     assert (done.stdout, done.stderr) == (f"['a', '--b'] False {mx.default_device().type} 5\n3\n", "")
     done = run(["-m", "hesper.mlx", "--metal-kernels", str(script)])
     assert (done.stdout, done.stderr) == ("[] True DeviceType.gpu 5\n3\n", "")
+
+
+def test_the_environment_disables_compiled_functions(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import mlx.core as mx\nprint(mx.compile(lambda x: x.item())(mx.array(3)))\n")
+    done = run(["-m", "hesper.mlx", str(script)], env={**os.environ, "MLX_DISABLE_COMPILE": "1"})
+    assert (done.stdout, done.stderr) == ("3\n", "")
+    without = {key: value for key, value in os.environ.items() if key != "MLX_DISABLE_COMPILE"}
+    assert "while compile is tracing" in run(["-m", "hesper.mlx", str(script)], env=without).stderr
 
 
 def test_wrong_options_say_how_to_call():
