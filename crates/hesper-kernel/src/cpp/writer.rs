@@ -65,7 +65,8 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Lets an emitter be used as its field `writer`. `line` is a method of its own, so that a line may borrow the emitter.
+/// Lets an emitter be used as its field `writer`. `line` is a method of its own, so that a line may borrow
+/// the emitter.
 macro_rules! writes_by {
     ($Emitter:ident) => {
         impl<'a> std::ops::Deref for $Emitter<'a> {
