@@ -104,7 +104,8 @@ pub trait Gpu: Sized + 'static {
     /// Dequantizes words of codes of a floating-point format. Buffers: the codes, the scales, the output.
     fn dequantize(stream: &Stream, format: QuantFormat, dtype: Dtype, words: usize) -> Result<Launch>;
 
-    /// The gated delta rule. Buffers: queries, keys, values, decays, rates, states, marks, the output, the new states.
+    /// The gated delta rule. Buffers: queries, keys, values, decays, rates, states, marks, the output, the
+    /// new states.
     fn gated_delta(stream: &Stream, rows: &GatedDeltaRows) -> Result<Launch>;
 
     /// Rotary position embedding. Buffers: the input, the offsets, the periods, the output.

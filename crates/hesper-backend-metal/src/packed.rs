@@ -1,5 +1,5 @@
-//! Matrices in GGUF blocks. Few rows of activations are multiplied with the blocks in place; for more rows the matrix is
-//! dequantized once.
+//! Matrices in GGUF blocks. Few rows of activations are multiplied with the blocks in place; for more rows
+//! the matrix is dequantized once.
 
 use hesper_backend_gpu::block_format;
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, compose};
@@ -32,8 +32,8 @@ impl Lower<UnpackRows> for MetalBackend {
     }
 }
 
-/// Dequantizes a matrix whose blocks are the first input; only the rows that the second input names, if `listed` gives the
-/// number of rows of the matrix.
+/// Dequantizes a matrix whose blocks are the first input; only the rows that the second input names, if
+/// `listed` gives the number of rows of the matrix.
 fn dequantize(l: &mut Lowering<'_>, format: PackedFormat, listed: Option<usize>) -> Result<Option<Data>> {
     let Some(number) = block_format(format).filter(|_| fits(l)) else { return Ok(None) };
     l.bring()?;

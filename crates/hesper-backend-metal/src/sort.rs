@@ -56,7 +56,8 @@ pub(crate) struct SortRows<'a> {
 }
 
 impl SortRows<'_> {
-    /// Sorts contiguous rows, or gives the order of their elements (`places`), in which equal elements keep theirs.
+    /// Sorts contiguous rows, or gives the order of their elements (`places`), in which equal elements keep
+    /// theirs.
     pub(crate) fn encode(
         &self,
         (input, bytes): (&Buffer, Range<usize>),

@@ -1,5 +1,5 @@
-//! The calibration of `scripts/metal-clang-check`: it accepts the kernels of the corpus as they are written, and refuses those
-//! with a fault in them.
+//! The calibration of `scripts/metal-clang-check`: it accepts the kernels of the corpus as they are written,
+//! and refuses those with a fault in them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

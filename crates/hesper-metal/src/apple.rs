@@ -190,7 +190,8 @@ fn running(error: &NSError) -> String {
     let mut text = String::new();
     for info in infos.iter().flat_map(|infos| infos.iter()) {
         let info: *const AnyObject = &*info;
-        // SAFETY: Metal documents the elements of this list, which lives as long as the error, as encoder infos.
+        // SAFETY: Metal documents the elements of this list, which lives as long as the error, as encoder
+        // infos.
         let info = unsafe { &*info.cast::<ProtocolObject<dyn MTLCommandBufferEncoderInfo>>() };
         let state = match info.errorState() {
             MTLCommandEncoderErrorState::Faulted => "faulted",

@@ -208,8 +208,9 @@ impl Compiler {
         }
     }
 
-    /// Compiles the pipeline into an archive, takes it from there, so that it is compiled once, and stores the archive.
-    /// `None` if Metal refuses one of the steps; a failure to store costs a later start one compilation.
+    /// Compiles the pipeline into an archive, takes it from there, so that it is compiled once, and stores
+    /// the archive. `None` if Metal refuses one of the steps; a failure to store costs a later start one
+    /// compilation.
     fn store(
         &self,
         archives: &ArchiveCache,
@@ -271,8 +272,8 @@ impl Compiler {
     }
 }
 
-/// A message of the compiler with the kernel's label. Texts of several files name them by `#line`; others are called
-/// `program_source` by Metal.
+/// A message of the compiler with the kernel's label. Texts of several files name them by `#line`; others are
+/// called `program_source` by Metal.
 fn named(label: &str, message: &str) -> String {
     let message = message.replace("program_source", label);
     if message.contains(label) { message } else { format!("{label}: {message}") }

@@ -26,8 +26,8 @@ use crate::report::Reports;
 
 /// The submissions of one queue that the GPU has.
 const MAX_COMMAND_BUFFERS: usize = 64;
-/// The command buffers of one queue that have not completed, those that are being encoded among them. Metal blocks the thread
-/// that asks for one more, which may be the one that calls completion handlers.
+/// The command buffers of one queue that have not completed, those that are being encoded among them. Metal
+/// blocks the thread that asks for one more, which may be the one that calls completion handlers.
 const QUEUE_ROOM: usize = 2 * MAX_COMMAND_BUFFERS;
 
 /// Where a submission is.

@@ -1,14 +1,16 @@
 //! The text format of kernels' specialisations: one item per line, a key and its value, in any order.
 //!
-//! Each device has its own keys. All have `entry NAME`, which is required once, and `define NAME` or `define NAME=VALUE`.
+//! Each device has its own keys. All have `entry NAME`, which is required once, and
+//! `define NAME` or `define NAME=VALUE`.
 
-/// Reads a specialisation of a kernel in `language`: calls `add` with the key and the value of each item but the entry,
-/// and returns the entry. An error names the line.
+/// Reads a specialisation of a kernel in `language`: calls `add` with the key and the value of each item but
+/// the entry, and returns the entry. An error names the line.
 ///
 /// ```
+/// use hesper_runtime::specialisation::read;
 /// let mut shared = 0;
-/// let entry = hesper_runtime::specialisation::read("cuda", "entry scale\nshared 64", |key, value| match key {
-///     "shared" => value.parse().map(|bytes: u32| shared = bytes).map_err(|_| "shared takes a number of bytes"),
+/// let entry = read("cuda", "entry scale\nshared 64", |key, value| match key {
+///     "shared" => value.parse().map(|bytes| shared = bytes).map_err(|_| "shared takes a number of bytes"),
 ///     _ => Err("expected entry or shared"),
 /// })?;
 /// assert_eq!((entry.as_str(), shared), ("scale", 64));

@@ -134,8 +134,8 @@ fn float64_and_kernels_of_many_arrays_are_left_to_the_host_and_counted() {
     world.end();
 }
 
-/// Each failure of a command buffer reaches the arrays that it computes and those that depend on them. The program goes on,
-/// and asks again when the cause is gone.
+/// Each failure of a command buffer reaches the arrays that it computes and those that depend on them. The
+/// program goes on, and asks again when the cause is gone.
 #[test]
 fn arrays_of_a_failed_command_buffer_fail_and_the_program_asks_again() {
     let causes = [

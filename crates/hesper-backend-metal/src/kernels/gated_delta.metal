@@ -1,4 +1,5 @@
-// The gated delta rule. A SIMD group runs one row of a head's state through all steps, N elements of it in each lane.
+// The gated delta rule. A SIMD group runs one row of a head's state through all steps, N elements of it in
+// each lane.
 struct DeltaParams { int rows; int length; int k_heads; int v_heads; int d; int value_dim; };
 
 template <typename T, int N, bool EACH, bool STATE, bool MARKS>

@@ -1,5 +1,5 @@
-// Matrices in the block layouts of GGUF files: 32 or 256 elements. A unit is sixteen elements of a block in four runs of
-// four: scale * code + shift, with a scale and a shift for each run.
+// Matrices in the block layouts of GGUF files: 32 or 256 elements. A unit is sixteen elements of a block in
+// four runs of four: scale * code + shift, with a scale and a shift for each run.
 // Formats: 0 Q4_0, 1 Q4_1, 2 Q5_0, 3 Q5_1, 4 Q8_0, 5 Q2_K, 6 Q3_K, 7 Q4_K, 8 Q5_K, 9 Q6_K.
 struct Unit {
   // One byte per element, the first one lowest.
@@ -156,7 +156,8 @@ template <int F, typename T, typename I, bool LISTED>
 
 struct PackedParams { int m; int n; int k; };
 
-// A few rows times the transpose of a matrix: a SIMD group computes two neighbouring columns of one row of the result.
+// A few rows times the transpose of a matrix: a SIMD group computes two neighbouring columns of one row of
+// the result.
 template <int F, typename T>
 [[kernel]] void packed_qmv(device const T* x [[buffer(0)]], device const uchar* blocks [[buffer(1)]],
                            device T* out [[buffer(2)]], constant PackedParams& s [[buffer(3)]],

@@ -1,5 +1,5 @@
-// A decode step: one new token of each sequence is appended to the KV cache and attends to it. A token holds the heads of
-// queries, keys and values side by side.
+// A decode step: one new token of each sequence is appended to the KV cache and attends to it. A token holds
+// the heads of queries, keys and values side by side.
 #define STEP_SEQUENCES 256
 #define STEP_PAIRS 128
 #define STEP_LANE 8
@@ -16,7 +16,8 @@ struct StepParams {
   int window; float scale;
 };
 
-// Element i of a head at a position. Pairs are neighbours if `traditional`, else half of the rotated elements apart.
+// Element i of a head at a position. Pairs are neighbours if `traditional`, else half of the rotated elements
+// apart.
 template <typename T> inline float turned(device const T* head, int i, int position, constant StepParams& s, int pairs) {
   if (i >= 2 * pairs) return to_float(head[i]);
   const int pair = s.traditional != 0 ? i / 2 : i % pairs;
@@ -28,7 +29,8 @@ template <typename T> inline float turned(device const T* head, int i, int posit
   return second ? x * t + y * c : x * c - y * t;
 }
 
-// The first element of a row of the first head: `room` rows of a sequence one after the other, or pages of a pool.
+// The first element of a row of the first head: `room` rows of a sequence one after the other, or pages of a
+// pool.
 template <bool PAGED>
 inline int row_start(device const uint* pages, int sequence, int row, constant StepParams& s) {
   if constexpr (PAGED) {

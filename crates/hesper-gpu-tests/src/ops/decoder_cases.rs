@@ -160,13 +160,14 @@ fn layers(cases: &mut Cases) {
         // Many rows: activations are rounded to 16 bits, and these values are nearly centred.
         let close = if m <= 64 { 2e-5 } else { 5e-4 };
         cases.add(format!("layers of blocks, {m} rows"), close, move || {
-            let m = sized(m, m.min(9));
+            let (m, [wide, key, value]) = sized((m, [770, 130, 129]), (m.min(9), [70, 34, 33]));
             let x = data(&[m, 768], Dtype::Float32, 1);
             let norm = data(&[768], Dtype::Float32, 2);
-            let (q, k) = (matrix(PackedFormat::Q4_K, 770, 768, 3)?, matrix(PackedFormat::Q4_1, 130, 768, 4)?);
+            let (q, k) =
+                (matrix(PackedFormat::Q4_K, wide, 768, 3)?, matrix(PackedFormat::Q4_1, key, 768, 4)?);
             let (v, other) =
-                (matrix(PackedFormat::Q6_K, 129, 768, 5)?, matrix(PackedFormat::Q8_0, 770, 768, 6)?);
-            let plus = data(&[m, 770], Dtype::Float32, 7);
+                (matrix(PackedFormat::Q6_K, value, 768, 5)?, matrix(PackedFormat::Q8_0, wide, 768, 6)?);
+            let plus = data(&[m, wide], Dtype::Float32, 7);
             with_difference(|| {
                 let normed = || rms_norm(&x, Some(&norm), 1e-5);
                 let (first, second, third) = (normed()?, normed()?, normed()?);

@@ -65,6 +65,34 @@ impl<'a> Writer<'a> {
     }
 }
 
+/// Lets an emitter be used as its field `writer`. `line` is a method of its own, so that a line may borrow
+/// the emitter.
+macro_rules! writes_by {
+    ($Emitter:ident) => {
+        impl<'a> std::ops::Deref for $Emitter<'a> {
+            type Target = Writer<'a>;
+
+            fn deref(&self) -> &Writer<'a> {
+                &self.writer
+            }
+        }
+
+        impl std::ops::DerefMut for $Emitter<'_> {
+            fn deref_mut(&mut self) -> &mut Self::Target {
+                &mut self.writer
+            }
+        }
+
+        impl $Emitter<'_> {
+            /// Appends a line.
+            pub fn line(&mut self, line: &str) {
+                self.writer.line(line);
+            }
+        }
+    };
+}
+pub(crate) use writes_by;
+
 /// The parameters of a kernel that are buffers, or those that are not.
 pub(crate) fn parameters(kernel: &Kernel, buffers: bool) -> impl Iterator<Item = u32> + '_ {
     let params = kernel.params.iter().enumerate();

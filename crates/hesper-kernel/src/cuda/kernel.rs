@@ -1,14 +1,12 @@
 //! The frame of a kernel's text: prelude, tables, entry, memory, variables.
 
-use std::ops::{Deref, DerefMut};
-
 use super::analysis::{Flow, alone, flows, turns};
 use super::control::JumpScope;
 use super::memory::memory_type;
 use super::prelude::{is_plain, needed, sections};
 use super::{CudaSource, Options, STATIC_SHARED_LIMIT, Slot};
 use crate::cpp::scalar::type_name;
-use crate::cpp::writer::{Writer, parameters};
+use crate::cpp::writer::{Writer, parameters, writes_by};
 use crate::ir::*;
 
 /// Writes the text of one kernel.
@@ -21,19 +19,7 @@ pub(super) struct Emitter<'a> {
     pub turns: u32,
 }
 
-impl<'a> Deref for Emitter<'a> {
-    type Target = Writer<'a>;
-
-    fn deref(&self) -> &Writer<'a> {
-        &self.writer
-    }
-}
-
-impl DerefMut for Emitter<'_> {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.writer
-    }
-}
+writes_by!(Emitter);
 
 impl<'a> Emitter<'a> {
     /// `proven` are accesses known to be in range.
@@ -45,11 +31,6 @@ impl<'a> Emitter<'a> {
             scopes: Vec::new(),
             turns: turns(kernel),
         }
-    }
-
-    /// Appends a line. A method of its own, so that the line may borrow the emitter.
-    pub fn line(&mut self, line: &str) {
-        self.writer.line(line);
     }
 
     pub fn run(mut self) -> CudaSource {

@@ -1,13 +1,11 @@
 //! The frame of a kernel's text: prelude, tables, entry, memory, variables; and what cannot be written.
 
-use std::collections::BTreeMap;
-use std::ops::{Deref, DerefMut};
-
 use super::prelude;
 use super::{EmitError, MAX_BUFFERS, MetalSource, Options, Slot, THREADGROUP_LIMIT};
 use crate::cpp::scalar;
-use crate::cpp::writer::{Writer, parameters};
+use crate::cpp::writer::{Writer, parameters, writes_by};
 use crate::ir::*;
+use std::collections::BTreeMap;
 
 /// Writes the text of one kernel.
 pub(super) struct Emitter<'a> {
@@ -17,19 +15,7 @@ pub(super) struct Emitter<'a> {
     pub attributes: BTreeMap<&'static str, bool>,
 }
 
-impl<'a> Deref for Emitter<'a> {
-    type Target = Writer<'a>;
-
-    fn deref(&self) -> &Writer<'a> {
-        &self.writer
-    }
-}
-
-impl DerefMut for Emitter<'_> {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.writer
-    }
-}
+writes_by!(Emitter);
 
 impl<'a> Emitter<'a> {
     /// `proven` are accesses known to be in range.
@@ -38,11 +24,6 @@ impl<'a> Emitter<'a> {
         // The entry is written around its body.
         writer.indent = 1;
         Emitter { writer, options, attributes: BTreeMap::new() }
-    }
-
-    /// Appends a line. A method of its own, so that the line may borrow the emitter.
-    pub fn line(&mut self, line: &str) {
-        self.writer.line(line);
     }
 
     pub fn run(mut self) -> Result<MetalSource, EmitError> {
