@@ -2,7 +2,7 @@
 
 use super::precision::Precision;
 use crate::mat::MatRef;
-use crate::simd::Isa;
+use crate::simd::{Isa, Local};
 
 /// A panel to pack: steps `k0..k0 + len` of the columns `j0..j0 + valid`, padded to `width` columns at `dst`.
 #[derive(Clone, Copy)]
@@ -28,6 +28,26 @@ pub(crate) trait Columns<P: Precision>: Sync {
     unsafe fn pack<S: Isa>(&self, s: S, panel: Panel<P::Acc>);
 }
 
+/// [`Precision::pack`] as a part of a kernel: the blocks of both operands share its code.
+struct PackDense<P: Precision> {
+    src: *const P::In,
+    line: isize,
+    step: isize,
+    valid: usize,
+    width: usize,
+    len: usize,
+    dst: *mut P::Acc,
+}
+
+impl<S: Isa, P: Precision> Local<S> for PackDense<P> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let Self { src, line, step, valid, width, len, dst } = self;
+        // SAFETY: `Columns::pack`, which makes it, has the promise of its caller.
+        unsafe { P::pack(s, src, line, step, valid, width, len, dst) }
+    }
+}
+
 impl<P: Precision> Columns<P> for MatRef<'_, P::In> {
     fn is_contiguous_along_k(&self) -> bool {
         self.col_stride != 1
@@ -35,11 +55,9 @@ impl<P: Precision> Columns<P> for MatRef<'_, P::In> {
 
     #[inline(always)]
     unsafe fn pack<S: Isa>(&self, s: S, panel: Panel<P::Acc>) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let Panel { k0, len, j0, valid, width, dst } = panel;
-            P::pack(s, self.at(k0, j0), self.col_stride, self.row_stride, valid, width, len, dst);
-        }
+        let Panel { k0, len, j0, valid, width, dst } = panel;
+        let (src, line, step) = (self.at(k0, j0), self.col_stride, self.row_stride);
+        s.call(PackDense::<P> { src, line, step, valid, width, len, dst });
     }
 }
 
@@ -54,10 +72,8 @@ impl<P: Precision> Columns<P> for LeftRows<'_, P::In> {
     #[inline(always)]
     unsafe fn pack<S: Isa>(&self, s: S, panel: Panel<P::Acc>) {
         let a = &self.0;
-        // SAFETY: the caller's promise.
-        unsafe {
-            let Panel { k0, len, j0, valid, width, dst } = panel;
-            P::pack(s, a.at(j0, k0), a.row_stride, a.col_stride, valid, width, len, dst);
-        }
+        let Panel { k0, len, j0, valid, width, dst } = panel;
+        let (src, line, step) = (a.at(j0, k0), a.row_stride, a.col_stride);
+        s.call(PackDense::<P> { src, line, step, valid, width, len, dst });
     }
 }

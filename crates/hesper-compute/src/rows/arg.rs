@@ -7,7 +7,7 @@ use super::tree::{self, Reducer};
 use super::whole::extreme_of;
 use crate::error::{Mismatch, at_least, same};
 use crate::par::Par;
-use crate::simd::{Float, Isa, Kernel, Simd, dispatch};
+use crate::simd::{Float, Isa, Kernel, Simd, dispatch, dispatch_256};
 
 /// Elements compared before the position of the best is searched.
 const BLOCK: usize = 4096;
@@ -122,7 +122,9 @@ impl<T: Ordered> Reducer for Arg<'_, T> {
     }
 
     fn rows(self, simd: Simd, x: &[T], len: usize, out: &mut [u32]) {
-        dispatch(simd, ArgRows { max: self.max, x, len, out });
+        let rows = ArgRows { max: self.max, x, len, out };
+        // Of wide elements, AVX-512 compares twice as many at once.
+        if const { size_of::<T>() < 8 } { dispatch_256(simd, rows) } else { dispatch(simd, rows) }
     }
 
     fn columns(self, simd: Simd, tile: &Tile<'_, T>, out: &mut [u32]) {

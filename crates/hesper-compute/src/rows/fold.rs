@@ -4,7 +4,7 @@
 use super::extreme::extreme;
 use super::reduce::{Acc, Reduction};
 use super::whole::{Small, extreme_of};
-use crate::simd::{Float, Isa, Kernel, Simd, dispatch};
+use crate::simd::{Float, Isa, Kernel, Simd, dispatch, dispatch_256};
 
 /// Accumulators of a row.
 const LANES: usize = 64;
@@ -24,7 +24,7 @@ pub(super) fn each<T: Copy + Into<A>, A: Acc>(
 ) {
     match op {
         Reduction::Sum => dispatch(level, Totals { x, len, out }),
-        _ => dispatch(level, Each { op, x, len, out }),
+        _ => dispatch_256(level, Each::<_, _, true> { op, x, len, out }),
     }
 }
 
@@ -32,9 +32,10 @@ pub(super) fn each<T: Copy + Into<A>, A: Acc>(
 pub(super) fn whole<T: Acc + Small>(level: Simd, op: Reduction, x: &[T], len: usize, out: &mut [T]) {
     match op {
         Reduction::Max | Reduction::Min => {
-            dispatch(level, Integers { max: op == Reduction::Max, x, len, out })
+            dispatch_256(level, Integers { max: op == Reduction::Max, x, len, out })
         }
-        _ => each(level, op, x, len, out),
+        Reduction::Sum => dispatch_256(level, Totals { x, len, out }),
+        Reduction::Prod => dispatch_256(level, Each::<_, _, false> { op, x, len, out }),
     }
 }
 
@@ -47,7 +48,7 @@ pub(super) fn floats<T: Float>(level: Simd, op: Reduction, x: &[T], len: usize, 
 pub(super) fn doubles(level: Simd, op: Reduction, x: &[f64], len: usize, out: &mut [f64]) {
     match op {
         Reduction::Sum => dispatch(level, Doubles { x, len, out }),
-        _ => dispatch(level, Each { op, x, len, out }),
+        _ => dispatch(level, Each::<_, _, true> { op, x, len, out }),
     }
 }
 
@@ -55,7 +56,7 @@ pub(super) fn doubles(level: Simd, op: Reduction, x: &[f64], len: usize, out: &m
 pub(super) fn pairs(level: Simd, op: Reduction, x: &[[f32; 2]], len: usize, out: &mut [[f32; 2]]) {
     match op {
         Reduction::Sum => dispatch(level, Pairs { x, len, out }),
-        _ => dispatch(level, Each { op, x, len, out }),
+        _ => dispatch(level, Each::<_, _, true> { op, x, len, out }),
     }
 }
 
@@ -69,24 +70,24 @@ pub(super) fn add_floats<T: Float>(level: Simd, op: Reduction, rows: &[&[T]], ac
     dispatch(level, AddFloats { op, rows, acc });
 }
 
-struct Each<'a, T, A> {
+/// Products, and extremes if `EXTREMES`. Sums have kernels of their own.
+struct Each<'a, T, A, const EXTREMES: bool> {
     op: Reduction,
     x: &'a [T],
     len: usize,
     out: &'a mut [A],
 }
 
-impl<T: Copy + Into<A>, A: Acc> Kernel for Each<'_, T, A> {
+impl<T: Copy + Into<A>, A: Acc, const EXTREMES: bool> Kernel for Each<'_, T, A, EXTREMES> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, _: S) {
         let Each { op, x, len, out } = self;
         // Match on the operation outside of the loops, so that each loop is specialized.
         match op {
-            Reduction::Sum => fold_rows(Reduction::Sum, x, len, out),
-            Reduction::Prod => fold_rows(Reduction::Prod, x, len, out),
-            Reduction::Min => fold_rows(Reduction::Min, x, len, out),
-            Reduction::Max => fold_rows(Reduction::Max, x, len, out),
+            Reduction::Min if EXTREMES => fold_rows(Reduction::Min, x, len, out),
+            Reduction::Max if EXTREMES => fold_rows(Reduction::Max, x, len, out),
+            _ => fold_rows(Reduction::Prod, x, len, out),
         }
     }
 }

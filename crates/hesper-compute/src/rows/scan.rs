@@ -10,7 +10,7 @@ use super::{Axis, run};
 use crate::error::{Mismatch, same};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::scratch::Scratch;
-use crate::simd::{Float, Isa, Kernel, NON_TEMPORAL_BYTES, Simd, dispatch};
+use crate::simd::{Float, Isa, Kernel, NON_TEMPORAL_BYTES, Simd, dispatch_256};
 
 /// Elements per part of a long row.
 const PART: usize = 32768;
@@ -322,7 +322,7 @@ fn along<T: Scannable>(
             let (o, j0) = (t / strips, t % strips * strip_width);
             let n = strip_width.min(inner - j0);
             let strip = Strip { way, x: &x[o * len * inner..], to, base: o * len * inner, j0, n, len, inner };
-            dispatch(simd, strip);
+            dispatch_256(simd, strip);
         });
         return;
     }

@@ -16,6 +16,7 @@ pub(crate) mod math;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod plain;
+mod quad;
 
 use std::sync::OnceLock;
 
@@ -153,7 +154,21 @@ pub(crate) fn dispatch<K: Kernel>(level: Simd, kernel: K) -> K::Out {
         Simd::Avx2 | Simd::Avx2Dot => unsafe { avx2::run(kernel) },
         #[cfg(target_arch = "aarch64")]
         Simd::Neon | Simd::NeonDot => neon::run(kernel),
-        _ => kernel.run(plain::Plain),
+        _ => plain::run(kernel),
+    }
+}
+
+/// [`dispatch`] to AVX2 at most, for loops over integers and scans: code for AVX-512 is no faster there, and for
+/// some twice as slow.
+#[inline]
+pub(crate) fn dispatch_256<K: Kernel>(level: Simd, kernel: K) -> K::Out {
+    match level.min(Simd::detect()) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the level was detected.
+        Simd::Avx2 | Simd::Avx2Dot | Simd::Avx512 | Simd::Avx512Dot => unsafe { avx2::run(kernel) },
+        #[cfg(target_arch = "aarch64")]
+        Simd::Neon | Simd::NeonDot => neon::run(kernel),
+        _ => plain::run(kernel),
     }
 }
 

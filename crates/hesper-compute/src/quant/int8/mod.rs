@@ -104,7 +104,6 @@ impl<W: ByteCodes> Kernel for Times<'_, '_, W> {
         let mut j = j0;
         while j < j1 {
             let have = (j1 - j).min(width);
-            let count = have.div_ceil(S::LANES);
             let mut from = 0;
             while from < x.cols {
                 let len = (x.cols - from).min(CHUNK);
@@ -112,16 +111,17 @@ impl<W: ByteCodes> Kernel for Times<'_, '_, W> {
                 // SAFETY: the rows exist and have these elements; the panel has room for a chunk, and the sums for
                 // a row of a panel for each row of activations.
                 unsafe {
-                    for p in 0..count {
+                    // Past the last row, panels repeat it.
+                    for p in 0..PANELS {
                         rows.unpack(s, p);
                     }
-                    let done = rows.in_tile_registers(s, x, count, sums.ptr());
+                    let done = rows.in_tile_registers(s, x, sums.ptr());
                     let left = x.rows - done;
                     let tiles = left.div_ceil(TILE);
                     for t in 0..tiles {
                         let (i, end) = (done + t * left / tiles, done + (t + 1) * left / tiles);
                         let to = sums.ptr().add(i * width);
-                        rows.tile_of(s, x, i, end - i, count, to);
+                        rows.tile_of(s, x, i, end - i, to);
                     }
                 }
                 from += len;
@@ -196,9 +196,9 @@ impl<W: ByteCodes> PanelRows<'_, W> {
     /// Does what [`PanelRows::tile`] does for as many rows as tile registers take, and returns their number.
     ///
     /// # Safety
-    /// As there; `count` panels are unpacked.
+    /// As there.
     #[inline(always)]
-    unsafe fn in_tile_registers<S: Isa>(&self, s: S, x: &Rounded, count: usize, to: *mut f32) -> usize {
+    unsafe fn in_tile_registers<S: Isa>(&self, s: S, x: &Rounded, to: *mut f32) -> usize {
         #[cfg(target_arch = "x86_64")]
         if S::TILES
             && S::LANES == TILE_ROWS
@@ -207,14 +207,14 @@ impl<W: ByteCodes> PanelRows<'_, W> {
         {
             let whole = x.rows / TILE_ROWS * TILE_ROWS;
             for i in (0..whole).step_by(TILE_ROWS) {
-                for n in 0..count {
+                for n in 0..PANELS {
                     // SAFETY: the caller's promise.
                     unsafe { self.sixteen(s, &tiles, x, i, n, to.add((i * PANELS + n) * S::LANES)) };
                 }
             }
             return whole;
         }
-        let _ = (s, x, count, to);
+        let _ = (s, x, to);
         0
     }
 
@@ -274,74 +274,68 @@ impl<W: ByteCodes> PanelRows<'_, W> {
         }
     }
 
-    /// [`PanelRows::tile`] for any number of rows and panels.
+    /// [`PanelRows::tile`] for any number of rows.
     ///
     /// # Safety
-    /// As there; `count` panels are unpacked.
+    /// As there.
     #[inline(always)]
-    unsafe fn tile_of<S: Isa>(&self, s: S, x: &Rounded, i: usize, rows: usize, count: usize, to: *mut f32) {
+    unsafe fn tile_of<S: Isa>(&self, s: S, x: &Rounded, i: usize, rows: usize, to: *mut f32) {
         // SAFETY: the caller's promise.
         unsafe {
-            match (rows, count) {
-                (1, 1) => self.tile::<S, 1, 1>(s, x, i, to),
-                (1, _) => self.tile::<S, 1, 2>(s, x, i, to),
-                (2, 1) => self.tile::<S, 2, 1>(s, x, i, to),
-                (2, _) => self.tile::<S, 2, 2>(s, x, i, to),
-                (3, 1) => self.tile::<S, 3, 1>(s, x, i, to),
-                (3, _) => self.tile::<S, 3, 2>(s, x, i, to),
-                (4, 1) => self.tile::<S, 4, 1>(s, x, i, to),
-                (4, _) => self.tile::<S, 4, 2>(s, x, i, to),
-                (5, 1) => self.tile::<S, 5, 1>(s, x, i, to),
-                (5, _) => self.tile::<S, 5, 2>(s, x, i, to),
-                (_, 1) => self.tile::<S, TILE, 1>(s, x, i, to),
-                _ => self.tile::<S, TILE, PANELS>(s, x, i, to),
+            match rows {
+                1 => self.tile::<S, 1>(s, x, i, to),
+                2 => self.tile::<S, 2>(s, x, i, to),
+                3 => self.tile::<S, 3>(s, x, i, to),
+                4 => self.tile::<S, 4>(s, x, i, to),
+                5 => self.tile::<S, 5>(s, x, i, to),
+                _ => self.tile::<S, TILE>(s, x, i, to),
             }
         }
     }
 
-    /// Adds the products of rows `i..i + M` of activations with `N` panels to sums, or sets them in the first chunk.
+    /// Adds products of rows `i..i + M` of activations with both panels to sums, or sets them in the first chunk.
     ///
     /// # Safety
     /// The rows exist, the panels are unpacked, and `to` has room for a row of all panels for each row.
     #[inline(always)]
-    unsafe fn tile<S: Isa, const M: usize, const N: usize>(&self, s: S, x: &Rounded, i: usize, to: *mut f32) {
+    unsafe fn tile<S: Isa, const M: usize>(&self, s: S, x: &Rounded, i: usize, to: *mut f32) {
         let Self { panel, from, len, .. } = *self;
         let (first, units) = (from / Self::UNIT, len / Self::UNIT);
         let (codes, scales, offsets) = (panel.codes.ptr(), panel.scales.ptr(), panel.offsets.ptr());
-        let mut totals = [[s.zero(); N]; M];
+        let mut totals = [[s.zero(); PANELS]; M];
         // SAFETY: the caller's promise.
         unsafe {
             if from > 0 {
                 for m in 0..M {
-                    for n in 0..N {
+                    for n in 0..PANELS {
                         totals[m][n] = s.load(to.add((m * PANELS + n) * S::LANES));
                     }
                 }
             }
             let bytes = x.bytes(i).add(from);
             for u in 0..units {
-                let mut sums = [[s.zero(); N]; M];
+                let mut sums = [[s.zero(); PANELS]; M];
                 if W::ROUNDING.zero != 0 {
                     for m in 0..M {
-                        sums[m] = [s.splat_int(*x.starts(i + m).add(first + u)); N];
+                        sums[m] = [s.splat_int(*x.starts(i + m).add(first + u)); PANELS];
                     }
                 }
                 for q in 0..Self::UNIT / 4 {
                     let at = u * (Self::UNIT / 4) + q;
-                    let mut w = [s.zero(); N];
-                    for n in 0..N {
+                    let mut w = [s.zero(); PANELS];
+                    for n in 0..PANELS {
                         w[n] = s.load(codes.add((n * CHUNK / 4 + at) * S::LANES));
                     }
                     for m in 0..M {
                         let word = s.splat_bytes(bytes.add(m * x.cols + 4 * at));
-                        for n in 0..N {
+                        for n in 0..PANELS {
                             sums[m][n] = s.dot_bytes(sums[m][n], w[n], word, W::BITS);
                         }
                     }
                 }
                 for m in 0..M {
                     let step = s.splat(*x.steps(i + m).add(first + u));
-                    for n in 0..N {
+                    for n in 0..PANELS {
                         let place = (n * (CHUNK / Self::UNIT) + u) * S::LANES;
                         let factor = s.mul(s.load(scales.add(place)), step);
                         totals[m][n] = s.fma(s.int_to_float(sums[m][n]), factor, totals[m][n]);
@@ -353,7 +347,7 @@ impl<W: ByteCodes> PanelRows<'_, W> {
                 }
             }
             for m in 0..M {
-                for n in 0..N {
+                for n in 0..PANELS {
                     s.store(to.add((m * PANELS + n) * S::LANES), totals[m][n]);
                 }
             }
