@@ -41,9 +41,9 @@ fn without_axis(strides: &[isize], along: usize) -> Strides {
 /// The number of offsets that are computed at once.
 const PIECE: usize = 1 << 10;
 
-/// Calls `f` for pieces of the `count` indices from the row-major index `first` on: the range of the piece among
-/// these indices, their offsets, and the start and step of the piece by the second of `strides`. An offset is the one
-/// by the first of `strides` plus the index times the stride of the indexed axis.
+/// Calls `f` for pieces of the `count` indices from the row-major index `first` on: the range of the piece
+/// among these indices, their offsets, and the start and step of the piece by the second of `strides`. An
+/// offset is the one by the first of `strides` plus the index times the stride of the indexed axis.
 fn each_piece(
     list: (&ElementLayout, Indices<'_>, IndexedAxis),
     strides: [&[isize]; 2],
@@ -124,8 +124,8 @@ fn put<T: Combine>(op: &PutAlong, l: &Lowering<'_>) -> Result<Data> {
         }
         let strides = row_major(&shape);
         let rest = without_axis(&strides, along);
-        // No two updates with different indices before the indexed axis write the same element, so tasks split those
-        // axes.
+        // No two updates with different indices before the indexed axis write the same element, so tasks
+        // split those axes.
         let block: usize = shape[along..].iter().product();
         let updates: usize = list.shape[along..].iter().product();
         let along = IndexedAxis { length: shape[along], size: 1, stride: strides[along] };

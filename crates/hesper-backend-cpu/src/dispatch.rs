@@ -1,6 +1,7 @@
 //! Dispatch on the element type.
 
-/// Calls a function that is generic over the element type with float16, bfloat16 or, for any other type, float32.
+/// Calls a function that is generic over the element type with float16, bfloat16 or, for any other type,
+/// float32.
 macro_rules! with_float {
     ($dtype:expr, $function:ident :: <_>($($argument:expr),*)) => {
         match $dtype {

@@ -1,5 +1,5 @@
-//! Fourier transforms of rows on all cores: powers of two by [`hesper_compute::Fft`], which also takes columns where they
-//! lie; rustfft plans any other length.
+//! Fourier transforms of rows on all cores: powers of two by [`hesper_compute::Fft`], which also takes
+//! columns where they lie; rustfft plans any other length.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};

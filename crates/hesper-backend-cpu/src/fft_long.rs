@@ -1,8 +1,8 @@
 //! One long transform on all cores, by the four-step algorithm.
 //!
-//! A row of `n1 * n2` elements is treated as a matrix: its columns are transformed and multiplied by twiddle factors,
-//! then its rows are transformed. Columns and rows are processed in blocks of sixteen, so that whole cache lines are
-//! read and written. The result does not depend on the number of threads.
+//! A row of `n1 * n2` elements is treated as a matrix: its columns are transformed and multiplied by twiddle
+//! factors, then its rows are transformed. Columns and rows are processed in blocks of sixteen, so that whole
+//! cache lines are read and written. The result does not depend on the number of threads.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -39,8 +39,8 @@ impl std::fmt::Debug for LongFft {
 }
 
 impl LongFft {
-    /// The plan for a length, from the cache or new. `None` if the length is short, or is not a product of two
-    /// multiples of the block.
+    /// The plan for a length, from the cache or new. `None` if the length is short, or is not a product of
+    /// two multiples of the block.
     pub fn plan(length: usize, inverse: bool) -> Option<Arc<LongFft>> {
         type Plans = HashMap<(usize, bool), Arc<LongFft>>;
         static PLANS: OnceLock<Mutex<Plans>> = OnceLock::new();
@@ -89,8 +89,8 @@ impl LongFft {
         }
     }
 
-    /// Transforms the row that `fill` writes. `first` and `second` have its length. The result is in `second`, in the
-    /// order of [`LongFft::place`].
+    /// Transforms the row that `fill` writes. `first` and `second` have its length. The result is in
+    /// `second`, in the order of [`LongFft::place`].
     pub fn run(&self, fill: &Fill<'_>, first: &mut [[f32; 2]], second: &mut [[f32; 2]]) {
         let (rows, columns) = (self.rows, self.columns);
         // Transform blocks of columns; the result is stored column by column.

@@ -92,8 +92,8 @@ fn fold<T: Copy>(row: &[T], start: T, combine: impl Fn(T, T) -> T) -> T {
     total[0]
 }
 
-/// `e^x` for `x <= 0`, to about two units in the last place. Below -87, where it is less than 1.7e-38, it is zero.
-/// There is no branch, call or conversion that prevents vectorization.
+/// `e^x` for `x <= 0`, to about two units in the last place. Below -87, where it is less than 1.7e-38, it is
+/// zero. There is no branch, call or conversion that prevents vectorization.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
     // Adding and subtracting 1.5 * 2^23 rounds to an integer, which is then in the low bits.

@@ -1,7 +1,8 @@
 //! The CPU backend: every op as native commands on all cores.
 //!
-//! One file per family of ops implements [`Lower`](hesper_core::backend::Lower) for [`Cpu`]; [`ops`] lists them. The
-//! numeric kernels are pure functions of `hesper-compute` and `hesper-linalg`; this crate binds memory and splits work.
+//! One file per family of ops implements [`Lower`](hesper_core::backend::Lower) for [`Cpu`]; [`ops`] lists
+//! them. The numeric kernels are pure functions of `hesper-compute` and `hesper-linalg`; this crate binds
+//! memory and splits work.
 #![deny(unsafe_code)]
 
 mod along_axis;
@@ -111,8 +112,8 @@ impl Backend for Cpu {
         Ok(Runtime::new(CpuDevice::new()))
     }
 
-    /// The host, and simulated devices that run host closures.
-    /// The host, and the simulated device of tests. Other devices with native commands have a backend of their own.
+    /// The host, and the simulated device of tests. Other devices with native commands have a backend of
+    /// their own.
     fn drives(&self, info: &DeviceInfo) -> bool {
         matches!(info.kind, "cpu" | "sim")
     }

@@ -1,5 +1,5 @@
-//! Matrix products. Operands are read in place through their strides: transposed, sliced and broadcast operands are not
-//! copied.
+//! Matrix products. Operands are read in place through their strides: transposed, sliced and broadcast
+//! operands are not copied.
 
 use crate::parallel::par_chunks_mut;
 use half::{bf16, f16};

@@ -1,4 +1,5 @@
-//! Softmax, norms, sums of exponentials and cross entropy: each reads its row once and writes its result once.
+//! Softmax, norms, sums of exponentials and cross entropy: each reads its row once and writes its result
+//! once.
 
 use crate::float::{self, Float, Wide};
 use crate::parallel::{GRAIN, par_chunks_mut};
@@ -36,7 +37,8 @@ impl Lower<RowOp> for Cpu {
         .map(Some)
     }
 
-    /// One core computes a row. If there are only a few long rows, all cores compute the fused producer first.
+    /// One core computes a row. If there are only a few long rows, all cores compute the fused producer
+    /// first.
     fn takes_rows(_: &RowOp, shape: &[usize], dtype: Dtype) -> bool {
         let Some((length, outer)) = shape.split_last() else { return false };
         let rows: usize = outer.iter().product();

@@ -1,6 +1,7 @@
 //! Rotary position embedding.
 //!
-//! Cosines and sines are computed once for each position and shared by all heads; angles are computed in single precision.
+//! Cosines and sines are computed once for each position and shared by all heads; angles are computed in
+//! single precision.
 
 use crate::float::{Float, Wide};
 use crate::parallel::{GRAIN, par_chunks_mut};

@@ -1,5 +1,5 @@
-//! The source of a kernel that reads rows: memory, or a fused group that computes pieces of rows in the cache as they
-//! are read.
+//! The source of a kernel that reads rows: memory, or a fused group that computes pieces of rows in the cache
+//! as they are read.
 
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};

@@ -51,8 +51,8 @@ fn run<T: Combine>(op: &Scatter, l: &Lowering<'_>) -> Result<Data> {
         let offsets = lists.open(&views[1..], axes.iter().map(indexed).collect())?.all_offsets();
         let (points, [point_strides]) = collapse(points, [point_strides]);
 
-        // No two updates with different indices before the first indexed axis write the same element, so threads split
-        // those axes.
+        // No two updates with different indices before the first indexed axis write the same element, so
+        // threads split those axes.
         let first = axes.iter().copied().min().unwrap_or(0);
         let before = if sizes[..first] == shape[..first] { first } else { 0 };
         let slices = SliceLayout::new(&sizes[before..], &into[before..], &size_strides[before..]);
@@ -107,8 +107,8 @@ impl SliceLayout {
         self.step == 1 && self.width >= MIN_SHARED_WIDTH
     }
 
-    /// Updates the slices at `offsets` in order, restricted to the range `within` of the output. The first update is at
-    /// `start`, the next ones are `by` apart.
+    /// Updates the slices at `offsets` in order, restricted to the range `within` of the output. The first
+    /// update is at `start`, the next ones are `by` apart.
     #[allow(clippy::too_many_arguments, reason = "two sides, each with memory, offset and step")]
     fn update<T: Combine>(
         &self,

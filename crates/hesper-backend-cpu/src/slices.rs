@@ -1,7 +1,7 @@
 //! Updates of slices, and slices whose start is computed.
 //!
-//! An owned array is updated in place. Any other is copied in the same pass: each row is copied, then combined with the
-//! update if the slice contains it.
+//! An owned array is updated in place. Any other is copied in the same pass: each row is copied, then
+//! combined with the update if the slice contains it.
 
 use crate::walk::{Cursor, ElementLayout, GRAIN, Strided, copy_range, copy_row, par_chunks};
 use hesper_core::Result;

@@ -1,5 +1,5 @@
-//! A decode step: the keys and values of one token of each sequence are appended to the KV cache, and the token
-//! attends to it.
+//! A decode step: the keys and values of one token of each sequence are appended to the KV cache, and the
+//! token attends to it.
 
 use crate::walk::Strided;
 use half::{bf16, f16};

@@ -2,8 +2,8 @@
 //!
 //! [`Strided`] is an input as a command binds it: a byte range, and the layout of the elements inside of it.
 //! [`CopyOnWrite`] is an input that a command modifies. [`collapse`] joins axes, [`Cursor`] iterates over the
-//! remaining ones, [`par_chunks`] splits an output among threads. Splits are fixed, so results do not depend on the
-//! number of threads.
+//! remaining ones, [`par_chunks`] splits an output among threads. Splits are fixed, so results do not depend
+//! on the number of threads.
 
 use std::ops::Range;
 
@@ -23,8 +23,8 @@ pub fn par_chunks<T: Send>(to: &mut [T], chunk: usize, body: impl Fn(usize, &mut
     crate::parallel::par_chunks_mut(to, chunk, |at, piece| body(at * chunk, piece));
 }
 
-/// The layout of an array in the memory that a command binds. Unlike [`Strided`] it holds no handle: a handle in a
-/// closure would prevent other ops from owning the memory until the command has run.
+/// The layout of an array in the memory that a command binds. Unlike [`Strided`] it holds no handle: a handle
+/// in a closure would prevent other ops from owning the memory until the command has run.
 #[derive(Debug, Clone)]
 pub struct ElementLayout {
     pub shape: Shape,
@@ -203,8 +203,8 @@ impl<'a, const N: usize> Cursor<'a, N> {
     }
 }
 
-/// Calls `f` for each row among the `count` elements of a shape from the row-major number `first` on: the range of
-/// the row among these elements, and its offset and step by each set of strides.
+/// Calls `f` for each row among the `count` elements of a shape from the row-major number `first` on: the
+/// range of the row among these elements, and its offset and step by each set of strides.
 pub fn each_row<const N: usize>(
     shape: &[usize],
     strides: [&[isize]; N],

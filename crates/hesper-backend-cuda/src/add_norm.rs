@@ -16,8 +16,8 @@ pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {
 }
 
 impl Lower<AddNorm> for Cuda {
-    /// The threads of a row are those of `rms_norm`, so the sum of squares has its order. `None` for rows that `rms_norm`
-    /// reads in another way.
+    /// The threads of a row are those of `rms_norm`, so the sum of squares has its order. `None` for rows
+    /// that `rms_norm` reads in another way.
     fn lower(op: &AddNorm, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         let (dtype, shape) = (l.dtype(), l.input_shape(0));
         let length = shape[shape.len() - 1];

@@ -1,9 +1,9 @@
-//! Attention on GPUs: tensor cores for half precision, tiles for single precision, a naive kernel for head widths that
-//! neither supports.
+//! Attention on GPUs: tensor cores for half precision, tiles for single precision, a naive kernel for head
+//! widths that neither supports.
 //!
-//! Few rows (a decode step) are bound by memory: their keys are split evenly over all multiprocessors, in one launch. Many
-//! rows (prefill) are bound by arithmetic: there is a kernel for Hopper and a tiled one for other devices. The faster of
-//! two kernels is estimated from the lengths.
+//! Few rows (a decode step) are bound by memory: their keys are split evenly over all multiprocessors, in one
+//! launch. Many rows (prefill) are bound by arithmetic: there is a kernel for Hopper and a tiled one for
+//! other devices. The faster of two kernels is estimated from the lengths.
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
@@ -62,8 +62,8 @@ struct Lengths {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Plan {
     Naive,
-    /// Keys split over blocks: `used` rows of each tile of `tile`, a ring buffer of `stages` for each of `warps` warps. Each
-    /// head is split into `pieces`; 0 if the keys of all heads are split as one sequence.
+    /// Keys split over blocks: `used` rows of each tile of `tile`, a ring buffer of `stages` for each of
+    /// `warps` warps. Each head is split into `pieces`; 0 if the keys of all heads are split as one sequence.
     SplitKv {
         tile: usize,
         warps: usize,
@@ -164,8 +164,9 @@ impl Lengths {
         })
     }
 
-    /// The number of blocks, and of pieces of each head if all heads have as many. Splitting heads unevenly costs more than
-    /// a few idle multiprocessors. One block combines the parts of a head, which bounds the useful number of pieces.
+    /// The number of blocks, and of pieces of each head if all heads have as many. Splitting heads unevenly
+    /// costs more than a few idle multiprocessors. One block combines the parts of a head, which bounds the
+    /// useful number of pieces.
     fn split(&self, multiprocessors: usize, warps: usize) -> (usize, usize) {
         let heads = self.groups() * self.rows().div_ceil(16);
         let units = self.keys.div_ceil(16);
@@ -183,8 +184,8 @@ impl Lengths {
     }
 }
 
-/// Shared memory of a stage of the ring buffers of `attention_split_kv` or `attention_decode`, in bytes: keys, values and
-/// a barrier.
+/// Shared memory of a stage of the ring buffers of `attention_split_kv` or `attention_decode`, in bytes:
+/// keys, values and a barrier.
 fn split_kv_ring(tile: usize, warps: usize, width: usize) -> usize {
     match tile {
         8 => warps * (2 * 16 * width * 2 + 8),
@@ -202,14 +203,15 @@ fn f32_shared(width: usize) -> usize {
     (2 * 64 * (width + 4) + 64 * width.next_multiple_of(32) + 64 * 68) * 4
 }
 
-/// The number of heads that blocks work on at a time: as many as keep their keys and values in the cache, but enough for
-/// several waves of tiles.
+/// The number of heads that blocks work on at a time: as many as keep their keys and values in the cache, but
+/// enough for several waves of tiles.
 fn section(groups: usize, bytes: usize, tiles: usize, chip: &Chip) -> usize {
     let most = (chip.cache * 3 / 4 / bytes.max(1)).max((4 * chip.multiprocessors).div_ceil(tiles)).max(1);
     groups.div_ceil(groups.div_ceil(most))
 }
 
-/// A number that is unique among the launches of the process, and that stale memory holds with a chance of 2^-63.
+/// A number that is unique among the launches of the process, and that stale memory holds with a chance of
+/// 2^-63.
 pub(crate) fn launch_number() -> u64 {
     static START: OnceLock<u64> = OnceLock::new();
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -357,7 +359,8 @@ impl Call<'_> {
         let pipeline = kernel(self.stream, text, &entry, &format!("shared {shared}"))?;
         let part = (used * (width + 2)).next_multiple_of(4);
         let parts = self.stream.alloc(2 * blocks * part * 4)?;
-        // A counter without the number of this launch counts from zero, so it is not cleared: see `flags` in `step.rs`.
+        // A counter without the number of this launch counts from zero, so it is not cleared: see `flags` in
+        // `step.rs`.
         let counters = self.stream.alloc(self.lengths.groups() * self.lengths.rows().div_ceil(tile) * 8)?;
         let constants = self.constants(keys.div_ceil(16), used);
         let constants = constants.long(launch_number() as i64).int(pieces as i32);

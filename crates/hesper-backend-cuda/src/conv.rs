@@ -1,4 +1,5 @@
-//! Convolutions on GPUs: by cuDNN where it is installed and supports them, else by im2col and a matrix product.
+//! Convolutions on GPUs: by cuDNN where it is installed and supports them, else by im2col and a matrix
+//! product.
 
 use crate::copy::{copy, copy_to};
 use crate::launch::{Constants, blocks, kernel};
@@ -110,8 +111,8 @@ impl Windows {
         })
     }
 
-    /// The convolution whose weight gradient this is, if the operands have the strides of one: in input and cotangent the
-    /// batch, which is summed over, takes the place of the channels.
+    /// The convolution whose weight gradient this is, if the operands have the strides of one: in input and
+    /// cotangent the batch, which is summed over, takes the place of the channels.
     fn forward_of_gradient(&self, l: &Lowering<'_>) -> Option<Windows> {
         let swapped = |at: usize| {
             let (shape, data) = (l.input_shape(at), l.input(at));

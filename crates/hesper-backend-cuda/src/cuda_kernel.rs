@@ -1,10 +1,11 @@
 //! Kernels in CUDA C++ that a program supplies at run time.
 //!
 //! A [`CudaKernel`] has the meaning of MLX's `fast.cuda_kernel`: the body of a `__global__` function, named
-//! inputs and outputs, and at each call a grid, a block, template arguments and output shapes. Its
-//! signature is generated. For an input `x` the body may name `x_shape`, `x_strides` and `x_ndim`. The prelude defines
-//! what MLX's kernels rely on: integers by their sizes (`int64_t`), `inf`, `elem_to_loc`, and cooperative groups where the
-//! toolkit's headers are installed. Line numbers in the compiler's messages are those of the caller's text.
+//! inputs and outputs, and at each call a grid, a block, template arguments and output shapes. Its signature
+//! is generated. For an input `x` the body may name `x_shape`, `x_strides` and `x_ndim`. The prelude defines
+//! what MLX's kernels rely on: integers by their sizes (`int64_t`), `inf`, `elem_to_loc`, and cooperative
+//! groups where the toolkit's headers are installed. Line numbers in the compiler's messages are those of the
+//! caller's text.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

@@ -1,14 +1,14 @@
 //! Kernels with dependent launch, and what they read before they wait.
 //!
-//! A kernel declares this in its text, in a line above it: `// early: gemv(right)` names the parameters that are
-//! read before `wait_for_dependencies()`, `// early: keep()` says that there are none. [`bindings`] finds the line when the
-//! kernel is compiled and passes it to the device as `ahead`, so launching code cannot contradict it.
-//! `hesper_cuda`'s `dependent_launch.rs` describes what the device does with it and how that is checked. The tests
-//! below enforce these rules on the texts:
+//! A kernel declares this in its text, in a line above it: `// early: gemv(right)` names the parameters that
+//! are read before `wait_for_dependencies()`, `// early: keep()` says that there are none. [`bindings`] finds
+//! the line when the kernel is compiled and passes it to the device as `ahead`, so launching code cannot
+//! contradict it. `hesper_cuda`'s `dependent_launch.rs` describes what the device does with it and how that
+//! is checked. The tests below enforce these rules on the texts:
 //!
 //! * each kernel that waits is declared, and each declared one waits;
-//! * pointers to constant memory are `__restrict__` exactly if they are declared: the compiler could move reads of
-//!   others before the wait;
+//! * pointers to constant memory are `__restrict__` exactly if they are declared: the compiler could move
+//!   reads of others before the wait;
 //! * before the wait nothing is stored, and other parameters are used for addresses only.
 
 /// The bindings that a kernel reads before it waits; `None` for a kernel without dependent launch.

@@ -167,8 +167,8 @@ pub(crate) fn blocks(n: usize) -> u64 {
     (n as u64).div_ceil(256).clamp(1, 1 << 20)
 }
 
-/// The logarithm of the number of threads that share a row of `words`: a thread for each word of a short row; several
-/// words for each thread of a long one, so that their loads overlap.
+/// The logarithm of the number of threads that share a row of `words`: a thread for each word of a short row;
+/// several words for each thread of a long one, so that their loads overlap.
 pub(crate) fn lanes_shift(words: usize) -> u32 {
     let lanes = if words <= 32 { words } else { words.div_ceil(4).clamp(32, 256) };
     lanes.next_power_of_two().trailing_zeros()

@@ -1,8 +1,8 @@
 //! The CUDA backend: kernels for NVIDIA GPUs, and their launchers.
 //!
 //! Fused and custom kernels come from the kernel language. Every other op has an implementation of
-//! [`Lower`](hesper_core::backend::Lower) for [`Cuda`] in this crate, or runs on the host. A kernel's text is a
-//! `.cuh` file beside its launcher.
+//! [`Lower`](hesper_core::backend::Lower) for [`Cuda`] in this crate, or runs on the host. A kernel's text is
+//! a `.cuh` file beside its launcher.
 #![deny(unsafe_code)]
 
 mod add_norm;
@@ -171,14 +171,14 @@ pub fn gpu_info(number: usize) -> Result<GpuInfo> {
     Ok(GpuInfo { capability: shared.properties().capability, total_memory, free_memory })
 }
 
-/// Adds folders with NVIDIA's packages, such as `nvidia` in Python's `site-packages`, to the search path of CUDA
-/// libraries. Takes effect once, before a GPU is first used.
+/// Adds folders with NVIDIA's packages, such as `nvidia` in Python's `site-packages`, to the search path of
+/// CUDA libraries. Takes effect once, before a GPU is first used.
 pub fn look_for_libraries_in(folders: &[PathBuf]) {
     hesper_cuda::library::add_search_folders(folders);
 }
 
-/// Stops all GPU work before process exit: work that is not launched is dropped. Otherwise threads could run inside
-/// of libraries that are being unloaded.
+/// Stops all GPU work before process exit: work that is not launched is dropped. Otherwise threads could run
+/// inside of libraries that are being unloaded.
 pub fn end_of_process() {
     hesper_cuda::shut_down();
 }

@@ -1,9 +1,9 @@
-//! Linear algebra on GPUs: matrices that fit into shared memory by kernels of this crate, one block for each; larger
-//! ones, eigenvalues and singular values by cuSOLVER where it is installed.
+//! Linear algebra on GPUs: matrices that fit into shared memory by kernels of this crate, one block for each;
+//! larger ones, eigenvalues and singular values by cuSOLVER where it is installed.
 //!
-//! cuSOLVER is column-major, so it sees a row-major matrix as its transpose. Each call below says what that makes of
-//! its triangle, its equations or its factors. Signs of `q` and `r`, of eigenvectors and of singular vectors may differ
-//! from those of the host.
+//! cuSOLVER is column-major, so it sees a row-major matrix as its transpose. Each call below says what that
+//! makes of its triangle, its equations or its factors. Signs of `q` and `r`, of eigenvectors and of singular
+//! vectors may differ from those of the host.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,7 +29,8 @@ const TEXT: &str = include_str!("linalg.cuh");
 const MAX_BLOCK: usize = 64;
 /// The most rows of matrices whose Cholesky factors one call computes for a whole batch.
 const MAX_BATCHED_CHOLESKY: usize = 256;
-/// The most rows and columns of matrices whose eigenvalues or singular values one call computes for a whole batch.
+/// The most rows and columns of matrices whose eigenvalues or singular values one call computes for a whole
+/// batch.
 const MAX_BATCHED_JACOBI: usize = 32;
 
 // The words of the host's failures.
@@ -99,9 +100,10 @@ impl Lower<SymmetricRoot> for Cuda {
     }
 }
 
-/// Whether a device has given right results for this work and type in all cases of the op suite; the host computes the rest.
-/// On an H200 singular values of batches of matrices that are not square are wrong, and small matrices of double precision
-/// are; complex matrices were not seen. There is no routine for eigenvalues of general matrices.
+/// Whether a device has given right results for this work and type in all cases of the op suite; the host
+/// computes the rest. On an H200 singular values of batches of matrices that are not square are wrong, and
+/// small matrices of double precision are; complex matrices were not seen. There is no routine for
+/// eigenvalues of general matrices.
 fn is_verified(work: Work, of: SolverType) -> bool {
     match work {
         Work::Eig { .. } | Work::Svd | Work::SingularValues => false,
@@ -259,8 +261,8 @@ impl Call<'_, '_> {
         copy(self.stream, &Data { strides, ..data.clone() }, &shape, self.size())
     }
 
-    /// Copies the leading `rows` x `columns` of column-major matrices, `step` elements from one to the next and
-    /// `height` from one column to the next, to a result.
+    /// Copies the leading `rows` x `columns` of column-major matrices, `step` elements from one to the next
+    /// and `height` from one column to the next, to a result.
     fn store(
         &self,
         from: &Buffer,
@@ -446,11 +448,13 @@ impl Call<'_, '_> {
         self.solve_with((&work, &pivots), (m, n), inverse, !inverse)
     }
 
-    /// A triangular matrix is a factor of itself: the other one is the unit matrix, and no rows are exchanged.
+    /// A triangular matrix is a factor of itself: the other one is the unit matrix, and no rows are
+    /// exchanged.
     fn solve_triangular(&self, upper: bool) -> Result<()> {
         let (m, n) = (self.m, self.n);
         let (a, _) = self.input(0)?;
-        // The column-major upper triangle: of the transposed matrix, or of the matrix if that is the upper one.
+        // The column-major upper triangle: of the transposed matrix, or of the matrix if that is the upper
+        // one.
         let work = if upper { self.transposed(&a, m, m)? } else { self.copied(&a, m, m)? };
         self.check_pivots(&work, m)?;
         self.keep_triangle(whole(&work, Access::ReadWrite), [m; 2], false)?;
@@ -461,7 +465,8 @@ impl Call<'_, '_> {
         self.solve_with((&work, &pivots), (m, n), inverse, upper == inverse)
     }
 
-    /// Solves for the second input, or for the unit matrix: the transposed inverse, column-major, is the inverse.
+    /// Solves for the second input, or for the unit matrix: the transposed inverse, column-major, is the
+    /// inverse.
     fn solve_with(
         &self,
         (factors, pivots): (&Buffer, &Buffer),
@@ -511,7 +516,8 @@ impl Call<'_, '_> {
         self.store(&columns, (m * least, m), (m, least), 0)
     }
 
-    /// A real row-major triangle is the other one of the same column-major matrix; a complex matrix is transposed.
+    /// A real row-major triangle is the other one of the same column-major matrix; a complex matrix is
+    /// transposed.
     fn eigh(&self, upper: bool, vectors: bool) -> Result<()> {
         let n = self.n;
         let complex = self.of == SolverType::C64;
@@ -527,8 +533,8 @@ impl Call<'_, '_> {
         if vectors { self.store(&work, (n * n, n), (n, n), 1) } else { Ok(()) }
     }
 
-    /// The transposed matrix is `u s v*`, so the left vectors are the conjugates of `v`, and the right ones, as rows,
-    /// are the columns of `u`.
+    /// The transposed matrix is `u s v*`, so the left vectors are the conjugates of `v`, and the right ones,
+    /// as rows, are the columns of `u`.
     fn svd(&self, vectors: bool) -> Result<()> {
         let (m, n, count) = (self.m, self.n, self.count);
         let work = self.finite(false)?;

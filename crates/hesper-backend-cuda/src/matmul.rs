@@ -1,5 +1,5 @@
-//! Matrix products on GPUs: by cuBLAS where it is installed; by kernels of this crate for one row, and without
-//! cuBLAS. Operands are read in place where their rows or columns are contiguous.
+//! Matrix products on GPUs: by cuBLAS where it is installed; by kernels of this crate for one row, and
+//! without cuBLAS. Operands are read in place where their rows or columns are contiguous.
 
 use crate::copy::{copy, copy_to, fill};
 use crate::launch::{Constants, kernel, type_name};
@@ -193,7 +193,8 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Joins products that share a right operand into one product of more rows, where these are evenly spaced.
+    /// Joins products that share a right operand into one product of more rows, where these are evenly
+    /// spaced.
     fn join_rows(&mut self) {
         while let (Some(&length), Some(&stride), Some(0)) =
             (self.batch.last(), self.a.batch.last(), self.b.batch.last())

@@ -1,5 +1,5 @@
-//! Matrices in GGUF blocks on GPUs. Few rows of activations are multiplied with the blocks in place, bound by memory; more
-//! rows by tensor cores, in tiles that are dequantized on the way.
+//! Matrices in GGUF blocks on GPUs. Few rows of activations are multiplied with the blocks in place, bound by
+//! memory; more rows by tensor cores, in tiles that are dequantized on the way.
 //!
 //! `packed_qmv` gives a row the same result alone and among others.
 
@@ -25,7 +25,8 @@ const ROWS_PER_LOAD: usize = 8;
 const MAX_QMV_ROWS: [usize; 2] = [8, 64];
 /// Bytes of matrices that fit the cache.
 const CACHED: usize = 24 << 20;
-/// The largest number of rows of half precision for which `packed_qmm` is faster than cuBLAS on a dequantized matrix.
+/// The largest number of rows of half precision for which `packed_qmm` is faster than cuBLAS on a dequantized
+/// matrix.
 const MAX_QMM_ROWS: usize = 128;
 /// Shared memory for activations, in bytes.
 const SHARED: usize = 64 << 10;
@@ -79,8 +80,8 @@ impl Lower<PackedMatmul> for Cuda {
     }
 }
 
-/// Dequantizes a matrix whose blocks are the first input; only the rows that the second input names, if `listed` gives the
-/// number of rows of the matrix.
+/// Dequantizes a matrix whose blocks are the first input; only the rows that the second input names, if
+/// `listed` gives the number of rows of the matrix.
 fn dequantize(l: &mut Lowering<'_>, format: PackedFormat, listed: Option<usize>) -> Result<Option<Data>> {
     if listed.is_some() && !l.input_dtype(1).is(Category::Integer) {
         return Ok(None);
@@ -113,8 +114,8 @@ fn dequantize(l: &mut Lowering<'_>, format: PackedFormat, listed: Option<usize>)
     Ok(Some(Data::contiguous(output, l.shape())))
 }
 
-/// Products of rows of activations, the first input, with matrices. The weight of a norm is the second input if there is one,
-/// then come the blocks of the matrices, then the addend.
+/// Products of rows of activations, the first input, with matrices. The weight of a norm is the second input
+/// if there is one, then come the blocks of the matrices, then the addend.
 pub(crate) struct Products<'a> {
     /// The epsilon of the norm, if there is one, and the threads of a row of it.
     pub(crate) norm: Option<(f32, usize)>,
@@ -143,7 +144,8 @@ fn rows_of(shape: &[usize]) -> (usize, usize) {
 }
 
 impl Products<'_> {
-    /// How the products are computed: as each of them is alone. `None` if that is not one way for all of them.
+    /// How the products are computed: as each of them is alone. `None` if that is not one way for all of
+    /// them.
     pub(crate) fn way(&self, l: &Lowering<'_>) -> Option<Way> {
         let (m, k) = rows_of(l.input_shape(0));
         match self.matrices.iter().filter(|matrix| is_few(m, k, **matrix)).count() {
@@ -181,7 +183,8 @@ impl Products<'_> {
         }
         let rows_in = |at: usize| self.matrices.get(at).map_or(0, |one| one.1);
         let all: usize = if self.end == End::SiluGate { rows_in(0) } else { (0..3).map(rows_in).sum() };
-        // A warp takes two rows of a matrix, which share activations, if there are enough rows to occupy the device.
+        // A warp takes two rows of a matrix, which share activations, if there are enough rows to occupy the
+        // device.
         let together = m.min(ROWS_PER_LOAD).next_power_of_two();
         let each = if together <= 2 && all >= 4096 { 2 } else { 1 };
         let room = SHARED / (together * 4 * 36) * 32;

@@ -14,7 +14,8 @@ pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {
 }
 
 impl Lower<PackedLayer> for Cuda {
-    /// The norm is a command of its own where the kernel would sum its squares in another order, or takes none.
+    /// The norm is a command of its own where the kernel would sum its squares in another order, or takes
+    /// none.
     fn lower(op: &PackedLayer, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         let mut products = Products { norm: None, matrices: &op.matrices, end: op.end };
         let Some(way) = products.way(l) else { return Ok(None) };

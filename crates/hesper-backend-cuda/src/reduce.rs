@@ -1,7 +1,7 @@
 //! Reductions.
 //!
-//! A result is computed by a few threads, by a block, or by several blocks whose parts a second kernel combines: as
-//! many as occupy the device. Parts and their order depend on the shapes and the device only.
+//! A result is computed by a few threads, by a block, or by several blocks whose parts a second kernel
+//! combines: as many as occupy the device. Parts and their order depend on the shapes and the device only.
 
 use std::ops::Range;
 
@@ -21,7 +21,8 @@ use crate::chip::multiprocessors;
 const TEXT: &str = include_str!("reduce.cuh");
 /// Most axes of each kind after joining.
 const MAX_AXES: usize = 6;
-/// Blocks per multiprocessor, each with many words in flight. With more blocks, starting and ending them dominates.
+/// Blocks per multiprocessor, each with many words in flight. With more blocks, starting and ending them
+/// dominates.
 const BLOCKS_PER_MULTIPROCESSOR: usize = 2;
 
 pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {

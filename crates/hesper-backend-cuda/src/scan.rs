@@ -1,5 +1,5 @@
-//! Cumulative sums, products and extremes. A few long rows are split into chunks: first their totals, then each
-//! chunk from the total before it.
+//! Cumulative sums, products and extremes. A few long rows are split into chunks: first their totals, then
+//! each chunk from the total before it.
 
 use std::ops::Range;
 

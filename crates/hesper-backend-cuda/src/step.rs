@@ -89,7 +89,8 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// The page tables and the entries of each sequence. Without pages the tokens stand for tables that are not read.
+    /// The page tables and the entries of each sequence. Without pages the tokens stand for tables that are
+    /// not read.
     fn tables(&self, l: &Lowering<'_>, tokens: &Data) -> Result<(Data, usize)> {
         match self.paged {
             true => Ok((l.row_major(2)?, l.input_shape(2)[1])),
@@ -174,16 +175,17 @@ impl<'a> Step<'a> {
         let tiles = share.div_ceil(heads);
         let groups = self.starts.len() * self.kv_heads * tiles;
         let longest = self.starts.iter().max().map_or(1, |start| start + 1).min(window).max(1);
-        // A block has a multiprocessor for itself, or half of one if there are many. There are enough pieces to occupy the
-        // device, with several rows for each lane, and no more than run at once: the last one waits for the others.
+        // A block has a multiprocessor for itself, or half of one if there are many. There are enough pieces
+        // to occupy the device, with several rows for each lane, and no more than run at once: the last one
+        // waits for the others.
         let busy = multiprocessors(l.stream());
         let warps = if groups > busy { 4 } else { 8 };
         let pieces = (busy / groups).clamp(1, longest.div_ceil(64)).min(64);
         let stream = l.stream();
         let kept = if pieces > 1 { groups * pieces } else { 1 };
         let parts = stream.alloc(kept * heads * (self.width + 2) * 4)?;
-        // A flag is set if it holds the number of this launch, which stale memory holds with a chance of 2^-63. Stale
-        // contents are only compared with it, so the flags are not cleared.
+        // A flag is set if it holds the number of this launch, which stale memory holds with a chance of
+        // 2^-63. Stale contents are only compared with it, so the flags are not cleared.
         let flags = stream.alloc(groups * pieces * 8)?;
         let (of, width, paged) = (type_name(dtype), self.width, self.paged);
         let entry = format!("attend<{of}, {width}, {heads}, {room}, {pairs}, {warps}, {paged}>");

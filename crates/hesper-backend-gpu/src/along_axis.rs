@@ -35,7 +35,8 @@ pub(crate) fn register<G: Gpu>(table: OpTableBuilder<G>) -> OpTableBuilder<G> {
     table.with_shared::<Shared<G>, PutAlong>().with_shared::<Shared<G>, TakeAlong>()
 }
 
-/// The axes of an index array of `shape`: with the strides of the array that it indexes along `axis`, and with its own.
+/// The axes of an index array of `shape`: with the strides of the array that it indexes along `axis`, and
+/// with its own.
 fn axes_along(shape: &[usize], axis: usize, array: &[isize], indices: &[isize]) -> (Axes, Axes) {
     let still = |at: usize| if at == axis { 0 } else { array[at] };
     let array = shape.iter().enumerate().map(|(at, length)| (*length, still(at))).collect();

@@ -1,7 +1,7 @@
 //! Copies of strided memory.
 //!
-//! Axes are joined where both strides allow it, and neighbours are copied in words of up to sixteen bytes. If source and
-//! target are contiguous along different axes, tiles go through threadgroup memory.
+//! Axes are joined where both strides allow it, and neighbours are copied in words of up to sixteen bytes. If
+//! source and target are contiguous along different axes, tiles go through threadgroup memory.
 
 use std::ops::Range;
 
@@ -106,7 +106,8 @@ fn together(axes: &[CopyAxis], size: usize, starts: [usize; 2]) -> usize {
     elements_of_word(size, fits)
 }
 
-/// The axes along which the source and the target are contiguous, and the others; `None` if tiles are not worth it.
+/// The axes along which the source and the target are contiguous, and the others; `None` if tiles are not
+/// worth it.
 fn transpose(axes: &[CopyAxis]) -> Option<(CopyAxis, CopyAxis, Vec<CopyAxis>)> {
     let (target, others) = axes.split_last()?;
     if target.to != 1 || target.from == 1 || target.length < MIN_TILE {

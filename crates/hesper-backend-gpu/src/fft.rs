@@ -1,4 +1,5 @@
-//! Fourier transforms: one kernel for rows that fit into threadgroup memory; longer rows as transforms of their factors.
+//! Fourier transforms: one kernel for rows that fit into threadgroup memory; longer rows as transforms of
+//! their factors.
 
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, compose, reach};
 use hesper_core::ops::command::Commands;
@@ -14,7 +15,8 @@ const LARGEST: usize = 4095;
 /// Parameters of a kernel that transforms rows.
 #[derive(Debug)]
 pub struct FourierRows {
-    /// The number of the kind in the texts. 0: complex; 1: to the non-negative frequencies; 2: from these to real numbers.
+    /// The number of the kind in the texts. 0: complex; 1: to the non-negative frequencies; 2: from these to
+    /// real numbers.
     pub kind: u32,
     /// Whether the input is real.
     pub is_real: bool,

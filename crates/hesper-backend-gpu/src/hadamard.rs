@@ -17,8 +17,8 @@ impl<G: Gpu> Lower<Hadamard> for Shared<G> {
     }
 }
 
-/// The Walsh-Hadamard transform of rows: a product with a matrix of signs for each factor of the length. `signs` is the
-/// matrix of the factor that is no power of two.
+/// The Walsh-Hadamard transform of rows: a product with a matrix of signs for each factor of the length.
+/// `signs` is the matrix of the factor that is no power of two.
 fn hadamard(inputs: &[Array], order: usize, signs: &[f32], scale: f32) -> Result<Array> {
     let (x, dtype) = (&inputs[0], inputs[0].dtype());
     let shape = signed(x.shape());

@@ -1,8 +1,8 @@
 //! What GPU backends share: the lowering of ops that does not depend on the device.
 //!
-//! A backend implements [`Gpu`]: for the parameters of a kernel it gives the compiled kernel, its constants and its grid. Then
-//! [`register`] adds the ops of this crate to its table. They check shapes and strides, allocate memory, and encode the
-//! commands; some are graphs of other ops.
+//! A backend implements [`Gpu`]: for the parameters of a kernel it gives the compiled kernel, its constants
+//! and its grid. Then [`register`] adds the ops of this crate to its table. They check shapes and strides,
+//! allocate memory, and encode the commands; some are graphs of other ops.
 #![deny(unsafe_code)]
 
 mod along_axis;
@@ -82,8 +82,8 @@ pub trait Gpu: Sized + 'static {
     /// The offset of the element that each index points at, in 32 bits. Buffers: the indices, the offsets.
     fn element_offsets(stream: &Stream, along: &AlongAxis<'_>) -> Result<Launch>;
 
-    /// Combines slices of neighbours with an array, and the order of the points by their starts. Buffers: the updates, the
-    /// starts, the order, the array. `None`: the backend has no kernel for it.
+    /// Combines slices of neighbours with an array, and the order of the points by their starts. Buffers: the
+    /// updates, the starts, the order, the array. `None`: the backend has no kernel for it.
     fn combine_runs(
         _stream: &Stream,
         _runs: &CombinedRuns,
@@ -98,7 +98,8 @@ pub trait Gpu: Sized + 'static {
     /// Fourier transforms of rows. Buffers: the input, the output.
     fn fft(stream: &Stream, rows: &FourierRows) -> Result<Launch>;
 
-    /// Quantizes groups of elements. Buffers: the elements, the codes, the scales, and the biases of affine formats.
+    /// Quantizes groups of elements. Buffers: the elements, the codes, the scales, and the biases of affine
+    /// formats.
     fn quantize(stream: &Stream, format: QuantFormat, dtype: Dtype, groups: usize) -> Result<Launch>;
 
     /// Dequantizes words of codes of a floating-point format. Buffers: the codes, the scales, the output.
@@ -114,7 +115,8 @@ pub trait Gpu: Sized + 'static {
     /// Where `count` elements belong in a sorted row of `length`. Buffers: the row, the elements, the output.
     fn search(stream: &Stream, dtype: Dtype, right: bool, length: usize, count: usize) -> Result<Launch>;
 
-    /// Links the points with equal keys of 32 bits, in the order of the points, as `combine_slices` reads them.
+    /// Links the points with equal keys of 32 bits, in the order of the points, as `combine_slices` reads
+    /// them.
     fn link_points(stream: &Stream, keys: &Buffer, points: usize) -> Result<Buffer>;
 }
 

@@ -1,7 +1,7 @@
 //! Scatters, and updates of slices.
 //!
-//! Updates of one element are applied in the order of their indices, bit-identical to the host: points are linked by the
-//! element that they update, and the first of them applies all.
+//! Updates of one element are applied in the order of their indices, bit-identical to the host: points are
+//! linked by the element that they update, and the first of them applies all.
 
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, reach};
 use hesper_core::ops::command::Commands;
@@ -93,8 +93,8 @@ pub(crate) struct SliceUpdates<'a> {
 }
 
 impl<'a> SliceUpdates<'a> {
-    /// Updates of `shape`, whose first `rank` axes are those of the points, for slices with the strides `into` in the output.
-    /// `None` if there are more axes than kernels take.
+    /// Updates of `shape`, whose first `rank` axes are those of the points, for slices with the strides
+    /// `into` in the output. `None` if there are more axes than kernels take.
     pub(crate) fn new<G: Gpu>(
         mode: UpdateMode,
         (updates, shape): (&'a Data, &'a [usize]),
@@ -119,8 +119,8 @@ impl<'a> SliceUpdates<'a> {
         }
     }
 
-    /// Combines slices of neighbours with the first input, where the backend has a kernel for that. Starts are multiples of
-    /// `units`.
+    /// Combines slices of neighbours with the first input, where the backend has a kernel for that. Starts
+    /// are multiples of `units`.
     fn encode_runs<G: Gpu>(
         &self,
         l: &Lowering<'_>,
@@ -154,8 +154,8 @@ impl<'a> SliceUpdates<'a> {
         Ok(Some(output))
     }
 
-    /// Combines the slices with the first input. Without starts there is one slice; without links no two slices share an
-    /// element.
+    /// Combines the slices with the first input. Without starts there is one slice; without links no two
+    /// slices share an element.
     pub(crate) fn encode<G: Gpu>(
         &self,
         l: &Lowering<'_>,

@@ -34,7 +34,8 @@ impl<G: Gpu> Lower<Search> for Shared<G> {
     }
 }
 
-/// Lowers the median of each row: the middle element, or the mean of the two in the middle; NaN if the row has one.
+/// Lowers the median of each row: the middle element, or the mean of the two in the middle; NaN if the row
+/// has one.
 pub fn median(l: &mut Lowering<'_>) -> Result<Option<Data>> {
     compose(l, |inputs: &[Array]| {
         let x = &inputs[0];

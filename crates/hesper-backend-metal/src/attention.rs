@@ -1,6 +1,7 @@
 //! Attention: a threadgroup for each row of a few queries, tiles of `simdgroup_matrix` for many.
 //!
-//! The keys of a decode step are split over threadgroups if there are many, and a second kernel combines the parts.
+//! The keys of a decode step are split over threadgroups if there are many, and a second kernel combines the
+//! parts.
 
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, reach};
 use hesper_core::ops::attention::Attention;

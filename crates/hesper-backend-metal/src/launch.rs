@@ -1,7 +1,7 @@
 //! Kernels in Metal text, their constants and their dispatch.
 //!
-//! A kernel's text is a `.metal` file behind [`PRELUDE`]. A template is instantiated by the last line of the text. Kernels
-//! index with 32 bits: larger arrays are left to the host ([`fits`]).
+//! A kernel's text is a `.metal` file behind [`PRELUDE`]. A template is instantiated by the last line of the
+//! text. Kernels index with 32 bits: larger arrays are left to the host ([`fits`]).
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
@@ -133,7 +133,8 @@ impl Kernel<'_> {
     fn pipeline(&self, stream: &Stream, threads: u64) -> Result<Arc<Pipeline>> {
         /// A device, the address of a text, an instance, and the largest threadgroup.
         type Key = (u64, usize, String, u64);
-        /// Most entries. A full table drops the pipelines that the runtime has released; if there are none, it is cleared.
+        /// Most entries. A full table drops the pipelines that the runtime has released; if there are none,
+        /// it is cleared.
         const MAX_KNOWN: usize = 1024;
         // The runtime's cache owns pipelines; this table finds them again.
         static KNOWN: LazyLock<Mutex<HashMap<Key, Weak<Pipeline>>>> = LazyLock::new(Mutex::default);

@@ -1,9 +1,10 @@
 //! The Metal backend: kernels for Apple GPUs, and their launchers.
 //!
-//! Fused and custom kernels come from the kernel language, printed as Metal text. Every other op has an implementation of
-//! [`Lower`](hesper_core::backend::Lower) for [`MetalBackend`] in this crate, or runs on the host. Kernel texts are in
-//! `src/kernels`. They are also in the dialect of the kernel language: with the feature `sim` and `HESPER_METAL=sim` the
-//! reference interpreter runs them on a simulated Metal, on any machine.
+//! Fused and custom kernels come from the kernel language, printed as Metal text. Every other op has an
+//! implementation of [`Lower`](hesper_core::backend::Lower) for [`MetalBackend`] in this crate, or runs on
+//! the host. Kernel texts are in `src/kernels`. They are also in the dialect of the kernel language: with the
+//! feature `sim` and `HESPER_METAL=sim` the reference interpreter runs them on a simulated Metal, on any
+//! machine.
 #![deny(unsafe_code)]
 
 /// The text of kernel files. The compiler names a file and a line of it, whatever stands in front.
@@ -94,8 +95,8 @@ pub fn simulated(metal: &sim::SimMetal) -> Result<Runtime> {
     Ok(Runtime::new(device.map_err(|error| Error::value("device", error.to_string()))?))
 }
 
-/// A simulated Metal that runs kernels by the reference interpreter with its sanitizer. Its schedule is a function of the
-/// seed.
+/// A simulated Metal that runs kernels by the reference interpreter with its sanitizer. Its schedule is a
+/// function of the seed.
 #[cfg(feature = "sim")]
 pub fn simulation(seed: u64) -> sim::SimMetal {
     sim::SimMetal::builder(seed).compiler(sim::language::compiler()).build()

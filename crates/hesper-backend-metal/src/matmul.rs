@@ -1,5 +1,5 @@
-//! Matrix products: one row by SIMD groups, others by tiles of `simdgroup_matrix`. Operands are read in place, whatever
-//! their strides.
+//! Matrix products: one row by SIMD groups, others by tiles of `simdgroup_matrix`. Operands are read in
+//! place, whatever their strides.
 
 use hesper_core::Result;
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, compose, reach};

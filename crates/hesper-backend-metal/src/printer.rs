@@ -8,8 +8,8 @@ use hesper_kernel::metal::{Options, emit_proven};
 use hesper_metal::{MetalText, Printer, ReportReader};
 use hesper_runtime::PipelineSource;
 
-/// Prints sources whose payload is a kernel. A specialisation `bounds` asks for checks of all accesses but those of the
-/// line `proven`.
+/// Prints sources whose payload is a kernel. A specialisation `bounds` asks for checks of all accesses but
+/// those of the line `proven`.
 pub(crate) fn printer() -> Printer {
     Arc::new(|source| {
         let kernel = source.payload.clone()?.downcast::<Kernel>().ok()?;

@@ -1,4 +1,5 @@
-//! Quantized matrices: affine codes are read in place; of floating-point formats the whole matrix is dequantized.
+//! Quantized matrices: affine codes are read in place; of floating-point formats the whole matrix is
+//! dequantized.
 
 use hesper_backend_gpu::{Launch, dequantize_float, float_format, quantized_matmul};
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
@@ -23,7 +24,8 @@ pub(crate) fn register(table: OpTableBuilder<MetalBackend>) -> OpTableBuilder<Me
     table.with::<Dequantize>().with::<QuantizedMatmul>()
 }
 
-/// Bits and group of an affine format whose codes, scales and biases are the inputs from `at` on, if kernels take them.
+/// Bits and group of an affine format whose codes, scales and biases are the inputs from `at` on, if kernels
+/// take them.
 fn affine(l: &Lowering<'_>, format: QuantFormat, at: usize) -> Option<(usize, usize)> {
     let QuantFormat::Affine { bits, group } = format else { return None };
     let scales = l.input_dtype(at + 1);

@@ -1,7 +1,7 @@
 //! Reductions.
 //!
-//! A result is computed by a thread, by a SIMD group, by a threadgroup, or by several threadgroups whose parts a second
-//! kernel combines. Parts and their order depend on the shapes only.
+//! A result is computed by a thread, by a SIMD group, by a threadgroup, or by several threadgroups whose
+//! parts a second kernel combines. Parts and their order depend on the shapes only.
 
 use hesper_compute::{ReduceLayout, ReduceOrder};
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, reach};

@@ -7,8 +7,8 @@ pub mod table;
 
 use std::time::Instant;
 
-/// The best time of one call of `f` in nanoseconds, over `rounds` rounds of `calls` calls each. On a shared machine
-/// the best round is the least disturbed one.
+/// The best time of one call of `f` in nanoseconds, over `rounds` rounds of `calls` calls each. On a shared
+/// machine the best round is the least disturbed one.
 pub fn best_ns(rounds: usize, calls: usize, mut f: impl FnMut()) -> f64 {
     let mut best = f64::INFINITY;
     for _ in 0..rounds {

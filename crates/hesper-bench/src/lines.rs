@@ -2,8 +2,8 @@
 //!
 //! A line has the workload's name and parameters, the median and the best time in milliseconds, the number of
 //! measurements, a rate, the processor time per call, and how many cores other processes used meanwhile. Each
-//! measurement is warmed up (three calls, or half a second), then repeated at least seven times and for a second,
-//! at most for twelve seconds.
+//! measurement is warmed up (three calls, or half a second), then repeated at least seven times and for a
+//! second, at most for twelve seconds.
 
 use std::time::{Duration, Instant};
 
@@ -43,8 +43,8 @@ impl Lines {
         Lines { peer: std::env::var("PEER_LABEL").unwrap_or_else(|_| peer.to_string()) }
     }
 
-    /// Measures `work`, which computes and returns its result, and prints the line. `params` is the inside of a
-    /// JSON object.
+    /// Measures `work`, which computes and returns its result, and prints the line. `params` is the inside of
+    /// a JSON object.
     pub fn measure<R, E: std::fmt::Display>(
         &self,
         workload: &str,

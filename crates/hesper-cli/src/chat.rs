@@ -54,7 +54,8 @@ impl<'a> Conversation<'a> {
         Ok(())
     }
 
-    /// Answers a line and prints the answer as it is generated. An error removes the line from the conversation.
+    /// Answers a line and prints the answer as it is generated. An error removes the line from the
+    /// conversation.
     fn answer(&mut self, line: &str, out: &mut dyn Write) -> Result<String, Failure> {
         self.messages.push(Message::new("user", line));
         let answer = self.try_answer(out);

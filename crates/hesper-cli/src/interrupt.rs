@@ -1,7 +1,8 @@
 //! Handling of Ctrl-C.
 //!
-//! A command that can stop between steps calls [`set_graceful`] and polls [`requested`]. If it does not stop within two
-//! seconds, or Ctrl-C is pressed twice, the process exits with code 130 and clears its progress line.
+//! A command that can stop between steps calls [`set_graceful`] and polls [`requested`]. If it does not stop
+//! within two seconds, or Ctrl-C is pressed twice, the process exits with code 130 and clears its progress
+//! line.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;

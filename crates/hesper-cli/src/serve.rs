@@ -19,7 +19,8 @@ use crate::model_args::ModelArgs;
 
 /// Serves a model to many clients at once.
 ///
-/// The API is that of OpenAI: clients use http://HOST:PORT/v1. A chat page is at /, the state of the server at /inspect.
+/// The API is that of OpenAI: clients use http://HOST:PORT/v1. A chat page is at /, the state of the server
+/// at /inspect.
 #[derive(Args)]
 #[command(
     after_help = "Ctrl-C or SIGTERM stops the server when the running requests are answered; twice stops it at once."
@@ -43,8 +44,8 @@ pub struct Serve {
     /// Run the model in a process of its own, which is started again when it ends [default: on GPUs]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     isolate: Option<bool>,
-    /// Compute texts on a GPU that do not depend on other requests: every step takes as long as a full one. On the CPU no text
-    /// depends on others
+    /// Compute texts on a GPU that do not depend on other requests: every step takes as long as a full one.
+    /// On the CPU no text depends on others
     #[arg(long)]
     fixed_order: bool,
     /// Be that process

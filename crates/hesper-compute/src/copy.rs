@@ -12,12 +12,12 @@ const TILE: usize = 64;
 
 /// Copies an array between any two sets of strides (in elements, possibly negative or zero in `src`).
 ///
-/// Adjacent axes are merged where strides allow it. If `src` is contiguous along an axis other than the innermost,
-/// the copy transposes in tiles.
+/// Adjacent axes are merged where strides allow it. If `src` is contiguous along an axis other than the
+/// innermost, the copy transposes in tiles.
 ///
 /// # Safety
-/// Every element that shape and strides describe is valid; those of `dst` are distinct and not accessed by another
-/// thread.
+/// Every element that shape and strides describe is valid; those of `dst` are distinct and not accessed by
+/// another thread.
 pub unsafe fn copy_strided<T: Copy + Send + Sync + 'static>(
     par: &dyn Par,
     shape: &[usize],
@@ -200,8 +200,8 @@ fn offset(axes: &[CopyDim], mut i: usize) -> (isize, isize) {
     (s, d)
 }
 
-/// Copies `n[0]` lines of `n[1]` elements on the calling thread. Elements of a line are contiguous at `dst`, lines
-/// `ds` apart.
+/// Copies `n[0]` lines of `n[1]` elements on the calling thread. Elements of a line are contiguous at `dst`,
+/// lines `ds` apart.
 ///
 /// # Safety
 /// All elements are valid at both places, and those at `dst` distinct.

@@ -1,10 +1,10 @@
 //! SIMD kernels for the host.
 //!
 //! Pure functions on slices and strided views: matrix products, quantized products, attention, norms,
-//! reductions, scans, sorts, Fourier transforms, copies, convolutions and random bits. They know nothing of arrays,
-//! graphs or devices, and have no thread pool: every kernel takes a [`Par`], which the device implements. Kernels
-//! use the widest instructions of the machine ([`Simd`], detected at run time). Results do not depend on the number
-//! of threads; their rounding may differ between SIMD levels.
+//! reductions, scans, sorts, Fourier transforms, copies, convolutions and random bits. They know nothing of
+//! arrays, graphs or devices, and have no thread pool: every kernel takes a [`Par`], which the device
+//! implements. Kernels use the widest instructions of the machine ([`Simd`], detected at run time). Results
+//! do not depend on the number of threads; their rounding may differ between SIMD levels.
 
 #![allow(clippy::needless_range_loop, reason = "a kernel's loops run over several arrays by one index")]
 

@@ -142,8 +142,8 @@ impl<'a, T> MatMut<'a, T> {
     /// A view of raw memory.
     ///
     /// # Safety
-    /// Every element that the strides describe is valid for reads and writes during `'a`, has a distinct address,
-    /// and is not accessed otherwise meanwhile.
+    /// Every element that the strides describe is valid for reads and writes during `'a`, has a distinct
+    /// address, and is not accessed otherwise meanwhile.
     pub unsafe fn from_raw(
         ptr: *mut T,
         rows: usize,

@@ -12,7 +12,8 @@ pub trait Par: Sync {
     /// How many tasks run at the same time; a hint for the size of tasks.
     fn threads(&self) -> usize;
 
-    /// Calls `f(0)`, ..., `f(n - 1)`, each once, in any order and on any thread, and returns when all are done.
+    /// Calls `f(0)`, ..., `f(n - 1)`, each once, in any order and on any thread, and returns when all are
+    /// done.
     fn run(&self, n: usize, f: &(dyn Fn(usize) + Sync));
 
     /// The widest instructions that a kernel may use: those of the machine, unless an executor lowers them.

@@ -1,8 +1,8 @@
 //! Random bits: Threefry-2x32 with twenty rounds over a counter.
 //!
-//! Of `n` words, word `i` of the first half and word `i` of the second are the two outputs for the counters `i`
-//! and `half + i` (zero for the word past the end of an odd `n`). A word depends only on the key, on `n` and on its
-//! index.
+//! Of `n` words, word `i` of the first half and word `i` of the second are the two outputs for the counters
+//! `i` and `half + i` (zero for the word past the end of an odd `n`). A word depends only on the key, on `n`
+//! and on its index.
 
 use hesper_types::threefry_lanes;
 

@@ -11,8 +11,8 @@ pub struct Dim {
     pub stride: isize,
 }
 
-/// Axes, outermost first, without those of length one, and with neighbours merged where every set of strides allows
-/// it.
+/// Axes, outermost first, without those of length one, and with neighbours merged where every set of strides
+/// allows it.
 ///
 /// ```
 /// let strides = [&[12, 4, 9, 1][..], &[0, 4, 9, 1]];

@@ -198,7 +198,8 @@ fn what_is_not_a_number_stays_in_the_rows_that_see_it() {
         value_dim: 16,
     };
     let mut case = Case::<f32>::new(shape, MaskKind::Causal, false, &mut Rng::new(3));
-    // Key 170 of the first head is visible to queries from 30 on: the 60 queries are aligned with the last 60 keys.
+    // Key 170 of the first head is visible to queries from 30 on: the 60 queries are aligned with the last 60
+    // keys.
     case.k[170 * 16 + 5] = f32::NAN;
     for (one, _) in levels() {
         for (i, row) in case.run(&one).chunks(16).enumerate() {

@@ -100,7 +100,8 @@ fn shapes() -> Vec<ConvShape> {
             ..base
         },
         ConvShape { flip: true, ..base },
-        // Rows of several patches and tiles, strides of every remainder, more output channels than a panel has.
+        // Rows of several patches and tiles, strides of every remainder, more output channels than a panel
+        // has.
         ConvShape { batch: 1, input: [1, 3, 230], channels: 3, out_channels: 50, ..base },
         ConvShape { batch: 1, input: [1, 4, 301], channels: 2, stride: [1, 1, 2], kernel: [1, 2, 5], ..base },
         ConvShape {

@@ -161,7 +161,8 @@ fn check_products<T: Float>(tol: f32) {
     check_products_of::<T>(tol, |unit| shapes.map(|(m, rows, groups)| (m, rows, unit * groups)).to_vec());
 }
 
-/// Products of the shapes (rows, rows of the matrix, its columns); columns must be a multiple of the argument.
+/// Products of the shapes (rows, rows of the matrix, its columns); columns must be a multiple of the
+/// argument.
 fn check_products_of<T: Float>(tol: f32, shapes: impl Fn(usize) -> Vec<(usize, usize, usize)>) {
     let mut rng = Rng::new(21);
     for format in formats() {
@@ -241,7 +242,8 @@ fn scales_of_16_bits_are_read_as_such() {
     }
 }
 
-/// The bound of the module's documentation: 1/254 of the largest activation of a block times the sum of `|w|`.
+/// The bound of the module's documentation: 1/254 of the largest activation of a block times the sum of
+/// `|w|`.
 fn int8_bound(x: &[f32], w: &[f32]) -> f32 {
     x.chunks(32)
         .zip(w.chunks(32))

@@ -65,8 +65,8 @@ pub(crate) struct KnownBytes(pub(crate) [u8; 8]);
 
 /// What is known of a node's value.
 pub(crate) enum State {
-    /// Not computed: the op and its inputs. An evaluation that claims it takes the call, unless a transformation still
-    /// needs that: then it stays here, and the node says that it is `claimed`.
+    /// Not computed: the op and its inputs. An evaluation that claims it takes the call, unless a
+    /// transformation still needs that: then it stays here, and the node says that it is `claimed`.
     Lazy { call: Call, claimed: bool },
     /// An evaluation has the call. It makes the node ready, failed or lazy again.
     Claimed,
@@ -76,8 +76,8 @@ pub(crate) enum State {
     Kept(Box<(Data, Call)>),
     /// A single number that the host knows; gets memory when needed.
     Known(KnownBytes),
-    /// It cannot be computed any more: an op failed after it had overwritten an input. The first cause. Without a cause, an
-    /// op has the memory, and only that op can reach the node.
+    /// It cannot be computed any more: an op failed after it had overwritten an input. The first cause.
+    /// Without a cause, an op has the memory, and only that op can reach the node.
     Failed(Option<Box<Error>>),
 }
 
@@ -263,8 +263,8 @@ impl Array {
         }
     }
 
-    /// Takes the memory out of an array, if this is the only handle on the array and on its memory. Then only the
-    /// caller can reach it: to overwrite it, or to [give it back](Array::give_back).
+    /// Takes the memory out of an array, if this is the only handle on the array and on its memory. Then only
+    /// the caller can reach it: to overwrite it, or to [give it back](Array::give_back).
     pub(crate) fn take_owned(&mut self) -> Option<Owned> {
         if self.is_varied() {
             return None;
@@ -301,8 +301,8 @@ impl Array {
         Arc::get_mut(&mut self.0).is_some()
     }
 
-    /// The call that makes the array, as far as it is still known. `None` while the array is evaluated: the evaluation has the
-    /// call, and may overwrite its inputs.
+    /// The call that makes the array, as far as it is still known. `None` while the array is evaluated: the
+    /// evaluation has the call, and may overwrite its inputs.
     pub(crate) fn call(&self) -> Option<Call> {
         match &*self.state() {
             State::Lazy { call, .. } => Some(call.clone()),

@@ -7,8 +7,8 @@ use crate::shape;
 
 /// The axes that an op goes over. A negative axis counts from the last.
 ///
-/// An op takes `impl Into<Axes>`: `()` for all axes, a number for one, an array or a slice of numbers for several.
-/// [`axes`] adds that a reduction keeps them with length one.
+/// An op takes `impl Into<Axes>`: `()` for all axes, a number for one, an array or a slice of numbers for
+/// several. [`axes`] adds that a reduction keeps them with length one.
 ///
 /// ```
 /// use hesper::{array, axes};

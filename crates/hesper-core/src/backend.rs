@@ -1,11 +1,12 @@
 //! Backends: how a kind of device computes ops.
 //!
-//! This crate says what an op computes; a [`Backend`] says how. A backend is a crate of its own. It opens devices, holds a
-//! table of implementations by op type, and tells the planner by name what it can do. An op that its table does not have,
-//! or whose implementation declines the inputs, is computed by the host's backend, and counted ([`fallbacks`]).
+//! This crate says what an op computes; a [`Backend`] says how. A backend is a crate of its own. It opens
+//! devices, holds a table of implementations by op type, and tells the planner by name what it can do. An op
+//! that its table does not have, or whose implementation declines the inputs, is computed by the host's
+//! backend, and counted ([`fallbacks`]).
 //!
-//! A backend registers itself when it is linked: it adds a function to [`BACKENDS`]. One that is made at run time is added
-//! by [`register`].
+//! A backend registers itself when it is linked: it adds a function to [`BACKENDS`]. One that is made at run
+//! time is added by [`register`].
 //!
 //! ```ignore
 //! pub struct Toy;
@@ -62,7 +63,8 @@ pub trait Backend: Send + Sync {
     /// Its implementations of ops.
     fn ops(&self) -> &OpTable;
 
-    /// Whether its ops take elements of a type; the host computes with the others. Fused kernels take every type.
+    /// Whether its ops take elements of a type; the host computes with the others. Fused kernels take every
+    /// type.
     fn takes(&self, dtype: Dtype) -> bool {
         let _ = dtype;
         true
@@ -71,8 +73,8 @@ pub trait Backend: Send + Sync {
     /// How the planner fuses for it.
     fn fusion(&self) -> Fusion;
 
-    /// The source of a fused kernel, with what the device's compiler needs to know. `flat` says that the grid's second and
-    /// third dimension are one.
+    /// The source of a fused kernel, with what the device's compiler needs to know. `flat` says that the
+    /// grid's second and third dimension are one.
     fn fused_source(&self, source: PipelineSource, flat: bool) -> PipelineSource {
         let _ = flat;
         source
@@ -115,8 +117,8 @@ pub enum BackendKind {
 /// How the planner fuses for a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fusion {
-    /// Threads of a group, if a thread of a fused kernel handles several neighbouring elements. `None` if the device's
-    /// executor vectorizes kernels of one element per thread by itself.
+    /// Threads of a group, if a thread of a fused kernel handles several neighbouring elements. `None` if the
+    /// device's executor vectorizes kernels of one element per thread by itself.
     pub vector_threads: Option<u64>,
     /// Whether an output may be stored in the place of an input that nothing reads any more.
     pub in_place: bool,
@@ -143,12 +145,13 @@ impl Default for Fusion {
 
 /// An implementation of an op by a backend.
 pub trait Lower<O: Op> {
-    /// Encodes the op's commands and gives the memory that they fill; `None` if there is no implementation for these
-    /// inputs, and then nothing was encoded. Inputs may lie on another device until [`Lowering::bring`] moves them.
+    /// Encodes the op's commands and gives the memory that they fill; `None` if there is no implementation
+    /// for these inputs, and then nothing was encoded. Inputs may lie on another device until
+    /// [`Lowering::bring`] moves them.
     fn lower(op: &O, lowering: &mut Lowering<'_>) -> Result<Option<Data>>;
 
-    /// Whether the implementation reads its first input, of such a shape and type, row by row, so that the rows may be
-    /// produced as they are read. The planner asks only where [`Fusion::row_sources`] is set.
+    /// Whether the implementation reads its first input, of such a shape and type, row by row, so that the
+    /// rows may be produced as they are read. The planner asks only where [`Fusion::row_sources`] is set.
     fn takes_rows(op: &O, shape: &[usize], dtype: Dtype) -> bool {
         let _ = (op, shape, dtype);
         false
@@ -239,8 +242,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 static ADDED: Mutex<Vec<&'static dyn Backend>> = Mutex::new(Vec::new());
 
-/// Adds a backend at run time. Its devices are numbered behind those of linked backends if no program has asked for a GPU
-/// before; a runtime that was opened elsewhere finds it at any time.
+/// Adds a backend at run time. Its devices are numbered behind those of linked backends if no program has
+/// asked for a GPU before; a runtime that was opened elsewhere finds it at any time.
 pub fn register(backend: &'static dyn Backend) {
     lock(&ADDED).push(backend);
 }
@@ -294,7 +297,8 @@ pub fn of_runtime(runtime: &Runtime) -> Result<&'static dyn Backend> {
     Ok(attached.map_or(found, |attached| *attached.0.get_or_init(|| found)))
 }
 
-/// A row-major copy of strided memory, made on a stream's device. Memory of another device is moved there first.
+/// A row-major copy of strided memory, made on a stream's device. Memory of another device is moved there
+/// first.
 pub fn copy(stream: &Stream, data: &Data, shape: &[usize], dtype: Dtype) -> Result<Buffer> {
     of_stream(stream)?.copy(stream, &data.on(&stream.runtime())?, shape, dtype)
 }

@@ -29,7 +29,8 @@ pub enum Error {
         op: String,
         /// What does not fit, with the shapes.
         what: String,
-        /// The shapes of the arrays that do not fit, in the order of the arguments; none where the op lists no arrays.
+        /// The shapes of the arrays that do not fit, in the order of the arguments; none where the op lists
+        /// no arrays.
         shapes: Vec<Vec<usize>>,
     },
     /// There is no such axis.

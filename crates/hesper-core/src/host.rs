@@ -41,8 +41,8 @@ impl Array {
         })
     }
 
-    /// As [`host`](Array::host), but elements of a mapped file are copied and checked: a change of the file cannot
-    /// affect them any more.
+    /// As [`host`](Array::host), but elements of a mapped file are copied and checked: a change of the file
+    /// cannot affect them any more.
     pub fn host_kept(&self) -> Result<HostArray> {
         let host = self.host()?;
         if !host.guard.is_watched() {
@@ -76,8 +76,8 @@ impl HostArray {
         }
     }
 
-    /// Fails if the elements come from a mapped file that was truncated meanwhile. Call it after the elements were
-    /// used.
+    /// Fails if the elements come from a mapped file that was truncated meanwhile. Call it after the elements
+    /// were used.
     pub fn check(&self) -> Result<()> {
         Ok(self.guard.check()?)
     }

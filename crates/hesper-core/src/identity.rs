@@ -1,9 +1,9 @@
 //! The identity of ops: equality and hashes of their parameters.
 //!
-//! An op is a plain value, so `#[derive(PartialEq, Eq, Hash)]` is its identity: two ops of one type with equal
-//! parameters, applied to the same inputs, give the same array. [`BitEq`] holds a float parameter, [`Address`] a shared
-//! value that has no content to compare. An op with state of its own is equal only to itself
-//! ([`equal_to_itself!`]).
+//! An op is a plain value, so `#[derive(PartialEq, Eq, Hash)]` is its identity: two ops of one type with
+//! equal parameters, applied to the same inputs, give the same array. [`BitEq`] holds a float parameter,
+//! [`Address`] a shared value that has no content to compare. An op with state of its own is equal only to
+//! itself ([`equal_to_itself!`]).
 
 use std::any::{Any, TypeId};
 use std::fmt;

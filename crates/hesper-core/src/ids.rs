@@ -1,5 +1,5 @@
-//! Fast hashers for keys that the process itself makes: consecutive node ids, and keys of a few words. Neither
-//! resists keys that are chosen to collide.
+//! Fast hashers for keys that the process itself makes: consecutive node ids, and keys of a few words.
+//! Neither resists keys that are chosen to collide.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};

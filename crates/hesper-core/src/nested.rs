@@ -10,7 +10,8 @@ pub trait Nested {
     /// The type of the elements.
     const DTYPE: Dtype;
 
-    /// Appends the lengths of its lists to `shape`, outermost first. Only the first element of each list is considered.
+    /// Appends the lengths of its lists to `shape`, outermost first. Only the first element of each list is
+    /// considered.
     fn lengths(&self, shape: &mut Shape);
 
     /// Appends the bytes of its elements. Fails if a list does not have the length that `shape` says.

@@ -1,10 +1,11 @@
 //! `a + b` and its kin: operators on arrays and numbers, owned or borrowed, and in place.
 //!
-//! An operator panics with the message of the error that its method returns: use [`Array::add`] and the others where
-//! shapes are not known.
+//! An operator panics with the message of the error that its method returns: use [`Array::add`] and the
+//! others where shapes are not known.
 //!
-//! A number takes the type of the array beside it. On the left it is an `f64`, an `i64` or a `bool`: with more types
-//! Rust could not infer that of a literal in `(1.0 - x).exp()`. On the right every number type is accepted.
+//! A number takes the type of the array beside it. On the left it is an `f64`, an `i64` or a `bool`: with
+//! more types Rust could not infer that of a literal in `(1.0 - x).exp()`. On the right every number type is
+//! accepted.
 //!
 //! ```
 //! use hesper::array;

@@ -1,11 +1,12 @@
 //! Where ops run: devices, their default streams, and the stream of the current scope.
 //!
-//! The host is always available. GPUs are those of the linked backends ([`crate::backend`]). They are searched for
-//! when a program first needs one, and opened when it first uses one.
+//! The host is always available. GPUs are those of the linked backends ([`crate::backend`]). They are
+//! searched for when a program first needs one, and opened when it first uses one.
 //!
-//! An array is computed on the device of the stream that was current when its op was built. Inputs on another device
-//! are copied; a buffer keeps its copies ([`Buffer::on`](hesper_runtime::Buffer::on)). An op that the backend of a
-//! GPU does not implement runs on the host. Its result stays there until an op on the GPU reads it.
+//! An array is computed on the device of the stream that was current when its op was built. Inputs on another
+//! device are copied; a buffer keeps its copies ([`Buffer::on`](hesper_runtime::Buffer::on)). An op that the
+//! backend of a GPU does not implement runs on the host. Its result stays there until an op on the GPU reads
+//! it.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -160,15 +161,16 @@ const UNDECIDED: usize = usize::MAX;
 /// Whether a GPU is the default device unless another is chosen.
 static GPU_PREFERRED: AtomicBool = AtomicBool::new(false);
 
-/// Makes the first GPU the default device if it can be opened and neither `HESPER_DEVICE` nor [`set_default_device`]
-/// chooses another. It is opened when the default device is first used; after that the call has no effect.
+/// Makes the first GPU the default device if it can be opened and neither `HESPER_DEVICE` nor
+/// [`set_default_device`] chooses another. It is opened when the default device is first used; after that the
+/// call has no effect.
 pub fn prefer_gpu() {
     GPU_PREFERRED.store(true, Ordering::Relaxed);
 }
 
 /// The device on which ops run outside of a scope. It is the device of [`set_default_device`], else that of
-/// `HESPER_DEVICE` (`cpu`, `gpu`, `gpu:N`), else the first GPU after [`prefer_gpu`]. If that is not available, it is
-/// the host.
+/// `HESPER_DEVICE` (`cpu`, `gpu`, `gpu:N`), else the first GPU after [`prefer_gpu`]. If that is not
+/// available, it is the host.
 pub fn default_device() -> Device {
     match DEFAULT.load(Ordering::Relaxed) {
         0 => Device::Cpu,
@@ -222,8 +224,8 @@ pub fn default_stream(device: Device) -> Result<Stream> {
 }
 
 thread_local! {
-    /// The streams of the nested scopes of the thread. It has no destructor, because arrays are also built while a
-    /// thread ends.
+    /// The streams of the nested scopes of the thread. It has no destructor, because arrays are also built
+    /// while a thread ends.
     static SCOPE: ManuallyDrop<RefCell<SmallVec<[Stream; 4]>>> =
         ManuallyDrop::new(RefCell::new(SmallVec::new()));
 }
@@ -233,8 +235,8 @@ fn scope() -> Option<Stream> {
     SCOPE.with(|scope| scope.borrow().last().cloned())
 }
 
-/// The stream on which ops of the current thread run: that of the innermost [`with_stream`] or [`with_device`], else
-/// the default stream of the default device.
+/// The stream on which ops of the current thread run: that of the innermost [`with_stream`] or
+/// [`with_device`], else the default stream of the default device.
 pub fn current_stream() -> Result<Stream> {
     hesper_runtime::fork::check()?;
     match scope() {
@@ -255,8 +257,8 @@ pub(crate) fn with_current<R>(f: impl FnOnce(&Stream) -> R) -> Result<R> {
     }
 }
 
-/// The device on which ops of the current thread run. A device that was not opened by this module counts as a GPU if
-/// its backend is not that of the host.
+/// The device on which ops of the current thread run. A device that was not opened by this module counts as a
+/// GPU if its backend is not that of the host.
 pub fn current_device() -> Device {
     let Some(stream) = scope() else { return default_device() };
     let host = backend::of_stream(&stream).is_ok_and(|backend| backend.kind() == BackendKind::Host);

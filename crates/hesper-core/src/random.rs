@@ -303,8 +303,8 @@ pub enum Draws<'a> {
 
 /// Indices along an axis of `logits`, each as likely as the exponential of its logit says: uint32.
 ///
-/// One distribution whose draws have an axis is drawn by its cumulative weights, with one random number for each draw.
-/// Several distributions, or a scalar draw, take Gumbel noise for each logit.
+/// One distribution whose draws have an axis is drawn by its cumulative weights, with one random number for
+/// each draw. Several distributions, or a scalar draw, take Gumbel noise for each logit.
 pub fn categorical(logits: &Array, axis: isize, draws: Draws<'_>, key: Option<&Array>) -> Result<Array> {
     let op = "categorical";
     let axis = axis_of(op, axis, logits.ndim())?;
@@ -338,8 +338,8 @@ pub fn categorical(logits: &Array, axis: isize, draws: Draws<'_>, key: Option<&A
     choose(&noise.add(&logits.astype(Dtype::Float32)?)?, axis)
 }
 
-/// Draws from one distribution: how many cumulative weights a uniform number of their total reaches. A sum that is NaN
-/// gives index 0.
+/// Draws from one distribution: how many cumulative weights a uniform number of their total reaches. A sum
+/// that is NaN gives index 0.
 fn invert_cdf(logits: &Array, shape: &[usize], key: Option<&Array>) -> Result<Array> {
     let sums =
         logits.subtract(&logits.max(Axes::from(()).keepdims())?)?.exp()?.cumsum(Some(0), false, true)?;

@@ -11,8 +11,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Commands on the host have a duration and the bytes of the ranges that they bind. Of a GPU the trace has when commands were
-//! encoded and submissions finished.
+//! Commands on the host have a duration and the bytes of the ranges that they bind. Of a GPU the trace has
+//! when commands were encoded and submissions finished.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -26,8 +26,8 @@ pub fn start() {
     placement::opened().iter().for_each(|runtime| runtime.trace().start());
 }
 
-/// Stops recording and returns the events as a Chrome trace (JSON), with the host's memory bandwidth, which is measured
-/// now.
+/// Stops recording and returns the events as a Chrome trace (JSON), with the host's memory bandwidth, which
+/// is measured now.
 pub fn stop() -> String {
     let (mut events, mut dropped) = (String::new(), 0);
     for (at, runtime) in placement::opened().iter().enumerate() {
@@ -52,7 +52,8 @@ pub fn stop() -> String {
     )
 }
 
-/// Records while `f` runs, and writes the trace to a file. What `f` does not wait for may be missing: evaluate in it.
+/// Records while `f` runs, and writes the trace to a file. What `f` does not wait for may be missing:
+/// evaluate in it.
 pub fn record<R>(path: impl AsRef<Path>, f: impl FnOnce() -> Result<R>) -> Result<R> {
     start();
     let result = f();

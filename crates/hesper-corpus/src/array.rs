@@ -1,7 +1,8 @@
 //! Arrays of test data: a dtype, a shape, strides and the bytes behind them.
 //!
-//! An [`Array`] is a view into its own storage, so it can be strided, transposed, broadcast or reversed. Values are
-//! rounded to the dtype on construction: a reference that reads them back sees exactly what a kernel sees.
+//! An [`Array`] is a view into its own storage, so it can be strided, transposed, broadcast or reversed.
+//! Values are rounded to the dtype on construction: a reference that reads them back sees exactly what a
+//! kernel sees.
 
 use half::{bf16, f16};
 

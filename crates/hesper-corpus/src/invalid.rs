@@ -136,8 +136,8 @@ impl InvalidCase {
     }
 }
 
-/// A kernel of one float input `x` and one float output `out` of 64 elements, 64 threads in groups of 32, with
-/// a fault on `line` (zero: the fault has no line).
+/// A kernel of one float input `x` and one float output `out` of 64 elements, 64 threads in groups of 32,
+/// with a fault on `line` (zero: the fault has no line).
 fn faulty(name: &'static str, phase: Phase, fault: Fault, line: usize, source: &'static str) -> InvalidCase {
     let values: Vec<f64> = (0..64).map(|i| f64::from(i) * 0.25).collect();
     let case = Case::new(name, (name, source), |_| Vec::new())

@@ -1,5 +1,5 @@
-//! Kernels in the manner of large collections: tile libraries, blocks as structs, types chosen by types, small
-//! matrices, the mathematical library.
+//! Kernels in the manner of large collections: tile libraries, blocks as structs, types chosen by types,
+//! small matrices, the mathematical library.
 
 use crate::array::{Array, DType};
 use crate::case::{Case, Expected};

@@ -1,8 +1,9 @@
 //! Kernels that access memory out of bounds.
 //!
-//! An out-of-bounds read gives zero. An out-of-bounds write is dropped, and the launch fails with the line and the
-//! memory. All run in [`THREADS`] threads in groups of [`GROUP`], on `x` (the floats 0, 1, ..), `indices` (ints,
-//! some of them out of bounds) and the outputs `out` and `other`, all of [`THREADS`] elements.
+//! An out-of-bounds read gives zero. An out-of-bounds write is dropped, and the launch fails with the line
+//! and the memory. All run in [`THREADS`] threads in groups of [`GROUP`], on `x` (the floats 0, 1, ..),
+//! `indices` (ints, some of them out of bounds) and the outputs `out` and `other`, all of [`THREADS`]
+//! elements.
 
 /// Threads of each launch, and elements of each array.
 pub const THREADS: usize = 64;
@@ -24,7 +25,8 @@ pub struct Outside {
     pub fails: Option<(&'static str, &'static str)>,
 }
 
-/// The contents of `indices`: those inside of `out` are all different, so that the order of threads does not matter.
+/// The contents of `indices`: those inside of `out` are all different, so that the order of threads does not
+/// matter.
 pub fn indices() -> Vec<i32> {
     let special = [0, 5, -1, 64, i32::MAX, i32::MIN, 7, 1000];
     (0..THREADS as i32).map(|i| if i < 8 { special[i as usize] } else { i }).collect()

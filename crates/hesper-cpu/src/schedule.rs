@@ -114,8 +114,8 @@ impl Schedule {
         queue.queued.pop_front()
     }
 
-    /// Runs and finishes claimed work, and schedules the streams that waited for it. Returns whether the stream has more
-    /// runnable work, which is left to the caller.
+    /// Runs and finishes claimed work, and schedules the streams that waited for it. Returns whether the
+    /// stream has more runnable work, which is left to the caller.
     fn run_work(self: &Arc<Self>, stream: u64, mut work: Work) -> bool {
         let index = work.index();
         let cancelled = work.cancellation();

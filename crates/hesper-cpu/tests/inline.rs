@@ -1,4 +1,5 @@
-//! The waiting thread runs awaited work. Alone in its process, so that no other work takes the slots of the pool.
+//! The waiting thread runs awaited work. Alone in its process, so that no other work takes the slots of the
+//! pool.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use hesper_cpu::CpuDevice;

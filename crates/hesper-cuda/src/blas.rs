@@ -37,8 +37,8 @@ pub enum GemmType {
     C64,
 }
 
-/// Whether products of 32-bit floats use TF32 (`HESPER_TF32=1`): several times faster, with about three decimal
-/// digits.
+/// Whether products of 32-bit floats use TF32 (`HESPER_TF32=1`): several times faster, with about three
+/// decimal digits.
 fn tf32() -> bool {
     static ON: OnceLock<bool> = OnceLock::new();
     *ON.get_or_init(|| std::env::var("HESPER_TF32").is_ok_and(|wish| wish == "1"))
@@ -90,8 +90,8 @@ pub enum GemmAdd {
     Bias,
 }
 
-/// A batch of products of an `m` by `k` and a `k` by `n` matrix. A command binds the left operand, the right operand,
-/// the bias if there is one, scratch, and the row-major output.
+/// A batch of products of an `m` by `k` and a `k` by `n` matrix. A command binds the left operand, the right
+/// operand, the bias if there is one, scratch, and the row-major output.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gemm {
     /// The element type.
@@ -344,8 +344,8 @@ impl Gemm {
         };
         let beta = if self.add == GemmAdd::Output { self.beta } else { 0.0 };
         let (alpha, beta) = (factors(self.alpha), factors(beta));
-        // SAFETY: `run` checked that all operands lie inside of their bindings, which live until the command is
-        // finished; the call copies the factors.
+        // SAFETY: `run` checked that all operands lie inside of their bindings, which live until the command
+        // is finished; the call copies the factors.
         let done = check("cublasLtMatmul", unsafe {
             (calls.matmul)(
                 blas.handle,
@@ -373,8 +373,9 @@ impl Gemm {
 }
 
 impl Blas {
-    /// Initialises the library on the encoding thread. At its first use the library registers exit handlers, which
-    /// run before the gate's: a process that exits while the launch thread is in that first use would crash.
+    /// Initialises the library on the encoding thread. At its first use the library registers exit handlers,
+    /// which run before the gate's: a process that exits while the launch thread is in that first use would
+    /// crash.
     fn warm(&self) {
         /// Rows and columns of the matrices.
         const SIZE: usize = 256;

@@ -1,8 +1,8 @@
 //! Reports of dropped writes by launches that check their accesses.
 //!
-//! A checking launch gets the address of four words in page-locked memory. The device writes them when it drops a
-//! write, and the host reads them when the submission has completed. Submissions without such launches have no
-//! reports.
+//! A checking launch gets the address of four words in page-locked memory. The device writes them when it
+//! drops a write, and the host reads them when the submission has completed. Submissions without such
+//! launches have no reports.
 
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,7 @@
 //! Compilation of CUDA C++ for one device by NVRTC, with a [disk cache](crate::disk_cache).
 //!
-//! A [separate thread](warm) loads the compiler's library while a device is opened. The compiler emits a cubin for
-//! the device itself; only a device newer than the compiler gets PTX, which the driver translates.
+//! A [separate thread](warm) loads the compiler's library while a device is opened. The compiler emits a
+//! cubin for the device itself; only a device newer than the compiler gets PTX, which the driver translates.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -91,8 +91,8 @@ impl Compiler {
     }
 }
 
-/// Loads the compiler in a thread, once per process. If it will be `needed`, also compiles a first kernel, which
-/// takes longer than later ones.
+/// Loads the compiler in a thread, once per process. If it will be `needed`, also compiles a first kernel,
+/// which takes longer than later ones.
 pub(crate) fn warm(capability: (u32, u32), needed: bool) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,9 +1,10 @@
 //! Completion: detecting that submissions have completed, and finishing them.
 //!
-//! A thread that waits for a submission waits for its event. One device thread finishes submissions that no thread
-//! waits for. It sleeps while nothing is in flight and otherwise polls: only memory for other streams depends on it,
-//! and a wait in the driver for each submission would delay the threads that launch. No CUDA callback is used. No
-//! lock is held while work is finished, since that runs destructors, which call the device.
+//! A thread that waits for a submission waits for its event. One device thread finishes submissions that no
+//! thread waits for. It sleeps while nothing is in flight and otherwise polls: only memory for other streams
+//! depends on it, and a wait in the driver for each submission would delay the threads that launch. No CUDA
+//! callback is used. No lock is held while work is finished, since that runs destructors, which call the
+//! device.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -67,7 +68,8 @@ impl CompletionState {
 }
 
 impl CudaShared {
-    /// Marks the device as lost: everything in flight is completed, and every later call returns the first cause.
+    /// Marks the device as lost: everything in flight is completed, and every later call returns the first
+    /// cause.
     pub(crate) fn lose(&self, error: &CudaError) -> DeviceError {
         let cause = self.lost.get_or_init(|| error.to_string()).clone();
         lock(&self.state).in_flight.lose();
@@ -174,8 +176,8 @@ impl CudaShared {
         }
     }
 
-    /// The main function of the device thread. A panic marks the device as lost, and the loop runs again to finish
-    /// what was in flight.
+    /// The main function of the device thread. A panic marks the device as lost, and the loop runs again to
+    /// finish what was in flight.
     pub(crate) fn completion_loop(self: Arc<Self>) {
         shutdown::mark_device_thread();
         for _ in 0..2 {

@@ -1,10 +1,11 @@
 //! CUDA contexts, and the driver's calls with results instead of error codes.
 //!
-//! Each opened device has a context of its own. A kernel fault is sticky: every later call on the context fails. On
-//! current drivers the process can then create no other context, so the device stays lost until the process exits.
+//! Each opened device has a context of its own. A kernel fault is sticky: every later call on the context
+//! fails. On current drivers the process can then create no other context, so the device stays lost until the
+//! process exits.
 //!
-//! Every call that needs the context is a method of [`Current`], which makes the context current on the thread and
-//! restores the previous one: other users of CUDA on the thread are not affected.
+//! Every call that needs the context is a method of [`Current`], which makes the context current on the
+//! thread and restores the previous one: other users of CUDA on the thread are not affected.
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::marker::PhantomData;
@@ -148,7 +149,8 @@ impl Drop for Context {
     fn drop(&mut self) {
         // During exit the driver destroys the context.
         let Ok(_guard) = shutdown::enter_to_release() else { return };
-        // SAFETY: the context is no longer used. On a lost one the call returns its fault again, which is ignored.
+        // SAFETY: the context is no longer used. On a lost one the call returns its fault again, which is
+        // ignored.
         unsafe { (self.driver.ctx_destroy)(self.raw) };
     }
 }
@@ -361,8 +363,8 @@ impl Current<'_> {
     /// Loads compiled code.
     ///
     /// # Safety
-    /// The driver gets an address without a length and does not validate the image. So `image` is complete and
-    /// unchanged: a cubin, or PTX that ends with a zero byte, as the compiler produced it.
+    /// The driver gets an address without a length and does not validate the image. So `image` is complete
+    /// and unchanged: a cubin, or PTX that ends with a zero byte, as the compiler produced it.
     /// [`Image`](crate::disk_cache::Image) guarantees that.
     pub unsafe fn load_module(&self, image: &[u8]) -> Result<CUmodule> {
         let mut module = CUmodule::NULL;

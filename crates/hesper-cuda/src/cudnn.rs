@@ -2,8 +2,8 @@
 //!
 //! [`CudaShared::convolution`] returns whether the library can compute a convolution. Native commands call
 //! [`Convolution::run`]. It checks every operand against its binding, so the call is safe. Plans that are not
-//! deterministic, or that compute with less than the precision of the elements, are excluded. For large work with
-//! several plans, the first run measures them.
+//! deterministic, or that compute with less than the precision of the elements, are excluded. For large work
+//! with several plans, the first run measures them.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -62,8 +62,8 @@ pub enum ConvolutionKind {
 }
 
 /// A convolution with channels innermost: `[batch, space, channels]`, weights `[output channels, space, input
-/// channels of a group]`. A command binds input and weights (for the gradient of the weights: input and the output's
-/// gradient), scratch of [`SCRATCH`] bytes, and the result.
+/// channels of a group]`. A command binds input and weights (for the gradient of the weights: input and the
+/// output's gradient), scratch of [`SCRATCH`] bytes, and the result.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Convolution {
     /// The result.
@@ -412,8 +412,8 @@ impl Convolution {
         // SAFETY: handle and stream belong to the context, which is current.
         check("cudnnSetStream", unsafe { (dnn.calls.set_stream)(handle.0, context.stream()) })?;
         let execute = |plan: &Plan| {
-            // SAFETY: `run` checked that all arrays lie inside of their bindings, which live until the command is
-            // finished; the plan needs no more scratch than is bound.
+            // SAFETY: `run` checked that all arrays lie inside of their bindings, which live until the
+            // command is finished; the plan needs no more scratch than is bound.
             check("cudnnBackendExecute", unsafe { (dnn.calls.execute)(handle.0, plan.plan.raw, pack.raw) })
         };
         let chosen = match plans.chosen.get() {

@@ -1,8 +1,8 @@
 //! Programmatic dependent launch: a kernel that starts while earlier ones still run.
 //!
-//! On devices of capability 9.0 and later a kernel can be launched so that its blocks start when the previous kernel
-//! allows it (`griddepcontrol.launch_dependents`) or ends. Such a kernel waits itself (`griddepcontrol.wait`) until
-//! everything before it has completed. Correctness rests on four conditions:
+//! On devices of capability 9.0 and later a kernel can be launched so that its blocks start when the previous
+//! kernel allows it (`griddepcontrol.launch_dependents`) or ends. Such a kernel waits itself
+//! (`griddepcontrol.wait`) until everything before it has completed. Correctness rests on four conditions:
 //!
 //! | condition | guaranteed by | checked by |
 //! |---|---|---|
@@ -11,9 +11,11 @@
 //! | no command of the submission writes what is read early | [`EarlyReads::allows`] | unit tests here; again before each launch under validation |
 //! | no earlier submission is still running | the first kernel of a submission, and of each graph, is launched in full order, after the runtime's waits | under validation: [`unordered_writer`] |
 //!
-//! `hesper-cuda-check failures` runs a kernel that reads early behind one that delays its writes: inputs that the submission, or one before it, writes must never be stale.
+//! `hesper-cuda-check failures` runs a kernel that reads early behind one that delays its writes: inputs that
+//! the submission, or one before it, writes must never be stale.
 //!
-//! `HESPER_VALIDATE` enables validation. A launch that violates one of the last two conditions is not made: its command fails, and the fault names the binding and the writer.
+//! `HESPER_VALIDATE` enables validation. A launch that violates one of the last two conditions is not made:
+//! its command fails, and the fault names the binding and the writer.
 
 use std::cell::OnceCell;
 
@@ -46,8 +48,8 @@ pub(crate) struct EarlyReads {
 }
 
 impl EarlyReads {
-    /// Whether a command may start before the commands of its submission that it depends on have ended: none of them
-    /// writes memory that it reads early. A missing binding is not allowed.
+    /// Whether a command may start before the commands of its submission that it depends on have ended: none
+    /// of them writes memory that it reads early. A missing binding is not allowed.
     pub(crate) fn allows(&self, ahead: &[usize], bindings: &[Binding], work: &Work) -> bool {
         let written = self.written.get_or_init(|| memory(&writes(work)));
         ahead.iter().all(|number| {
@@ -64,8 +66,8 @@ fn memory(writes: &[MemoryRange]) -> Vec<u64> {
     memory
 }
 
-/// The violation of a dependent launch, if any: an input that its own submission writes, or one that an unordered
-/// submission in flight writes. Compares byte ranges, independently of [`EarlyReads`].
+/// The violation of a dependent launch, if any: an input that its own submission writes, or one that an
+/// unordered submission in flight writes. Compares byte ranges, independently of [`EarlyReads`].
 ///
 /// `in_flight` yields submissions of other streams with their waits and writes.
 pub(crate) fn unordered_writer<'a>(

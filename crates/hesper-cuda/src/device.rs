@@ -136,8 +136,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A library with its handle for a device, loaded on first use. A missing library is cached; any other failure is
-/// retried by the next call.
+/// A library with its handle for a device, loaded on first use. A missing library is cached; any other
+/// failure is retried by the next call.
 pub(crate) struct LazyLibrary<T> {
     handle: OnceLock<Result<T>>,
     loading: Mutex<()>,
@@ -410,8 +410,8 @@ impl CudaShared {
     }
 }
 
-/// The largest threadgroup of a kernel of the kernel language: `threads N` in its specialisation, else the limit of a
-/// group.
+/// The largest threadgroup of a kernel of the kernel language: `threads N` in its specialisation, else the
+/// limit of a group.
 fn max_threads_of(source: &PipelineSource) -> Result<u32, DeviceError> {
     let said = source.specialisation.as_str().lines().find_map(|line| line.strip_prefix("threads "));
     match said.map(|number| number.trim().parse::<u32>()) {
@@ -421,10 +421,10 @@ fn max_threads_of(source: &PipelineSource) -> Result<u32, DeviceError> {
     }
 }
 
-// SAFETY: submissions of a stream go to one CUDA stream in order, each behind the events of its waits; graphs honour
-// the `after` edges. A work is kept until its event has completed, and `CudaShared::finish_completed` finishes works
-// one at a time in the order of `InFlight::collect`. Memory comes from `cuMemAlloc`: exclusive, and aligned to at
-// least 256 bytes.
+// SAFETY: submissions of a stream go to one CUDA stream in order, each behind the events of its waits; graphs
+// honour the `after` edges. A work is kept until its event has completed, and `CudaShared::finish_completed`
+// finishes works one at a time in the order of `InFlight::collect`. Memory comes from `cuMemAlloc`:
+// exclusive, and aligned to at least 256 bytes.
 unsafe impl Device for CudaDevice {
     fn info(&self) -> &DeviceInfo {
         &self.shared.info

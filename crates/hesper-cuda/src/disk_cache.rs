@@ -1,7 +1,7 @@
 //! A disk cache of compiled kernels: a second start compiles nothing.
 //!
-//! A file stores its whole key, which is compared: text, options, architecture, versions of compiler and driver. Files are
-//! checksummed: a truncated or changed file is a miss and is removed.
+//! A file stores its whole key, which is compared: text, options, architecture, versions of compiler and
+//! driver. Files are checksummed: a truncated or changed file is a miss and is removed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,8 +19,9 @@ pub struct Compiled {
     pub image: Image,
 }
 
-/// Device code, complete and unchanged since the compiler produced it: it comes from the compiler, or from a file
-/// with the whole key and a valid checksum. The driver does not validate it, so nothing else constructs one.
+/// Device code, complete and unchanged since the compiler produced it: it comes from the compiler, or from a
+/// file with the whole key and a valid checksum. The driver does not validate it, so nothing else constructs
+/// one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image(Vec<u8>);
 
@@ -41,8 +42,8 @@ impl Image {
 pub struct DiskCache(CacheFolder);
 
 impl DiskCache {
-    /// Opens the cache in a folder, which is created if missing. `None` if the folder belongs to another user or is
-    /// writable by others.
+    /// Opens the cache in a folder, which is created if missing. `None` if the folder belongs to another user
+    /// or is writable by others.
     pub fn open(folder: &Path, max_files: usize, max_bytes: u64) -> Option<Self> {
         CacheFolder::open(folder, "cubin", max_files, max_bytes).map(DiskCache)
     }

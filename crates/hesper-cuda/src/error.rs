@@ -118,8 +118,8 @@ impl CudaError {
     }
 }
 
-/// Whether an error code is sticky: illegal addresses, instructions and traps of kernels, uncorrectable memory
-/// errors, a driver that shuts down.
+/// Whether an error code is sticky: illegal addresses, instructions and traps of kernels, uncorrectable
+/// memory errors, a driver that shuts down.
 pub fn is_sticky(code: CUresult) -> bool {
     matches!(code, 4 | 46 | 201 | 214 | 220 | 226 | 227 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 999)
 }

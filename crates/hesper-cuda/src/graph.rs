@@ -1,14 +1,14 @@
 //! Executable graphs, cached by shape.
 //!
-//! A submission of many small kernels is launched as one graph: the driver's work per kernel is paid when the graph
-//! is built, and the device runs independent nodes concurrently. A graph is built when a shape occurs for the second
-//! time; later submissions of that shape only update the nodes that differ.
+//! A submission of many small kernels is launched as one graph: the driver's work per kernel is paid when the
+//! graph is built, and the device runs independent nodes concurrently. A graph is built when a shape occurs
+//! for the second time; later submissions of that shape only update the nodes that differ.
 //!
-//! A dependent kernel starts while the previous kernel still runs (see [`crate::dependent_launch`]): its blocks take
-//! free multiprocessors, and it prefetches what no command of the run writes, such as weights.
+//! A dependent kernel starts while the previous kernel still runs (see [`crate::dependent_launch`]): its
+//! blocks take free multiprocessors, and it prefetches what no command of the run writes, such as weights.
 //!
-//! Properties of a node that an update cannot change are part of the shape: dependent launch, the cluster size, the
-//! number of cleared bytes.
+//! Properties of a node that an update cannot change are part of the shape: dependent launch, the cluster
+//! size, the number of cleared bytes.
 //!
 //! Each stream has its own graphs, since launches of one executable graph are serialised.
 
@@ -102,8 +102,8 @@ pub(crate) struct Graphs {
 }
 
 impl Graphs {
-    /// Launches a run of commands as a graph. `Ok(None)` means that the shape occurred for the first time. In that
-    /// case, and on an error, nothing is enqueued.
+    /// Launches a run of commands as a graph. `Ok(None)` means that the shape occurred for the first time. In
+    /// that case, and on an error, nothing is enqueued.
     pub(crate) fn launch(
         &mut self,
         context: &Arc<Context>,

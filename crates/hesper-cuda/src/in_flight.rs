@@ -1,8 +1,8 @@
 //! Work in flight: submitted to the device and not finished.
 //!
-//! Each stream has a queue of submissions, each with an event. A completed event implies that everything before it on
-//! its stream, and everything that it waited for, has completed. So [`InFlight::collect`] moves all of that to one
-//! completed list, in dependency order. One thread at a time empties that list.
+//! Each stream has a queue of submissions, each with an event. A completed event implies that everything
+//! before it on its stream, and everything that it waited for, has completed. So [`InFlight::collect`] moves
+//! all of that to one completed list, in dependency order. One thread at a time empties that list.
 //!
 //! This module is independent of CUDA; events and work are type parameters.
 
@@ -86,8 +86,8 @@ impl<E: Clone, W> InFlight<E, W> {
         Some(found.event.clone())
     }
 
-    /// The submissions of each stream to query: the newest, one in the middle and the oldest. A completed one implies
-    /// those after it in the list.
+    /// The submissions of each stream to query: the newest, one in the middle and the oldest. A completed one
+    /// implies those after it in the list.
     pub(crate) fn probes(&self) -> Vec<Vec<(SubmissionId, E)>> {
         let busy = self.streams.iter().filter(|(_, queue)| !queue.in_flight.is_empty());
         busy.map(|(stream, queue)| {
@@ -102,8 +102,8 @@ impl<E: Clone, W> InFlight<E, W> {
 
     /// Marks a submission as completed, with all before it on its stream and all that those waited for.
     pub(crate) fn collect(&mut self, stream: u64, index: u64) {
-        // Waits point backwards in time, so this ends. An explicit stack, since chains of waits may be as long as the
-        // queue.
+        // Waits point backwards in time, so this ends. An explicit stack, since chains of waits may be as
+        // long as the queue.
         let mut goals: Vec<SubmissionId> = vec![(stream, index)];
         while let Some((stream, index)) = goals.last().copied() {
             let front = self.streams.get(&stream).and_then(|queue| queue.in_flight.front());

@@ -1,8 +1,8 @@
 //! Fault injection: the n-th call of a kind fails with a given code.
 //!
-//! For the tests of this crate and the check programs, which [install] it before they open a device. The driver table
-//! is then replaced by one whose functions count calls and may fail. Without `install` the library's own table is
-//! used.
+//! For the tests of this crate and the check programs, which [install] it before they open a device. The
+//! driver table is then replaced by one whose functions count calls and may fail. Without `install` the
+//! library's own table is used.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::OnceLock;
@@ -101,8 +101,8 @@ pub fn install() {
     INSTALLED.store(true, Ordering::SeqCst);
 }
 
-/// Fails the `nth` call of a kind from now on, counted from one, with the driver error `code`; `persistent` also
-/// fails all later ones, until [`stop`].
+/// Fails the `nth` call of a kind from now on, counted from one, with the driver error `code`; `persistent`
+/// also fails all later ones, until [`stop`].
 pub fn fail(call: Call, nth: u64, code: CUresult, persistent: bool) {
     let injection = &INJECTIONS[call as usize];
     injection.code.store(code, Ordering::SeqCst);

@@ -1,7 +1,7 @@
 //! Loaded kernels and prepared launches.
 //!
-//! Launches are checked before anything is enqueued (number and sizes of parameters, blocks, threads): the driver
-//! would fail, or read past the end of the parameters.
+//! Launches are checked before anything is enqueued (number and sizes of parameters, blocks, threads): the
+//! driver would fail, or read past the end of the parameters.
 
 use std::ffi::{CString, c_void};
 use std::sync::{Arc, OnceLock};
@@ -15,8 +15,8 @@ use crate::error::{CudaError, Result};
 use crate::specialisation::Specialisation;
 use crate::sys::{self, CUdeviceptr, CUfunction, CUmodule};
 
-/// The number of blocks along x from which on a thread handles several positions; enough blocks remain for any
-/// device.
+/// The number of blocks along x from which on a thread handles several positions; enough blocks remain for
+/// any device.
 const MIN_BLOCKS_TO_COARSEN: u32 = 8192;
 
 /// A kernel loaded into the context of a device.
@@ -29,8 +29,8 @@ pub(crate) struct Kernel {
     pub(crate) cluster: u32,
     /// The bindings that a dependent kernel reads before it waits; `None` for an ordinary kernel.
     pub(crate) ahead: Option<Vec<usize>>,
-    /// The kernel of the kernel language, if it checks its accesses: it takes the lengths of its buffers and the
-    /// address of a report.
+    /// The kernel of the kernel language, if it checks its accesses: it takes the lengths of its buffers and
+    /// the address of a report.
     pub(crate) checks: Option<Arc<ir::Kernel>>,
     grid: bool,
     turns: u32,
@@ -116,8 +116,8 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Checks a dispatch and appends its parameters to `bytes`. `report` is passed to a kernel that checks its
-    /// accesses.
+    /// Checks a dispatch and appends its parameters to `bytes`. `report` is passed to a kernel that checks
+    /// its accesses.
     pub(crate) fn prepare(
         &self,
         dispatch: &Dispatch,

@@ -1,9 +1,10 @@
 //! The queue of submissions that are not launched yet.
 //!
-//! Launching costs about as much time as encoding, so a device thread launches submissions while the next commands
-//! are encoded. Submissions are launched in order, one at a time: whichever thread takes one holds `launch_order`
-//! until it is launched. A thread that waits for a submission that is not launched yet launches too, so no wait
-//! depends on the launch thread; a thread that waits for an earlier one does not disturb it.
+//! Launching costs about as much time as encoding, so a device thread launches submissions while the next
+//! commands are encoded. Submissions are launched in order, one at a time: whichever thread takes one holds
+//! `launch_order` until it is launched. A thread that waits for a submission that is not launched yet
+//! launches too, so no wait depends on the launch thread; a thread that waits for an earlier one does not
+//! disturb it.
 //!
 //! A queued submission has been accepted. If it then cannot be launched, it [fails as a
 //! whole](CudaShared::fail_accepted) in its position in the stream.
@@ -74,7 +75,8 @@ impl LaunchQueue {
 }
 
 impl CudaShared {
-    /// Takes a submission: launches it if the caller is about to wait for it and the queue is empty, else queues it.
+    /// Takes a submission: launches it if the caller is about to wait for it and the queue is empty, else
+    /// queues it.
     ///
     /// # Safety
     /// As for [`Device::submit`](hesper_runtime::Device::submit).
@@ -119,8 +121,8 @@ impl CudaShared {
         };
         let Some((stream, work)) = next else { return false };
         let index = work.index();
-        // SAFETY: the submission was queued under the contract of `Device::submit`, in order, and `launch_order`
-        // keeps the order.
+        // SAFETY: the submission was queued under the contract of `Device::submit`, in order, and
+        // `launch_order` keeps the order.
         let outcome = unsafe { self.submit(stream, work) };
         let failed = outcome.is_err();
         if let Err((work, error)) = outcome {
@@ -143,8 +145,8 @@ impl CudaShared {
         }
     }
 
-    /// The main function of the launch thread. A panic marks the device as lost, and the loop runs again to fail what
-    /// is queued.
+    /// The main function of the launch thread. A panic marks the device as lost, and the loop runs again to
+    /// fail what is queued.
     pub(crate) fn launch_loop(self: Arc<Self>) {
         shutdown::mark_device_thread();
         for _ in 0..2 {

@@ -1,8 +1,8 @@
 //! NVIDIA GPUs as a device of Hesper; every CUDA library is loaded at run time.
 //!
-//! [`CudaDevice`] implements the runtime's [`Device`](hesper_runtime::Device) on the CUDA driver API. One binary runs
-//! with and without a GPU, and building it needs no CUDA toolkit. The layers: [`sys`] has the functions of the
-//! libraries, [`context`] adds results and lifetimes, and everything above is the device.
+//! [`CudaDevice`] implements the runtime's [`Device`](hesper_runtime::Device) on the CUDA driver API. One
+//! binary runs with and without a GPU, and building it needs no CUDA toolkit. The layers: [`sys`] has the
+//! functions of the libraries, [`context`] adds results and lifetimes, and everything above is the device.
 //!
 //! | module | responsible for |
 //! |---|---|
@@ -24,8 +24,8 @@
 //! | [`cudnn`] | convolutions by cuDNN |
 //! | [`solver`] | factorizations by cuSOLVER |
 //!
-//! A kernel fault is sticky: the device is lost, and everything in flight on it fails with the first cause. The
-//! process and the host device continue, but no CUDA device can be opened in the process again.
+//! A kernel fault is sticky: the device is lost, and everything in flight on it fails with the first cause.
+//! The process and the host device continue, but no CUDA device can be opened in the process again.
 
 pub mod blas;
 mod bounds_report;

@@ -2,8 +2,8 @@
 //!
 //! A library is tried by name first (the loader uses `LD_LIBRARY_PATH` and its cache), then in the toolkit of
 //! `CUDA_HOME` or `CUDA_PATH`, then in the usual toolkit folders, last in the [folders of
-//! packages](add_search_folders). In each folder newer versions come first. The error for a missing library lists the
-//! candidates.
+//! packages](add_search_folders). In each folder newer versions come first. The error for a missing library
+//! lists the candidates.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -29,8 +29,8 @@ const CUSOLVER_VERSIONS: [u32; 2] = [12, 11];
 /// Package folders, each with a `lib` and perhaps an `include`.
 static PACKAGES: OnceLock<Vec<PathBuf>> = OnceLock::new();
 
-/// Adds folders that hold packages of NVIDIA, such as `nvidia` in Python's `site-packages`: every subfolder with a
-/// `lib` is searched. Takes effect once, before the first library is loaded.
+/// Adds folders that hold packages of NVIDIA, such as `nvidia` in Python's `site-packages`: every subfolder
+/// with a `lib` is searched. Takes effect once, before the first library is loaded.
 pub fn add_search_folders(parents: &[PathBuf]) {
     let mut packages = Vec::new();
     for parent in parents {
@@ -240,8 +240,8 @@ fn candidates(toolkits: &[PathBuf], versions: &[u32], name: &str, windows: &str)
     candidates
 }
 
-/// The folders of the toolkit's headers (`cuda_fp16.h` and others), and of the C++ library that the headers of later
-/// toolkits include.
+/// The folders of the toolkit's headers (`cuda_fp16.h` and others), and of the C++ library that the headers
+/// of later toolkits include.
 pub fn headers() -> &'static [PathBuf] {
     static HEADERS: OnceLock<Vec<PathBuf>> = OnceLock::new();
     HEADERS.get_or_init(|| {

@@ -1,10 +1,11 @@
 //! Process exit and forked processes.
 //!
-//! At exit the driver destroys its contexts while threads may still be calling it, and such a thread crashes the
-//! process. So every driver call is made inside of a gate ([`enter`]). At exit the gate is closed: no thread enters
-//! any more, and exit waits for the threads inside, which takes as long as the work that they wait for. An exit
-//! handler of the C library closes it before the driver's own handler runs. Handlers of libraries that are loaded
-//! later run before it, so a program that knows that it is about to exit calls [`shut_down`] itself.
+//! At exit the driver destroys its contexts while threads may still be calling it, and such a thread crashes
+//! the process. So every driver call is made inside of a gate ([`enter`]). At exit the gate is closed: no
+//! thread enters any more, and exit waits for the threads inside, which takes as long as the work that they
+//! wait for. An exit handler of the C library closes it before the driver's own handler runs. Handlers of
+//! libraries that are loaded later run before it, so a program that knows that it is about to exit calls
+//! [`shut_down`] itself.
 //!
 //! At a closed gate:
 //!
@@ -15,8 +16,8 @@
 //! | a destructor ([`enter_to_release`]) | an error: the process frees the resource |
 //! | any other thread | it blocks until the process has exited |
 //!
-//! A forked process has neither the driver's state nor the device threads. There the gate always returns an error,
-//! and exit does not wait.
+//! A forked process has neither the driver's state nor the device threads. There the gate always returns an
+//! error, and exit does not wait.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -118,8 +119,8 @@ pub(crate) fn is_forked() -> bool {
     FORKED.load(Ordering::Relaxed)
 }
 
-/// Registers the exit handler and the fork handler. The driver must be loaded before: handlers run in reverse order
-/// of registration.
+/// Registers the exit handler and the fork handler. The driver must be loaded before: handlers run in reverse
+/// order of registration.
 pub(crate) fn register() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -138,7 +139,8 @@ pub(crate) fn register_again() {
     unsafe { atexit(close) };
 }
 
-/// Registers the exit handler again after the first call of a library, which may register handlers of its own.
+/// Registers the exit handler again after the first call of a library, which may register handlers of its
+/// own.
 pub(crate) fn register_again_once(first: &Once) {
     first.call_once(register_again);
 }
@@ -153,8 +155,8 @@ extern "C" fn forked() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// Closes the gate before process exit and waits for the threads inside. Submissions that are not launched yet are
-/// not launched.
+/// Closes the gate before process exit and waits for the threads inside. Submissions that are not launched
+/// yet are not launched.
 pub fn shut_down() {
     if is_forked() {
         return;

@@ -1,8 +1,8 @@
 //! Factorizations of dense matrices by cuSOLVER, which is optional and loaded on first use.
 //!
-//! Native commands call [`Dense::run`]. It checks every operand against its binding, so the call is safe. It waits for
-//! the result, since whether a matrix could be factored is known only then. Matrices are column-major and contiguous,
-//! one after another.
+//! Native commands call [`Dense::run`]. It checks every operand against its binding, so the call is safe. It
+//! waits for the result, since whether a matrix could be factored is known only then. Matrices are
+//! column-major and contiguous, one after another.
 
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, Once};
@@ -63,18 +63,20 @@ pub enum DenseCall {
     },
     /// The LU factors. Binds the matrices and 64-bit pivots, which count from one.
     Getrf,
-    /// Solves equations with the factors and pivots of [`Getrf`](DenseCall::Getrf), or with the transposed factors.
-    /// Binds these (`rows` x `rows`) and the right sides (`rows` x `columns`), which become the solutions.
+    /// Solves equations with the factors and pivots of [`Getrf`](DenseCall::Getrf), or with the transposed
+    /// factors. Binds these (`rows` x `rows`) and the right sides (`rows` x `columns`), which become the
+    /// solutions.
     Getrs {
         /// Whether the equations have the transposed matrix.
         transposed: bool,
     },
     /// The QR factors. Binds the matrices and the scalars of the reflections.
     Geqrf,
-    /// The orthonormal columns from the results of [`Geqrf`](DenseCall::Geqrf), with as many reflections as columns.
+    /// The orthonormal columns from the results of [`Geqrf`](DenseCall::Geqrf), with as many reflections as
+    /// columns.
     Orgqr,
-    /// Eigenvalues of Hermitian matrices, and eigenvectors instead of the matrices. Binds the matrices and the
-    /// eigenvalues.
+    /// Eigenvalues of Hermitian matrices, and eigenvectors instead of the matrices. Binds the matrices and
+    /// the eigenvalues.
     Syevd {
         /// Whether the upper triangle is read.
         upper: bool,
@@ -88,8 +90,8 @@ pub enum DenseCall {
         /// Whether eigenvectors are computed.
         vectors: bool,
     },
-    /// Singular values, and all singular vectors as columns. Binds the matrices, which are destroyed, the singular
-    /// values, and, for vectors, the left and the right ones.
+    /// Singular values, and all singular vectors as columns. Binds the matrices, which are destroyed, the
+    /// singular values, and, for vectors, the left and the right ones.
     Gesvdj {
         /// Whether singular vectors are computed.
         vectors: bool,
@@ -126,8 +128,8 @@ impl DenseCall {
     }
 }
 
-/// A call for each of `batch` matrices of `rows` x `columns`. A command binds the operands that the call names, then
-/// scratch of [`CudaShared::solver_scratch`] bytes, then a 32-bit code for each matrix.
+/// A call for each of `batch` matrices of `rows` x `columns`. A command binds the operands that the call
+/// names, then scratch of [`CudaShared::solver_scratch`] bytes, then a 32-bit code for each matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Dense {
     /// The function.
@@ -142,8 +144,8 @@ pub struct Dense {
     pub batch: usize,
 }
 
-/// The first matrix that could not be factored, and the library's code: the number of the pivot that is zero or not
-/// positive, or of values that did not converge.
+/// The first matrix that could not be factored, and the library's code: the number of the pivot that is zero
+/// or not positive, or of values that did not converge.
 pub type FailedMatrix = Option<(usize, i32)>;
 
 /// The library for one device. A handle is used by one command at a time.
@@ -402,8 +404,8 @@ impl Dense {
         Ok((device.max(elements.max(0) as usize * self.dtype.size()), host))
     }
 
-    /// Computes on the stream of a native command of a CUDA device, and waits. Returns the first matrix that could not
-    /// be factored.
+    /// Computes on the stream of a native command of a CUDA device, and waits. Returns the first matrix that
+    /// could not be factored.
     pub fn run(&self, native: &mut Native<'_, '_>) -> Result<FailedMatrix, NativeError> {
         let context = native.context().and_then(|context| context.downcast_ref::<NativeContext>());
         let context = context.ok_or("the command does not run on a CUDA device")?;
@@ -451,8 +453,8 @@ impl Dense {
         let solver = context.shared().solver()?;
         let handle = solver.handle()?;
         let addresses: Vec<CUdeviceptr> = bound.iter().map(|binding| context.address(binding)).collect();
-        // SAFETY: `run` checked that all operands lie inside of their bindings, which live until the command is
-        // finished.
+        // SAFETY: `run` checked that all operands lie inside of their bindings, which live until the command
+        // is finished.
         let found = unsafe {
             self.launch_with(&handle, context, operands, &addresses, (scratch.len(), context.address(codes)))
         };
@@ -464,8 +466,8 @@ impl Dense {
     }
 
     /// # Safety
-    /// The operands lie inside of live memory at the addresses; the last two are the scratch, of the given length, and
-    /// the codes.
+    /// The operands lie inside of live memory at the addresses; the last two are the scratch, of the given
+    /// length, and the codes.
     unsafe fn launch_with(
         &self,
         handle: &Handle,
@@ -615,8 +617,8 @@ impl Dense {
     }
 }
 
-/// Copies codes to the host and waits until the stream is idle, also after a failure: what was enqueued before uses
-/// memory of the caller.
+/// Copies codes to the host and waits until the stream is idle, also after a failure: what was enqueued
+/// before uses memory of the caller.
 ///
 /// # Safety
 /// `count` codes lie at the address, in live memory; the stream belongs to the context and is alive.
@@ -644,8 +646,8 @@ unsafe fn read_back(
     copied.map(|()| found)
 }
 
-/// Waits for a kernel's codes, one of 32 bits for each of `count` matrices at the start of binding `at`, and returns
-/// the first that is not zero.
+/// Waits for a kernel's codes, one of 32 bits for each of `count` matrices at the start of binding `at`, and
+/// returns the first that is not zero.
 pub fn failed_matrix(native: &Native<'_, '_>, at: usize, count: usize) -> Result<FailedMatrix, NativeError> {
     let context = native.context().and_then(|context| context.downcast_ref::<NativeContext>());
     let context = context.ok_or("the command does not run on a CUDA device")?;

@@ -1,7 +1,7 @@
 //! The text format of a CUDA kernel's specialisation.
 //!
-//! A [`PipelineSource`](hesper_runtime::PipelineSource) of the language `cuda` is CUDA C++. Its specialisation has
-//! one item per line:
+//! A [`PipelineSource`](hesper_runtime::PipelineSource) of the language `cuda` is CUDA C++. Its
+//! specialisation has one item per line:
 //!
 //! | line | meaning |
 //! |---|---|
@@ -15,12 +15,12 @@
 //! | `plain` | the text is straight-line code, which runs as fast with less optimisation and compiles faster |
 //! | `grid` | the launch's grid, in threads, is passed as one more parameter after the constants: three `unsigned long long` in a struct |
 //!
-//! Lines may come in any order; the order of defines and options is kept. A kernel's parameters are one pointer for
-//! each binding, in order, then the constants. The constants of a command have the layout of the parameters behind
-//! the pointers: one struct passed by value, or scalars with their natural alignment.
+//! Lines may come in any order; the order of defines and options is kept. A kernel's parameters are one
+//! pointer for each binding, in order, then the constants. The constants of a command have the layout of the
+//! parameters behind the pointers: one struct passed by value, or scalars with their natural alignment.
 //!
-//! CUDA runs whole blocks. If the grid is no multiple of the threadgroup, the kernel runs with more threads than the
-//! grid has and must compare its position with the `grid` parameter.
+//! CUDA runs whole blocks. If the grid is no multiple of the threadgroup, the kernel runs with more threads
+//! than the grid has and must compare its position with the `grid` parameter.
 
 use hesper_runtime::specialisation;
 

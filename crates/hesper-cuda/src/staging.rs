@@ -1,8 +1,8 @@
 //! Host reads and writes of device memory through page-locked staging buffers.
 //!
-//! A transfer is split into pieces that alternate between two page-locked halves: while the device copies one, the
-//! host copies the other. Large transfers are split across threads, since one thread copies more slowly than the bus.
-//! Channels are pooled, and their number is limited.
+//! A transfer is split into pieces that alternate between two page-locked halves: while the device copies
+//! one, the host copies the other. Large transfers are split across threads, since one thread copies more
+//! slowly than the bus. Channels are pooled, and their number is limited.
 
 use std::ffi::c_void;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -49,8 +49,8 @@ enum Direction {
     ToHost(*mut u8),
 }
 
-// SAFETY: the address belongs to a slice that the caller borrows for the duration of the transfer; parts do not
-// overlap.
+// SAFETY: the address belongs to a slice that the caller borrows for the duration of the transfer; parts do
+// not overlap.
 unsafe impl Send for Direction {}
 
 impl Direction {
@@ -160,8 +160,8 @@ impl Staging {
         let pieces = len.div_ceil(HALF_BYTES);
         let size = |piece: usize| HALF_BYTES.min(len - piece * HALF_BYTES);
         let at = |piece: usize| device + (piece * HALF_BYTES) as u64;
-        // SAFETY: pieces lie inside of the transfer, a half holds one piece, and a half is accessed only after its
-        // event has completed.
+        // SAFETY: pieces lie inside of the transfer, a half holds one piece, and a half is accessed only
+        // after its event has completed.
         unsafe {
             match direction {
                 Direction::ToDevice(from) => {

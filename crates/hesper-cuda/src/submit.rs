@@ -1,7 +1,7 @@
 //! Launching a submission: command by command, or as a graph.
 //!
-//! Commands are checked and prepared first; an invalid command fails alone. Native commands run in order and split
-//! the submission into runs; a long run becomes a [graph](crate::graph).
+//! Commands are checked and prepared first; an invalid command fails alone. Native commands run in order and
+//! split the submission into runs; a long run becomes a [graph](crate::graph).
 //!
 //! How a submission fails depends on its progress:
 //!
@@ -71,8 +71,8 @@ impl CudaStream {
     }
 }
 
-/// The context of native commands on this device; see [`Native::context`](hesper_runtime::Native::context). Library
-/// calls go to its stream.
+/// The context of native commands on this device; see [`Native::context`](hesper_runtime::Native::context).
+/// Library calls go to its stream.
 pub struct NativeContext {
     shared: Arc<CudaShared>,
     stream: CUstream,
@@ -199,9 +199,9 @@ impl CudaShared {
         idle.map_err(|error| self.lose(&error))
     }
 
-    /// Fails accepted work that could not be launched, in its position in the stream. Later work relies on its waits,
-    /// so they are waited for here; [`finish_failed`](CudaShared::finish_failed) does the rest. Called under
-    /// `launch_order`.
+    /// Fails accepted work that could not be launched, in its position in the stream. Later work relies on
+    /// its waits, so they are waited for here; [`finish_failed`](CudaShared::finish_failed) does the rest.
+    /// Called under `launch_order`.
     pub(crate) fn fail_accepted(&self, stream: RawStream, work: Work, error: DeviceError) {
         let (index, waits) = (work.index(), waits_of(&work));
         if self.check_lost().is_ok() {
@@ -351,7 +351,8 @@ unsafe fn prepare_command<'a>(
     let address = |binding: &Binding| binding.memory().id + binding.offset() as u64;
     match (command.op, command.bindings) {
         (OpRef::Dispatch(dispatch), bindings) => {
-            // SAFETY: `compile` made the address from a box, and by the contract of this function it is alive.
+            // SAFETY: `compile` made the address from a box, and by the contract of this function it is
+            // alive.
             let kernel: &'a Kernel = unsafe { &*(dispatch.pipeline().0 as *const Kernel) };
             let report = reports.address(current, position, kernel).map_err(|error| error.to_string());
             match report.and_then(|report| kernel.prepare(dispatch, bindings, report, bytes)) {
@@ -468,14 +469,15 @@ impl Run<'_> {
         graphs.launch(context, self.current, self.cuda_stream, &topology, &nodes, bytes, &mut counters.graphs)
     }
 
-    /// Whether a command may start while earlier ones of the submission still run: its kernel waits for them itself,
-    /// and none of them writes what it reads before that wait.
+    /// Whether a command may start while earlier ones of the submission still run: its kernel waits for them
+    /// itself, and none of them writes what it reads before that wait.
     fn begins_early(&self, work: &Work, offset: usize, kernel: &Kernel) -> bool {
         let bindings = work.command(self.at.start + offset).bindings;
         kernel.ahead.as_ref().is_some_and(|ahead| self.early.allows(ahead, bindings, work))
     }
 
-    /// Under validation: fails the commands that would start early and must not; see [`crate::dependent_launch`].
+    /// Under validation: fails the commands that would start early and must not; see
+    /// [`crate::dependent_launch`].
     fn check_early(&self, work: &mut Work, commands: &mut [PreparedCommand<'_>]) {
         let (own, waits) = (dependent_launch::writes(work), waits_of(work));
         for (offset, command) in commands.iter_mut().enumerate() {

@@ -1,8 +1,9 @@
 //! The functions of the CUDA libraries, as they export them.
 //!
-//! Nothing is linked: [`Driver`], [`Nvrtc`], [`CublasLt`], [`Cudnn`] and [`Cusolver`] are tables of function pointers,
-//! filled from libraries that are found at run time (see [`crate::library`]). Only functions that this crate calls are
-//! listed. Names, numbers and layouts are those of NVIDIA's headers for CUDA 12.4 and later, 64-bit.
+//! Nothing is linked: [`Driver`], [`Nvrtc`], [`CublasLt`], [`Cudnn`] and [`Cusolver`] are tables of function
+//! pointers, filled from libraries that are found at run time (see [`crate::library`]). Only functions that
+//! this crate calls are listed. Names, numbers and layouts are those of NVIDIA's headers for CUDA 12.4 and
+//! later, 64-bit.
 #![allow(missing_docs, reason = "names and meanings are those of the CUDA driver API and of NVRTC")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -117,8 +118,8 @@ pub struct GraphEdge {
 }
 
 impl GraphEdge {
-    /// From the point where a kernel allows dependents to start (`CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC`) to a
-    /// kernel that waits itself (`CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC`).
+    /// From the point where a kernel allows dependents to start (`CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC`) to
+    /// a kernel that waits itself (`CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC`).
     pub const PROGRAMMATIC: GraphEdge = GraphEdge { from_port: 1, to_port: 0, kind: 1, reserved: [0; 5] };
 }
 
@@ -345,8 +346,8 @@ table! {
 }
 
 table! {
-    /// The functions for dense matrices (`libcusolver`). Pointers to elements are untyped: the functions for each type
-    /// have one signature.
+    /// The functions for dense matrices (`libcusolver`). Pointers to elements are untyped: the functions for
+    /// each type have one signature.
     Cusolver {
         create: ["cusolverDnCreate"] (*mut *mut c_void) -> c_int;
         destroy: ["cusolverDnDestroy"] (*mut c_void) -> c_int;

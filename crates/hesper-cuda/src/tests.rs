@@ -1,5 +1,5 @@
-//! The device on the [fake driver](crate::fake): a mixed program with a failure at every call that it makes, then the
-//! whole program again. Each result is right or an error with its cause; nothing hangs or leaks.
+//! The device on the [fake driver](crate::fake): a mixed program with a failure at every call that it makes,
+//! then the whole program again. Each result is right or an error with its cause; nothing hangs or leaks.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -74,9 +74,9 @@ const WORDS: usize = 33;
 /// A buffer and its expected elements.
 type Expected = (Buffer, Vec<u32>);
 
-/// Chains on two streams that wait for each other, in-place updates, copies, clears; the same shape several times, so
-/// that graphs are built, updated and launched. Returns the encoded results; parts that could not be encoded are
-/// skipped.
+/// Chains on two streams that wait for each other, in-place updates, copies, clears; the same shape several
+/// times, so that graphs are built, updated and launched. Returns the encoded results; parts that could not
+/// be encoded are skipped.
 fn program(runtime: &Runtime, streams: &[Stream; 2], salt: u32) -> Vec<Expected> {
     let mut results: Vec<Expected> = Vec::new();
     let mut part = |round: u32| -> Result<(), Error> {
@@ -144,8 +144,8 @@ fn assert_dropped(shared: Arc<CudaShared>, what: &str) {
     }
 }
 
-/// Runs the program with a failure, then without. Returns the number of right results of the first run and its number
-/// of calls of each kind.
+/// Runs the program with a failure, then without. Returns the number of right results of the first run and
+/// its number of calls of each kind.
 fn run(options: &CudaOptions, seed: u64, failure: Option<(Call, u64, u32, bool)>) -> (usize, Vec<u64>) {
     let what = format!("seed {seed}, launch thread {}, {failure:?}", options.launch_thread);
     fake::reset(seed);

@@ -1,8 +1,9 @@
 //! The shape of a graph of commands: kinds of nodes and their order.
 //!
-//! Submissions of one shape share an executable graph, whatever their kernels, sizes and addresses. Properties that
-//! the driver cannot update are part of the shape: the order, dependent launch, cluster sizes, and the number of
-//! bytes of a clear. Edges are transitively reduced: the graph is cheaper, and equal orders have equal shapes.
+//! Submissions of one shape share an executable graph, whatever their kernels, sizes and addresses.
+//! Properties that the driver cannot update are part of the shape: the order, dependent launch, cluster
+//! sizes, and the number of bytes of a clear. Edges are transitively reduced: the graph is cheaper, and equal
+//! orders have equal shapes.
 
 /// The kind of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -35,8 +36,8 @@ pub(crate) struct Topology {
 }
 
 impl Topology {
-    /// The shape of a run of commands. `after(i)` yields the positions that command `i` must start after, all below
-    /// `i`.
+    /// The shape of a run of commands. `after(i)` yields the positions that command `i` must start after, all
+    /// below `i`.
     pub(crate) fn new<I: Iterator<Item = usize>>(kinds: &[NodeKind], after: impl Fn(usize) -> I) -> Self {
         let words = kinds.len().div_ceil(64);
         // For each command the set of everything ordered before it, and itself.
@@ -91,8 +92,8 @@ impl Topology {
         Topology { node_of, edges, ends, early, key }
     }
 
-    /// Adds cluster sizes to the key. A node keeps the cluster size that it was created with, and would skip the last
-    /// blocks of a grid that is no multiple of it.
+    /// Adds cluster sizes to the key. A node keeps the cluster size that it was created with, and would skip
+    /// the last blocks of a grid that is no multiple of it.
     pub(crate) fn add_cluster_sizes(&mut self, clusters: impl Iterator<Item = u32>) {
         for (node, cluster) in clusters.enumerate().filter(|(_, cluster)| *cluster > 1) {
             // No edge and no count of edges is that large.

@@ -1,7 +1,7 @@
 //! `#[derive(Module)]`, which `hesper_nn` re-exports and documents.
 //!
-//! The macro writes two visitors and delegates everything else to functions of `hesper_nn` that are not generic, so that a
-//! module costs its crate little compile time.
+//! The macro writes two visitors and delegates everything else to functions of `hesper_nn` that are not
+//! generic, so that a module costs its crate little compile time.
 #![forbid(unsafe_code)]
 
 use proc_macro2::TokenStream;
@@ -152,8 +152,8 @@ fn field_kind(field: &Field, at: usize, only: bool) -> Result<FieldKind> {
     Ok(kind)
 }
 
-/// The path of `hesper_nn`: as `#[module(crate = ...)]` says, else `::hesper_nn` if the manifest names the package, else
-/// the one in the facade.
+/// The path of `hesper_nn`: as `#[module(crate = ...)]` says, else `::hesper_nn` if the manifest names the
+/// package, else the one in the facade.
 fn crate_path(input: &DeriveInput) -> Result<Path> {
     let mut found = None;
     for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("module")) {

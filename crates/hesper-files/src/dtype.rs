@@ -108,8 +108,8 @@ impl FileDtype {
     }
 }
 
-/// The number of elements, unless it exceeds a signed 64-bit integer (zeros aside): a dimension that other readers
-/// take for negative is refused here.
+/// The number of elements, unless it exceeds a signed 64-bit integer (zeros aside): a dimension that other
+/// readers take for negative is refused here.
 pub(crate) fn elements(shape: &[u64]) -> Option<u64> {
     let mut product = 1i64;
     for &dim in shape.iter().filter(|&&dim| dim != 0) {

@@ -1,7 +1,7 @@
 //! A strict JSON reader that walks the text once and builds nothing.
 //!
-//! The caller says what it expects next, so a header of a known shape needs no tree, and nothing is allocated but
-//! what the caller keeps. Nesting is limited; duplicate keys are for the caller to refuse.
+//! The caller says what it expects next, so a header of a known shape needs no tree, and nothing is allocated
+//! but what the caller keeps. Nesting is limited; duplicate keys are for the caller to refuse.
 
 use std::borrow::Cow;
 

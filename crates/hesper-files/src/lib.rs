@@ -1,7 +1,7 @@
 //! Tensor files: safetensors, npy, npz and GGUF, read lazily and written atomically.
 //!
-//! This crate knows bytes, names, dtypes and shapes; it knows nothing of arrays or devices, and of the runtime
-//! only what memory has to promise that a buffer is made of. It promises:
+//! This crate knows bytes, names, dtypes and shapes; it knows nothing of arrays or devices, and of the
+//! runtime only what memory has to promise that a buffer is made of. It promises:
 //!
 //! - **Lazy.** Opening a file reads its header and nothing else: time and memory follow the header, not the
 //!   file. Tensor bytes are reached by range, in place in a mapping where layout and alignment allow it.

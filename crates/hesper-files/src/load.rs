@@ -1,7 +1,7 @@
 //! Reads many tensors at once into buffers of the caller, with several readers, progress and cancellation.
 //!
-//! Large tensors are split into pieces so that all readers stay busy to the end; compressed and byte-swapped ones
-//! are read whole by one reader. Nothing is held besides the caller's buffers.
+//! Large tensors are split into pieces so that all readers stay busy to the end; compressed and byte-swapped
+//! ones are read whole by one reader. Nothing is held besides the caller's buffers.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -14,13 +14,14 @@ use crate::tensor::{Format, Layout, Limits, Storage, TensorFile, TensorInfo};
 pub(crate) const MAGIC: &[u8] = b"\x93NUMPY";
 /// Bytes that are enough to learn where the header ends, whatever the version.
 pub(crate) const PREAMBLE: usize = 12;
-/// A header of plain dtypes is below 2 KiB. A compressed one must not inflate to what the file cannot justify.
+/// A header of plain dtypes is below 2 KiB. A compressed one must not inflate to what the file cannot
+/// justify.
 const MAX_HEADER: u64 = 1 << 20;
 /// The name of the one tensor of an npy file.
 pub const NAME: &str = "array";
 
-/// Parses an npy source. Bytes after the array are ignored, as NumPy does. A file that is too short for its array is an
-/// error when the array is read.
+/// Parses an npy source. Bytes after the array are ignored, as NumPy does. A file that is too short for its
+/// array is an error when the array is read.
 pub fn parse(source: Source, limits: &Limits) -> Result<TensorFile> {
     let blame = Blame::file(Format::Npy);
     let mut preamble = [0; PREAMBLE];

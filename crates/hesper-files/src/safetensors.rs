@@ -1,7 +1,8 @@
 //! Reads safetensors: eight bytes of header length, a JSON header, then the data.
 //!
-//! The format allows neither gaps nor overlaps nor bytes after the last tensor; all of that is checked here. It
-//! does not align data: a tensor may start at any byte ([`TensorInfo::is_aligned`](crate::TensorInfo::is_aligned)).
+//! The format allows neither gaps nor overlaps nor bytes after the last tensor; all of that is checked here.
+//! It does not align data: a tensor may start at any byte
+//! ([`TensorInfo::is_aligned`](crate::TensorInfo::is_aligned)).
 
 use std::borrow::Cow;
 

@@ -1,7 +1,7 @@
 //! Sharded checkpoints: an index file that says which safetensors file holds which tensor.
 //!
-//! The index is untrusted input: shard names must be relative and stay within the index's folder, and every tensor
-//! must be in the shard that the index names for it.
+//! The index is untrusted input: shard names must be relative and stay within the index's folder, and every
+//! tensor must be in the shard that the index names for it.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};

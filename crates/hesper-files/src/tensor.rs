@@ -286,8 +286,8 @@ impl TensorFile {
 
     /// Writes the tensor's bytes, little-endian and inflated, to `out`, piece by piece, each of them checked.
     ///
-    /// Use it to copy a tensor from one file to another. Bytes in place are checked only after use; here nothing of
-    /// a file that was truncated meanwhile gets into the copy unnoticed.
+    /// Use it to copy a tensor from one file to another. Bytes in place are checked only after use; here
+    /// nothing of a file that was truncated meanwhile gets into the copy unnoticed.
     pub fn copy_to(&self, tensor: &TensorInfo, out: &mut dyn Write) -> Result<()> {
         const PIECE: u64 = 1 << 20;
         let failed = |e| Error::io("cannot write", None, e);

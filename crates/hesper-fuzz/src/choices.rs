@@ -1,7 +1,7 @@
 //! Decisions read from bytes.
 
-/// Decisions read from bytes. A structured input is then a byte string that can be mutated, shrunk and stored. Past the
-/// end every decision is 0, the simplest one.
+/// Decisions read from bytes. A structured input is then a byte string that can be mutated, shrunk and
+/// stored. Past the end every decision is 0, the simplest one.
 #[derive(Debug, Clone)]
 pub struct Choices<'a>(&'a [u8]);
 

@@ -1,9 +1,9 @@
 //! The engine: generates inputs from a seed and a corpus, runs a target on each, and detects findings.
 //!
-//! A finding is a panic on any thread, a wrong result that the target reports, an input that exceeds the time or
-//! memory limit, or a crash of the process. The worker writes each input to a file before it runs it, so the
-//! supervising process ([`supervise`]) can keep an input that crashes the worker, shrink it and print how to replay
-//! it.
+//! A finding is a panic on any thread, a wrong result that the target reports, an input that exceeds the time
+//! or memory limit, or a crash of the process. The worker writes each input to a file before it runs it, so
+//! the supervising process ([`supervise`]) can keep an input that crashes the worker, shrink it and print how
+//! to replay it.
 //!
 //! A run is a function of its seed: accepted inputs join the corpus in memory, and nothing else affects it.
 

@@ -9,8 +9,9 @@ use hesper_kernel::interp;
 /// The time after which an executor is cancelled.
 const EXECUTOR_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Runs a kernel on the reference interpreter, as bytecode and as machine code; all of them must end. If the sanitizer
-/// has no finding and the result is `ordered`, they must agree. Returns whether any results were compared.
+/// Runs a kernel on the reference interpreter, as bytecode and as machine code; all of them must end. If the
+/// sanitizer has no finding and the result is `ordered`, they must agree. Returns whether any results were
+/// compared.
 pub fn compare(job: &Job, ordered: bool) -> Result<bool, String> {
     let mut clean = false;
     let options = interp::Options { max_iterations: 1 << 10, ..interp::Options::checked() };

@@ -1,7 +1,7 @@
 //! A counting allocator: live bytes of the process, live allocations by size, and the peak of a thread.
 //!
-//! The counts distinguish a leak from fragmentation: growing live bytes are a leak; growing resident memory with
-//! constant live bytes is fragmentation.
+//! The counts distinguish a leak from fragmentation: growing live bytes are a leak; growing resident memory
+//! with constant live bytes is fragmentation.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -32,8 +32,8 @@ fn count(size: usize, sign: i64) {
     });
 }
 
-// SAFETY: every call is forwarded to the system's allocator; counting uses atomics and plain thread-local cells and
-// never allocates.
+// SAFETY: every call is forwarded to the system's allocator; counting uses atomics and plain thread-local
+// cells and never allocates.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size(), 1);

@@ -1,7 +1,7 @@
 //! Fuzz targets on stable Rust, and a soak test.
 //!
-//! * [`engine`]: generates inputs from a seed and a corpus, runs them in a child process, shrinks findings and writes them
-//!   to files that can be replayed.
+//! * [`engine`]: generates inputs from a seed and a corpus, runs them in a child process, shrinks findings
+//!   and writes them to files that can be replayed.
 //! * [`targets`]: the fuzz targets, one file each.
 //! * [`soak`]: threads that run every kind of work while resident memory and all counters are sampled.
 //!

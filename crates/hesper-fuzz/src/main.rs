@@ -1,4 +1,6 @@
-//! `hesper-fuzz [TARGET...] [--seconds N] [--seed S] [--runs N] [--timeout N] [--findings FOLDER]` runs targets, all of them by default. `hesper-fuzz TARGET --replay FILE` runs one input, `hesper-fuzz TARGET --show FILE` describes it, `hesper-fuzz --list` lists the targets.
+//! `hesper-fuzz [TARGET...] [--seconds N] [--seed S] [--runs N] [--timeout N] [--findings FOLDER]` runs
+//! targets, all of them by default. `hesper-fuzz TARGET --replay FILE` runs one input, `hesper-fuzz TARGET
+//! --show FILE` describes it, `hesper-fuzz --list` lists the targets.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

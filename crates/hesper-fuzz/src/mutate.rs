@@ -25,7 +25,8 @@ pub fn number(rng: &mut Rng, length: usize) -> u64 {
     }
 }
 
-/// One mutation: a bit, a number of any width, or a piece that is cut, doubled, moved or taken from another input.
+/// One mutation: a bit, a number of any width, or a piece that is cut, doubled, moved or taken from another
+/// input.
 pub fn bytes(input: &mut Vec<u8>, others: &[Vec<u8>], rng: &mut Rng) {
     let length = input.len();
     let at = rng.below(length);

@@ -1,4 +1,5 @@
-//! A soak test: threads build, compile, differentiate, load, launch kernels and evaluate until the time is over.
+//! A soak test: threads build, compile, differentiate, load, launch kernels and evaluate until the time is
+//! over.
 //!
 //! It does everything that a long-running process does, with changing shapes, constants and texts, so that an
 //! unbounded cache or a leaked node shows as growth.
@@ -25,8 +26,8 @@ pub struct Plan {
     pub only: Option<usize>,
     /// Whether a thread ends after a few rounds and another one replaces it.
     pub short_threads: bool,
-    /// The number of different rounds. With few of them every cache is soon full, and further growth is a leak;
-    /// without a limit shapes and texts keep changing.
+    /// The number of different rounds. With few of them every cache is soon full, and further growth is a
+    /// leak; without a limit shapes and texts keep changing.
     pub variety: Option<u64>,
 }
 

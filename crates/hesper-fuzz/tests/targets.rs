@@ -1,5 +1,5 @@
-//! Runs every fuzz target for a few seconds, its corpus first. `HESPER_FUZZ_SECONDS` sets the duration, `HESPER_SEED`
-//! the inputs.
+//! Runs every fuzz target for a few seconds, its corpus first. `HESPER_FUZZ_SECONDS` sets the duration,
+//! `HESPER_SEED` the inputs.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::process::Command;

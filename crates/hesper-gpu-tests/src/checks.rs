@@ -84,7 +84,8 @@ pub fn checks(seeds: u64) -> Vec<Check> {
     all
 }
 
-/// The accesses of a job that are proven in range from the lengths of its buffers and its by-value parameters.
+/// The accesses of a job that are proven in range from the lengths of its buffers and its by-value
+/// parameters.
 fn proven(job: &Job) -> Vec<bool> {
     let facts: Vec<ArgFacts<'_>> = job
         .args

@@ -1,7 +1,7 @@
 //! Runs CUDA text without a device: compiled by a C++ compiler, on an emulation of blocks and warps.
 //!
-//! It checks the semantics of the text (masks and rendezvous under a scheduler that runs lanes in any order, results
-//! bit for bit), not the device's compiler.
+//! It checks the semantics of the text (masks and rendezvous under a scheduler that runs lanes in any order,
+//! results bit for bit), not the device's compiler.
 
 use std::fs;
 use std::io;

@@ -21,8 +21,8 @@ pub fn job(seed: u64) -> Result<Job, String> {
     Ok(Job { kernel, launch, args, elements })
 }
 
-/// Replaces every NaN that an instruction produces by one NaN: sign and payload differ between devices, and a kernel
-/// can observe them.
+/// Replaces every NaN that an instruction produces by one NaN: sign and payload differ between devices, and a
+/// kernel can observe them.
 fn canonical_nans(kernel: &mut Kernel) {
     for block in 0..kernel.blocks.len() {
         let id = BlockId(block as u32);

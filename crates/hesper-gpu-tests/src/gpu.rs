@@ -1,6 +1,7 @@
 //! The device: compiles text and launches jobs through the driver's calls.
 //!
-//! A launch has a time limit. Only the end of the process can stop a kernel that hangs, so the caller must exit.
+//! A launch has a time limit. Only the end of the process can stop a kernel that hangs, so the caller must
+//! exit.
 
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
@@ -133,7 +134,8 @@ impl Gpu {
     }
 
     /// # Safety
-    /// The function is loaded and takes the job's parameters; the buffers, the last of them the report, are alive.
+    /// The function is loaded and takes the job's parameters; the buffers, the last of them the report, are
+    /// alive.
     unsafe fn launch(
         &self,
         current: &Current<'_>,

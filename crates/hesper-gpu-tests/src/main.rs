@@ -1,13 +1,13 @@
-//! Checks the CUDA text of kernels on an NVIDIA device. Prints one line per check; the exit status is the number of
-//! failures. Without a device it says so and succeeds.
+//! Checks the CUDA text of kernels on an NVIDIA device. Prints one line per check; the exit status is the
+//! number of failures. Without a device it says so and succeeds.
 //!
-//! Every check compiles and launches a kernel, and compares its outputs with the reference interpreter and the fast
-//! executor, bit for bit except for payloads of NaNs; kernels of the corpus are also compared with their reference. A
-//! worker process runs the checks; a supervisor restarts it if a kernel hangs.
+//! Every check compiles and launches a kernel, and compares its outputs with the reference interpreter and
+//! the fast executor, bit for bit except for payloads of NaNs; kernels of the corpus are also compared with
+//! their reference. A worker process runs the checks; a supervisor restarts it if a kernel hangs.
 //!
-//! Arguments: `--compile-only` compiles everything (needs NVRTC, no device), `--text NAME` prints the text of a
-//! check, `--emulate NAME` runs the checks whose name contains it on the host instead (needs a C++ compiler),
-//! `--seeds N` sets the number of random kernels.
+//! Arguments: `--compile-only` compiles everything (needs NVRTC, no device), `--text NAME` prints the text of
+//! a check, `--emulate NAME` runs the checks whose name contains it on the host instead (needs a C++
+//! compiler), `--seeds N` sets the number of random kernels.
 
 mod bandwidth;
 mod checks;
@@ -190,7 +190,8 @@ fn work(all: &[Check], first: usize) -> ExitCode {
                 }
                 Err(LaunchError::Failed(why)) => {
                     println!("@{i} FAIL {}: launch: {why}", check.name);
-                    // The context may be lost. If no other can be created, the supervisor restarts the worker.
+                    // The context may be lost. If no other can be created, the supervisor restarts the
+                    // worker.
                     match Gpu::open() {
                         Ok(fresh) => gpu = fresh,
                         Err(e) => {

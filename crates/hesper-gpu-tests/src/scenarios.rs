@@ -1,8 +1,8 @@
 //! Stress scenarios of 64 concurrent tasks, each on its own thread, after failures that users of such systems
 //! reported.
 //!
-//! The same code runs on a GPU (`hesper-ops-gpu-check stress`) and on the host (`tests/stress.rs`). Every result is
-//! known in advance.
+//! The same code runs on a GPU (`hesper-ops-gpu-check stress`) and on the host (`tests/stress.rs`). Every
+//! result is known in advance.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -122,8 +122,8 @@ fn axpy(x: &Array, y: &Array) -> Result<Array> {
     Ok(call.output(&[n], Dtype::Float32).run()?.swap_remove(0))
 }
 
-/// File-backed arrays in fused and custom kernels: shared or loaded again, evaluated before or not, of size zero, and
-/// loads that fail.
+/// File-backed arrays in fused and custom kernels: shared or loaded again, evaluated before or not, of size
+/// zero, and loads that fail.
 fn lazy_weights(shared: &Weights, task: usize, round: usize) -> Result<()> {
     let own;
     let loaded = if (task + round).is_multiple_of(3) {
@@ -167,7 +167,8 @@ fn decode(_: &Weights, task: usize, round: usize) -> Result<()> {
     expect("the cache's sum", sum(&cache)?, 3.0 * 16.0 * wanted as f32)
 }
 
-/// Twelve calls of one kernel in one graph, with separate weights or slices of one buffer; eager and compiled.
+/// Twelve calls of one kernel in one graph, with separate weights or slices of one buffer; eager and
+/// compiled.
 fn layers(shared: &Weights, task: usize, round: usize) -> Result<()> {
     let text = "uint i = thread_position_in_grid.x; out[i] = x[i] + w[i] * float(i % 2 + 1);";
     let kernel = CustomKernel::new("layer", &["x", "w"], &["out"], text)?;

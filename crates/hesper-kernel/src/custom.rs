@@ -1,8 +1,8 @@
 //! Custom kernels: a body of text with named inputs and outputs, specialised at each call.
 //!
-//! A [`CustomKernel`] has the meaning of `mx.fast.metal_kernel`: the signature is generated from the names and from
-//! what a call brings (dtypes, scalars, small arrays, template arguments). The signature is built as parameters, not
-//! as text, so that every diagnostic points into the user's own body or header.
+//! A [`CustomKernel`] has the meaning of `mx.fast.metal_kernel`: the signature is generated from the names
+//! and from what a call brings (dtypes, scalars, small arrays, template arguments). The signature is built as
+//! parameters, not as text, so that every diagnostic points into the user's own body or header.
 //!
 //! A specialisation is identified by its whole content ([`ContentKey`]), never by its name.
 

@@ -25,8 +25,8 @@ fn writes(kernel: &Kernel, i: usize) -> bool {
     matches!(kernel.params[i].kind, ParamKind::Buffer { access, .. } if access.writes())
 }
 
-/// Runs a kernel in checked mode; outputs are filled with a byte before. Gives them after, and whether an access was out of
-/// range.
+/// Runs a kernel in checked mode; outputs are filled with a byte before. Gives them after, and whether an
+/// access was out of range.
 fn run(kernel: &Kernel, launch: &Launch, args: &[Vec<u8>], fill: u8) -> (Vec<Vec<u8>>, bool) {
     let mut memory = args.to_vec();
     for (_, bytes) in memory.iter_mut().enumerate().filter(|(i, _)| writes(kernel, *i)) {

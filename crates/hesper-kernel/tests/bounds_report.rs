@@ -1,4 +1,5 @@
-//! Accesses out of range on the CPU: reads give zero, writes are dropped and fail the launch, neighbours stay untouched.
+//! Accesses out of range on the CPU: reads give zero, writes are dropped and fail the launch, neighbours stay
+//! untouched.
 
 use hesper_corpus::outside::{GROUP, Outside, THREADS, indices, outside_cases};
 use hesper_kernel::custom::{Binding, CallInfo, CustomKernel, InputInfo, KernelDtype, Specialised};

@@ -1,4 +1,5 @@
-//! Headers in the style of kernel libraries: loaders and tiles as class templates, traits, tag types, wide overload sets.
+//! Headers in the style of kernel libraries: loaders and tiles as class templates, traits, tag types, wide
+//! overload sets.
 
 use crate::support;
 use hesper_corpus::DType::{F32, I32, U32};

@@ -1,5 +1,5 @@
-//! Metal text on the reference interpreter: printed, parsed by the front end and run, with and without bounds, it gives
-//! the bytes of the kernel that it was printed from.
+//! Metal text on the reference interpreter: printed, parsed by the front end and run, with and without
+//! bounds, it gives the bytes of the kernel that it was printed from.
 
 // The helpers of these tests are tests themselves.
 
@@ -332,7 +332,8 @@ fn the_dialect_has_specialisations_by_the_result() {
     assert_eq!(y, 12f32.to_le_bytes());
 }
 
-/// A second opinion on types, address spaces and declarations: clang, with declarations in place of Metal's library.
+/// A second opinion on types, address spaces and declarations: clang, with declarations in place of Metal's
+/// library.
 #[test]
 fn clang_accepts_the_texts_where_it_is_installed() {
     use std::process::{Command, Stdio};
@@ -389,7 +390,8 @@ fn clang_accepts_the_texts_where_it_is_installed() {
 /// The arguments of a case again.
 fn rebound<'a>(bindings: &'a Bindings<'a>) -> Vec<Arg<'a>> {
     let again = |arg: &Arg<'_>| {
-        // SAFETY: the same memory under the same conditions; nothing else uses it while `bindings` is borrowed.
+        // SAFETY: the same memory under the same conditions; nothing else uses it while `bindings` is
+        // borrowed.
         unsafe { Arg::from_raw(arg.ptr(), arg.len(), arg.is_writable()) }
     };
     bindings.args().iter().map(again).collect()

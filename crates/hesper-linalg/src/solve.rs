@@ -6,9 +6,9 @@ use crate::Failure;
 use crate::dense::transpose;
 use crate::matrix::{Entry, Side, check};
 
-/// The LU factorization with partial pivoting: the lower factor (without its unit diagonal) and the upper one in
-/// one matrix. `swaps` are the rows that each row in turn was exchanged with, and `places` the final position of
-/// each row.
+/// The LU factorization with partial pivoting: the lower factor (without its unit diagonal) and the upper one
+/// in one matrix. `swaps` are the rows that each row in turn was exchanged with, and `places` the final
+/// position of each row.
 pub fn lu<T: Entry>(
     par: &dyn Par,
     rows: usize,

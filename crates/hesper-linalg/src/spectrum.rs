@@ -38,8 +38,8 @@ pub fn singular_values<T: Entry>(
     if s.is_empty() { Ok(()) } else { T::singular_values(par, rows, columns, a, s) }
 }
 
-/// Eigenvalues of a Hermitian matrix in ascending order, and its eigenvectors as columns if `vectors` is given.
-/// Only one triangle of `a` is read.
+/// Eigenvalues of a Hermitian matrix in ascending order, and its eigenvectors as columns if `vectors` is
+/// given. Only one triangle of `a` is read.
 pub fn eigh<T: Entry>(
     par: &dyn Par,
     n: usize,
@@ -55,8 +55,8 @@ pub fn eigh<T: Entry>(
     if n == 0 { Ok(()) } else { T::eigh(par, n, a, upper, values, vectors) }
 }
 
-/// Eigenvalues of any square matrix, and its eigenvectors as columns of length one if `vectors` is given, on the
-/// calling thread.
+/// Eigenvalues of any square matrix, and its eigenvectors as columns of length one if `vectors` is given, on
+/// the calling thread.
 pub fn eig<T: General>(
     _par: &dyn Par,
     n: usize,

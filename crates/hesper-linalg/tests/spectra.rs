@@ -1,5 +1,5 @@
-//! Eigenvalues, singular values and their vectors are accurate to the last bits, also for equal, zero or widely
-//! spaced values.
+//! Eigenvalues, singular values and their vectors are accurate to the last bits, also for equal, zero or
+//! widely spaced values.
 
 use crate::common::numbers;
 use hesper_compute::Serial;

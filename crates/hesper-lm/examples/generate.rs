@@ -1,6 +1,7 @@
 //! Generates text from a Rust program, piece by piece as it is sampled.
 //!
-//! `cargo run --release -p hesper-lm --example generate`, or with the folder or GGUF file of a model as argument.
+//! `cargo run --release -p hesper-lm --example generate`, or with the folder or GGUF file of a model as
+//! argument.
 
 use std::error::Error;
 use std::io::Write as _;

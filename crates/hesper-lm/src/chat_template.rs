@@ -1,8 +1,8 @@
 //! Chat templates: from messages to the text format that a model was trained on.
 //!
-//! Templates come from `tokenizer_config.json` or a GGUF file and are rendered as by Jinja with `trim_blocks` and
-//! `lstrip_blocks`. They may call `raise_exception`, `strftime_now` and methods of Python's strings, lists and
-//! dictionaries.
+//! Templates come from `tokenizer_config.json` or a GGUF file and are rendered as by Jinja with `trim_blocks`
+//! and `lstrip_blocks`. They may call `raise_exception`, `strftime_now` and methods of Python's strings,
+//! lists and dictionaries.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -59,8 +59,8 @@ impl ChatTemplate {
         Ok(ChatTemplate { environment, bos: bos.to_string(), eos: eos.to_string() })
     }
 
-    /// The text of a conversation; with `answer`, up to where the assistant answers. `extra` are further variables for the
-    /// template.
+    /// The text of a conversation; with `answer`, up to where the assistant answers. `extra` are further
+    /// variables for the template.
     pub fn render(&self, messages: &[Message], answer: bool, extra: &Value) -> Result<String> {
         let each = messages.iter();
         let list: Vec<Value> =

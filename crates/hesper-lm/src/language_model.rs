@@ -19,8 +19,8 @@ use crate::tokenizer::Tokenizer;
 /// How a model is loaded.
 #[derive(Debug, Clone, Default)]
 pub struct LoadOptions {
-    /// Whether activations may be rounded to 8 bits in blocks of 32 where they are multiplied by 4-bit and 8-bit weights
-    /// and that is faster.
+    /// Whether activations may be rounded to 8 bits in blocks of 32 where they are multiplied by 4-bit and
+    /// 8-bit weights and that is faster.
     pub round_activations: bool,
 }
 
@@ -35,8 +35,8 @@ pub struct LanguageModel {
 }
 
 impl LanguageModel {
-    /// Loads a folder with `config.json`, `tokenizer.json` and safetensors, or a GGUF file. Weights are mapped, and read
-    /// when they are used.
+    /// Loads a folder with `config.json`, `tokenizer.json` and safetensors, or a GGUF file. Weights are
+    /// mapped, and read when they are used.
     pub fn load(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Self> {
         let path = path.as_ref();
         let activations = if options.round_activations { Activations::Int8 } else { Activations::Exact };
@@ -56,8 +56,8 @@ impl LanguageModel {
         }
     }
 
-    /// Builds a model from a checkpoint and adds its tokenizer. `eos_tokens` end a sequence beside those of the
-    /// configuration and the tokenizer.
+    /// Builds a model from a checkpoint and adds its tokenizer. `eos_tokens` end a sequence beside those of
+    /// the configuration and the tokenizer.
     pub(crate) fn build(
         architecture: &dyn Architecture,
         weights: &Checkpoint,

@@ -1,10 +1,11 @@
 //! Language models.
 //!
-//! [`LanguageModel::load`] reads a folder with `config.json`, `tokenizer.json` and safetensors, or a GGUF file;
-//! [`generate`], [`Generation`] and [`Batch`] continue sequences. Weights are mapped and used as stored. A model holds no
-//! state: any number of threads may use one at once, each with its own [`KvCache`].
+//! [`LanguageModel::load`] reads a folder with `config.json`, `tokenizer.json` and safetensors, or a GGUF
+//! file; [`generate`], [`Generation`] and [`Batch`] continue sequences. Weights are mapped and used as
+//! stored. A model holds no state: any number of threads may use one at once, each with its own [`KvCache`].
 //!
-//! A program depends on the crate `hesper` too, which links the backends; with its feature `lm` this crate is `hesper::lm`.
+//! A program depends on the crate `hesper` too, which links the backends; with its feature `lm` this crate is
+//! `hesper::lm`.
 //!
 //! ```
 //! use hesper as _;

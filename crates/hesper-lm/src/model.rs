@@ -8,8 +8,8 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::models::{Architecture, CausalLm};
 
-/// A decoder from tokens to logits of the next token. It holds no state: any number of threads may use it at once, each
-/// with its own cache.
+/// A decoder from tokens to logits of the next token. It holds no state: any number of threads may use it at
+/// once, each with its own cache.
 #[derive(Module, Clone)]
 pub struct Model {
     #[module(skip)]
@@ -31,9 +31,9 @@ impl Model {
         &self.config
     }
 
-    /// Logits after the last token of every sequence: float32 of shape (sequences, vocabulary). `ids` has the shape
-    /// (sequences, tokens). The tokens are pending in the cache: commit them when the logits have been evaluated, or
-    /// evaluate the logits again if that failed.
+    /// Logits after the last token of every sequence: float32 of shape (sequences, vocabulary). `ids` has the
+    /// shape (sequences, tokens). The tokens are pending in the cache: commit them when the logits have been
+    /// evaluated, or evaluate the logits again if that failed.
     pub fn propose(&self, ids: &Array, cache: &mut dyn KvCache) -> Result<Array> {
         let mut hidden = self.hidden(ids, cache)?;
         let (sequences, tokens) = (ids.shape()[0] as isize, ids.shape()[1] as isize);
@@ -48,8 +48,8 @@ impl Model {
         Ok(logits)
     }
 
-    /// Logits after the last token of every sequence, whose tokens are committed at once. Other pending tokens are
-    /// discarded.
+    /// Logits after the last token of every sequence, whose tokens are committed at once. Other pending
+    /// tokens are discarded.
     pub fn step(&self, ids: &Array, cache: &mut dyn KvCache) -> Result<Array> {
         cache.rollback()?;
         let logits = self.propose(ids, cache)?;
@@ -57,8 +57,8 @@ impl Model {
         Ok(logits)
     }
 
-    /// Logits after every token: float32 of shape (sequences, tokens, vocabulary). The tokens are committed at once,
-    /// other pending tokens discarded.
+    /// Logits after every token: float32 of shape (sequences, tokens, vocabulary). The tokens are committed
+    /// at once, other pending tokens discarded.
     pub fn forward(&self, ids: &Array, cache: &mut dyn KvCache) -> Result<Array> {
         cache.rollback()?;
         let hidden = self.hidden(ids, cache)?;

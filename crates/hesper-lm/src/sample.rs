@@ -1,8 +1,8 @@
 //! Sampling: from logits to a token.
 //!
-//! Logits are sampled on the host: a token needs one pass over them, and random draws must not depend on the device.
-//! Each sequence has its own [`Sampler`], which draws the same tokens for the same seed. Greedy sampling can run on the
-//! device ([`greedy_tokens`]).
+//! Logits are sampled on the host: a token needs one pass over them, and random draws must not depend on the
+//! device. Each sequence has its own [`Sampler`], which draws the same tokens for the same seed. Greedy
+//! sampling can run on the device ([`greedy_tokens`]).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -95,8 +95,8 @@ impl Sampling {
 /// The token of a row of logits with NaN in [`greedy_tokens`].
 pub const NAN_LOGITS: u32 = u32::MAX;
 
-/// The first of the most likely tokens of each row of logits, chosen on the device: uint32 of shape (rows). A row with a
-/// NaN has [`NAN_LOGITS`].
+/// The first of the most likely tokens of each row of logits, chosen on the device: uint32 of shape (rows). A
+/// row with a NaN has [`NAN_LOGITS`].
 pub fn greedy_tokens(logits: &Array) -> hesper_core::Result<Array> {
     let best = logits.argmax(axes(-1).keepdims())?.astype(Dtype::Uint32)?;
     let is_nan = logits.take_along_axis(&best, Some(-1))?.isnan()?;
@@ -147,8 +147,8 @@ impl Sampler {
         self.choose_among(logits, before, None)
     }
 
-    /// The same among the tokens whose bit is set in `allowed`, if that is given: bit `t % 32` of word `t / 32`. `None`
-    /// if there is none whose logit is a number.
+    /// The same among the tokens whose bit is set in `allowed`, if that is given: bit `t % 32` of word `t /
+    /// 32`. `None` if there is none whose logit is a number.
     pub fn choose_among(&mut self, logits: &[f32], before: &[u32], allowed: Option<&[u32]>) -> Option<u32> {
         let token = match allowed {
             None => self.pick(logits, before)?,
@@ -267,7 +267,8 @@ fn penalized(
     changed.into_iter().map(|id| (id, change(id))).collect()
 }
 
-/// The log probability of a token by its logits, and those of the `top` most likely tokens, most likely first.
+/// The log probability of a token by its logits, and those of the `top` most likely tokens, most likely
+/// first.
 pub fn log_probabilities(logits: &[f32], token: u32, top: usize) -> (f32, Vec<(u32, f32)>) {
     let max = logits.iter().copied().filter(|logit| !logit.is_nan()).fold(f32::MIN, f32::max);
     let sum: f64 =

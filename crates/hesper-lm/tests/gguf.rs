@@ -37,7 +37,8 @@ fn byte_tokens() -> Entries {
     ])
 }
 
-/// The rows of a Llama's queries or keys as GGUF files store them: the elements of a rotary pair are neighbours.
+/// The rows of a Llama's queries or keys as GGUF files store them: the elements of a rotary pair are
+/// neighbours.
 fn paired(tensor: &Tensor, head: usize) -> Tensor {
     let inputs = tensor.shape[1];
     let mut data = Vec::with_capacity(tensor.data.len());

@@ -1,5 +1,5 @@
-//! The cache in pages: sequences share pages and copy them before they write, come and go between steps, and get the
-//! logits that they get alone.
+//! The cache in pages: sequences share pages and copy them before they write, come and go between steps, and
+//! get the logits that they get alone.
 
 use crate::support::{Folder, Small, some_tokens};
 use hesper::Array;

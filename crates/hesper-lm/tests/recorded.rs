@@ -1,12 +1,12 @@
-//! SmolLM2-135M against recordings of llama.cpp (`recordings/record.py`): tokens of unusual texts, logits, and greedy
-//! continuations. Runs where the model has been downloaded: `hesper generate` does that.
+//! SmolLM2-135M against recordings of llama.cpp (`recordings/record.py`): tokens of unusual texts, logits,
+//! and greedy continuations. Runs where the model has been downloaded: `hesper generate` does that.
 
 use hesper::Array;
 use hesper_lm::{CacheKind, LanguageModel, LoadOptions, fetch};
 use serde_json::Value;
 
-/// The tolerance of logits. llama.cpp rounds activations to 8 bits before every product; a plain forward pass in NumPy
-/// differs from the recording by up to 0.84, where logits spread over 25.
+/// The tolerance of logits. llama.cpp rounds activations to 8 bits before every product; a plain forward pass
+/// in NumPy differs from the recording by up to 0.84, where logits spread over 25.
 const TOLERANCE: f64 = 1.2;
 
 fn recorded() -> Value {

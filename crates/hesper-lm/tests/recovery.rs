@@ -1,5 +1,5 @@
-//! Evaluations that fail in the middle of a step, and are asked for again. Alone in its process, since it lowers the
-//! memory limit of the CPU.
+//! Evaluations that fail in the middle of a step, and are asked for again. Alone in its process, since it
+//! lowers the memory limit of the CPU.
 
 use crate::alone;
 use crate::support::{Folder, Small, some_tokens};

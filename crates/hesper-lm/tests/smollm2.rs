@@ -1,5 +1,5 @@
-//! SmolLM2-135M against a plain forward pass in NumPy (weights decoded by the package `gguf`, everything in float32).
-//! Runs where the model has been downloaded: `hesper generate` does that.
+//! SmolLM2-135M against a plain forward pass in NumPy (weights decoded by the package `gguf`, everything in
+//! float32). Runs where the model has been downloaded: `hesper generate` does that.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,7 @@
 //! The edge on Metal itself, through `objc2-metal`.
 //!
-//! A handle is the address of a retained object. Every call that may autorelease an object has a pool of its own: threads
-//! of a Rust program have none.
+//! A handle is the address of a retained object. Every call that may autorelease an object has a pool of its
+//! own: threads of a Rust program have none.
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,7 +24,8 @@ use crate::error::MetalError;
 
 /// The number of buffers that a process can have where the system does not state it.
 const DEFAULT_MAX_BUFFERS: usize = 400_000;
-/// Pressure that asks programs to free memory: `DISPATCH_MEMORYPRESSURE_WARN` and `DISPATCH_MEMORYPRESSURE_CRITICAL`.
+/// Pressure that asks programs to free memory: `DISPATCH_MEMORYPRESSURE_WARN` and
+/// `DISPATCH_MEMORYPRESSURE_CRITICAL`.
 const PRESSURE: usize = 0x2 | 0x4;
 /// The newest GPU family to ask for.
 const LAST_FAMILY: u32 = 16;
@@ -205,8 +206,8 @@ fn running(error: &NSError) -> String {
     text
 }
 
-// SAFETY: Metal keeps the promises of the trait, whose calls are its own. Completion handlers run on threads of Metal,
-// once, after the commit has returned or on another thread.
+// SAFETY: Metal keeps the promises of the trait, whose calls are its own. Completion handlers run on threads
+// of Metal, once, after the commit has returned or on another thread.
 unsafe impl Metal for AppleMetal {
     fn properties(&self) -> &Properties {
         &self.properties
@@ -222,7 +223,8 @@ unsafe impl Metal for AppleMetal {
 
     unsafe fn new_buffer_no_copy(&self, host: NonNull<u8>, len: usize) -> Option<Buffer> {
         autoreleasepool(|_| {
-            // SAFETY: the caller passes whole pages that are valid until the buffer is released; there is no deallocator.
+            // SAFETY: the caller passes whole pages that are valid until the buffer is released; there is no
+            // deallocator.
             let buffer = unsafe {
                 self.device.newBufferWithBytesNoCopy_length_options_deallocator(
                     host.cast(),

@@ -1,7 +1,7 @@
 //! A folder of binary archives: a second start generates no machine code.
 //!
-//! An archive holds one pipeline. Beside it is a file with its whole key (text, specialisation, GPU, version of the system),
-//! which is compared. The key is written last.
+//! An archive holds one pipeline. Beside it is a file with its whole key (text, specialisation, GPU, version
+//! of the system), which is compared. The key is written last.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -26,15 +26,17 @@ pub struct MetalText {
     pub text: String,
     /// Its specialisation.
     pub specialisation: String,
-    /// For a kernel that checks its accesses. Behind its constants, padded to a multiple of eight bytes, it gets the length
-    /// of each bound range (`u64`), and in the next buffer four `u64`, zero before the launch, for its report.
+    /// For a kernel that checks its accesses. Behind its constants, padded to a multiple of eight bytes, it
+    /// gets the length of each bound range (`u64`), and in the next buffer four `u64`, zero before the
+    /// launch, for its report.
     pub report: Option<ReportReader>,
 }
 
 /// Reads the report of a launch: the message if it dropped a write.
 pub type ReportReader = Arc<dyn Fn(&[u64; 4]) -> Option<String> + Send + Sync>;
 
-/// Prints a source of another language (an IR in its payload) as Metal text. `None` if it does not know the language.
+/// Prints a source of another language (an IR in its payload) as Metal text. `None` if it does not know the
+/// language.
 pub type Printer = Arc<dyn Fn(&PipelineSource) -> Option<Result<MetalText, String>> + Send + Sync>;
 
 /// A pipeline's properties that its dispatches need.

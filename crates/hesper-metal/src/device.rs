@@ -37,8 +37,8 @@ pub struct MetalOptions {
     pub max_in_flight: usize,
     /// The folder of the archives of compiled kernels; `None` for none.
     pub cache: Option<PathBuf>,
-    /// Whether each command is named in captures and in Metal's own diagnostics; by default if `HESPER_VALIDATE` is set
-    /// and not `0`.
+    /// Whether each command is named in captures and in Metal's own diagnostics; by default if
+    /// `HESPER_VALIDATE` is set and not `0`.
     pub signposts: bool,
     /// Prints kernels of other languages as Metal text.
     pub printer: Option<Printer>,
@@ -232,8 +232,9 @@ impl MetalShared {
         self.lost.get().map(String::as_str)
     }
 
-    /// Sets how many bytes of buffers stay resident, and returns the old limit: 0 at first. The system cannot use resident
-    /// memory for anything else. `None` if the system is older than residency sets (macOS 15, iOS 18).
+    /// Sets how many bytes of buffers stay resident, and returns the old limit: 0 at first. The system cannot
+    /// use resident memory for anything else. `None` if the system is older than residency sets (macOS 15,
+    /// iOS 18).
     pub fn set_wired_limit(&self, bytes: usize) -> Option<usize> {
         self.memory.set_wired_limit(bytes, || lock(&self.streams).queues())
     }
@@ -321,9 +322,9 @@ impl Drop for Capture {
     }
 }
 
-// SAFETY: buffers are exclusive and live until they are freed. `schedule` commits the submissions of a stream in order,
-// `encode` orders their commands by fences, barriers and events, and each work is finished once, in order, by `pump`,
-// which `submit` never calls.
+// SAFETY: buffers are exclusive and live until they are freed. `schedule` commits the submissions of a stream
+// in order, `encode` orders their commands by fences, barriers and events, and each work is finished once, in
+// order, by `pump`, which `submit` never calls.
 unsafe impl Device for MetalDevice {
     fn info(&self) -> &DeviceInfo {
         &self.0.info

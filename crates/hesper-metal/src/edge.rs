@@ -1,11 +1,11 @@
 //! The thin edge: the calls of Metal that the device needs, as one trait.
 //!
-//! Objects are opaque numbers; an implementation checks nothing. `apple` implements the trait on `objc2-metal`, and
-//! `sim` on host memory, with Metal's freedoms and its validation layer. Everything above is plain Rust and runs on
-//! any machine.
+//! Objects are opaque numbers; an implementation checks nothing. `apple` implements the trait on
+//! `objc2-metal`, and `sim` on host memory, with Metal's freedoms and its validation layer. Everything above
+//! is plain Rust and runs on any machine.
 //!
-//! Resources are untracked and command buffers hold no references: the caller keeps every object alive until the
-//! command buffers that name it have completed, and orders their commands itself.
+//! Resources are untracked and command buffers hold no references: the caller keeps every object alive until
+//! the command buffers that name it have completed, and orders their commands itself.
 //!
 //! | order | by |
 //! |---|---|
@@ -187,15 +187,16 @@ pub type CompletedHandler = Box<dyn FnOnce(Result<(), CommandError>) + Send>;
 /// Called when the system runs out of memory.
 pub type PressureHandler = Box<dyn Fn() + Send + Sync>;
 
-/// The calls of Metal that the device needs. `None` and `Err` mean that Metal refused the call, which changed nothing.
+/// The calls of Metal that the device needs. `None` and `Err` mean that Metal refused the call, which changed
+/// nothing.
 ///
 /// # Safety
-/// Implementations follow Metal: a command buffer runs after its commit, in the order of this module's table and no
-/// other. Its handler is called once, on any thread, and never inside of [`commit`](Metal::commit). The memory of a
-/// buffer is exclusive and valid until the buffer is released.
+/// Implementations follow Metal: a command buffer runs after its commit, in the order of this module's table
+/// and no other. Its handler is called once, on any thread, and never inside of [`commit`](Metal::commit).
+/// The memory of a buffer is exclusive and valid until the buffer is released.
 ///
-/// Every unsafe call asks that the objects it names are alive, that encoders and command buffers are used by one
-/// thread at a time, and that the call is valid in their state.
+/// Every unsafe call asks that the objects it names are alive, that encoders and command buffers are used by
+/// one thread at a time, and that the call is valid in their state.
 #[allow(clippy::missing_safety_doc, reason = "the contract of all calls stands at the trait")]
 pub unsafe trait Metal: Send + Sync + 'static {
     /// Identity and limits.

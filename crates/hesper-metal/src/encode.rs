@@ -1,7 +1,7 @@
 //! Encoding: commands of a submission as dispatches of one concurrent encoder.
 //!
-//! Copies and clears are kernels, too: a blit encoder would need a fence on each side. A fence orders the encoders of a
-//! stream, and the submission's barriers order the dispatches of an encoder.
+//! Copies and clears are kernels, too: a blit encoder would need a fence on each side. A fence orders the
+//! encoders of a stream, and the submission's barriers order the dispatches of an encoder.
 
 use std::ops::Range;
 

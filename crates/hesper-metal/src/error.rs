@@ -49,8 +49,8 @@ impl From<MetalError> for DeviceError {
     }
 }
 
-/// The scope of a failed command buffer. Metal executes a command buffer as a whole: all that it writes is lost. The
-/// queue goes on, unless the process has lost the GPU.
+/// The scope of a failed command buffer. Metal executes a command buffer as a whole: all that it writes is
+/// lost. The queue goes on, unless the process has lost the GPU.
 pub(crate) fn command_error(error: CommandError) -> DeviceError {
     let CommandError { code, message } = error;
     let failed = |what: &str| DeviceError::Failed(format!("{what}: {message}"));

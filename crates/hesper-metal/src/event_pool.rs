@@ -1,9 +1,9 @@
 //! Events that mark the end of submissions.
 //!
-//! Each submission in flight has an event of its own and signals one value of it. If its command buffer fails, the
-//! host signals that value instead, and no other command buffer can have moved the event past it: the value never goes
-//! backwards, and nothing waits for ever. An event of a finished submission is used again with the next value; waits
-//! for older values are satisfied.
+//! Each submission in flight has an event of its own and signals one value of it. If its command buffer
+//! fails, the host signals that value instead, and no other command buffer can have moved the event past it:
+//! the value never goes backwards, and nothing waits for ever. An event of a finished submission is used
+//! again with the next value; waits for older values are satisfied.
 
 use std::sync::{Arc, Mutex};
 
@@ -47,8 +47,8 @@ impl EventPool {
 
     /// Signals from the host what a command buffer has not signalled.
     pub(crate) fn release_waiters(&self, signal: Signal) {
-        // SAFETY: events live as long as the pool. The one command buffer that signals this value has completed, so
-        // nothing else changes the event.
+        // SAFETY: events live as long as the pool. The one command buffer that signals this value has
+        // completed, so nothing else changes the event.
         unsafe {
             if self.edge.event_value(signal.event) < signal.value {
                 self.edge.set_event_value(signal.event, signal.value);

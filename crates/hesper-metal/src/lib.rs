@@ -1,9 +1,10 @@
 //! Apple GPUs as a device of Hesper.
 //!
-//! [`MetalDevice`] implements the runtime's [`Device`](hesper_runtime::Device). Lifetimes and hazards are the runtime's:
-//! resources are untracked, command buffers hold no references, and every order is explicit. All of it is plain Rust
-//! above the thin [`edge`], which has two implementations: Metal itself, on Apple machines, and a simulated Metal
-//! (feature `sim`) that takes every freedom Metal has, for tests on any machine.
+//! [`MetalDevice`] implements the runtime's [`Device`](hesper_runtime::Device). Lifetimes and hazards are the
+//! runtime's: resources are untracked, command buffers hold no references, and every order is explicit. All
+//! of it is plain Rust above the thin [`edge`], which has two implementations: Metal itself, on Apple
+//! machines, and a simulated Metal (feature `sim`) that takes every freedom Metal has, for tests on any
+//! machine.
 //!
 //! | module | responsible for |
 //! |---|---|

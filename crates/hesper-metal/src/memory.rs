@@ -1,7 +1,7 @@
 //! Memory: buffers in shared memory, imported host memory, residency, limits.
 //!
-//! The recommended working set is the device's total memory. Under memory pressure the runtime frees what it keeps for
-//! reuse; see [`Device::take_memory_pressure`](hesper_runtime::Device::take_memory_pressure).
+//! The recommended working set is the device's total memory. Under memory pressure the runtime frees what it
+//! keeps for reuse; see [`Device::take_memory_pressure`](hesper_runtime::Device::take_memory_pressure).
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
@@ -82,8 +82,8 @@ impl Memory {
         Ok(RawMemory { id: buffer.0, host: Some(host), len })
     }
 
-    /// Imports host memory in place: the buffer spans the pages that contain it. Memory of less than a page is copied,
-    /// which costs less than mapping it.
+    /// Imports host memory in place: the buffer spans the pages that contain it. Memory of less than a page
+    /// is copied, which costs less than mapping it.
     ///
     /// # Safety
     /// As for [`Device::import`](hesper_runtime::Device::import).
@@ -99,8 +99,8 @@ impl Memory {
         }
         let offset = host.as_ptr().addr() % page;
         let Some(span) = (offset + len).checked_next_multiple_of(page) else { return Err(unsupported) };
-        // SAFETY: memory is mapped in pages, so the first and the last page of the range are mapped as long as it is. No
-        // command writes imported memory, and none reads outside of the range.
+        // SAFETY: memory is mapped in pages, so the first and the last page of the range are mapped as long
+        // as it is. No command writes imported memory, and none reads outside of the range.
         let buffer = unsafe { self.edge.new_buffer_no_copy(host.sub(offset), span) };
         // Memory that Metal cannot map is copied.
         let Some(buffer) = buffer else { return Err(unsupported) };
@@ -155,7 +155,8 @@ impl Memory {
         buffers.live.insert(buffer.0, Live { len, resident });
     }
 
-    /// Sets the bytes of buffers that stay resident and returns the old limit; `None` if the system has no residency sets.
+    /// Sets the bytes of buffers that stay resident and returns the old limit; `None` if the system has no
+    /// residency sets.
     pub(crate) fn set_wired_limit(&self, limit: usize, queues: impl Fn() -> Vec<Queue>) -> Option<usize> {
         let mut buffers = lock(&self.buffers);
         let set = match buffers.residency.set {

@@ -1,7 +1,8 @@
 //! Reports of dropped writes by launches that check their accesses.
 //!
-//! A checking launch gets a buffer of four words. The GPU writes them when it drops a write, and the host reads them when
-//! the command buffer has completed. Buffers are used again: each is at least a page of the GPU's memory.
+//! A checking launch gets a buffer of four words. The GPU writes them when it drops a write, and the host
+//! reads them when the command buffer has completed. Buffers are used again: each is at least a page of the
+//! GPU's memory.
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};

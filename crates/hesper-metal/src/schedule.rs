@@ -1,15 +1,16 @@
 //! Streams, and the way of a submission: encoded, committed, completed, finished.
 //!
-//! A submission without native commands is one command buffer, encoded and committed inside of `submit`. The GPU orders
-//! it: a fence behind what its stream committed before, events behind what it waits for on other streams.
+//! A submission without native commands is one command buffer, encoded and committed inside of `submit`. The
+//! GPU orders it: a fence behind what its stream committed before, events behind what it waits for on other
+//! streams.
 //!
-//! A submission with native commands runs step by step once everything before it is finished: a command buffer for
-//! each run of kernels, and the host for each run of native commands. Submissions behind it are parked, and encoded
-//! when it is finished.
+//! A submission with native commands runs step by step once everything before it is finished: a command
+//! buffer for each run of kernels, and the host for each run of native commands. Submissions behind it are
+//! parked, and encoded when it is finished.
 //!
-//! Metal calls completion handlers on its own threads and in any order. Here submissions are finished in stream order
-//! and after those that they waited for. [`pump`](MetalShared::pump) does whatever has become possible; any thread may
-//! call it, except from inside of `submit`.
+//! Metal calls completion handlers on its own threads and in any order. Here submissions are finished in
+//! stream order and after those that they waited for. [`pump`](MetalShared::pump) does whatever has become
+//! possible; any thread may call it, except from inside of `submit`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -99,9 +100,9 @@ impl Streams {
         stream.is_none_or(|stream| stream.flights.iter().all(|flight| flight.index != index))
     }
 
-    /// What the unfinished submissions signal that a submission at `position` of a stream waits for: its own `waits`, and
-    /// those of the submissions before it. The runtime counts on the latter by stream order, but a command buffer that
-    /// cannot be encoded or does not run waits for nothing.
+    /// What the unfinished submissions signal that a submission at `position` of a stream waits for: its own
+    /// `waits`, and those of the submissions before it. The runtime counts on the latter by stream order, but
+    /// a command buffer that cannot be encoded or does not run waits for nothing.
     fn signals(&self, stream: u64, position: usize, waits: &[(u64, u64)]) -> Vec<Signal> {
         let signal = |(stream, index): &(u64, u64)| {
             let mut flights = self.streams.get(stream)?.flights.iter();
@@ -270,7 +271,8 @@ impl MetalShared {
                 flight.work = Some(work);
                 flight.stage = Stage::Committed;
                 self.add_flight(stream.0, flight);
-                // SAFETY: as above. The runtime submits one submission at a time, so nothing was committed in between.
+                // SAFETY: as above. The runtime submits one submission at a time, so nothing was committed in
+                // between.
                 unsafe { self.commit(encoded, stream.0, index, range) };
                 Ok(())
             }
@@ -370,7 +372,8 @@ impl MetalShared {
         let end = (start..work.len()).find(|index| is_native(&work, *index)).unwrap_or(work.len());
         let part = Part { queue: step.queue, fence: step.fence, range: start..end, waits, signal };
         let encoded = match self.check_lost() {
-            // SAFETY: the work owns what its commands name until it is finished, which is after the completion.
+            // SAFETY: the work owns what its commands name until it is finished, which is after the
+            // completion.
             Ok(()) => unsafe { self.encode(&mut work, part) },
             Err(error) => Err(error),
         };
@@ -397,7 +400,8 @@ impl MetalShared {
         let start = step.position;
         let end = (start..work.len()).find(|index| !is_native(&work, *index)).unwrap_or(work.len());
         for index in start..end {
-            // SAFETY: everything before the submission is finished, its commands run in order, and memory is unified.
+            // SAFETY: everything before the submission is finished, its commands run in order, and memory is
+            // unified.
             unsafe { work.run_on_host(index, &|_, _| Err("not a native command".into())) };
         }
         {

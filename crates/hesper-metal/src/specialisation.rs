@@ -1,7 +1,7 @@
 //! The text format of a Metal kernel's specialisation.
 //!
-//! A [`PipelineSource`](hesper_runtime::PipelineSource) of the language `metal` is the text of a Metal library. Its
-//! specialisation has one item per line, in any order:
+//! A [`PipelineSource`](hesper_runtime::PipelineSource) of the language `metal` is the text of a Metal
+//! library. Its specialisation has one item per line, in any order:
 //!
 //! | line | meaning |
 //! |---|---|
@@ -12,8 +12,8 @@
 //! | `threadgroup BYTES` | the length of the threadgroup argument at index 0 |
 //! | `fast_math` | relaxed rules for floating-point numbers |
 //!
-//! The bindings of a command are the buffers 0, 1, ... of the function, and its constants are the bytes of one more
-//! buffer behind them, at most 4096.
+//! The bindings of a command are the buffers 0, 1, ... of the function, and its constants are the bytes of
+//! one more buffer behind them, at most 4096.
 
 use hesper_runtime::specialisation;
 

@@ -1,5 +1,5 @@
-//! The runtime's workload on the simulated Metal: with every mechanism on, every seed is clean; with one switched off,
-//! the failure that it prevents comes back.
+//! The runtime's workload on the simulated Metal: with every mechanism on, every seed is clean; with one
+//! switched off, the failure that it prevents comes back.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Failures: the failure of a command buffer reaches what it wrote and what depends on it, and nothing else. Whatever
-//! call Metal refuses, results are right or errors, and the program goes on.
+//! Failures: the failure of a command buffer reaches what it wrote and what depends on it, and nothing else.
+//! Whatever call Metal refuses, results are right or errors, and the program goes on.
 
 use crate::support;
 use crate::support::{LEN, World, bytes, elements, mixed, options, read};

@@ -81,8 +81,8 @@ fn constant_memory_at_an_odd_offset_is_refused_as_metal_refuses_it() {
     world.end("constant memory");
 }
 
-/// The texts of copies and clears are compiled by Metal on an Apple machine only; here they pass through the front end
-/// and give the bytes that the simulation's own kernels give.
+/// The texts of copies and clears are compiled by Metal on an Apple machine only; here they pass through the
+/// front end and give the bytes that the simulation's own kernels give.
 #[test]
 fn the_texts_of_copies_and_clears_are_right() {
     let text = include_str!("../src/builtins.metal");

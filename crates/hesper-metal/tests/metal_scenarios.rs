@@ -1,5 +1,5 @@
-//! The four founding failures on the simulated Metal, with 16 to 64 concurrent tasks. With every mechanism on they do
-//! not happen; each comes back when the mechanism that prevents it is switched off.
+//! The four founding failures on the simulated Metal, with 16 to 64 concurrent tasks. With every mechanism on
+//! they do not happen; each comes back when the mechanism that prevents it is switched off.
 
 use crate::support;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ const TASKS: [usize; 4] = [16, 17, 32, 64];
 
 type Scenario = fn(&Runtime, usize) -> Result<bool, Error>;
 
-/// S1: weights from a mapped file reach a kernel without having been copied or evaluated before; some are empty.
+/// S1: weights from a mapped file reach a kernel without having been copied or evaluated before; some are
+/// empty.
 fn mapped_weights(runtime: &Runtime, task: usize) -> Result<bool, Error> {
     let stream = runtime.stream()?;
     // More than a page, so that the memory is bound in place.
@@ -51,8 +52,8 @@ fn decode(runtime: &Runtime, task: usize) -> Result<bool, Error> {
     Ok(read(&x)? == expected)
 }
 
-/// S3: twelve layers call one kernel with slices of one stacked buffer and with separate weights; every other layer has
-/// another text of the same name.
+/// S3: twelve layers call one kernel with slices of one stacked buffer and with separate weights; every other
+/// layer has another text of the same name.
 fn layers(runtime: &Runtime, task: usize) -> Result<bool, Error> {
     const LAYERS: usize = 12;
     let stream = runtime.stream()?;
@@ -78,7 +79,8 @@ fn layers(runtime: &Runtime, task: usize) -> Result<bool, Error> {
     Ok(read(&x)? == expected)
 }
 
-/// S4: one kernel name with another text at each call, as for inputs of other types, in a cache of one pipeline.
+/// S4: one kernel name with another text at each call, as for inputs of other types, in a cache of one
+/// pipeline.
 fn variants(runtime: &Runtime, task: usize) -> Result<bool, Error> {
     let stream = runtime.stream()?;
     let mut expected = elements(task as u32);

@@ -1,7 +1,7 @@
 //! Attention over grouped heads: several heads of queries may share a head of keys and values.
 //!
-//! The layer computes queries, keys and values and appends the latter to a [`KvCache`], which answers with what the
-//! queries read.
+//! The layer computes queries, keys and values and appends the latter to a [`KvCache`], which answers with
+//! what the queries read.
 
 use hesper_core::ops::step::StepHeads;
 use hesper_core::{Array, Split, concatenate, placement};
@@ -106,8 +106,8 @@ impl Attention {
         Attention { window, ..self }
     }
 
-    /// Fuses separate projections into one product where their weights have the same storage: GPUs prefer few large
-    /// kernels.
+    /// Fuses separate projections into one product where their weights have the same storage: GPUs prefer few
+    /// large kernels.
     pub fn fuse_projections(&mut self) -> Result<()> {
         if let Projections::Separate { queries, keys, values } = &mut self.projections {
             self.fused = Linear::fuse(&mut [queries, keys, values])?;
@@ -115,8 +115,8 @@ impl Attention {
         Ok(())
     }
 
-    /// Attention of tokens of shape (sequences, tokens, elements), or (sequences * tokens, elements). `layer` is the
-    /// index of this layer in the cache.
+    /// Attention of tokens of shape (sequences, tokens, elements), or (sequences * tokens, elements). `layer`
+    /// is the index of this layer in the cache.
     pub fn forward(&self, x: &Array, layer: usize, cache: &mut dyn KvCache) -> Result<Array> {
         // GPUs have kernels for norms and rotation of heads that are apart.
         let is_fused = self.q_norm.is_none() || placement::current_device() == placement::Device::Cpu;

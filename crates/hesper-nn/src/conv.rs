@@ -73,8 +73,8 @@ macro_rules! convolutions {
         }
 
         impl $name {
-            /// A convolution from `inputs` to `outputs` channels. The weight starts uniformly distributed, the bias with
-            /// zeros. Steps of one, no padding.
+            /// A convolution from `inputs` to `outputs` channels. The weight starts uniformly distributed,
+            /// the bias with zeros. Steps of one, no padding.
             pub fn new(inputs: usize, outputs: usize, kernel: impl Into<Sizes<$rank>>) -> Result<Self> {
                 Self::grouped(inputs, outputs, kernel, 1)
             }
@@ -118,8 +118,8 @@ macro_rules! convolutions {
         }
 
         impl $transposed {
-            /// A transposed convolution from `inputs` to `outputs` channels. The weight starts uniformly distributed, the
-            /// bias with zeros. Steps of one, no padding.
+            /// A transposed convolution from `inputs` to `outputs` channels. The weight starts uniformly
+            /// distributed, the bias with zeros. Steps of one, no padding.
             pub fn new(inputs: usize, outputs: usize, kernel: impl Into<Sizes<$rank>>) -> Result<Self> {
                 Ok(Self {
                     weight: weight(inputs, outputs, &kernel.into().get(), 1)?,

@@ -7,8 +7,8 @@ use crate::module::{Buffer, Module, Training};
 
 /// Sets elements to zero at random in training, and multiplies the others so that the mean stays the same.
 ///
-/// The random key is a buffer: a compiled training step draws new elements each time, and a checkpoint of a training
-/// resumes with the same ones.
+/// The random key is a buffer: a compiled training step draws new elements each time, and a checkpoint of a
+/// training resumes with the same ones.
 #[derive(Module, Clone)]
 pub struct Dropout {
     p: f32,
@@ -34,7 +34,8 @@ impl Dropout {
         Ok(Dropout { spatial_axes: 2, ..Dropout::new(p)? })
     }
 
-    /// Drops whole channels of volumes of shape (batch, depth, height, width, channels), or without the batch axis.
+    /// Drops whole channels of volumes of shape (batch, depth, height, width, channels), or without the batch
+    /// axis.
     pub fn new_3d(p: f32) -> Result<Self> {
         Ok(Dropout { spatial_axes: 3, ..Dropout::new(p)? })
     }

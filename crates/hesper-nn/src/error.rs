@@ -46,8 +46,8 @@ pub enum Error {
     /// The tokens of a cache cannot be recovered.
     #[error("the KV cache is lost: {0}; start with an empty one")]
     CacheLost(String),
-    /// Pending tokens of a cache could not be computed, so that they cannot be discarded either. Its sequences are as
-    /// they were; the call may be repeated.
+    /// Pending tokens of a cache could not be computed, so that they cannot be discarded either. Its
+    /// sequences are as they were; the call may be repeated.
     #[error("cannot roll back the KV cache: the last step failed: {0}")]
     Rollback(#[source] hesper_core::Error),
     /// A file of a training could not be read or written.

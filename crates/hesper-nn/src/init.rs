@@ -161,8 +161,8 @@ fn fans(shape: &[usize]) -> Result<(f64, f64)> {
     Ok(((inputs * taps) as f64, (outputs * taps) as f64))
 }
 
-/// Orthogonal vectors of length `gain` that span what the given ones span. Each is projected twice, so that rounding does
-/// not add up.
+/// Orthogonal vectors of length `gain` that span what the given ones span. Each is projected twice, so that
+/// rounding does not add up.
 fn orthonormal(given: &[f32], count: usize, length: usize, gain: f64) -> Vec<f32> {
     let mut made: Vec<Vec<f64>> = Vec::with_capacity(count);
     for row in given.chunks(length.max(1)) {

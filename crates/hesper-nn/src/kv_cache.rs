@@ -1,13 +1,14 @@
 //! The interface between attention and the keys and values of earlier tokens.
 //!
-//! A [`KvCache`] holds keys and values of every layer for one sequence or a batch of them. An attention layer appends
-//! the keys and values of the new tokens and gets a [`KvView`]: the rows to read, as stored, and the mask. It does not
-//! know how rows are stored, and a model does not know which kind of cache it fills.
+//! A [`KvCache`] holds keys and values of every layer for one sequence or a batch of them. An attention layer
+//! appends the keys and values of the new tokens and gets a [`KvView`]: the rows to read, as stored, and the
+//! mask. It does not know how rows are stored, and a model does not know which kind of cache it fills.
 //!
-//! Steps are transactions. [`begin`](KvCache::begin) opens a step, every layer appends once, [`end`](KvCache::end)
-//! makes the tokens *pending*. [`commit`](KvCache::commit) makes pending tokens part of the sequences once their
-//! evaluation has succeeded; [`rollback`](KvCache::rollback) discards all pending tokens. Several steps may be pending:
-//! a decoder may begin a step before the token of the previous one has been read back.
+//! Steps are transactions. [`begin`](KvCache::begin) opens a step, every layer appends once,
+//! [`end`](KvCache::end) makes the tokens *pending*. [`commit`](KvCache::commit) makes pending tokens part of
+//! the sequences once their evaluation has succeeded; [`rollback`](KvCache::rollback) discards all pending
+//! tokens. Several steps may be pending: a decoder may begin a step before the token of the previous one has
+//! been read back.
 //!
 //! [`Positions`] does the bookkeeping of lengths, pending tokens and masks for every kind of cache.
 
@@ -24,8 +25,8 @@ use crate::weight::Quantization;
 
 /// Keys and values of all layers.
 ///
-/// Rows have the shape (sequences, heads, tokens, head dimension). An error leaves the committed tokens as they were,
-/// or is [`Error::CacheLost`].
+/// Rows have the shape (sequences, heads, tokens, head dimension). An error leaves the committed tokens as
+/// they were, or is [`Error::CacheLost`].
 pub trait KvCache: Any + fmt::Debug + Send {
     /// Lengths, pending tokens and the open step.
     fn positions(&self) -> &Positions;
@@ -39,13 +40,14 @@ pub trait KvCache: Any + fmt::Debug + Send {
     /// Whether pending tokens can be discarded: they overwrite no row of a committed token.
     fn can_roll_back(&self) -> bool;
 
-    /// Appends rows of the open step to a layer. Returns what the new tokens attend to: with a `window`, themselves and
-    /// at most `window - 1` tokens before.
+    /// Appends rows of the open step to a layer. Returns what the new tokens attend to: with a `window`,
+    /// themselves and at most `window - 1` tokens before.
     fn append(&mut self, layer: usize, keys: &Array, values: &Array, window: Option<usize>)
     -> Result<KvView>;
 
-    /// The same for a decode step of one token per sequence, or `None` where the cache has no fused kernel for it.
-    /// `tokens` has the shape (sequences, elements): queries, keys and values side by side, before rotation.
+    /// The same for a decode step of one token per sequence, or `None` where the cache has no fused kernel
+    /// for it. `tokens` has the shape (sequences, elements): queries, keys and values side by side, before
+    /// rotation.
     #[doc(hidden)]
     fn append_token(
         &mut self,
@@ -58,8 +60,8 @@ pub trait KvCache: Any + fmt::Debug + Send {
         Ok(None)
     }
 
-    /// Opens a step of `tokens` new tokens for every sequence, behind the pending ones. A cache without room for them
-    /// returns [`Error::CacheFull`]. A step that was not ended is discarded.
+    /// Opens a step of `tokens` new tokens for every sequence, behind the pending ones. A cache without room
+    /// for them returns [`Error::CacheFull`]. A step that was not ended is discarded.
     fn begin(&mut self, tokens: usize) -> Result<()> {
         self.positions_mut().begin(tokens)
     }
@@ -195,12 +197,14 @@ pub struct TokenView<'a> {
     pub rows: Array,
     /// The row of each sequence's new token.
     pub starts: &'a [usize],
-    /// The pages of each sequence, if `rows` is a pool of pages: (pages, 2 * heads, rows of a page, head dimension).
+    /// The pages of each sequence, if `rows` is a pool of pages: (pages, 2 * heads, rows of a page, head
+    /// dimension).
     pub pages: Option<Pages>,
 }
 
 impl TokenView<'_> {
-    /// Attention of the queries in `tokens` to the last `window` rows. Returns the heads of a token side by side.
+    /// Attention of the queries in `tokens` to the last `window` rows. Returns the heads of a token side by
+    /// side.
     pub fn attend(
         &self,
         tokens: &Array,

@@ -1,13 +1,13 @@
 //! Layers of neural networks, losses and optimizers.
 //!
-//! A layer is a plain struct that holds its parameters and has a `forward`. Structs of layers derive [`Module`]: the path
-//! of a parameter is that of its field (`layers.3.mlp.up_proj.weight`). Parameters are loaded, saved, counted, frozen and
-//! replaced by path ([`ModuleExt`]). A module is an argument of the transforms: of [`value_and_grad`], `vmap` and
-//! `compile`.
+//! A layer is a plain struct that holds its parameters and has a `forward`. Structs of layers derive
+//! [`Module`]: the path of a parameter is that of its field (`layers.3.mlp.up_proj.weight`). Parameters are
+//! loaded, saved, counted, frozen and replaced by path ([`ModuleExt`]). A module is an argument of the
+//! transforms: of [`value_and_grad`], `vmap` and `compile`.
 //!
-//! Weights of [`Linear`] and [`Embedding`] are dense, quantized in groups, the packed blocks of a GGUF file, or have a
-//! LoRA beside them; they are used as stored ([`Weight`]). [`Attention`] reads the keys and values of earlier tokens
-//! through a [`KvCache`]; [`MultiHeadAttention`] has no cache.
+//! Weights of [`Linear`] and [`Embedding`] are dense, quantized in groups, the packed blocks of a GGUF file,
+//! or have a LoRA beside them; they are used as stored ([`Weight`]). [`Attention`] reads the keys and values
+//! of earlier tokens through a [`KvCache`]; [`MultiHeadAttention`] has no cache.
 #![forbid(unsafe_code)]
 
 // The derive macro names this crate.

@@ -56,8 +56,8 @@ impl Linear {
         &self.weight
     }
 
-    /// One layer whose outputs are those of `layers` side by side, if their weights have the same storage. The weights of
-    /// `layers` become views of its own.
+    /// One layer whose outputs are those of `layers` side by side, if their weights have the same storage.
+    /// The weights of `layers` become views of its own.
     pub(crate) fn fuse(layers: &mut [&mut Linear]) -> Result<Option<Linear>> {
         let Some(first) = layers.first().map(|layer| (**layer).clone()) else { return Ok(None) };
         let same_storage = |layer: &Linear| {

@@ -59,8 +59,8 @@ impl Default for CrossEntropy<'_> {
     }
 }
 
-/// The mean cross entropy of logits along the last axis. Targets are class indices, or probabilities of the shape of
-/// the logits.
+/// The mean cross entropy of logits along the last axis. Targets are class indices, or probabilities of the
+/// shape of the logits.
 ///
 /// ```
 /// use hesper::Array;
@@ -178,8 +178,8 @@ pub fn nll(log_probabilities: &Array, classes: &Array, axis: isize, reduction: R
     reduction.of(at_classes(log_probabilities, classes, axis)?.negative()?)
 }
 
-/// The negative log likelihood of targets under normal distributions with means `inputs` and variances; with the
-/// constant term if `full`. Variances are at least 1e-6.
+/// The negative log likelihood of targets under normal distributions with means `inputs` and variances; with
+/// the constant term if `full`. Variances are at least 1e-6.
 pub fn gaussian_nll(
     inputs: &Array,
     targets: &Array,

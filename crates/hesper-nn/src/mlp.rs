@@ -25,8 +25,8 @@ impl Mlp {
         Mlp { gate_proj: gate, up_proj: up, down_proj: down, activation, fused: None }
     }
 
-    /// Fuses gate and up projection into one product where their weights have the same storage: GPUs prefer few large
-    /// kernels.
+    /// Fuses gate and up projection into one product where their weights have the same storage: GPUs prefer
+    /// few large kernels.
     pub fn fuse_projections(&mut self) -> Result<()> {
         if let Some(gate) = &mut self.gate_proj {
             self.fused = Linear::fuse(&mut [gate, &mut self.up_proj])?;

@@ -65,7 +65,8 @@ impl RmsNorm {
     }
 }
 
-/// Subtracts the mean over the last axis, divides by the standard deviation, multiplies by a weight and adds a bias.
+/// Subtracts the mean over the last axis, divides by the standard deviation, multiplies by a weight and adds
+/// a bias.
 #[derive(Module, Clone)]
 pub struct LayerNorm {
     weight: Option<Parameter>,
@@ -241,8 +242,8 @@ impl GroupNorm {
 
 /// Normalizes every channel over the batch and the spatial axes.
 ///
-/// In training mode it uses the statistics of the batch and adds them to the running ones, which are buffers. Otherwise
-/// it uses the running statistics, if it keeps any.
+/// In training mode it uses the statistics of the batch and adds them to the running ones, which are buffers.
+/// Otherwise it uses the running statistics, if it keeps any.
 #[derive(Module, Clone)]
 pub struct BatchNorm {
     #[module(flatten)]
@@ -261,8 +262,8 @@ struct RunningStatistics {
 }
 
 impl BatchNorm {
-    /// A norm of `channels` channels with weight, bias and running statistics. 1e-5 is added to the variance; a batch has
-    /// a weight of 0.1 in the running statistics.
+    /// A norm of `channels` channels with weight, bias and running statistics. 1e-5 is added to the variance;
+    /// a batch has a weight of 0.1 in the running statistics.
     pub fn new(channels: usize) -> Result<Self> {
         let running = RunningStatistics {
             running_mean: Buffer::new(Array::zeros(&[channels], Dtype::Float32)?),

@@ -76,7 +76,8 @@ impl Pool {
         Ok(Pool { stride: stride.to_vec(), ..self })
     }
 
-    /// Sets the padding on each side, one for each axis: zeros for means, the lowest number for largest elements.
+    /// Sets the padding on each side, one for each axis: zeros for means, the lowest number for largest
+    /// elements.
     pub fn with_padding(self, padding: &[usize]) -> Result<Self> {
         if padding.len() != self.kernel.len() {
             let what =

@@ -16,7 +16,8 @@ pub struct SinusoidalPositions {
 }
 
 impl SinusoidalPositions {
-    /// Encodings of `dims` features, half of them sines, half of them cosines, with frequencies from 1 to 0.0001.
+    /// Encodings of `dims` features, half of them sines, half of them cosines, with frequencies from 1 to
+    /// 0.0001.
     pub fn new(dims: usize) -> Result<Self> {
         Self::with_frequencies(dims, 0.0001, 1.0, false)
     }
@@ -61,14 +62,15 @@ impl SinusoidalPositions {
     }
 }
 
-/// Attention with linear biases: a bias in proportion to the distance of query and key, with another slope for each
-/// head.
+/// Attention with linear biases: a bias in proportion to the distance of query and key, with another slope
+/// for each head.
 #[derive(Module, Clone, Default)]
 pub struct Alibi {}
 
 impl Alibi {
-    /// The slope of each head, of shape (heads, 1, 1). For a power of two they are geometric down to `2^-8`. For other
-    /// numbers of heads, every second slope of the next power of two follows those of the power below.
+    /// The slope of each head, of shape (heads, 1, 1). For a power of two they are geometric down to `2^-8`.
+    /// For other numbers of heads, every second slope of the next power of two follows those of the power
+    /// below.
     pub fn slopes(heads: usize) -> Result<Array> {
         let Some(power) = heads.checked_ilog2().map(|log| 1usize << log) else {
             return Err(Error::argument("cannot make slopes for 0 heads; there must be at least 1"));

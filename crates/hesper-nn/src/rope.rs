@@ -72,8 +72,8 @@ impl Module for Rope {
 }
 
 impl Rope {
-    /// Rotates the first `dims` elements of a head. The elements of a pair are neighbours if `traditional`, and
-    /// `dims / 2` apart otherwise.
+    /// Rotates the first `dims` elements of a head. The elements of a pair are neighbours if `traditional`,
+    /// and `dims / 2` apart otherwise.
     pub fn new(dims: usize, traditional: bool, base: f32, scaling: Option<&RopeScaling>) -> Result<Self> {
         if dims == 0 || !dims.is_multiple_of(2) {
             let what = format!("rotary embedding needs an even, positive number of dimensions, not {dims}");
@@ -137,15 +137,16 @@ impl Rope {
         &self.rotation
     }
 
-    /// Rotates heads of shape (sequences, heads, tokens, head dimension). The first token is at position `offset`: one
-    /// for all sequences, or an array with one for each.
+    /// Rotates heads of shape (sequences, heads, tokens, head dimension). The first token is at position
+    /// `offset`: one for all sequences, or an array with one for each.
     pub fn forward(&self, x: &Array, offset: impl Into<fast::Offset>) -> Result<Array> {
         let base = if self.periods.is_some() { None } else { Some(self.base) };
         Ok(fast::rope(x, self.dims, self.traditional, base, self.scale, offset, self.periods.as_ref())?)
     }
 }
 
-/// The pairs between which YaRN interpolates: those with `fast` and with `slow` turns in the original context.
+/// The pairs between which YaRN interpolates: those with `fast` and with `slow` turns in the original
+/// context.
 fn yarn_range(dims: usize, base: f32, original: f32, fast: f32, slow: f32) -> (f32, f32) {
     let pair =
         |turns: f32| dims as f32 * (original / (turns * 2.0 * std::f32::consts::PI)).ln() / (2.0 * base.ln());

@@ -273,8 +273,8 @@ impl MaskKind {
     }
 }
 
-/// Applies layers to the first of `inputs`, with the others beside it, and a last norm. With `recompute` the gradient
-/// computes the layers again.
+/// Applies layers to the first of `inputs`, with the others beside it, and a last norm. With `recompute` the
+/// gradient computes the layers again.
 fn stacked<L: Module + Tree + Clone + Send + Sync + 'static>(
     layers: &[L],
     norm: &LayerNorm,

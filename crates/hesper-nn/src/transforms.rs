@@ -1,8 +1,8 @@
 //! Transforms of functions of modules that keep buffers up to date.
 //!
-//! A module is a [`Tree`], so [`hesper_core::transform::tree`] transforms functions of modules, and of structures that hold
-//! modules. These functions run on a copy of the module. Those of this file also store the buffers of the copy, like
-//! running statistics, in the module.
+//! A module is a [`Tree`], so [`hesper_core::transform::tree`] transforms functions of modules, and of
+//! structures that hold modules. These functions run on a copy of the module. Those of this file also store
+//! the buffers of the copy, like running statistics, in the module.
 
 use hesper_core::transform::{self, tree};
 use hesper_core::{Array, Dtype};
@@ -10,9 +10,9 @@ use hesper_core::{Array, Dtype};
 use crate::error::{Error, Result};
 use crate::module::{Module, ModuleExt, Tree};
 
-/// The function that returns the outputs of `f` and the gradient of their first array, a scalar, with respect to the
-/// trainable parameters, as a module of the same type. Buffers that `f` replaces are stored in the module. An error, or
-/// a panic in `f`, leaves the module unchanged.
+/// The function that returns the outputs of `f` and the gradient of their first array, a scalar, with respect
+/// to the trainable parameters, as a module of the same type. Buffers that `f` replaces are stored in the
+/// module. An error, or a panic in `f`, leaves the module unchanged.
 ///
 /// ```
 /// use hesper::{Array, Dtype};
@@ -49,8 +49,8 @@ pub fn value_and_grad<M: Module + Tree, U: Tree, F: Fn(&M) -> Result<U>>(
     }
 }
 
-/// Calls a function of a module and arrays whose intermediate arrays are computed again for its derivative instead of
-/// kept in memory.
+/// Calls a function of a module and arrays whose intermediate arrays are computed again for its derivative
+/// instead of kept in memory.
 pub fn checkpoint<M, F>(module: &M, inputs: &[Array], f: F) -> Result<Array>
 where
     M: Module + Tree + Send + Sync + 'static,
@@ -73,8 +73,8 @@ where
     Ok(output.clone())
 }
 
-/// A copy of a module with floating-point parameters in another dtype, for mixed precision: gradients of a function of
-/// the copy are gradients of the module's own parameters.
+/// A copy of a module with floating-point parameters in another dtype, for mixed precision: gradients of a
+/// function of the copy are gradients of the module's own parameters.
 pub fn cast<M: Module + Tree>(module: &M, dtype: Dtype) -> Result<M> {
     let mut copy = module.with_arrays(module.arrays())?;
     copy.to_dtype(dtype)?;

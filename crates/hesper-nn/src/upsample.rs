@@ -1,7 +1,7 @@
 //! Resizing of signals, images and volumes, channels last.
 //!
-//! Linear and cubic interpolation are separable: each spatial axis is resized on its own, as a weighted sum of rows
-//! gathered from the input.
+//! Linear and cubic interpolation are separable: each spatial axis is resized on its own, as a weighted sum
+//! of rows gathered from the input.
 
 use hesper_core::{Array, Dtype};
 
@@ -175,7 +175,8 @@ fn cubic(d: f32, a: f32) -> f32 {
     }
 }
 
-/// Taps of a filter that is stretched where the axis gets smaller. Weights of rows outside are zero, the others sum to one.
+/// Taps of a filter that is stretched where the axis gets smaller. Weights of rows outside are zero, the
+/// others sum to one.
 fn antialiased(size: usize, scale: f64, support: f64, kernel: impl Fn(f32) -> f32) -> Vec<Tap> {
     let positions = positions(size, scale, false);
     let stretch = (1.0 / scale).max(1.0);

@@ -130,8 +130,8 @@ impl Weight {
         Ok(Weight::quantized(codes, scales, biases, quantization, activations))
     }
 
-    /// The same weight with a LoRA of a rank beside it. Training changes the small matrices only: `a` starts uniformly
-    /// distributed within `1 / sqrt(inputs)`, `b` with zeros.
+    /// The same weight with a LoRA of a rank beside it. Training changes the small matrices only: `a` starts
+    /// uniformly distributed within `1 / sqrt(inputs)`, `b` with zeros.
     pub fn adapt(&self, rank: usize, scale: f32) -> Result<Weight> {
         let [outputs, inputs] = self.shape();
         if rank == 0 || rank > outputs.min(inputs) {
@@ -349,8 +349,8 @@ pub fn quantize(
     replace_weights(module, &which, &|weight| weight.quantize(quantization, Activations::Exact))
 }
 
-/// Freezes a module and adds a LoRA to the weights of layers whose path `which` accepts. Only the small matrices
-/// `lora_a` and `lora_b` are trained.
+/// Freezes a module and adds a LoRA to the weights of layers whose path `which` accepts. Only the small
+/// matrices `lora_a` and `lora_b` are trained.
 ///
 /// ```
 /// use hesper_nn::{Linear, ModuleExt, add_lora};

@@ -1,4 +1,5 @@
-//! How many commands a decode step takes: layers are written op by op, and the planner finds the composite ops.
+//! How many commands a decode step takes: layers are written op by op, and the planner finds the composite
+//! ops.
 
 use crate::alone;
 use hesper::ops::step::{Turns, keep_token};

@@ -1,5 +1,5 @@
-//! Layers, losses and optimizers beside values made by MLX: `reference/make.py` makes `reference/reference.json`. The
-//! parameters have the names of MLX, so that files of one load in the other.
+//! Layers, losses and optimizers beside values made by MLX: `reference/make.py` makes
+//! `reference/reference.json`. The parameters have the names of MLX, so that files of one load in the other.
 
 use std::collections::BTreeMap;
 

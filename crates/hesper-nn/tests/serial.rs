@@ -1,4 +1,5 @@
-//! Tests that seed the random key, switch fusion, or limit and measure the memory of the process: one at a time.
+//! Tests that seed the random key, switch fusion, or limit and measure the memory of the process: one at a
+//! time.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod decode_step;

@@ -1,7 +1,7 @@
 //! Arguments of functions: arrays and numbers, shapes, axes, streams.
 //!
-//! Every type here converts one kind of argument, so that a function's signature states its arguments and its body
-//! starts with Rust values.
+//! Every type here converts one kind of argument, so that a function's signature states its arguments and its
+//! body starts with Rust values.
 
 use hesper::{Array, Category, Dtype, Operand};
 use hesper_runtime::Stream;

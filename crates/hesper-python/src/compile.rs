@@ -1,9 +1,9 @@
 //! `compile`: Python functions that are called once for each signature.
 //!
-//! A signature is the shape of the arguments' tree, the numbers and strings in it, and the shapes (or, for a function
-//! without shapes, the numbers of axes) and types of all arrays, those of the captured state included. While a function is traced, the objects of its
-//! state hold arrays without values; their previous arrays are restored afterwards. A run stores the new state in the
-//! containers of the state, as new objects.
+//! A signature is the shape of the arguments' tree, the numbers and strings in it, and the shapes (or, for a
+//! function without shapes, the numbers of axes) and types of all arrays, those of the captured state
+//! included. While a function is traced, the objects of its state hold arrays without values; their previous
+//! arrays are restored afterwards. A run stores the new state in the containers of the state, as new objects.
 
 use std::sync::{PoisonError, RwLock};
 
@@ -19,7 +19,8 @@ use crate::functions::random::{self, RandomState};
 use crate::transform::{Raised, callable, documented};
 use crate::tree::{DEEPEST, Leaves, Part, Tree};
 
-/// The result of a trace besides the program: the tree of the result and how many of the outputs belong to it.
+/// The result of a trace besides the program: the tree of the result and how many of the outputs belong to
+/// it.
 struct Traced {
     result: Tree,
     count: usize,

@@ -109,8 +109,8 @@ impl PyCudaKernel {
 /// name : str
 ///     A label; kernels of one name and different text are different.
 /// input_names, output_names : sequence of str
-///     Names of the parameters in the text. For an input ``x`` the text may also name ``x_shape``, ``x_strides``
-///     and ``x_ndim``.
+///     Names of the parameters in the text. For an input ``x`` the text may also name ``x_shape``,
+///     ``x_strides`` and ``x_ndim``.
 /// source : str
 ///     The body of the kernel; its signature is generated.
 /// header : str

@@ -86,8 +86,8 @@ impl Call {
         Ok(outputs)
     }
 
-    /// The cotangents of all arrays among the arguments from what a rule returned: a tree of arrays with None where
-    /// there is no cotangent, for all arguments or for the positional ones.
+    /// The cotangents of all arrays among the arguments from what a rule returned: a tree of arrays with None
+    /// where there is no cotangent, for all arguments or for the positional ones.
     fn cotangents(&self, returned: &Bound<'_, PyAny>, primals: &[Array]) -> PyResult<Vec<Array>> {
         let mut arrays = Vec::new();
         let tree = Tree::of(returned, Leaves::Any, &mut arrays)?;
@@ -195,8 +195,8 @@ impl PyCustomFunction {
         Ok(PyCustomFunction { f: f.clone().unbind(), rules: RwLock::new([None, None, None]) })
     }
 
-    /// Sets the VJP rule: a function of the arguments, the cotangents of the outputs, and the outputs, which returns
-    /// the cotangents of the arguments. Returns the custom function.
+    /// Sets the VJP rule: a function of the arguments, the cotangents of the outputs, and the outputs, which
+    /// returns the cotangents of the arguments. Returns the custom function.
     fn vjp<'py>(slf: &Bound<'py, Self>, f: Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
         Self::set(slf, VJP, f)
     }
@@ -206,7 +206,8 @@ impl PyCustomFunction {
         Self::set(slf, JVP, f)
     }
 
-    /// Sets the vmap rule: a function of the arguments and their axes, which returns the outputs and their axes. Returns the custom function.
+    /// Sets the vmap rule: a function of the arguments and their axes, which returns the outputs and their
+    /// axes. Returns the custom function.
     fn vmap<'py>(slf: &Bound<'py, Self>, f: Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
         Self::set(slf, VMAP, f)
     }

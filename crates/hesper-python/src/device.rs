@@ -1,7 +1,7 @@
 //! Devices and streams as Python objects, and the stream of the current scope.
 //!
-//! As in MLX a GPU, if there is one, is the default device unless `HESPER_DEVICE=cpu`. It is opened with the first
-//! array, not by the import.
+//! As in MLX a GPU, if there is one, is the default device unless `HESPER_DEVICE=cpu`. It is opened with the
+//! first array, not by the import.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,7 +18,8 @@ use pyo3::types::PyDict;
 use crate::args::On;
 use crate::error::raise;
 
-/// Whether the default device is presented as a GPU with Metal. Metal kernels run on the host, or on the GPU there is.
+/// Whether the default device is presented as a GPU with Metal. Metal kernels run on the host, or on the GPU
+/// there is.
 static AS_METAL: AtomicBool = AtomicBool::new(false);
 /// Set by `set_default_device`.
 static GPU_IS_DEFAULT: AtomicBool = AtomicBool::new(false);

@@ -1,8 +1,9 @@
-//! A thread that plans and encodes what ``async_eval`` starts, so that the caller builds its next graph meanwhile.
+//! A thread that plans and encodes what ``async_eval`` starts, so that the caller builds its next graph
+//! meanwhile.
 //!
-//! A graph is handed over if it will be computed by a GPU and if the one before it took long: handing over a short one takes
-//! longer than encoding it. Nothing depends on the order in which graphs are encoded: who needs an array that is still in the
-//! queue computes it himself.
+//! A graph is handed over if it will be computed by a GPU and if the one before it took long: handing over a
+//! short one takes longer than encoding it. Nothing depends on the order in which graphs are encoded: who
+//! needs an array that is still in the queue computes it himself.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -17,7 +18,8 @@ use crate::waiting;
 
 /// Graphs that take longer to encode are handed over.
 const LONG: Duration = Duration::from_micros(300);
-/// Most graphs in the queue. Beyond that the caller encodes himself, so a program that never waits does not fill the memory.
+/// Most graphs in the queue. Beyond that the caller encodes himself, so a program that never waits does not
+/// fill the memory.
 const MAX_QUEUED: usize = 4;
 
 /// Whether the last graph took long.
@@ -105,8 +107,8 @@ pub fn drain() {
     }
 }
 
-/// Called when the interpreter ends, which drops what is in the queue: waits for the graph that is being encoded, for at most
-/// `patience`.
+/// Called when the interpreter ends, which drops what is in the queue: waits for the graph that is being
+/// encoded, for at most `patience`.
 pub fn end(patience: Duration) {
     let limit = Instant::now() + patience;
     let mut queue = queue();

@@ -1,7 +1,8 @@
 //! The engine of the server: the native half of `hesper.lm.Engine`.
 //!
-//! The engine has a thread of its own, which never takes the interpreter's lock. A Python thread waits for events without
-//! the lock; a coroutine is woken by one notifier thread, which hands callbacks to the event loops.
+//! The engine has a thread of its own, which never takes the interpreter's lock. A Python thread waits for
+//! events without the lock; a coroutine is woken by one notifier thread, which hands callbacks to the event
+//! loops.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, SendError, Sender, channel};
@@ -295,8 +296,8 @@ impl Events_ {
         Ok(None)
     }
 
-    /// The next event if there is one, as `(True, event)`, with `None` after the end. Otherwise `(False, None)`, and
-    /// `callback` is called in the event loop when there is one.
+    /// The next event if there is one, as `(True, event)`, with `None` after the end. Otherwise `(False,
+    /// None)`, and `callback` is called in the event loop when there is one.
     fn poll(
         &self,
         event_loop: Bound<'_, PyAny>,
@@ -342,7 +343,8 @@ type LoopCall = (Py<PyAny>, Py<PyAny>);
 /// The queue of the notifier thread.
 static NOTIFIER: Mutex<Option<Sender<LoopCall>>> = Mutex::new(None);
 
-/// Calls `callback` in an event loop soon. The engine's thread must not wait for the interpreter's lock, so another one does.
+/// Calls `callback` in an event loop soon. The engine's thread must not wait for the interpreter's lock, so
+/// another one does.
 fn notify(event_loop: Py<PyAny>, callback: Py<PyAny>) {
     let mut notifier = lock(&NOTIFIER);
     let sender = notifier.get_or_insert_with(|| {

@@ -36,7 +36,8 @@ pub fn raise(error: Error) -> PyErr {
     }
 }
 
-/// Whether a file error is about what the file holds: an npz that is no zip archive, elements of an unknown type.
+/// Whether a file error is about what the file holds: an npz that is no zip archive, elements of an unknown
+/// type.
 fn is_value_error(error: &FileError) -> bool {
     match error {
         FileError::Malformed { format, field, .. } => {

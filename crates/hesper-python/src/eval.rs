@@ -106,7 +106,8 @@ fn async_eval(args: &Bound<'_, PyTuple>) -> PyResult<()> {
     }
 }
 
-/// Starts computing arrays. Errors are reported later: by ``synchronize``, and when an array that they concern is used.
+/// Starts computing arrays. Errors are reported later: by ``synchronize``, and when an array that they
+/// concern is used.
 pub fn start(arrays: &[Array]) {
     let started = encoder::timed(|| hesper::async_eval(arrays));
     remember_started(arrays, started);

@@ -107,22 +107,22 @@ fn started(path: PathBuf, shapeless: bool, metadata: Option<String>) -> Exporter
 
 /// Write a function to a file.
 ///
-/// The function is traced once, with arrays that have no values; the graph is written, with the arrays that the
-/// function captures. It can then be imported and called without the program that exported it, from Python and from
-/// Rust.
+/// The function is traced once, with arrays that have no values; the graph is written, with the arrays that
+/// the function captures. It can then be imported and called without the program that exported it, from
+/// Python and from Rust.
 ///
 /// Parameters
 /// ----------
 /// file_or_callback : str, path or callable
-///     The file. A callable receives the graph instead, as a dict for the inputs, the keyword inputs, the outputs, the
-///     constants and each op.
+///     The file. A callable receives the graph instead, as a dict for the inputs, the keyword inputs, the
+///     outputs, the constants and each op.
 /// fun : callable
 ///     Takes arrays and returns an array or a sequence of arrays.
 /// *args : array
 ///     Example arguments, by position; or a tuple of arrays, optionally followed by a dict of arrays.
 /// shapeless : bool
-///     Whether the function can be called with other shapes of the same number of axes. Ops that depend on the lengths,
-///     like a slice with a fixed end, are errors then.
+///     Whether the function can be called with other shapes of the same number of axes. Ops that depend on
+///     the lengths, like a slice with a fixed end, are errors then.
 /// metadata : str, optional
 ///     Text to store in the file with the function.
 /// **kwargs : array
@@ -131,7 +131,8 @@ fn started(path: PathBuf, shapeless: bool, metadata: Option<String>) -> Exporter
 /// Raises
 /// ------
 /// ValueError
-///     If arguments or results are not arrays, if an op cannot be written, or if there is metadata for a callable.
+///     If arguments or results are not arrays, if an op cannot be written, or if there is metadata for a
+///     callable.
 /// RuntimeError
 ///     If the file cannot be written.
 ///
@@ -268,8 +269,8 @@ fn tell<'py>(callback: &Bound<'py, PyAny>, graph: &Graph) -> PyResult<()> {
 
 /// Writes several traces of one function to a file; returned by `exporter`.
 ///
-/// Called with arrays it adds a trace for arguments like these. As a context manager it writes the file when the
-/// block is left.
+/// Called with arrays it adds a trace for arguments like these. As a context manager it writes the file when
+/// the block is left.
 ///
 /// Examples
 /// --------
@@ -437,8 +438,8 @@ impl PyImported {
 /// Returns
 /// -------
 /// callable, or a tuple of it and a str
-///     The function takes arrays like those that it was exported with, or a tuple and a dict of them, and returns a
-///     tuple of arrays.
+///     The function takes arrays like those that it was exported with, or a tuple and a dict of them, and
+///     returns a tuple of arrays.
 ///
 /// Raises
 /// ------

@@ -47,7 +47,8 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Template {
     }
 }
 
-/// Checks that each list of a launch has the expected number of entries. `function` is the one that made the kernel.
+/// Checks that each list of a launch has the expected number of entries. `function` is the one that made the
+/// kernel.
 pub fn check_lengths(function: &str, name: &str, lists: [(&str, usize, usize); 3]) -> PyResult<()> {
     for (list, given, expected) in lists {
         if given != expected {
@@ -184,9 +185,9 @@ pub fn print(py: Python<'_>, text: &str) -> PyResult<()> {
 /// compile_options : dict, optional
 ///     ``{"math_mode": "safe" | "relaxed" | "fast"}``; all are computed as ``"safe"``.
 /// unchecked : bool
-///     By default an out-of-bounds read returns zero, and an out-of-bounds write is dropped and fails the launch with
-///     an error that names the line. With ``True`` nothing is checked: on a GPU such an access is undefined and may
-///     corrupt other arrays.
+///     By default an out-of-bounds read returns zero, and an out-of-bounds write is dropped and fails the
+///     launch with an error that names the line. With ``True`` nothing is checked: on a GPU such an access is
+///     undefined and may corrupt other arrays.
 ///
 /// Examples
 /// --------

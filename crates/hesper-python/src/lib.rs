@@ -2,8 +2,8 @@
 //!
 //! The module is `hesper._core`; `hesper.core` re-exports it. This crate converts between Python objects and
 //! [`hesper::Array`]s and adds no semantics: functions follow from the tables of ops or are written out
-//! ([`functions`]), over the same helpers for arguments ([`args`]). The interpreter's lock is released while arrays are
-//! evaluated or waited for, and it is never acquired while another lock is held.
+//! ([`functions`]), over the same helpers for arguments ([`args`]). The interpreter's lock is released while
+//! arrays are evaluated or waited for, and it is never acquired while another lock is held.
 
 mod args;
 mod array;

@@ -1,7 +1,7 @@
 //! Language models: the native half of `hesper.lm`.
 //!
-//! Generations share a model; each has its own KV cache. The interpreter's lock is released for every step, so Python
-//! threads generate concurrently, and signals are handled between steps.
+//! Generations share a model; each has its own KV cache. The interpreter's lock is released for every step,
+//! so Python threads generate concurrently, and signals are handled between steps.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

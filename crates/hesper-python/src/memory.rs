@@ -123,7 +123,8 @@ fn get_memory_limit() -> PyResult<usize> {
 
 /// Set how many bytes the default device may allocate; returns the previous limit.
 ///
-/// An allocation that cannot be made within it is a ``RuntimeError``. At first it is the memory of the device.
+/// An allocation that cannot be made within it is a ``RuntimeError``. At first it is the memory of the
+/// device.
 ///
 /// Parameters
 /// ----------

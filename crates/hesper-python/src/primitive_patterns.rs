@@ -1,10 +1,12 @@
-//! Primitives of MLX that are several steps of a graph here: `Split`, `Pad`, `DivMod`, and sorting along any axis.
+//! Primitives of MLX that are several steps of a graph here: `Split`, `Pad`, `DivMod`, and sorting along any
+//! axis.
 
 use hesper::export::Value;
 
 use crate::primitives::{Argument, Id, Operand, Primitive, ints};
 
-/// Replaces runs of primitives by the one that MLX has for them. `outputs` are the arrays that the graph returns.
+/// Replaces runs of primitives by the one that MLX has for them. `outputs` are the arrays that the graph
+/// returns.
 pub fn combine(list: &mut Vec<Primitive>, outputs: &[Id]) {
     let mut at = 0;
     while at < list.len() {

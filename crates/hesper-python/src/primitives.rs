@@ -1,8 +1,9 @@
 //! Graphs in MLX's primitives: what `export_function` passes to a callback.
 //!
-//! Converters of exported functions know MLX's primitives by their names and the order of their arguments. A step becomes
-//! one primitive or several: the inputs of an element-wise primitive are broadcast before, and a reduction keeps its axes
-//! and is squeezed after. [`primitive_patterns`] combines several into one. A step that MLX has no primitive for keeps its name, in MLX's spelling, and its attributes.
+//! Converters of exported functions know MLX's primitives by their names and the order of their arguments. A
+//! step becomes one primitive or several: the inputs of an element-wise primitive are broadcast before, and a
+//! reduction keeps its axes and is squeezed after. [`primitive_patterns`] combines several into one. A step
+//! that MLX has no primitive for keeps its name, in MLX's spelling, and its attributes.
 
 use std::collections::HashMap;
 

@@ -1,9 +1,9 @@
 //! Transformations of Python functions: `grad`, `value_and_grad`, `vjp`, `jvp`, `vmap`.
 //!
-//! A Python function is called with fresh array objects that hold the traced arrays. If the function keeps such an
-//! object (as a module does with its parameters), the object holds the original array again when the function has
-//! returned. Derivatives put these objects into the lists and dicts of the arguments themselves, so the function sees its
-//! own objects and the caller sees what the function stores in them.
+//! A Python function is called with fresh array objects that hold the traced arrays. If the function keeps
+//! such an object (as a module does with its parameters), the object holds the original array again when the
+//! function has returned. Derivatives put these objects into the lists and dicts of the arguments themselves,
+//! so the function sees its own objects and the caller sees what the function stores in them.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -96,8 +96,8 @@ impl Transformed {
     }
 }
 
-/// An object that stands for a function, with the function's module and documentation. Its class has its own, so
-/// `__getattr__` is not asked for these.
+/// An object that stands for a function, with the function's module and documentation. Its class has its own,
+/// so `__getattr__` is not asked for these.
 pub fn documented<'py, T>(object: Bound<'py, T>, fun: &Bound<'py, PyAny>) -> PyResult<Bound<'py, T>> {
     for name in ["__module__", "__doc__"] {
         object.as_any().setattr(name, fun.getattr_opt(name)?)?;
@@ -113,8 +113,8 @@ pub fn callable(fun: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
     Err(PyTypeError::new_err(format!("[{what}] expected a function, not {name}")))
 }
 
-/// Fresh objects that hold the traced arrays. When the call ends, with a result or an error, they get their original
-/// arrays back, unless the function has stored others.
+/// Fresh objects that hold the traced arrays. When the call ends, with a result or an error, they get their
+/// original arrays back, unless the function has stored others.
 struct Lent<'a, 'py> {
     objects: Vec<Bound<'py, PyArray>>,
     varied: &'a [Array],
@@ -141,7 +141,8 @@ impl<'a, 'py> Lent<'a, 'py> {
     }
 }
 
-/// An argument that is not differentiated: in-place changes of its arrays, also of those in tuples, stay in the call.
+/// An argument that is not differentiated: in-place changes of its arrays, also of those in tuples, stay in
+/// the call.
 fn untouched<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     if object.is_instance_of::<PyArray>() || object.is_instance_of::<PyTuple>() {
         return Tree::copied(object);
@@ -518,8 +519,8 @@ fn jvp(
 /// Returns
 /// -------
 /// callable
-///     Returns the gradient with the structure of the argument; a tuple of gradients for several arguments; a pair of
-///     these and a dict with `argnames`.
+///     Returns the gradient with the structure of the argument; a tuple of gradients for several arguments; a
+///     pair of these and a dict with `argnames`.
 ///
 /// Examples
 /// --------

@@ -1,7 +1,7 @@
 //! Trees of Python objects: lists, tuples and dicts with arrays at their leaves.
 //!
-//! A tree is stored as the list of its parts, each container before its contents, so nothing here recurses: threads may
-//! have small stacks. Copies of a tree have plain lists and dicts; tuples keep their type.
+//! A tree is stored as the list of its parts, each container before its contents, so nothing here recurses:
+//! threads may have small stacks. Copies of a tree have plain lists and dicts; tuples keep their type.
 
 use std::collections::HashMap;
 
@@ -183,8 +183,8 @@ impl Tree {
         self.filled(py, &mut objects.into_iter())
     }
 
-    /// One axis for each array of the tree, from a tree of axes that may end higher up. A single array may have its axis
-    /// in a tuple.
+    /// One axis for each array of the tree, from a tree of axes that may end higher up. A single array may
+    /// have its axis in a tuple.
     pub fn axes(&self, axes: &Bound<'_, PyAny>, found: &mut Vec<Option<isize>>) -> PyResult<()> {
         let invalid = || {
             PyValueError::new_err(
@@ -239,8 +239,8 @@ impl Tree {
     }
 }
 
-/// A tree whose lists and dicts hold other objects in the places of its arrays for a while. Tuples cannot be changed:
-/// in their places are others of the same type.
+/// A tree whose lists and dicts hold other objects in the places of its arrays for a while. Tuples cannot be
+/// changed: in their places are others of the same type.
 pub struct InPlace<'py> {
     tree: Tree,
     /// The object of each part.
@@ -302,8 +302,8 @@ impl<'py> InPlace<'py> {
         made.pop().ok_or_else(missing)
     }
 
-    /// Puts the original objects back wherever lists and dicts of the tree still hold what replaced them and `unchanged`
-    /// says that it is.
+    /// Puts the original objects back wherever lists and dicts of the tree still hold what replaced them and
+    /// `unchanged` says that it is.
     pub fn restore(&self, unchanged: impl Fn(&Bound<'py, PyAny>) -> bool) -> PyResult<()> {
         let original = |item: &Bound<'py, PyAny>| {
             let (_, original) = self.originals.get(&(item.as_ptr() as usize))?;

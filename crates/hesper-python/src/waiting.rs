@@ -1,8 +1,8 @@
 //! Waiting for the device without the interpreter's lock, in a way that Ctrl-C can end.
 //!
-//! Only Python's main thread handles signals. For a long wait it starts a helper thread that waits, and polls for
-//! signals meanwhile; an interrupted computation runs to its end. A wait that is known to be short is done in place, and
-//! so is one for a GPU if the last wait was short: switching threads would take longer.
+//! Only Python's main thread handles signals. For a long wait it starts a helper thread that waits, and polls
+//! for signals meanwhile; an interrupted computation runs to its end. A wait that is known to be short is
+//! done in place, and so is one for a GPU if the last wait was short: switching threads would take longer.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -62,7 +62,8 @@ pub fn attached<T>(f: impl FnOnce(Python<'_>) -> T) -> T {
     })
 }
 
-/// Counts a thread as one that is about to acquire the interpreter's lock; blocks forever if the interpreter ends.
+/// Counts a thread as one that is about to acquire the interpreter's lock; blocks forever if the interpreter
+/// ends.
 fn come_back() {
     RETURNING.fetch_add(1, Ordering::SeqCst);
     if is_ending() && !on_main_thread() {
@@ -119,7 +120,8 @@ pub fn is_quick(arrays: &[Array]) -> bool {
     if crate::device::on_host() { hesper::is_quick(arrays) } else { LAST_WAS_SHORT.load(Ordering::Relaxed) }
 }
 
-/// Runs something that may wait, without the interpreter's lock. `quick` says whether the wait is done in place.
+/// Runs something that may wait, without the interpreter's lock. `quick` says whether the wait is done in
+/// place.
 pub fn wait<T, F>(py: Python<'_>, quick: bool, f: F) -> PyResult<T>
 where
     T: Send + 'static,

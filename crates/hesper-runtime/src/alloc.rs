@@ -1,4 +1,5 @@
-//! Allocation: from the pool, then from the device; on exhaustion after trimming, waiting and dropping replicas.
+//! Allocation: from the pool, then from the device; on exhaustion after trimming, waiting and dropping
+//! replicas.
 
 use std::sync::Arc;
 
@@ -56,8 +57,8 @@ impl Shared {
         ledger.peak = ledger.peak.max(active);
     }
 
-    /// Allocates from the device; on exhaustion commits, trims, waits and drops replicas before it fails. Above the soft
-    /// limit it trims and waits until nothing is in flight, and then goes on.
+    /// Allocates from the device; on exhaustion commits, trims, waits and drops replicas before it fails.
+    /// Above the soft limit it trims and waits until nothing is in flight, and then goes on.
     fn alloc_block(self: &Arc<Shared>, class: usize, requester: Requester) -> Result<Arc<Block>> {
         self.make_room(class);
         let (mut waited, mut obey_soft) = (false, true);
@@ -114,10 +115,10 @@ impl Shared {
         }
     }
 
-    /// Trims the pool before an allocation from the device, so that it does not hoard sizes that are no longer used: the
-    /// pool may hold half of the active bytes, and less near a memory limit. Discrete memory is expensive to allocate
-    /// and free, so there the pool may grow until active and cached bytes together are a quarter above the peak, or to a
-    /// sixteenth of the limit.
+    /// Trims the pool before an allocation from the device, so that it does not hoard sizes that are no
+    /// longer used: the pool may hold half of the active bytes, and less near a memory limit. Discrete memory
+    /// is expensive to allocate and free, so there the pool may grow until active and cached bytes together
+    /// are a quarter above the peak, or to a sixteenth of the limit.
     fn make_room(&self, class: usize) {
         const MIN_POOL: usize = 64 << 20;
         self.relieve_pressure();

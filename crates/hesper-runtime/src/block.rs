@@ -106,8 +106,8 @@ pub(crate) struct Lease {
     pub(crate) label: Label,
     /// The fault that poisoned the lease, and the number of the write that failed.
     fault: Lock<Option<(Fault, u64)>>,
-    /// Writes so far, in encode order. A failed write poisons the lease for the commands encoded after it, and for no
-    /// others.
+    /// Writes so far, in encode order. A failed write poisons the lease for the commands encoded after it,
+    /// and for no others.
     writes: AtomicU64,
     /// The bytes that this lease has filled.
     pub(crate) filled: Filled,
@@ -117,8 +117,8 @@ pub(crate) struct Lease {
     pub(crate) held_index: HeldIndex,
 }
 
-/// The index of a lease in the lease list of an open submission, so that the submission holds the lease once. Accessed
-/// under the ledger's lock only; standard atomics, since they carry no order.
+/// The index of a lease in the lease list of an open submission, so that the submission holds the lease once.
+/// Accessed under the ledger's lock only; standard atomics, since they carry no order.
 #[derive(Debug, Default)]
 pub(crate) struct HeldIndex {
     submission: PlainU64,
@@ -166,8 +166,8 @@ impl Lease {
         fault.as_ref().filter(|(_, from)| *from <= writes).map(|(fault, _)| fault.clone())
     }
 
-    /// Poisons the lease for commands encoded after write number `from`; 0 means all commands. The earliest fault in
-    /// encode order stays.
+    /// Poisons the lease for commands encoded after write number `from`; 0 means all commands. The earliest
+    /// fault in encode order stays.
     pub(crate) fn set_fault(&self, fault: &Fault, from: u64) {
         let mut known = self.fault.lock_unscheduled();
         if known.as_ref().is_none_or(|(_, earlier)| from < *earlier) {

@@ -1,7 +1,9 @@
-//! A folder of cache files that is limited in number and bytes: compiled kernels that devices keep between processes.
+//! A folder of cache files that is limited in number and bytes: compiled kernels that devices keep between
+//! processes.
 //!
-//! A file is found by a hash of its key. Files are written to a temporary name and renamed, so a reader never sees a partial
-//! file. Folder and files are private to their user. The oldest files go first. Any failure costs one compilation.
+//! A file is found by a hash of its key. Files are written to a temporary name and renamed, so a reader never
+//! sees a partial file. Folder and files are private to their user. The oldest files go first. Any failure
+//! costs one compilation.
 
 use std::env;
 use std::fs;
@@ -27,16 +29,16 @@ impl CacheFolder {
     /// The default limits of files and bytes.
     pub const LIMITS: (usize, u64) = (4096, 512 << 20);
 
-    /// Opens a folder, which is created if missing. `None` if the folder belongs to another user or is writable by
-    /// others.
+    /// Opens a folder, which is created if missing. `None` if the folder belongs to another user or is
+    /// writable by others.
     pub fn open(folder: &Path, suffix: &'static str, max_files: usize, max_bytes: u64) -> Option<Self> {
         make_private(folder)?;
         let stored = AtomicU64::new(0);
         Some(CacheFolder { folder: folder.to_path_buf(), suffix, max_files, max_bytes, stored })
     }
 
-    /// The default folder for a kind of device: in `HESPER_CACHE_DIR`, or in `hesper` in the user's cache folder. `None`
-    /// if there is none, or if `HESPER_CACHE_DIR` is empty.
+    /// The default folder for a kind of device: in `HESPER_CACHE_DIR`, or in `hesper` in the user's cache
+    /// folder. `None` if there is none, or if `HESPER_CACHE_DIR` is empty.
     pub fn default_folder(device: &str) -> Option<PathBuf> {
         let folder = folder_from(
             env::var_os("HESPER_CACHE_DIR").map(PathBuf::from),
@@ -70,7 +72,8 @@ impl CacheFolder {
         let _ = fs::remove_file(path);
     }
 
-    /// Puts the file that `write` makes at the path it is given in the place of `path`; returns whether that succeeded.
+    /// Puts the file that `write` makes at the path it is given in the place of `path`; returns whether that
+    /// succeeded.
     pub fn store(&self, path: &Path, write: impl FnOnce(&Path) -> bool) -> bool {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);

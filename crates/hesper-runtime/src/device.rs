@@ -201,7 +201,8 @@ pub unsafe trait Device: Send + Sync + 'static {
     /// Finishes completed work without waiting. A device with threads of its own need not implement it.
     fn poll(&self) {}
 
-    /// Whether the system ran short of memory since the last call. The runtime then frees what it keeps for reuse.
+    /// Whether the system ran short of memory since the last call. The runtime then frees what it keeps for
+    /// reuse.
     fn take_memory_pressure(&self) -> bool {
         false
     }

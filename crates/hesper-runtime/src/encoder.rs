@@ -63,7 +63,8 @@ impl<'a> Encoder<'a> {
     /// Skips clearing the fresh memory that the command binds to write.
     ///
     /// # Safety
-    /// The command writes every byte of each range that it binds with [`Access::Write`], and reads none of them before.
+    /// The command writes every byte of each range that it binds with [`Access::Write`], and reads none of
+    /// them before.
     #[inline]
     pub unsafe fn covering(mut self) -> Self {
         self.covering = true;
@@ -215,8 +216,8 @@ impl<'a> Encoder<'a> {
         Ok(())
     }
 
-    /// The unfilled bytes of the write bindings. The command may leave some of them unwritten, and they would expose the
-    /// data of an earlier lease.
+    /// The unfilled bytes of the write bindings. The command may leave some of them unwritten, and they would
+    /// expose the data of an earlier lease.
     fn clears(&self, op: &OpDraft<'_>) -> SmallVec<[BindingDraft<'a>; 1]> {
         let mut clears = SmallVec::new();
         // Copies and clears write all of their binding.

@@ -1,8 +1,8 @@
 //! Forked processes.
 //!
-//! A forked process has a copy of its parent's memory and only the thread that called `fork`. The device threads do not
-//! exist, and a lock that another thread held stays locked. So a process that was forked from one with an open runtime
-//! refuses every call before it takes a lock, and its destructors leak.
+//! A forked process has a copy of its parent's memory and only the thread that called `fork`. The device
+//! threads do not exist, and a lock that another thread held stays locked. So a process that was forked from
+//! one with an open runtime refuses every call before it takes a lock, and its destructors leak.
 //!
 //! Device crates call [`forked`] in the child.
 

@@ -1,7 +1,7 @@
 //! Labels of commands and buffers, for diagnostics.
 //!
-//! Most labels are string literals and free to copy. Every command and buffer has one, and a counted label would make
-//! the encoding and the running thread contend for its reference count.
+//! Most labels are string literals and free to copy. Every command and buffer has one, and a counted label
+//! would make the encoding and the running thread contend for its reference count.
 
 use std::fmt;
 use std::ops::Deref;

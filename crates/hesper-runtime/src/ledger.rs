@@ -94,9 +94,9 @@ pub(crate) type FaultCell = Arc<OnceLock<Fault>>;
 
 /// A submission that the device refused.
 ///
-/// Later work was encoded as if it had run: ordered behind it instead of behind what it waited for, and with histories
-/// that its writes cover. So it completes in the ledger only after everything that it waited for, and a device-side
-/// wait for it becomes a wait for those.
+/// Later work was encoded as if it had run: ordered behind it instead of behind what it waited for, and with
+/// histories that its writes cover. So it completes in the ledger only after everything that it waited for,
+/// and a device-side wait for it becomes a wait for those.
 struct Refused {
     index: u64,
     waits: SmallVec<[Wait; 2]>,
@@ -376,8 +376,8 @@ impl Ledger {
         state.next - 1
     }
 
-    /// Closes the open submission. Returns the index of the last closed submission, and the cell for the first fault of
-    /// all submissions closed since the previous such call.
+    /// Closes the open submission. Returns the index of the last closed submission, and the cell for the
+    /// first fault of all submissions closed since the previous such call.
     pub(crate) fn close_for_commit(&mut self, shared: &Arc<Shared>, stream: u64) -> (u64, FaultCell) {
         let index = self.close_submission(shared, stream);
         let Some(state) = self.streams.get_mut(&stream) else { return (index, FaultCell::default()) };
@@ -408,8 +408,8 @@ impl Ledger {
         Some(work)
     }
 
-    /// Adds to a submission the waits of the refused ones that it depends on: those before it on its stream, and those
-    /// that it waits for. A wait for a refused submission includes a wait for the one before it.
+    /// Adds to a submission the waits of the refused ones that it depends on: those before it on its stream,
+    /// and those that it waits for. A wait for a refused submission includes a wait for the one before it.
     fn inherit_waits(&self, work: &mut Work) {
         let (stream, index) = (work.stream(), work.index());
         let mut waits = std::mem::take(work.waits_mut());
@@ -436,8 +436,8 @@ impl Ledger {
         *work.waits_mut() = waits;
     }
 
-    /// The submission that the device must finish before a submission can complete: itself, or one that it waited for if
-    /// it was refused. `None` if the device has nothing left to finish.
+    /// The submission that the device must finish before a submission can complete: itself, or one that it
+    /// waited for if it was refused. `None` if the device has nothing left to finish.
     pub(crate) fn blocking_submission(&self, stream: u64, index: u64) -> Option<(Arc<StreamShared>, u64)> {
         let (mut stream, mut index) = (stream, index);
         loop {
@@ -461,12 +461,12 @@ impl Ledger {
         }
     }
 
-    /// Records that a submission is finished and returns the streams that advanced; `None` if the caller must first drop
-    /// the leases of the submission.
+    /// Records that a submission is finished and returns the streams that advanced; `None` if the caller must
+    /// first drop the leases of the submission.
     ///
-    /// Encoding threads create leases and also recycle them, so that threads that run work never touch their reference
-    /// counts. A recycled lease keeps its block alive. That costs no memory while the pool or a buffer holds the block
-    /// anyway; after a trim it might, so the leases are dropped.
+    /// Encoding threads create leases and also recycle them, so that threads that run work never touch their
+    /// reference counts. A recycled lease keeps its block alive. That costs no memory while the pool or a
+    /// buffer holds the block anyway; after a trim it might, so the leases are dropped.
     pub(crate) fn finished(&mut self, stream: u64, index: u64, recycled: &mut Batch) -> Option<Finished> {
         const MAX_RECYCLED_LEASES: usize = 1024;
         if !recycled.leases.is_empty() {
@@ -517,8 +517,8 @@ impl Ledger {
         Some((stream, refused.index))
     }
 
-    /// Completes a submission. Returns the last completed submission of its stream, and the stream's state if that was
-    /// the last one of an orphaned stream.
+    /// Completes a submission. Returns the last completed submission of its stream, and the stream's state if
+    /// that was the last one of an orphaned stream.
     fn complete(&mut self, stream: u64, index: u64) -> (u64, Option<StreamState>) {
         let Some(state) = self.streams.get_mut(&stream) else { return (index, None) };
         state.out_of_order.push(index);
@@ -677,12 +677,13 @@ impl BindingDraft<'_> {
     }
 }
 
-/// The mechanisms that are on for one command. An ablation switches one off; without the feature `sim` all are on and
-/// this type is empty.
+/// The mechanisms that are on for one command. An ablation switches one off; without the feature `sim` all
+/// are on and this type is empty.
 struct Mechanisms {
     #[cfg(feature = "sim")]
     ablation: crate::sim::Ablation,
-    /// The input that the command hides from the runtime, like an op that holds an array which it never declared.
+    /// The input that the command hides from the runtime, like an op that holds an array which it never
+    /// declared.
     #[cfg(feature = "sim")]
     hidden: Option<usize>,
 }

@@ -1,7 +1,7 @@
 //! Panics of user code: native commands, watches, hooks, destructors of captured values.
 //!
-//! A caller of user code stops the unwinding and turns the panic into an error, so that a panic never ends a device
-//! thread or leaves a submission unfinished.
+//! A caller of user code stops the unwinding and turns the panic into an error, so that a panic never ends a
+//! device thread or leaves a submission unfinished.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -56,8 +56,8 @@ const MAX_SWEEP: usize = 32;
 #[derive(Default)]
 pub(crate) struct Pool {
     classes: BTreeMap<usize, SizeClass>,
-    /// The block that returned last, with the one stream that may take it. That stream would find it first, so a chain of
-    /// temporaries skips the lookup.
+    /// The block that returned last, with the one stream that may take it. That stream would find it first,
+    /// so a chain of temporaries skips the lookup.
     newest: Option<(u64, FreeBlock)>,
     cached: usize,
     blocks: usize,

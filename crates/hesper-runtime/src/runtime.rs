@@ -213,8 +213,8 @@ impl Runtime {
         self.0.device.info()
     }
 
-    /// A value that the runtime's user keeps with it, made when it is first asked for. `None` if a value of another type is
-    /// kept already.
+    /// A value that the runtime's user keeps with it, made when it is first asked for. `None` if a value of
+    /// another type is kept already.
     pub fn attached<T: Any + Send + Sync + Default>(&self) -> Option<&T> {
         self.0.attached()
     }
@@ -332,7 +332,8 @@ impl Runtime {
         drop(garbage);
     }
 
-    /// Sets the limit of allocated bytes and returns the old one. An allocation that cannot be made within it fails.
+    /// Sets the limit of allocated bytes and returns the old one. An allocation that cannot be made within it
+    /// fails.
     pub fn set_memory_limit(&self, bytes: usize) -> usize {
         self.0.memory_limit.swap(bytes, Ordering::AcqRel)
     }
@@ -342,8 +343,8 @@ impl Runtime {
         self.0.memory_limit.load(Ordering::Acquire)
     }
 
-    /// Sets the limit of allocated bytes above which an allocation first frees cached memory and waits for the work in
-    /// flight, and then goes on; returns the old one. It starts as the memory limit.
+    /// Sets the limit of allocated bytes above which an allocation first frees cached memory and waits for
+    /// the work in flight, and then goes on; returns the old one. It starts as the memory limit.
     pub fn set_soft_memory_limit(&self, bytes: usize) -> usize {
         self.0.soft_limit.swap(bytes, Ordering::AcqRel)
     }

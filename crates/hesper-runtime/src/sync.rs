@@ -126,8 +126,9 @@ impl Signal {
     }
 }
 
-/// A number that only grows, and threads that wait until it has reached theirs. A change wakes the threads that it
-/// concerns: with one condition for all, 64 threads that wait for 64 submissions would wake up 64 times each.
+/// A number that only grows, and threads that wait until it has reached theirs. A change wakes the threads
+/// that it concerns: with one condition for all, 64 threads that wait for 64 submissions would wake up 64
+/// times each.
 #[derive(Debug)]
 pub(crate) struct Counter {
     value: atomic::AtomicU64,
@@ -178,11 +179,12 @@ impl Counter {
         self.waiters.fetch_sub(1, atomic::Ordering::SeqCst);
     }
 
-    /// Raises the value to `number`, unless it is higher, and wakes the threads that wait for the numbers in between.
+    /// Raises the value to `number`, unless it is higher, and wakes the threads that wait for the numbers in
+    /// between.
     pub(crate) fn raise(&self, number: u64) {
         let before = self.value.fetch_max(number, atomic::Ordering::AcqRel);
-        // Orders the change before the load of `waiters`. A waiter counts itself before it reads the value, so one of
-        // the two sees the other.
+        // Orders the change before the load of `waiters`. A waiter counts itself before it reads the value,
+        // so one of the two sees the other.
         atomic::fence(atomic::Ordering::SeqCst);
         if before >= number || self.waiters.load(atomic::Ordering::SeqCst) == 0 {
             return;

@@ -67,8 +67,8 @@ impl Trace {
         )
     }
 
-    /// Stops recording and returns the events as those of one process of a Chrome trace, separated by commas, and how many
-    /// older ones were dropped. The times of all runtimes of a program count from one moment.
+    /// Stops recording and returns the events as those of one process of a Chrome trace, separated by commas,
+    /// and how many older ones were dropped. The times of all runtimes of a program count from one moment.
     pub fn stop_events(&self, process: usize) -> (String, u64) {
         self.on.store(false, Ordering::Release);
         let record = std::mem::take(&mut *self.record.lock());

@@ -176,7 +176,8 @@ pub(crate) struct Batch {
     pub(crate) commands: Vec<Command>,
     pub(crate) bindings: Vec<Binding>,
     pub(crate) dispatches: Vec<Dispatch>,
-    /// The leases that the commands bind, each once. Contended reference counts dominate the cost of a small command.
+    /// The leases that the commands bind, each once. Contended reference counts dominate the cost of a small
+    /// command.
     pub(crate) leases: Vec<Arc<Lease>>,
     /// The kernels that the commands run, without recent repetitions.
     pub(crate) pipelines: Vec<Arc<Pipeline>>,
@@ -452,8 +453,8 @@ impl Work {
                 if let [range] = self.0.batch.bindings_of(index)
                     && let Some(target) = range.memory.host
                 {
-                    // SAFETY: encoding checked that the range lies inside of live memory, and the caller orders
-                    // this command.
+                    // SAFETY: encoding checked that the range lies inside of live memory, and the caller
+                    // orders this command.
                     unsafe { target.as_ptr().add(range.offset).write_bytes(0, range.len) };
                 }
                 Ok(())
@@ -532,8 +533,8 @@ impl Work {
         }
     }
 
-    /// Checks each watch on foreign memory once, after the commands have read it, and poisons the leases of one that
-    /// fails.
+    /// Checks each watch on foreign memory once, after the commands have read it, and poisons the leases of
+    /// one that fails.
     fn check_watches(&mut self) {
         if !self.0.batch.foreign {
             return;
@@ -564,8 +565,8 @@ impl Work {
             return;
         }
         self.check_watches();
-        // A device that cannot skip commands ran them on poisoned inputs: poison their outputs, in encode order, so that
-        // the fault reaches every dependent.
+        // A device that cannot skip commands ran them on poisoned inputs: poison their outputs, in encode
+        // order, so that the fault reaches every dependent.
         if self.0.shared.any_fault() {
             for index in 0..self.len() {
                 if let Some(fault) = self.input_fault(index) {
@@ -590,8 +591,8 @@ impl Work {
 }
 
 impl Batch {
-    /// Clears the batch and keeps its allocations and leases. Leases on foreign memory are dropped, so that its owner is
-    /// released at once.
+    /// Clears the batch and keeps its allocations and leases. Leases on foreign memory are dropped, so that
+    /// its owner is released at once.
     fn recycle(mut self) -> Batch {
         for command in &mut self.commands {
             // The closure did not run; dropping its captures may panic.

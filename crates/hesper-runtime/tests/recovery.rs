@@ -334,8 +334,8 @@ struct Checked {
     bytes: Vec<u8>,
 }
 
-/// A program over three streams that continues after failures. Returns the numbers of results read and of right ones.
-/// A result is right or an error.
+/// A program over three streams that continues after failures. Returns the numbers of results read and of
+/// right ones. A result is right or an error.
 fn survive(seed: u64, runtime: &Runtime) -> (usize, usize) {
     const LEN: usize = 16;
     let mut rng = hesper_runtime::sim::Rng::new(seed);

@@ -1,5 +1,6 @@
-//! The channel that carries the events of one request from an engine to a client, which waits for them on a thread or
-//! as a task. It has no bound of its own: a request has at most one event for each of its tokens, and two more.
+//! The channel that carries the events of one request from an engine to a client, which waits for them on a
+//! thread or as a task. It has no bound of its own: a request has at most one event for each of its tokens,
+//! and two more.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::RecvTimeoutError;

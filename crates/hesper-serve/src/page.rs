@@ -1,8 +1,9 @@
 //! The chat page at `/` and the page at `/inspect`, embedded in the binary.
 //!
-//! [`routes`] serves files that anyone may read. [`data_routes`] serves the state of the engine: put it behind the same
-//! authentication as the API. The content security policy of the pages allows no inline script, no other origin and no string
-//! to be parsed as HTML or as a script, so that a text of the model cannot become code.
+//! [`routes`] serves files that anyone may read. [`data_routes`] serves the state of the engine: put it
+//! behind the same authentication as the API. The content security policy of the pages allows no inline
+//! script, no other origin and no string to be parsed as HTML or as a script, so that a text of the model
+//! cannot become code.
 
 use std::sync::Arc;
 

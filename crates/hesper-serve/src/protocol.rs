@@ -1,8 +1,8 @@
 //! What a client of the engine sends and receives.
 //!
-//! [`Generator`] is implemented by an engine in this process and by the supervisor of an engine in a worker process. A
-//! request is answered by [`Event`]s in order, the last of which is [`Event::Done`] or [`Event::Failed`]: exactly one of
-//! them, whatever happens. Dropping the [`Events`] of a request cancels it.
+//! [`Generator`] is implemented by an engine in this process and by the supervisor of an engine in a worker
+//! process. A request is answered by [`Event`]s in order, the last of which is [`Event::Done`] or
+//! [`Event::Failed`]: exactly one of them, whatever happens. Dropping the [`Events`] of a request cancels it.
 
 use std::sync::mpsc;
 use std::task::{Context, Poll};
@@ -26,7 +26,8 @@ pub trait Generator: Send + Sync {
     /// Counters and the state of every request.
     fn snapshot(&self) -> Snapshot;
 
-    /// Refuses new requests, finishes those that run within the time, cancels the rest. Returns when all are answered.
+    /// Refuses new requests, finishes those that run within the time, cancels the rest. Returns when all are
+    /// answered.
     fn drain(&self, limit: Duration);
 }
 
@@ -104,7 +105,8 @@ pub struct Request {
     pub priority: i32,
     /// Fails the request when this much time has passed since it was submitted.
     pub deadline: Option<Duration>,
-    /// Prefixes are shared only among requests of the same tenant, and tenants get equal shares of the engine.
+    /// Prefixes are shared only among requests of the same tenant, and tenants get equal shares of the
+    /// engine.
     pub tenant: u64,
     /// Whether its prefix may be reused and kept.
     pub use_prefix_cache: bool,

@@ -55,8 +55,9 @@ fn a_text_is_the_same_alone_in_company_after_preemption_and_with_a_cached_prefix
     }
 }
 
-/// Compares texts in company with those alone: requests join at any time in chunks beside others, share prefixes, have
-/// other priorities, are preempted for lack of memory, and half as many more are cancelled somewhere in the middle.
+/// Compares texts in company with those alone: requests join at any time in chunks beside others, share
+/// prefixes, have other priorities, are preempted for lack of memory, and half as many more are cancelled
+/// somewhere in the middle.
 fn compare(language: &Arc<LanguageModel>, requests: &[Request], options: &EngineOptions, pages: u64) -> u64 {
     let start = |options: EngineOptions| Engine::start(language.clone(), options).unwrap();
     let one = start(EngineOptions { max_running: 1, ..options.clone() });

@@ -1,5 +1,5 @@
-//! Failures that hit one request or one step: the others get their texts, and the engine goes on. Alone in its process,
-//! since it lowers the memory limit of the CPU.
+//! Failures that hit one request or one step: the others get their texts, and the engine goes on. Alone in
+//! its process, since it lowers the memory limit of the CPU.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;

@@ -1,8 +1,10 @@
-//! The scheduler under random arrivals, cancellations, failing steps and lost memory, by seed. Steps are planned one after the
-//! other or while one is in flight; a step in flight is computed also if what it computes is discarded.
+//! The scheduler under random arrivals, cancellations, failing steps and lost memory, by seed. Steps are
+//! planned one after the other or while one is in flight; a step in flight is computed also if what it
+//! computes is discarded.
 //!
-//! The model is a function: the row of a token in a page is a hash of the row before and the token, and a sampled token
-//! follows from the last row. A request whose rows were lost, mixed up or overwritten gets other tokens than alone.
+//! The model is a function: the row of a token in a page is a hash of the row before and the token, and a
+//! sampled token follows from the last row. A request whose rows were lost, mixed up or overwritten gets
+//! other tokens than alone.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -340,7 +342,8 @@ fn tenants_get_equal_shares_and_higher_priorities_go_first() {
     assert!(order.contains(&first[19]));
 }
 
-/// Seconds of a step on some device: of reading the weights in a pass, of each row beside that, of each token of a prompt.
+/// Seconds of a step on some device: of reading the weights in a pass, of each row beside that, of each token
+/// of a prompt.
 struct Costs {
     pass: f64,
     row: f64,
@@ -358,8 +361,8 @@ impl Percentiles {
     }
 }
 
-/// Clients that send a request of `prompt` tokens when the last one is answered with 64 tokens. Returns the times to the first
-/// token and between tokens.
+/// Clients that send a request of `prompt` tokens when the last one is answered with 64 tokens. Returns the
+/// times to the first token and between tokens.
 fn closed_loop(
     costs: &Costs,
     limits: Limits,

@@ -1,4 +1,5 @@
-//! An engine in a worker process: what becomes of requests when the worker is killed, stopped or cannot start.
+//! An engine in a worker process: what becomes of requests when the worker is killed, stopped or cannot
+//! start.
 
 use std::process::Command;
 use std::sync::Arc;

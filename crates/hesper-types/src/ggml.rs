@@ -83,8 +83,8 @@ impl GgmlType {
         self.is_plain() || matches!(self, Q5_0 | Q5_1 | Q2_K | Q3_K | Q4_K | Q5_K | Q6_K)
     }
 
-    /// Whether its blocks are decoded in registers during a product, and can be written: 32 codes after one scale,
-    /// and a minimum for Q4_1.
+    /// Whether its blocks are decoded in registers during a product, and can be written: 32 codes after one
+    /// scale, and a minimum for Q4_1.
     pub fn is_plain(self) -> bool {
         matches!(self, Self::Q4_0 | Self::Q4_1 | Self::Q8_0)
     }

@@ -1,5 +1,5 @@
-//! What arrays, files and host kernels all name: the formats of quantized numbers, and the function that makes random
-//! bits. Definitions only; `hesper-compute` computes with them.
+//! What arrays, files and host kernels all name: the formats of quantized numbers, and the function that
+//! makes random bits. Definitions only; `hesper-compute` computes with them.
 #![forbid(unsafe_code)]
 
 mod ggml;

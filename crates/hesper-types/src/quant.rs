@@ -54,8 +54,8 @@ pub enum Activations {
     Exact,
     /// Activations may be rounded to 8 bits in blocks of 32, and multiplied as integers.
     ///
-    /// On the CPU this applies to affine codes of 4 and 8 bits, used transposed, and to blocks of Q4_0, Q4_1, Q8_0,
-    /// Q4_K and Q6_K. The error of an activation is at most 1/254 of the largest of its block. A block with an element
-    /// that is not finite makes its results NaN. Other products are exact.
+    /// On the CPU this applies to affine codes of 4 and 8 bits, used transposed, and to blocks of Q4_0, Q4_1,
+    /// Q8_0, Q4_K and Q6_K. The error of an activation is at most 1/254 of the largest of its block. A block
+    /// with an element that is not finite makes its results NaN. Other products are exact.
     Int8,
 }

@@ -1,5 +1,5 @@
-//! Solves the heat equation on a plate for several materials at once: one step for one plate, `vmap` for all of them, and
-//! `compile` to plan the step once.
+//! Solves the heat equation on a plate for several materials at once: one step for one plate, `vmap` for all
+//! of them, and `compile` to plan the step once.
 //!
 //! `cargo run --release -p hesper --example heat`
 
@@ -13,7 +13,8 @@ use hesper::{Array, Dtype, Update, array, s, transform};
 const SIDE: usize = 96;
 const STEPS: usize = 400;
 
-/// One step in time: each inner point moves towards the mean of its neighbours. The border keeps its temperature.
+/// One step in time: each inner point moves towards the mean of its neighbours. The border keeps its
+/// temperature.
 fn step(heat: &Array, speed: &Array) -> hesper::Result<Array> {
     let rows = heat.index(s![..-2, 1..-1])? + heat.index(s![2.., 1..-1])?;
     let columns = heat.index(s![1..-1, ..-2])? + heat.index(s![1..-1, 2..])?;

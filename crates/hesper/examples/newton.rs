@@ -1,5 +1,5 @@
-//! Minimizes Rosenbrock's function by Newton's method without ever building the Hessian: the product of the Hessian and a
-//! vector is the `jvp` of the `grad`, and conjugate gradients need nothing else.
+//! Minimizes Rosenbrock's function by Newton's method without ever building the Hessian: the product of the
+//! Hessian and a vector is the `jvp` of the `grad`, and conjugate gradients need nothing else.
 //!
 //! `cargo run --release -p hesper --example newton`
 

@@ -1,5 +1,5 @@
-//! Streams and threads: arrays are `Send + Sync`, each thread may compute on a stream of its own, and a stream that reads what
-//! another computes waits for it without being told.
+//! Streams and threads: arrays are `Send + Sync`, each thread may compute on a stream of its own, and a
+//! stream that reads what another computes waits for it without being told.
 //!
 //! `cargo run --release -p hesper --example streams`
 

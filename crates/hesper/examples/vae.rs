@@ -1,5 +1,5 @@
-//! A variational autoencoder of small images: it learns two numbers that describe each of them, and draws the images in
-//! between.
+//! A variational autoencoder of small images: it learns two numbers that describe each of them, and draws the
+//! images in between.
 //!
 //! `cargo run --release -p hesper --features nn --example vae`
 
@@ -41,7 +41,8 @@ impl Vae {
         })
     }
 
-    /// The error of the images that are drawn again, plus the divergence of their descriptions from a normal distribution.
+    /// The error of the images that are drawn again, plus the divergence of their descriptions from a normal
+    /// distribution.
     fn loss(&self, images: &Array) -> nn::Result<Array> {
         let hidden = self.encoder.forward(images)?;
         let (mean, log_variance) = (self.mean.forward(&hidden)?, self.log_variance.forward(&hidden)?);

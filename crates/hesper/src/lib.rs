@@ -2,8 +2,8 @@
 //!
 //! ## Features
 //!
-//! This crate has no code of its own: it links the backends that its features name, and re-exports the array crate
-//! (`hesper-core`), layers (`nn`) and language models (`lm`).
+//! This crate has no code of its own: it links the backends that its features name, and re-exports the array
+//! crate (`hesper-core`), layers (`nn`) and language models (`lm`).
 //!
 //! | feature | what it adds |
 //! |---|---|

@@ -508,8 +508,8 @@ fn tokens_of_half_precision_are_kept_and_attend_like_those_of_single_precision()
 fn a_step_over_pages_of_every_format_is_that_of_the_ops_it_stands_for() {
     let heads = StepHeads { queries: 6, keys: 2, width: 64 };
     let turns = Turns::new(64, false, 10_000.0, 1.0);
-    // Pages of 8 rows in any order; the second sequence shares the first page, and behind the third there is a page that is
-    // not read.
+    // Pages of 8 rows in any order; the second sequence shares the first page, and behind the third there is
+    // a page that is not read.
     let (starts, room) = ([13, 9, 0, 70], 8);
     let tables: Vec<Vec<u32>> =
         vec![vec![3, 5], vec![3, 1], vec![2, 900], vec![6, 7, 8, 9, 10, 11, 12, 13, 4]];

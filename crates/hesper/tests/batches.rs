@@ -36,7 +36,8 @@ fn slice(array: &Array, axis: Option<isize>, number: i64) -> Array {
     }
 }
 
-/// The largest distance of numbers, relative to the largest of those expected; what is no number must be the same.
+/// The largest distance of numbers, relative to the largest of those expected; what is no number must be the
+/// same.
 fn distance(found: &Array, expected: &Array) -> f64 {
     let wide = |array: &Array| -> Vec<f64> {
         let parts = if array.dtype() == Dtype::Complex64 {
@@ -108,8 +109,8 @@ fn check(case: &Case) {
     }
 }
 
-/// The derivatives of the mapped function are those of the function, slice by slice; and mapped twice it is the
-/// function still.
+/// The derivatives of the mapped function are those of the function, slice by slice; and mapped twice it is
+/// the function still.
 fn check_derivatives(case: &Case) {
     let (name, function) = (case.name, &case.function);
     let count = case.inputs.len();
@@ -182,7 +183,8 @@ fn every_op_has_a_case() {
 
 #[test]
 fn every_type_of_op_can_be_written_to_a_file_or_is_known_not_to() {
-    // What has a name in files is in the table of cases; of the others each is part of a case or has its own test.
+    // What has a name in files is in the table of cases; of the others each is part of a case or has its own
+    // test.
     let known = [
         "Part",
         "Together",

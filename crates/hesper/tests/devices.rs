@@ -1,5 +1,5 @@
-//! Arrays on several devices: where ops run, and how inputs are copied there. A second runtime on the host represents
-//! another device; the checks on GPUs are a separate binary.
+//! Arrays on several devices: where ops run, and how inputs are copied there. A second runtime on the host
+//! represents another device; the checks on GPUs are a separate binary.
 
 use hesper::cuda::CudaKernel;
 use hesper::placement::{self, Device};

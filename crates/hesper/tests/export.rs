@@ -1,4 +1,5 @@
-//! Exported functions: every op round-trips with the same bits, shapes may be free, and no file causes a panic.
+//! Exported functions: every op round-trips with the same bits, shapes may be free, and no file causes a
+//! panic.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -9,8 +9,8 @@ fn ramp(shape: &[usize], from: f32) -> Array {
     Array::try_from_slice(&numbers, shape).unwrap()
 }
 
-/// Checks that a pair of arrays gives the same bits with and without fusion. Each is evaluated twice, because a
-/// kernel that is not cached takes the general path.
+/// Checks that a pair of arrays gives the same bits with and without fusion. Each is evaluated twice, because
+/// a kernel that is not cached takes the general path.
 fn same_either_way(left: &Array, right: &Array, what: &str) {
     let ask = || -> Vec<Vec<f32>> {
         let twice = |array: Array| array.to_vec::<f32>().unwrap();

@@ -1,4 +1,5 @@
-//! Lazy arrays from files: kernels, threads, views, failures, and files that change while their arrays are in use.
+//! Lazy arrays from files: kernels, threads, views, failures, and files that change while their arrays are in
+//! use.
 
 use std::fs::OpenOptions;
 use std::io::{Cursor, Read, Seek, SeekFrom, Write};

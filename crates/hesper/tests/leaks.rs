@@ -1,5 +1,5 @@
-//! Memory stays constant over many calls of compiled, differentiated and vectorized functions, and over many kernels.
-//! `HESPER_CALLS` sets the number of calls; a million take minutes.
+//! Memory stays constant over many calls of compiled, differentiated and vectorized functions, and over many
+//! kernels. `HESPER_CALLS` sets the number of calls; a million take minutes.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

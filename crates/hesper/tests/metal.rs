@@ -1,4 +1,5 @@
-//! The Metal backend on the simulated Metal: texts are parsed, and run by the reference interpreter with its sanitizer.
+//! The Metal backend on the simulated Metal: texts are parsed, and run by the reference interpreter with its
+//! sanitizer.
 
 use crate::alone;
 use std::sync::MutexGuard;
@@ -177,7 +178,8 @@ fn data(shape: &[usize], dtype: Dtype, seed: usize) -> Array {
     Array::try_from_slice(&elements, shape).unwrap().astype(dtype).unwrap()
 }
 
-/// Asserts that a program gives the host's results on Metal, in each type, and that no op falls back to the host.
+/// Asserts that a program gives the host's results on Metal, in each type, and that no op falls back to the
+/// host.
 fn agree(program: impl Fn(Dtype) -> Result<Vec<Array>, Error>) {
     let world = World::new(3);
     for (dtype, tolerance) in [(Dtype::Float32, 2e-5), (Dtype::Bfloat16, 2e-2), (Dtype::Float16, 4e-3)] {

@@ -1,5 +1,5 @@
-//! Ops that become one composite op: which do, that the numbers stay those of one op after the other, and what happens
-//! where the composite op is declined or fails.
+//! Ops that become one composite op: which do, that the numbers stay those of one op after the other, and
+//! what happens where the composite op is declined or fails.
 
 use crate::alone;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
@@ -91,7 +91,8 @@ fn apart(build: Build<'_>) -> Vec<Vec<u8>> {
     values
 }
 
-/// Checks which composite ops the device gets for a graph, twice, and that the numbers are those of its ops alone.
+/// Checks which composite ops the device gets for a graph, twice, and that the numbers are those of its ops
+/// alone.
 fn becomes(what: &str, stream: &Stream, names: &[&str], build: Build<'_>) {
     placement::with_stream(stream, || {
         let expected = apart(build);

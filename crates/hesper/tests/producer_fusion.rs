@@ -1,4 +1,5 @@
-//! Producer fusion: element-wise ops that are computed as an op reads their rows, with the same bits as op by op.
+//! Producer fusion: element-wise ops that are computed as an op reads their rows, with the same bits as op by
+//! op.
 
 use crate::alone;
 use hesper::eval::{Apart, why_apart};

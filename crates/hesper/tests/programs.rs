@@ -1,5 +1,5 @@
-//! Generated programs: compiled, differentiated and vectorized in several orders, each gives the bits of the plain
-//! program.
+//! Generated programs: compiled, differentiated and vectorized in several orders, each gives the bits of the
+//! plain program.
 
 use crate::generated::{BINARY, Op, UNARY};
 use hesper::{Array, Dtype, Result, Tolerance, transform};
@@ -154,8 +154,8 @@ fn vectorized_programs_agree_with_a_loop_over_slices_compiled_or_not() {
             for (y, expected) in found.iter().zip(program.run(&slices).unwrap()) {
                 let y = y.take(number as i64, Some(0)).unwrap();
                 assert_eq!(y.shape(), expected.shape(), "seed {seed}: {program:?}");
-                // Sums of other rows may be rounded otherwise, and jumps make that large: element by element alone
-                // the numbers are the same.
+                // Sums of other rows may be rounded otherwise, and jumps make that large: element by element
+                // alone the numbers are the same.
                 let is_near = seed % 2 == 1 || are_near(&y, &expected);
                 assert!(is_near, "seed {seed}: {y} and not {expected}: {program:?}");
             }

@@ -1,7 +1,7 @@
 //! Reductions, scans, sorts, norms and products, compared with recorded results of a reference.
 //!
-//! A line of the file is an op with its parameters, its inputs (type, shape, view, bytes) and its results (type, shape,
-//! bytes), or `error`.
+//! A line of the file is an op with its parameters, its inputs (type, shape, view, bytes) and its results
+//! (type, shape, bytes), or `error`.
 
 use std::collections::HashMap;
 

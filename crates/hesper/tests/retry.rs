@@ -1,6 +1,6 @@
 //! Evaluation after a failure. One call of the device fails, or an allocation of some size is refused; then
-//! everything is evaluated again. Each array has the right elements, or the same error each time. `HESPER_SWEEP=all`
-//! fails every call of every case, which takes minutes.
+//! everything is evaluated again. Each array has the right elements, or the same error each time.
+//! `HESPER_SWEEP=all` fails every call of every case, which takes minutes.
 
 use crate::alone;
 use crate::table;
@@ -72,8 +72,8 @@ fn jobs(case: &table::Case) -> Vec<Job<'_>> {
     jobs
 }
 
-/// The elements of a job without a failure, the bytes that it leaves on the device (replicas of constants), and its
-/// peak memory there.
+/// The elements of a job without a failure, the bytes that it leaves on the device (replicas of constants),
+/// and its peak memory there.
 struct Expected {
     bits: Vec<Bits>,
     left: usize,
@@ -88,8 +88,8 @@ fn expected(job: &Job<'_>, runtime: &Runtime, stream: &Stream) -> Expected {
     Expected { bits, left: runtime.counters().active, peak: runtime.counters().peak }
 }
 
-/// Evaluates a job while something fails, then without the failure. Each array has its elements, or the same error
-/// each time. Returns the number of arrays with an error the last time.
+/// Evaluates a job while something fails, then without the failure. Each array has its elements, or the same
+/// error each time. Returns the number of arrays with an error the last time.
 fn retried(job: &Job<'_>, stream: &Stream, expected: &[Bits], what: &str, lift: impl FnOnce()) -> usize {
     placement::with_stream(stream, || {
         let built = (job.build)();
@@ -111,8 +111,8 @@ fn retried(job: &Job<'_>, stream: &Stream, expected: &[Bits], what: &str, lift: 
         };
         let passes: Vec<Vec<Option<String>>> =
             (0..4).map(|_| (0..arrays.len()).map(look).collect()).collect();
-        // From the second time on nothing changes, unless the failing call is one of the reads themselves: reading an
-        // array that is not row-major copies it.
+        // From the second time on nothing changes, unless the failing call is one of the reads themselves:
+        // reading an array that is not row-major copies it.
         let (mut failed, mut changed) = (0, 0);
         for ((one, two), three) in passes[1].iter().zip(&passes[2]).zip(&passes[3]) {
             let most = if one == two || one == three { one } else { two };
@@ -426,8 +426,8 @@ fn graphs_can_be_inspected_while_they_are_evaluated() {
     }
 }
 
-/// Two threads evaluate one graph while memory is short: the one that waits evaluates the graph itself if the other
-/// fails.
+/// Two threads evaluate one graph while memory is short: the one that waits evaluates the graph itself if the
+/// other fails.
 #[test]
 fn a_thread_that_waits_for_a_failed_evaluation_retries_it() {
     let _alone = alone();

@@ -1,5 +1,5 @@
-//! Tests that switch or count what the process has one of (fusion, fallbacks, commands, memory, the random key, running
-//! transformations): one at a time.
+//! Tests that switch or count what the process has one of (fusion, fallbacks, commands, memory, the random
+//! key, running transformations): one at a time.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;

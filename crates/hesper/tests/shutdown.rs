@@ -33,7 +33,8 @@ thread_local! {
     static LAST: RefCell<Option<Late>> = const { RefCell::new(None) };
 }
 
-/// Fills thread-local values that own arrays and streams: some are destroyed before those of the library, some after.
+/// Fills thread-local values that own arrays and streams: some are destroyed before those of the library,
+/// some after.
 fn fill() {
     let ones = || Array::ones(&[8, 8], Dtype::Float32).unwrap();
     // Thread-local values are destroyed in reverse order of their first use.

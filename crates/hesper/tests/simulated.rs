@@ -1,5 +1,5 @@
-//! Every op on the simulated device: delayed, in any allowed order, on poisoned memory, and with fused kernels run by
-//! the reference interpreter. The results are those of the host, bit for bit.
+//! Every op on the simulated device: delayed, in any allowed order, on poisoned memory, and with fused
+//! kernels run by the reference interpreter. The results are those of the host, bit for bit.
 
 use crate::table;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! A device that is unknown to the array crate: its backend is in this test. Every op of the table runs on it, by its
-//! kernels or by falling back to the host.
+//! A device that is unknown to the array crate: its backend is in this test. Every op of the table runs on
+//! it, by its kernels or by falling back to the host.
 
 use crate::alone;
 use crate::table;

@@ -1,5 +1,5 @@
-//! Derivatives of every op of the table: tangents compared with finite differences, cotangents with tangents, and the
-//! same for second and third derivatives.
+//! Derivatives of every op of the table: tangents compared with finite differences, cotangents with tangents,
+//! and the same for second and third derivatives.
 
 use crate::table;
 use crate::table::{Case, ints, like, x};

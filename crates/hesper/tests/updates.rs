@@ -26,8 +26,8 @@ fn inside(index: i32, length: usize) -> usize {
     (if index < 0 { index + length } else { index }).clamp(0, length - 1) as usize
 }
 
-/// Shapes as (elements before the indexed axis, its length, elements after it, number of indices): small ones, and
-/// some that are split among threads.
+/// Shapes as (elements before the indexed axis, its length, elements after it, number of indices): small
+/// ones, and some that are split among threads.
 const SHAPES: [(usize, usize, usize, usize); 9] = [
     (1, 1, 1, 1),
     (1, 7, 1, 5),

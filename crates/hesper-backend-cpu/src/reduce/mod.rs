@@ -20,7 +20,8 @@ use hesper_cpu::Cores;
 use crate::Cpu;
 use number::Number;
 
-/// Shorter rows are not produced while they are reduced: calling the producer would cost more than its elements.
+/// Shorter rows are not produced while they are reduced: calling the producer would cost more than its
+/// elements.
 const MIN_PRODUCED_ROW: usize = 16;
 
 pub(crate) fn register(table: OpTableBuilder<Cpu>) -> OpTableBuilder<Cpu> {
@@ -91,8 +92,8 @@ impl Lower<Reduce> for Cpu {
     }
 }
 
-/// Stores what `reduce` combines. Where that is of the result's type it is computed in place; `done` says that it then
-/// needs no `finish`.
+/// Stores what `reduce` combines. Where that is of the result's type it is computed in place; `done` says
+/// that it then needs no `finish`.
 fn finished<A: Pod + Send + Sync, R: Pod + Send + Sync>(
     out: &mut [R],
     done: bool,
@@ -222,7 +223,8 @@ fn flags<T: hesper_compute::Word + Pod>(op: &Reduce, l: &Lowering<'_>, mask: u64
     })
 }
 
-/// The variance, or its root: sums of numbers and squares in double precision leave a float32's digits intact.
+/// The variance, or its root: sums of numbers and squares in double precision leave a float32's digits
+/// intact.
 fn variance<T: Sample + Pod>(op: &Reduce, l: &Lowering<'_>, of: fn(f64) -> T) -> Result<Data> {
     let ReduceKind::Variance { count, ddof, root } = op.kind else { return Err(no_variance(op, l)) };
     let (count, ddof) = (count.0, ddof.0);

@@ -1,5 +1,5 @@
-//! Products with quantized matrices on GPUs: tensor cores read the codes in place for a few rows of activations; for many
-//! rows the matrix is dequantized once.
+//! Products with quantized matrices on GPUs: tensor cores read the codes in place for a few rows of
+//! activations; for many rows the matrix is dequantized once.
 
 use crate::copy::copy;
 use crate::launch::{Constants, kernel, type_name};

@@ -1,7 +1,8 @@
-//! The tiling of products of a few rows of activations with quantized matrices. It depends on shape and device alone,
-//! and so do the bits of the results.
+//! The tiling of products of a few rows of activations with quantized matrices. It depends on shape and
+//! device alone, and so do the bits of the results.
 //!
-//! `qmv` keeps all activations in shared memory; `qmm` and `qmm_sm90` stream them through it. `qmm_sm90` is for Hopper.
+//! `qmv` keeps all activations in shared memory; `qmm` and `qmm_sm90` stream them through it. `qmm_sm90` is
+//! for Hopper.
 
 use super::matmul::Affine;
 use crate::chip::Chip;
@@ -10,7 +11,8 @@ use crate::chip::Chip;
 const MAX_ROWS: usize = 64;
 /// The largest number of rows of activations of `qmm_sm90`.
 const MAX_ROWS_SM90: usize = 256;
-/// The largest number of rows of activations for which codes are loaded before the kernel waits for the activations.
+/// The largest number of rows of activations for which codes are loaded before the kernel waits for the
+/// activations.
 const MAX_EARLY_ROWS: usize = 16;
 
 /// A kernel and its launch.
@@ -61,7 +63,8 @@ impl Chunks {
     }
 }
 
-/// Tiles of sixteen rows of codes in a block: those with the fewest waves of blocks, weighted by the size of a block.
+/// Tiles of sixteen rows of codes in a block: those with the fewest waves of blocks, weighted by the size of
+/// a block.
 fn row_tiles(n: usize, multiprocessors: usize) -> Option<usize> {
     let tiles = n.div_ceil(16);
     let fits = [8, 7, 4, 2, 1].into_iter().filter(|rows| 16 * rows <= n);
@@ -80,8 +83,8 @@ impl Tiling {
         let rows = row_tiles(n, chip.multiprocessors)?;
         let chunk = [1024 / bits, 256, 128].into_iter().find(|chunk| chunks.fits(*chunk))?;
         let x_rows = if m == 1 { 1 } else { 8 };
-        // With several waves of blocks a warp has whole rows, and a block twice as many. There is one block to a
-        // multiprocessor: kernels that begin early would fill those that are free first.
+        // With several waves of blocks a warp has whole rows, and a block twice as many. There is one block
+        // to a multiprocessor: kernels that begin early would fill those that are free first.
         let waves = n.div_ceil(16 * rows).div_ceil(chip.multiprocessors);
         let (rows, splits) = match (rows, bits) {
             (1, _) => (1, 16),
@@ -147,8 +150,8 @@ impl Tiling {
             let fits = |stage: &usize| k.is_multiple_of(*stage) && (4..=16).contains(&(stage / group * 2));
             stages.iter().copied().find(fits)
         };
-        // Tiles of 64 rows, warpgroups that share their columns in a block, and blocks of a cluster that do. Fewer of
-        // the larger clusters fit at a time.
+        // Tiles of 64 rows, warpgroups that share their columns in a block, and blocks of a cluster that do.
+        // Fewer of the larger clusters fit at a time.
         let shapes = [(4, 1, 1), (2, 1, 1), (1, 2, 1), (1, 2, 2), (1, 2, 4)];
         // The prologue and epilogue of a wave take as long as this many columns of a tile.
         const WAVE_OVERHEAD: usize = 1900;

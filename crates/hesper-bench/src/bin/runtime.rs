@@ -1,5 +1,5 @@
-//! The cost of the runtime: a command with four bindings from encode to retirement, the retention of a binding, and
-//! the memory and time of a decode-like loop against the ideal.
+//! The cost of the runtime: a command with four bindings from encode to retirement, the retention of a
+//! binding, and the memory and time of a decode-like loop against the ideal.
 //!
 //! `cargo run --release -p hesper-bench --bin runtime [--features ablation]`
 

@@ -1,4 +1,5 @@
-//! Throughput of 1 to 64 threads that build, evaluate and drop small graphs, call a compiled function, and decode.
+//! Throughput of 1 to 64 threads that build, evaluate and drop small graphs, call a compiled function, and
+//! decode.
 //!
 //!     cargo run --release -p hesper-bench --bin threads [-- MILLISECONDS]
 //!

@@ -1,10 +1,11 @@
-//! Training steps of small networks on the CPU beside candle and burn: forward, loss, backward and AdamW, in float32.
+//! Training steps of small networks on the CPU beside candle and burn: forward, loss, backward and AdamW, in
+//! float32.
 //!
-//! `train mlp|cnn|transformer [SECONDS]` measures one and prints a line of JSON. `train --peers PROGRAM,... [--rounds N]`
-//! runs this program and the given ones in turn, N rounds of a second each, and prints a table: the best median of a
-//! round for each program, and how many times as long the fastest of the others takes. The programs are
-//! `peers/train-candle` and `peers/train-burn`, which `cargo build --release` builds in their folders; on a machine
-//! without other work the ratio of one round is that of the others.
+//! `train mlp|cnn|transformer [SECONDS]` measures one and prints a line of JSON. `train --peers PROGRAM,...
+//! [--rounds N]` runs this program and the given ones in turn, N rounds of a second each, and prints a table:
+//! the best median of a round for each program, and how many times as long the fastest of the others takes.
+//! The programs are `peers/train-candle` and `peers/train-burn`, which `cargo build --release` builds in
+//! their folders; on a machine without other work the ratio of one round is that of the others.
 
 use std::collections::BTreeMap;
 use std::process::Command;

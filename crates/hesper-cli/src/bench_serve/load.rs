@@ -271,7 +271,8 @@ impl Workload {
         }
     }
 
-    /// Sends a request and reads its answer. Also returns when a server that refused it wants to be asked again.
+    /// Sends a request and reads its answer. Also returns when a server that refused it wants to be asked
+    /// again.
     fn request(&self, number: u64, arrival: Instant) -> (Sample, Option<Duration>) {
         let mut sample = Sample {
             first: None,

@@ -20,9 +20,10 @@ use report::Row;
 
 /// Measures a server under load: throughput, time to first token, time between tokens.
 ///
-/// Each of --clients is a closed loop: that many clients, each of which sends its next request when the last one is
-/// answered. Each of --rate is an open loop: requests arrive at random times (a Poisson process), however long the answers
-/// take, and times count from the planned arrival. Requests go to /v1/completions, streamed, at temperature 0.
+/// Each of --clients is a closed loop: that many clients, each of which sends its next request when the last
+/// one is answered. Each of --rate is an open loop: requests arrive at random times (a Poisson process),
+/// however long the answers take, and times count from the planned arrival. Requests go to /v1/completions,
+/// streamed, at temperature 0.
 #[derive(Args)]
 pub struct BenchServe {
     /// The server

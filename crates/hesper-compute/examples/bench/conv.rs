@@ -4,7 +4,8 @@ use hesper_compute::{ConvShape, Par, conv};
 
 use crate::measure::{best, peak_flops};
 
-/// Two-dimensional unless the input is one row: batch, input, channels, kernel, output channels, stride, padding, groups.
+/// Two-dimensional unless the input is one row: batch, input, channels, kernel, output channels, stride,
+/// padding, groups.
 struct Case(&'static str, usize, [usize; 2], usize, [usize; 2], usize, usize, usize, usize);
 
 const CASES: [Case; 18] = [

@@ -1,7 +1,7 @@
 //! Attention of a few queries: each key and value is read once for all query heads that share it.
 //!
-//! Keys are split into parts of [`TASK_KEYS`], whatever the number of threads. Each part is a task with its own
-//! running softmax; the partial results are combined in order.
+//! Keys are split into parts of [`TASK_KEYS`], whatever the number of threads. Each part is a task with its
+//! own running softmax; the partial results are combined in order.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -214,8 +214,8 @@ unsafe fn score<S: Isa, T: Float, const R: usize>(
     }
 }
 
-/// `out[r] = out[r] * before[r] + sum of scores[r][j] * value[j]` over the scores of `rows`, whose values begin at
-/// `value`.
+/// `out[r] = out[r] * before[r] + sum of scores[r][j] * value[j]` over the scores of `rows`, whose values
+/// begin at `value`.
 ///
 /// # Safety
 /// The values of `dv` elements are readable, `out` holds `R` rows of `ld`.

@@ -1,8 +1,9 @@
 //! The gated delta rule: linear attention with a recurrent state.
 //!
-//! Each head has a state matrix with one row per value feature. A step multiplies the state by the decay, reads
-//! the value stored for the key, adds `rate` times its difference from the new value, and reads the result for the
-//! query. Rows are independent, so a task runs some rows of a head through all steps while they stay in the cache.
+//! Each head has a state matrix with one row per value feature. A step multiplies the state by the decay,
+//! reads the value stored for the key, adds `rate` times its difference from the new value, and reads the
+//! result for the query. Rows are independent, so a task runs some rows of a head through all steps while
+//! they stay in the cache.
 
 use crate::error::{Mismatch, product, same};
 use crate::par::{Par, Shared};
@@ -43,12 +44,13 @@ pub struct DeltaInputs<'a, T> {
     pub decay: &'a [f32],
     /// Learning rate of each step: sequences, steps, value heads.
     pub rate: &'a [f32],
-    /// Mask of steps: sequences, steps. A step whose mark is zero leaves the state unchanged and outputs zeros.
+    /// Mask of steps: sequences, steps. A step whose mark is zero leaves the state unchanged and outputs
+    /// zeros.
     pub marks: Option<&'a [u8]>,
 }
 
-/// Runs `state` (sequences, value heads, value features, key features) through all steps and writes the output of
-/// each step (sequences, steps, value heads, value features).
+/// Runs `state` (sequences, value heads, value features, key features) through all steps and writes the
+/// output of each step (sequences, steps, value heads, value features).
 pub fn gated_delta<T: Float>(
     par: &dyn Par,
     shape: DeltaShape,

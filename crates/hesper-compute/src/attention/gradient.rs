@@ -1,8 +1,8 @@
 //! The derivative of attention by queries, keys and values, block of queries by block of queries.
 //!
-//! A block's scores and weights are computed again from its queries; the matrix of all scores is never built. A head of
-//! keys and values is one task: it adds up what the blocks of all queries that read it contribute, in order, so results
-//! do not depend on the number of threads.
+//! A block's scores and weights are computed again from its queries; the matrix of all scores is never built.
+//! A head of keys and values is one task: it adds up what the blocks of all queries that read it contribute,
+//! in order, so results do not depend on the number of threads.
 
 use super::slices::{HeadSlice, MaskSlice, heads_of, inside, mask_of};
 use super::softmax::Running;
@@ -34,8 +34,8 @@ pub struct GradientInputs<'a, T> {
     pub mask: MaskSlice<'a, T>,
 }
 
-/// The cotangents of queries, keys and values, written as sequences, rows, heads, elements: the heads of a row are
-/// adjacent, as the projections need them.
+/// The cotangents of queries, keys and values, written as sequences, rows, heads, elements: the heads of a
+/// row are adjacent, as the projections need them.
 pub fn attention_gradient<T: Float>(
     par: &dyn Par,
     shape: AttentionShape,

@@ -1,10 +1,10 @@
 //! Attention: `softmax(q k^T * scale + mask) v`, without materializing the score matrix.
 //!
 //! Queries and keys are processed in blocks. Each row keeps its running maximum and sum of exponentials, and
-//! rescales its partial result when the maximum grows. Many queries use the packed products of [`crate::gemm`]
-//! ([`prefill`]). A few queries are bound by reading keys and values, so query heads that share them read them
-//! together ([`decode`]). Keys are always split at the same positions, so results do not depend on the number of
-//! threads.
+//! rescales its partial result when the maximum grows. Many queries use the packed products of
+//! [`crate::gemm`] ([`prefill`]). A few queries are bound by reading keys and values, so query heads that
+//! share them read them together ([`decode`]). Keys are always split at the same positions, so results do not
+//! depend on the number of threads.
 
 mod decode;
 mod delta;
@@ -117,7 +117,8 @@ struct Job<'a> {
     sinks: Option<&'a [f32]>,
     /// The range of valid keys of each sequence; all keys if `None`.
     spans: Option<&'a [(usize, usize)]>,
-    /// Where the rows of keys and values are, if they are in pages: then `k` and `v` have pages in the place of sequences.
+    /// Where the rows of keys and values are, if they are in pages: then `k` and `v` have pages in the place
+    /// of sequences.
     pages: Option<PageTables<'a>>,
     /// Codes of a group, if keys and values are quantized.
     group: usize,
@@ -131,8 +132,8 @@ unsafe impl Send for Job<'_> {}
 /// Most queries per key head for which keys and values are streamed.
 const MAX_STREAMED_QUERIES: usize = 16;
 
-/// `out = softmax(q k^T * scale + mask) v` for every head. `sinks` has one extra score without a value per query
-/// head.
+/// `out = softmax(q k^T * scale + mask) v` for every head. `sinks` has one extra score without a value per
+/// query head.
 ///
 /// # Safety
 /// All elements that shapes and strides describe are valid; outputs are distinct and not accessed by another

@@ -1,9 +1,9 @@
 //! Attention of many queries: blocks of queries times blocks of keys, with the packed products.
 //!
-//! Everything is computed transposed, with one column per query. A block of scores has one row per key, so the
-//! softmax runs over whole vectors of queries, and its weights have the layout that the product with the values
-//! needs. Keys and values are packed once and shared by all queries and query heads that read them. These heads are
-//! processed together, so that a block spans few positions of the sequence.
+//! Everything is computed transposed, with one column per query. A block of scores has one row per key, so
+//! the softmax runs over whole vectors of queries, and its weights have the layout that the product with the
+//! values needs. Keys and values are packed once and shared by all queries and query heads that read them.
+//! These heads are processed together, so that a block spans few positions of the sequence.
 
 use std::marker::PhantomData;
 
@@ -191,8 +191,8 @@ impl<T: Float> Kernel for Block<'_, '_, T> {
                 sums[c] = 1.0;
             }
         }
-        // With a causal mask the last query reads the most keys. A first query without a visible key reads all of
-        // them.
+        // With a causal mask the last query reads the most keys. A first query without a visible key reads
+        // all of them.
         let blind = job.seen(q0) > job.seen(q1 - 1);
         let limit = if blind { shape.kv_len } else { job.seen(q1 - 1) };
 
@@ -285,8 +285,8 @@ unsafe fn scale_row<S: Isa, T: Float>(s: S, from: *const T, to: *mut f32, n: usi
     }
 }
 
-/// Turns a vector of columns of `m` scores into weights relative to their new maxima. Returns the factors by which
-/// earlier sums must be multiplied, unless all are one.
+/// Turns a vector of columns of `m` scores into weights relative to their new maxima. Returns the factors by
+/// which earlier sums must be multiplied, unless all are one.
 ///
 /// # Safety
 /// `m` rows of a vector each, `ld` apart, are readable and writable.
@@ -337,8 +337,8 @@ unsafe fn weigh<S: Isa>(
 /// elements.
 ///
 /// # Safety
-/// The block has `height` rows with a stride of `ld`, of which `width` elements are used; both are multiples of the
-/// vector length.
+/// The block has `height` rows with a stride of `ld`, of which `width` elements are used; both are multiples
+/// of the vector length.
 #[inline(always)]
 unsafe fn finish<S: Isa>(s: S, out: *mut f32, ld: usize, height: usize, width: usize, sums: &[f32; 48]) {
     let transposed = Scratch::<f32>::new(height * width);

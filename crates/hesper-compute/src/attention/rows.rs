@@ -15,8 +15,8 @@ pub enum RowFormat {
     F16,
     /// As `bf16`.
     Bf16,
-    /// As codes with a scale and a bias for each group, in 32-bit words: all codes, the first lowest, then all scales,
-    /// then all biases.
+    /// As codes with a scale and a bias for each group, in 32-bit words: all codes, the first lowest, then
+    /// all scales, then all biases.
     Affine {
         /// Bits of a code: 4 or 8.
         bits: usize,
@@ -83,8 +83,8 @@ pub(super) trait Rows: Sync {
     /// Whether rows are unpacked to a buffer first.
     const UNPACKS: bool;
 
-    /// The address of row `i` of a head, the distance to the next row, and how many rows from it on, at most `count`, can
-    /// be read. Rows that are unpacked are written to `to`.
+    /// The address of row `i` of a head, the distance to the next row, and how many rows from it on, at most
+    /// `count`, can be read. Rows that are unpacked are written to `to`.
     ///
     /// # Safety
     /// The rows are valid, and `to` has room for `count` rows of `width` elements if rows are unpacked.

@@ -92,9 +92,9 @@ pub(super) fn mask_of<T>(s: &AttentionShape, mask: MaskSlice<'_, T>) -> Result<M
     })
 }
 
-/// `softmax(q k^T * scale + mask) v` for every head, written as sequences, queries, query heads, values: the heads
-/// of a query are adjacent, as the output projection needs them. `sinks` has one extra score without a value per
-/// query head.
+/// `softmax(q k^T * scale + mask) v` for every head, written as sequences, queries, query heads, values: the
+/// heads of a query are adjacent, as the output projection needs them. `sinks` has one extra score without a
+/// value per query head.
 pub fn attention_slices<T: Float>(
     par: &dyn Par,
     shape: AttentionShape,

@@ -15,8 +15,8 @@ impl Running {
         sink.map_or(Self { top: f32::NEG_INFINITY, sum: 0.0 }, |top| Self { top, sum: 1.0 })
     }
 
-    /// Turns scores into weights relative to the new maximum. Returns the factor by which earlier sums must be
-    /// multiplied.
+    /// Turns scores into weights relative to the new maximum. Returns the factor by which earlier sums must
+    /// be multiplied.
     #[inline(always)]
     pub fn take<S: Isa>(&mut self, s: S, row: &mut [f32]) -> f32 {
         let n = row.len();

@@ -1,9 +1,9 @@
 //! A decode step: one new token per sequence is appended to the KV cache and attends to it.
 //!
-//! Queries, keys and values of a token are adjacent, as the fused projection writes them, and get their rotary
-//! position embedding here. The cache of a sequence is one block: the rows of all key heads, then of all value
-//! heads. Or it is a table of pages, which are such blocks in a pool, and may store rows with fewer bits ([`RowFormat`]).
-//! A sequence reads only its own rows, so its result does not depend on the batch.
+//! Queries, keys and values of a token are adjacent, as the fused projection writes them, and get their
+//! rotary position embedding here. The cache of a sequence is one block: the rows of all key heads, then of
+//! all value heads. Or it is a table of pages, which are such blocks in a pool, and may store rows with fewer
+//! bits ([`RowFormat`]). A sequence reads only its own rows, so its result does not depend on the batch.
 
 use super::rows::{Affine, Dense};
 use super::{AttentionShape, Heads, HeadsMut, Job, Mask, RowFormat, decode};
@@ -32,7 +32,8 @@ pub struct StepShape {
 pub struct Rotary<'a> {
     /// Angle increment per position, for each pair.
     pub steps: &'a [f32],
-    /// Whether pairs are adjacent elements; otherwise the second half of a head holds the partners of the first.
+    /// Whether pairs are adjacent elements; otherwise the second half of a head holds the partners of the
+    /// first.
     pub traditional: bool,
     /// Factor of positions.
     pub scale: f32,
@@ -129,8 +130,9 @@ impl StepShape {
     }
 }
 
-/// Appends the keys and values of one token to each sequence, after the `starts` rows that it has. `block` begins
-/// at byte `first` of the cache block, or of the pool of pages, and reaches at least to the last row that is written.
+/// Appends the keys and values of one token to each sequence, after the `starts` rows that it has. `block`
+/// begins at byte `first` of the cache block, or of the pool of pages, and reaches at least to the last row
+/// that is written.
 pub fn keep_step<T: Float>(
     shape: StepShape,
     tokens: &[T],
@@ -172,8 +174,9 @@ pub fn keep_step<T: Float>(
     Ok(())
 }
 
-/// Attention of the queries of one token per sequence over the sequence's rows, including that of the token: the
-/// last `window` of them. `block` is the whole cache block, or the pool of pages, aligned as its elements are.
+/// Attention of the queries of one token per sequence over the sequence's rows, including that of the token:
+/// the last `window` of them. `block` is the whole cache block, or the pool of pages, aligned as its elements
+/// are.
 pub fn attend_step<T: Float>(
     par: &dyn Par,
     shape: StepShape,

@@ -1,7 +1,7 @@
 //! Depthwise convolutions: one channel per group, vectorized along the channels.
 //!
-//! A task computes rows of the output. Where a window lies within the input along the row, neighbouring outputs
-//! share loaded weights. A 3x3 kernel computes two rows at once, which also share loaded inputs.
+//! A task computes rows of the output. Where a window lies within the input along the row, neighbouring
+//! outputs share loaded weights. A 3x3 kernel computes two rows at once, which also share loaded inputs.
 
 use std::marker::PhantomData;
 
@@ -75,8 +75,8 @@ impl<T: Float> Kernel for Direct<'_, '_, T> {
             if rows == 2 {
                 let x = self.rows_of(&shape, place);
                 let mut i = first;
-                // SAFETY: the rows are in the input or null, and so are the windows of these places; rows of the output are
-                // this task's own.
+                // SAFETY: the rows are in the input or null, and so are the windows of these places; rows of
+                // the output are this task's own.
                 unsafe {
                     while i < last {
                         let n = if i + RUN <= last { RUN } else { 1 };
@@ -139,8 +139,8 @@ impl<T: Float> Kernel for Direct<'_, '_, T> {
 }
 
 impl<T: Float> Direct<'_, '_, T> {
-    /// For the kernel rows that lie within the input: the offset of their taps for a window at the left end, from
-    /// the start of the input, and the offset of their weights.
+    /// For the kernel rows that lie within the input: the offset of their taps for a window at the left end,
+    /// from the start of the input, and the offset of their weights.
     fn taps_of(&self, shape: &ConvShape, [batch, z, y]: [usize; 3], taps: &mut Vec<(isize, usize)>) {
         let [kd, kh, kw] = shape.kernel;
         taps.clear();
@@ -171,8 +171,8 @@ impl<T: Float> Direct<'_, '_, T> {
     }
 }
 
-/// Computes `P` adjacent outputs, all channels. `taps` has the offset of each tap for the first output and of its
-/// weights; `apart` is the distance between windows.
+/// Computes `P` adjacent outputs, all channels. `taps` has the offset of each tap for the first output and of
+/// its weights; `apart` is the distance between windows.
 ///
 /// # Safety
 /// Every tap has `c` channels in the input and in the weights, and so has the output.
@@ -228,8 +228,8 @@ unsafe fn channels<S: Isa, T: Float, const P: usize>(
 /// starts of the windows in four input rows.
 ///
 /// # Safety
-/// The rows that are not null have `P + 2` positions of `c` channels, the weights nine and the output `P` in each
-/// row.
+/// The rows that are not null have `P + 2` positions of `c` channels, the weights nine and the output `P` in
+/// each row.
 #[inline(always)]
 unsafe fn pair<S: Isa, T: Float, const P: usize>(
     s: S,

@@ -1,11 +1,11 @@
-//! Convolutions without im2col. A tile of the output is a run of positions along the last axis (or two or three
-//! short runs of neighbouring rows) and two vectors of output channels. It stays in registers over all taps and
-//! input channels.
+//! Convolutions without im2col. A tile of the output is a run of positions along the last axis (or two or
+//! three short runs of neighbouring rows) and two vectors of output channels. It stays in registers over all
+//! taps and input channels.
 //!
-//! A task computes a patch of the output. It transposes the input rows that the patch reads, so that neighbours
-//! along the last axis are contiguous: one row per channel and per remainder of the stride. The positions of a tile
-//! then read consecutive elements for every tap. Rows end in zeros, which serve as padding after a row and before
-//! the next. The order of a sum does not depend on the patch.
+//! A task computes a patch of the output. It transposes the input rows that the patch reads, so that
+//! neighbours along the last axis are contiguous: one row per channel and per remainder of the stride. The
+//! positions of a tile then read consecutive elements for every tap. Rows end in zeros, which serve as
+//! padding after a row and before the next. The order of a sum does not depend on the patch.
 
 use super::Job;
 use crate::gemm::precision::{Precision, Single};
@@ -222,7 +222,8 @@ impl<T: Float> Kernel for Patch<'_, '_, T> {
         // Zeros before the first row and after the last, as far as a tap or a tile may read.
         let margin = transposed.pitch.next_multiple_of(16) + 32;
         let input = Scratch::<f32>::new(shape.kernel[0] * transposed.rows * line + 2 * margin);
-        // SAFETY: the buffer has the margins and a line for each row; rows of the input are read where they are.
+        // SAFETY: the buffer has the margins and a line for each row; rows of the input are read where they
+        // are.
         let input = unsafe {
             input.ptr().write_bytes(0, margin);
             let lines = input.ptr().add(margin);
@@ -265,7 +266,8 @@ impl<T: Float> Kernel for Patch<'_, '_, T> {
                     if !direct {
                         for i in 0..rows * (to - from) {
                             let (row, i) = (i / (to - from), i % (to - from));
-                            // SAFETY: the sums of the tile, and a place of the output that is this task's own.
+                            // SAFETY: the sums of the tile, and a place of the output that is this task's
+                            // own.
                             unsafe {
                                 let sums = own.ptr().add(row * next + i * plan.nr);
                                 store::<S, T>(s, sums, out.add((row * width + i) * shape.out_channels), cols);

@@ -1,9 +1,9 @@
 //! Convolutions in one to three dimensions, channels last.
 //!
-//! A convolution is the product of the windows of the input (one row per output position) and the weights. Most are
-//! computed without gathering windows, from a transposed input ([`direct`]). A 1x1 kernel is a plain product. All
-//! others gather windows while packing ([`windows`]). Depthwise convolutions are vectorized along the channels
-//! ([`depthwise`]).
+//! A convolution is the product of the windows of the input (one row per output position) and the weights.
+//! Most are computed without gathering windows, from a transposed input ([`direct`]). A 1x1 kernel is a plain
+//! product. All others gather windows while packing ([`windows`]). Depthwise convolutions are vectorized
+//! along the channels ([`depthwise`]).
 
 mod depthwise;
 mod direct;
@@ -73,8 +73,8 @@ impl ConvShape {
         Ok(out)
     }
 
-    /// The same convolution with axes of size one moved to the front, so that the last axis is a long one. The
-    /// memory layout does not change.
+    /// The same convolution with axes of size one moved to the front, so that the last axis is a long one.
+    /// The memory layout does not change.
     fn with_long_rows(&self) -> Self {
         let flat = |d: &usize| {
             let d = *d;
@@ -141,8 +141,8 @@ impl ConvShape {
             && self.padding_high == [0; 3]
     }
 
-    /// Where the window of each output begins: its batch, and the position of its first tap, which may be outside
-    /// of the input.
+    /// Where the window of each output begins: its batch, and the position of its first tap, which may be
+    /// outside of the input.
     #[inline(always)]
     fn origin(&self, out: &[usize; 3], i: usize) -> (usize, [isize; 3]) {
         let [n, place @ ..] = Self::place(out, i);

@@ -1,9 +1,9 @@
 //! Transforms of several lines at once: each lane of a vector is a line of its own.
 //!
-//! Element `i` of all lines is a vector of real parts followed by one of imaginary parts. Lanes are independent,
-//! and every twiddle factor is the same for all lanes. A transform is a few passes of radix 8 and 4 in place;
-//! afterwards frequency `k` is at index `order[k]`. The forward transform is computed; exchanging real and
-//! imaginary parts before and after gives the inverse.
+//! Element `i` of all lines is a vector of real parts followed by one of imaginary parts. Lanes are
+//! independent, and every twiddle factor is the same for all lanes. A transform is a few passes of radix 8
+//! and 4 in place; afterwards frequency `k` is at index `order[k]`. The forward transform is computed;
+//! exchanging real and imaginary parts before and after gives the inverse.
 
 use crate::simd::{Isa, Local};
 
@@ -119,8 +119,8 @@ impl<S: Isa> Local<S> for Apply<'_> {
         let step = part * 2 * S::LANES;
         for block in 0..self.blocks {
             for j in 0..part {
-                // SAFETY: the elements of the block, by the promise to `transform`; the factors of all parts of
-                // an element are in the list.
+                // SAFETY: the elements of the block, by the promise to `transform`; the factors of all parts
+                // of an element are in the list.
                 unsafe {
                     let at = self.lines.add((block * radix * part + j) * 2 * S::LANES);
                     let factors = factors.as_ptr().add(2 * j * (radix - 1));

@@ -1,8 +1,8 @@
 //! One long row of complex numbers, on all threads.
 //!
 //! A row of `down * along` elements is treated as a matrix (the four-step algorithm). Its columns are
-//! transformed, one vector of columns at a time, multiplied by twiddle factors and stored as lines; then its rows
-//! are. Whole cache lines are read and written, and everything else stays in the caches of a core.
+//! transformed, one vector of columns at a time, multiplied by twiddle factors and stored as lines; then its
+//! rows are. Whole cache lines are read and written, and everything else stays in the caches of a core.
 
 use super::lines::{C, Lines, Parts, SHORTEST, root, transform};
 use crate::par::{Par, Shared};
@@ -92,9 +92,9 @@ impl Kernel for Down<'_> {
         let parts = Parts::new::<S>(self.inverse);
         let lines = Scratch::<f32>::new(down * 2 * lanes);
         let lines = lines.ptr();
-        // SAFETY: the row has `down * along` numbers; the buffer holds two vectors for each of a column. Tables
-        // have a number for each column. What is stored between are `lanes` numbers of each of `down` rows,
-        // which are this task's own.
+        // SAFETY: the row has `down * along` numbers; the buffer holds two vectors for each of a column.
+        // Tables have a number for each column. What is stored between are `lanes` numbers of each of `down`
+        // rows, which are this task's own.
         unsafe {
             let from = self.x.as_ptr().add(2 * self.column);
             for j in 0..down {
@@ -142,8 +142,8 @@ impl Kernel for Along<'_> {
         let (plan, lanes) = (self.plan, S::LANES);
         let (down, along) = (plan.down.length, plan.along.length);
         let scale = s.splat(self.scale);
-        // SAFETY: lines of these rows were all written, and belong to this task, as do `lanes` numbers of each
-        // row of the result.
+        // SAFETY: lines of these rows were all written, and belong to this task, as do `lanes` numbers of
+        // each row of the result.
         unsafe {
             let lines = self.between.get().add(self.row * along * 2);
             transform(s, &plan.along, lines, Parts::new::<S>(self.inverse));

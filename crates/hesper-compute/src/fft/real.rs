@@ -7,11 +7,12 @@ use crate::par::{Par, Serial, Shared, chunks};
 use crate::scratch::Scratch;
 use crate::simd::{Isa, Kernel, dispatch};
 
-/// Elements per task. Vectors and scalar remainders round differently, so task boundaries must not depend on the
-/// number of threads.
+/// Elements per task. Vectors and scalar remainders round differently, so task boundaries must not depend on
+/// the number of threads.
 const STEP: usize = 1 << 13;
 
-/// Transforms rows of `row` floats: in parallel if there are at least as many as threads, else each on all threads.
+/// Transforms rows of `row` floats: in parallel if there are at least as many as threads, else each on all
+/// threads.
 pub(super) fn run(par: &dyn Par, fft: &Fft, long: &Long, x: &[f32], row: usize, out: &mut [f32], scale: f32) {
     let to_row = fft.output_row();
     let rows = out.len() / to_row;
@@ -127,8 +128,8 @@ impl Kernel for SplitSpectrum<'_> {
         let (z, roots, to) = (self.z.as_ptr(), self.roots.as_ptr(), self.to.as_mut_ptr());
         let mut k = first;
         while k < last {
-            // SAFETY: there are numbers `0..half`, roots `0..=half`, and places for `first..last`. Of vectors all
-            // lanes are within.
+            // SAFETY: there are numbers `0..half`, roots `0..=half`, and places for `first..last`. Of vectors
+            // all lanes are within.
             unsafe {
                 let to = to.add(2 * (k - first));
                 if k > 0 && k + S::LANES <= last.min(half) {
@@ -175,8 +176,8 @@ impl Kernel for MergeSpectrum<'_> {
         let (x, roots, to) = (self.x.as_ptr(), self.roots.as_ptr(), self.to.as_mut_ptr());
         let mut k = first;
         while k < last {
-            // SAFETY: there are frequencies and roots `0..=half`, and places for `first..last`. Of vectors all
-            // lanes are within.
+            // SAFETY: there are frequencies and roots `0..=half`, and places for `first..last`. Of vectors
+            // all lanes are within.
             unsafe {
                 let to = to.add(2 * (k - first));
                 if k > 0 && k + S::LANES <= last {

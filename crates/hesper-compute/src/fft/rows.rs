@@ -1,7 +1,7 @@
 //! Many rows: one per lane, transposed into lines and back.
 //!
-//! A row of real numbers is transformed as a row of half as many complex numbers `x[2 j] + i x[2 j + 1]`, whose
-//! spectrum is then separated into the even and the odd half.
+//! A row of real numbers is transformed as a row of half as many complex numbers `x[2 j] + i x[2 j + 1]`,
+//! whose spectrum is then separated into the even and the odd half.
 
 use super::lines::{C, Lines, Parts, transform};
 use super::{Fft, FftKind};
@@ -22,7 +22,8 @@ pub(super) fn run(
     let simd = par.simd();
     let to = Shared::new(out.as_mut_ptr());
     let (from_row, to_row) = (given * fft.input_floats(), fft.output_row());
-    // A task is a multiple of sixteen rows, the most lanes of any SIMD level, so it is the same at every level.
+    // A task is a multiple of sixteen rows, the most lanes of any SIMD level, so it is the same at every
+    // level.
     let together = ((1 << 14) / fft.length).next_multiple_of(16);
     chunks(par, rows, together.max(16), |a, b| {
         let x = &x[a * from_row..b * from_row];
@@ -68,8 +69,8 @@ impl Kernel for Block<'_> {
             let count = lanes.min(self.rows - first);
             let mut sources = [self.x.as_ptr(); 16];
             // SAFETY: all rows named are rows of the input, or of the copy, which has room for them; lanes
-            // without a row read the first of the block. The buffers hold a vector of real and one of imaginary
-            // parts for every element, and each is written before it is read.
+            // without a row read the first of the block. The buffers hold a vector of real and one of
+            // imaginary parts for every element, and each is written before it is read.
             unsafe {
                 for i in 0..lanes {
                     let row = first + if i < count { i } else { 0 };
@@ -185,7 +186,8 @@ unsafe fn scatter<S: Isa>(
     }
 }
 
-/// The spectrum of `2 h` real numbers, `h + 1` frequencies, from that of their packed form of `h` complex numbers.
+/// The spectrum of `2 h` real numbers, `h + 1` frequencies, from that of their packed form of `h` complex
+/// numbers.
 #[inline(always)]
 unsafe fn split_spectrum<S: Isa>(
     s: S,
@@ -211,7 +213,8 @@ unsafe fn split_spectrum<S: Isa>(
     }
 }
 
-/// The inverse of [`split_spectrum`], times two. Imaginary parts of the first and the last frequency are ignored.
+/// The inverse of [`split_spectrum`], times two. Imaginary parts of the first and the last frequency are
+/// ignored.
 #[inline(always)]
 unsafe fn merge_spectrum<S: Isa>(s: S, lines: *const f32, h: usize, roots: *const f32, to: *mut f32) {
     let (p, lanes) = (Parts::new::<S>(false), S::LANES);

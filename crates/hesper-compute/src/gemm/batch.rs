@@ -12,8 +12,8 @@ const MIN_TASK_WORK: usize = 1 << 17;
 /// Overhead of one product, in multiply-adds.
 const CALL_WORK: usize = 1 << 11;
 
-/// A batch of matrices of one shape in a slice, with strides for rows, columns and each batch axis. Strides may be
-/// negative, or zero where an operand is broadcast.
+/// A batch of matrices of one shape in a slice, with strides for rows, columns and each batch axis. Strides
+/// may be negative, or zero where an operand is broadcast.
 #[derive(Clone, Copy, Debug)]
 pub struct Stack<'a, T> {
     /// The elements.
@@ -56,8 +56,8 @@ impl<'a, T> Stack<'a, T> {
     }
 }
 
-/// [`gemm`](super::gemm) for every matrix of a batch of shape `lengths`: `m x k` times `k x n`. The results are
-/// contiguous in `out`.
+/// [`gemm`](super::gemm) for every matrix of a batch of shape `lengths`: `m x k` times `k x n`. The results
+/// are contiguous in `out`.
 ///
 /// ```
 /// use hesper_compute::{GemmOptions, Serial, Stack, gemm_stacked};

@@ -23,8 +23,8 @@ pub(crate) trait Columns<P: Precision>: Sync {
     /// Packs a panel.
     ///
     /// # Safety
-    /// Its steps and columns exist, and `dst` has room for it, and for 64 bytes more unless its width is a multiple
-    /// of the vector length.
+    /// Its steps and columns exist, and `dst` has room for it, and for 64 bytes more unless its width is a
+    /// multiple of the vector length.
     unsafe fn pack<S: Isa>(&self, s: S, panel: Panel<P::Acc>);
 }
 

@@ -1,8 +1,8 @@
 //! Large products: packed panels, blocked for the caches, parallel over tiles of the result.
 //!
 //! The right operand is packed once per range of columns and shared. Each task packs its own rows of the left
-//! operand and computes a block of the result over the whole of K. If all rows fit one block, the left operand is
-//! packed once instead, and tasks pack their columns on the fly.
+//! operand and computes a block of the result over the whole of K. If all rows fit one block, the left
+//! operand is packed once instead, and tasks pack their columns on the fly.
 
 use super::columns::{Columns, Panel};
 use super::micro::{Column, Tile};
@@ -52,8 +52,8 @@ fn dispatch_for<P: Precision, K: Kernel>(simd: Simd, kernel: K) -> K::Out {
     if P::PAIRED { dispatch_dot(simd, kernel) } else { dispatch(simd, kernel) }
 }
 
-/// Packed steps of each range of K but the last. Ranges are about equal, so that the last is not tiny, and start at
-/// multiples of eight, where codes of any bit width start on a byte.
+/// Packed steps of each range of K but the last. Ranges are about equal, so that the last is not tiny, and
+/// start at multiples of eight, where codes of any bit width start on a byte.
 fn range_of<P: Precision>(k: usize) -> usize {
     let steps = k.div_ceil(P::step());
     steps.div_ceil(steps.div_ceil(KC).max(1)).next_multiple_of(8)
@@ -75,7 +75,8 @@ pub(crate) fn run<P: Precision, B: Columns<P>, A: Columns<P>>(par: &dyn Par, p: 
     let par = if work < SERIAL_WORK { &alone } else { par };
     let sizes = dispatch_for::<P, _>(simd, SizesOf::<P>(std::marker::PhantomData));
     let e = &p.epilogue;
-    // Sums go straight to the result if it is overwritten, or the product is added to it or subtracted from it.
+    // Sums go straight to the result if it is overwritten, or the product is added to it or subtracted from
+    // it.
     let added = (e.alpha == P::ONE || e.alpha == P::MINUS_ONE) && (e.beta == P::ZERO || e.beta == P::ONE);
     let direct = P::OUT_IS_ACC && added && p.c.col_stride == 1 && p.c.row_stride >= 0;
     let negate = direct && e.alpha == P::MINUS_ONE;
@@ -331,8 +332,8 @@ impl<P: Precision, B: Columns<P>, A: Columns<P>> Kernel for OnTheFly<'_, '_, P, 
         let Self { p, sink, a, k0, k, c0, c1 } = self;
         let nr = S::NV * P::lanes::<S>();
         let padded = p.m.div_ceil(S::MR) * S::MR;
-        // If columns are contiguous along K, one panel is packed at a time; otherwise several, for long runs of a
-        // row.
+        // If columns are contiguous along K, one panel is packed at a time; otherwise several, for long runs
+        // of a row.
         let group = if p.b.is_contiguous_along_k() { 1 } else { GROUP };
         let range = range_of::<P>(k);
         let b = Scratch::<P::Acc>::new(group * nr * range);

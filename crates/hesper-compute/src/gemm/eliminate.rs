@@ -1,5 +1,5 @@
-//! The steps of a triangular factorization that are not block products, on the calling thread: elimination of a few
-//! columns with pivoting, and triangular solves of a few rows.
+//! The steps of a triangular factorization that are not block products, on the calling thread: elimination of
+//! a few columns with pivoting, and triangular solves of a few rows.
 
 use std::ops::{Div, Mul, Neg};
 
@@ -46,10 +46,10 @@ numbers! {
     f64, Double;
 }
 
-/// Eliminates up to [`MAX_ELIMINATED`] columns of a row-major matrix, from the diagonal element in column `first`
-/// on, with partial pivoting. Each pivot row is exchanged as a whole; its index is written to `swaps`, one per
-/// column. The factors are left below the diagonal. Other columns change only by the exchanges. A column of zeros
-/// is left as it is.
+/// Eliminates up to [`MAX_ELIMINATED`] columns of a row-major matrix, from the diagonal element in column
+/// `first` on, with partial pivoting. Each pivot row is exchanged as a whole; its index is written to
+/// `swaps`, one per column. The factors are left below the diagonal. Other columns change only by the
+/// exchanges. A column of zeros is left as it is.
 ///
 /// ```
 /// use hesper_compute::{Simd, eliminate};
@@ -66,8 +66,8 @@ pub fn eliminate<T: Real>(simd: Simd, a: &mut [T], stride: usize, first: usize, 
     }
 }
 
-/// Replaces rows of `b`, `count` elements each and `stride` apart, by the solution of `l x = b` for a unit lower
-/// triangular matrix of up to [`MAX_ELIMINATED`] rows.
+/// Replaces rows of `b`, `count` elements each and `stride` apart, by the solution of `l x = b` for a unit
+/// lower triangular matrix of up to [`MAX_ELIMINATED`] rows.
 ///
 /// ```
 /// use hesper_compute::{Lines, Simd, solve_unit};

@@ -1,7 +1,7 @@
 //! Products with a few rows: memory-bound, so the large operand is read once, in order, without packing.
 //!
-//! The right operand is contiguous along K (every result is a dot product) or along N (every row of it is added
-//! to the result with a factor). Sums are split at the same positions whatever the number of threads.
+//! The right operand is contiguous along K (every result is a dot product) or along N (every row of it is
+//! added to the result with a factor). Sums are split at the same positions whatever the number of threads.
 
 use super::Problem;
 use super::driver::finish_in;

@@ -1,8 +1,8 @@
 //! Dense matrix products: `c = alpha * a b + beta * c`, for `f32`, `f64`, `bf16` and `f16`.
 //!
 //! 16-bit floats are multiplied exactly and summed in `f32`; the result is rounded once. Operands may have
-//! any strides. Products with a few rows or columns take the memory-bound path of [`gemv`], small ones that of
-//! [`unpacked`], all others the packed one of [`driver`].
+//! any strides. Products with a few rows or columns take the memory-bound path of [`gemv`], small ones that
+//! of [`unpacked`], all others the packed one of [`driver`].
 //!
 //! ```
 //! use hesper_compute::{GemmOptions, MatMut, MatRef, Serial, gemm};
@@ -186,7 +186,8 @@ fn product<P>(
         return;
     }
     let epilogue = Epilogue { alpha: options.alpha, beta: options.beta };
-    // Compute the transposed product if the result is column-major, or if columns are fewer than rows on the gemv path.
+    // Compute the transposed product if the result is column-major, or if columns are fewer than rows on the
+    // gemv path.
     let by_columns = c.row_stride == 1 && c.col_stride != 1;
     let transpose = if m <= gemv::MAX_ROWS || n <= gemv::MAX_ROWS { n < m } else { by_columns };
     let p = if transpose {

@@ -144,12 +144,12 @@ unsafe fn transposed<S: Isa, T: Float>(
     }
 }
 
-/// Lines at arbitrary addresses, each contiguous along K, transposed in registers; a panel is at most one vector
-/// wide.
+/// Lines at arbitrary addresses, each contiguous along K, transposed in registers; a panel is at most one
+/// vector wide.
 ///
 /// # Safety
-/// `k` elements of each of the first `valid` lines are readable, `width <= S::LANES`, and `k * width` floats and
-/// 64 bytes more of `dst` are writable.
+/// `k` elements of each of the first `valid` lines are readable, `width <= S::LANES`, and `k * width` floats
+/// and 64 bytes more of `dst` are writable.
 #[inline(always)]
 pub(crate) unsafe fn scattered<S: Isa, T: Float>(
     s: S,

@@ -9,7 +9,8 @@ use crate::simd::{Float, Isa};
 
 /// The types and operations of a product.
 ///
-/// Packed elements have the type of the sums; [`Precision::step`] says how many steps along K one of them holds.
+/// Packed elements have the type of the sums; [`Precision::step`] says how many steps along K one of them
+/// holds.
 ///
 /// # Safety
 /// The unsafe functions ask for valid memory of the sizes they name.

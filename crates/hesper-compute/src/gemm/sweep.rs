@@ -1,9 +1,9 @@
-//! Single passes over rows of a matrix, on the calling thread: products with a vector from either side, and with a
-//! symmetric matrix of which each element is read once. Reductions to tridiagonal and bidiagonal form spend half of
-//! their time here.
+//! Single passes over rows of a matrix, on the calling thread: products with a vector from either side, and
+//! with a symmetric matrix of which each element is read once. Reductions to tridiagonal and bidiagonal form
+//! spend half of their time here.
 //!
-//! Rows are `stride` apart. The order of a sum depends on the sizes only. A caller with several cores splits the
-//! rows and adds the partial results.
+//! Rows are `stride` apart. The order of a sum depends on the sizes only. A caller with several cores splits
+//! the rows and adds the partial results.
 
 use super::precision::{Double, Precision, Single};
 use super::{Real, sealed};
@@ -87,8 +87,8 @@ pub fn add_rows<T: Real>(simd: Simd, rows: Lines<'_, T>, factors: &[T], y: &mut 
     T::add_rows(simd, Lines { count, width, ..rows }, &factors[..count], &mut y[..width]);
 }
 
-/// Adds to `y` the contribution of rows `first..` of a symmetric matrix, and of their columns, to its product with
-/// `x`. Only the upper triangle is read: row `i` from element `i` on.
+/// Adds to `y` the contribution of rows `first..` of a symmetric matrix, and of their columns, to its product
+/// with `x`. Only the upper triangle is read: row `i` from element `i` on.
 ///
 /// ```
 /// use hesper_compute::{Lines, Simd, symmetric_rows};

@@ -97,7 +97,8 @@ impl<P: Precision<In = <P as Precision>::Out>> Kernel for Block<'_, '_, P> {
             let (j, width) = (v0 * lanes, (v1 - v0) * lanes);
             let cols = (p.n - j).min(width);
             let (b, step) = if let Some(room) = &room {
-                // SAFETY: the columns exist, and the buffer has room for them; sums are of the type of inputs.
+                // SAFETY: the columns exist, and the buffer has room for them; sums are of the type of
+                // inputs.
                 unsafe {
                     let to = room.ptr().cast();
                     P::pack(s, b.at(0, j), b.col_stride, b.row_stride, cols, width, p.k, to);

@@ -1,8 +1,8 @@
-//! Repacks blocks of Q4_0, Q4_1 and Q8_0 as MLX's affine layout: packed words, and a scale and a bias for each 32
-//! elements.
+//! Repacks blocks of Q4_0, Q4_1 and Q8_0 as MLX's affine layout: packed words, and a scale and a bias for
+//! each 32 elements.
 //!
-//! An element is `scale * q + bias` with unsigned `q`; words hold elements in order, lowest bits first. The signed
-//! types become unsigned by moving their zero into the bias.
+//! An element is `scale * q + bias` with unsigned `q`; words hold elements in order, lowest bits first. The
+//! signed types become unsigned by moving their zero into the bias.
 
 use half::f16;
 use hesper_types::GgmlType;

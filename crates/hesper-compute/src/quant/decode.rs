@@ -1,5 +1,5 @@
-//! Decodes GGUF blocks, in the order of operations of their definition: elements are bit-identical to those of the
-//! reference decoder.
+//! Decodes GGUF blocks, in the order of operations of their definition: elements are bit-identical to those
+//! of the reference decoder.
 //!
 //! Blocks of 32 elements split nibbles in halves: byte `i` holds elements `i` and `i + 16`. Blocks of 256
 //! elements have a scale per group, and spread the bits of a code over several bytes. These are decoded by
@@ -54,8 +54,8 @@ pub(super) fn decode_block<S: Isa>(s: S, kind: GgmlType, block: &[u8], to: &mut 
     }
 }
 
-/// Converts a half to a float in a few instructions that every processor has. A row has one per 32 elements, so a
-/// call would cost more than their products.
+/// Converts a half to a float in a few instructions that every processor has. A row has one per 32 elements,
+/// so a call would cost more than their products.
 #[inline(always)]
 pub(super) fn widen(half: u16) -> f32 {
     const UP: f32 = f32::from_bits((127 + 112) << 23);

@@ -1,8 +1,8 @@
 //! A few rows of unrounded activations times a quantized matrix: bound by reading the matrix.
 //!
-//! Where the bits of a code divide 32, a vector of words is unpacked in place: lane `i` of step `j` is code `j`
-//! of word `i`, and the activations have a matching layout. A field is masked but not shifted; the activations are
-//! scaled down instead. Other codes are unpacked in order.
+//! Where the bits of a code divide 32, a vector of words is unpacked in place: lane `i` of step `j` is code
+//! `j` of word `i`, and the activations have a matching layout. A field is masked but not shifted; the
+//! activations are scaled down instead. Other codes are unpacked in order.
 
 use super::columns::Dequant;
 use super::tables::E2M1;

@@ -18,7 +18,8 @@ use crate::simd::{Float, FloatKind, Isa, Kernel, Local, dispatch};
 pub(super) const BLOCK: usize = 32;
 /// Elements of the largest block.
 const MAX_BLOCK: usize = 256;
-/// Most rows of activations for which blocks are decoded per tile: each row then has the result that it has alone.
+/// Most rows of activations for which blocks are decoded per tile: each row then has the result that it has
+/// alone.
 pub(super) const MAX_TILED_ROWS: usize = 64;
 
 /// A matrix of blocks, row by row.

@@ -22,7 +22,8 @@ const L1_TILE_BYTES: usize = 36 << 10;
 /// Rows of blocks that share a pass over a tile.
 const PASS_ROWS: usize = 16;
 
-/// Rows of activations, packed into tiles: in a tile, the elements of one block of all its rows are contiguous.
+/// Rows of activations, packed into tiles: in a tile, the elements of one block of all its rows are
+/// contiguous.
 pub(super) struct Tiles {
     m: usize,
     k: usize,
@@ -164,8 +165,8 @@ impl<B: Blocks> Kernel for Of<'_, '_, B> {
 }
 
 impl<B: Blocks> Of<'_, '_, B> {
-    /// Rows `i..i + T` of activations with `R` rows of blocks at a time, for a few independent sums. A tile that
-    /// exceeds the L1 cache is processed in pieces, with the sums in memory.
+    /// Rows `i..i + T` of activations with `R` rows of blocks at a time, for a few independent sums. A tile
+    /// that exceeds the L1 cache is processed in pieces, with the sums in memory.
     ///
     /// # Safety
     /// The rows exist, and the result has room.
@@ -233,8 +234,8 @@ impl<B: Blocks> Of<'_, '_, B> {
     }
 }
 
-/// Blocks `b0..b1` of `R` rows from row `r0` on times a tile of `T` rows, added to sums. Past the last row, it is
-/// repeated.
+/// Blocks `b0..b1` of `R` rows from row `r0` on times a tile of `T` rows, added to sums. Past the last row,
+/// it is repeated.
 ///
 /// # Safety
 /// The rows exist, and `xs` is a tile of `T` rows.
@@ -411,8 +412,8 @@ impl Heads {
         debug_assert!(blocks <= self.room - GROUP);
         let (begin, end) = (w.block(j, 0), w.data.as_ptr_range().end);
         let mut from = 0;
-        // SAFETY: the blocks exist, each has four bytes at least, and the buffers hold a number for each and a
-        // group more; groups that reach beyond the data are not read as such.
+        // SAFETY: the blocks exist, each has four bytes at least, and the buffers hold a number for each and
+        // a group more; groups that reach beyond the data are not read as such.
         unsafe {
             if w.kind == GgmlType::Q4_1 {
                 while from < blocks && begin.wrapping_add((from + GROUP) * bytes) <= end {

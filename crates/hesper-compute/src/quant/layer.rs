@@ -1,5 +1,5 @@
-//! The steps between two linear layers of a decoder, fused: a norm before the products, and after them the residual
-//! add, or SwiGLU.
+//! The steps between two linear layers of a decoder, fused: a norm before the products, and after them the
+//! residual add, or SwiGLU.
 //!
 //! A decode step of one token is a few hundred small products. A separate command for each pass over the
 //! activations would cost as much as a product.
@@ -28,11 +28,11 @@ pub enum LayerEnd<'a> {
     SiluGate,
 }
 
-/// Products of rows with transposed matrices: `y = end(norm(x) w^T)`. Rows of `x` have the length of those of the
-/// matrices; `norm` is the weight of an RMS norm and its epsilon.
+/// Products of rows with transposed matrices: `y = end(norm(x) w^T)`. Rows of `x` have the length of those of
+/// the matrices; `norm` is the weight of an RMS norm and its epsilon.
 ///
-/// A row has the same result alone and in a batch of up to 64, or of any size with rounded activations. Products are
-/// those of [`gguf_matmul`].
+/// A row has the same result alone and in a batch of up to 64, or of any size with rounded activations.
+/// Products are those of [`gguf_matmul`].
 pub fn gguf_layer(
     par: &dyn Par,
     x: &[f32],

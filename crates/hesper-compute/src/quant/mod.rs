@@ -1,13 +1,14 @@
 //! Quantized matrices in MLX's layouts, their products, and the blocks of GGUF files.
 //!
-//! A quantized matrix has its codes along its rows, packed little-endian into 32-bit words, and a scale (and a
-//! bias) for every group of neighbouring codes. [`qmatmul`] never materializes the dequantized matrix. A few rows
-//! of activations read the codes once, bound by memory; many rows dequantize panels while packing.
+//! A quantized matrix has its codes along its rows, packed little-endian into 32-bit words, and a scale (and
+//! a bias) for every group of neighbouring codes. [`qmatmul`] never materializes the dequantized matrix. A
+//! few rows of activations read the codes once, bound by memory; many rows dequantize panels while packing.
 //!
 //! With [`Activations::Exact`] the activations keep their type, and products are summed in `f32`. With
-//! [`Activations::Int8`] they are rounded to 8 bits in blocks of 32 first, where the weights have integer codes of 4,
-//! 6 or 8 bits. The error of an activation is at most 1/254 of the largest of its block, and that of the result at
-//! most this times the sum of `|w|` in each block. A block with an element that is not finite makes its results NaN.
+//! [`Activations::Int8`] they are rounded to 8 bits in blocks of 32 first, where the weights have integer
+//! codes of 4, 6 or 8 bits. The error of an activation is at most 1/254 of the largest of its block, and that
+//! of the result at most this times the sum of `|w|` in each block. A block with an element that is not
+//! finite makes its results NaN.
 
 mod affine;
 mod columns;

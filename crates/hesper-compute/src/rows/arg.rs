@@ -259,8 +259,8 @@ fn best_of<T: Ordered>(block: &[T], worst: T, better: &impl Fn(T, T) -> bool) ->
     (acc[0], nans[0] != 0)
 }
 
-/// The position of the first element equal to `value`: blocks are scanned as vectors until one contains it, then
-/// smaller blocks within.
+/// The position of the first element equal to `value`: blocks are scanned as vectors until one contains it,
+/// then smaller blocks within.
 #[inline(always)]
 fn first<T: Ordered>(block: &[T], value: T) -> Option<usize> {
     let (mut from, mut len) = (0, block.len());

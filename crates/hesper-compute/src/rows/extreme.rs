@@ -5,14 +5,14 @@ use crate::simd::{Float, Isa};
 /// Independent vector accumulators.
 const INTERLEAVED: usize = 4;
 
-/// The largest (`MAX`) or smallest element that is not NaN, an infinity if there is none, and whether there is a
-/// NaN. -0 counts as smaller than +0, so the result does not depend on the order of elements.
+/// The largest (`MAX`) or smallest element that is not NaN, an infinity if there is none, and whether there
+/// is a NaN. -0 counts as smaller than +0, so the result does not depend on the order of elements.
 #[inline(always)]
 pub(super) fn extreme<S: Isa, T: Float, const MAX: bool>(s: S, x: &[T]) -> (f32, bool) {
     let start = if MAX { f32::NEG_INFINITY } else { f32::INFINITY };
     let (low, high) = (s.splat(f32::MIN), s.splat(f32::MAX));
-    // The sum of flags is NaN if an element is NaN. Otherwise it is +0 if an element has the wanted sign, which
-    // decides between zeros.
+    // The sum of flags is NaN if an element is NaN. Otherwise it is +0 if an element has the wanted sign,
+    // which decides between zeros.
     let sign = s.splat(if MAX { 0.0 } else { -0.0 });
     let mut best = [s.splat(start); INTERLEAVED];
     let mut marks = [s.splat(-0.0); INTERLEAVED];

@@ -1,5 +1,5 @@
-//! Rows of at most one block, each reduced to one value: in 64 accumulators that are then combined in halves. The
-//! tree is the same at every SIMD level and for every layout.
+//! Rows of at most one block, each reduced to one value: in 64 accumulators that are then combined in halves.
+//! The tree is the same at every SIMD level and for every layout.
 
 use super::extreme::extreme;
 use super::reduce::{Acc, Reduction};
@@ -174,8 +174,8 @@ impl<T: Copy + Into<A>, A: Acc> Kernel for Totals<'_, T, A> {
     }
 }
 
-/// The sum of at least `N` elements. The last vector overlaps the one before; lanes that were already added are
-/// masked.
+/// The sum of at least `N` elements. The last vector overlaps the one before; lanes that were already added
+/// are masked.
 #[inline(always)]
 fn total<T: Copy + Into<A>, A: Acc, const N: usize>(x: &[T]) -> A {
     const SUM: Reduction = Reduction::Sum;

@@ -1,7 +1,7 @@
 //! The input of a reduction: strided memory, read as contiguous rows or as tiles of neighbouring results.
 //!
-//! Kernels see contiguous memory only. Contiguous input is used in place; anything else is packed in the cache,
-//! one row or tile at a time. Packing does not change the order of elements.
+//! Kernels see contiguous memory only. Contiguous input is used in place; anything else is packed in the
+//! cache, one row or tile at a time. Packing does not change the order of elements.
 
 use std::ops::Range;
 
@@ -25,7 +25,8 @@ const LINE: usize = 16;
 pub enum SumOrder {
     /// As elements of a row: 64 lanes in blocks of 4096 elements, blocks pairwise.
     Rows,
-    /// As elements of a column among others: groups of four in runs of 32, runs in ranges of 512, ranges pairwise.
+    /// As elements of a column among others: groups of four in runs of 32, runs in ranges of 512, ranges
+    /// pairwise.
     Columns,
 }
 
@@ -91,15 +92,15 @@ impl<'a, T: Plain> ReduceInput<'a, T> {
         self.kept.last().filter(|dim| dim.stride == 1).map(|dim| dim.len)
     }
 
-    /// Whether rows are better read across than along: neighbouring results are adjacent in memory, elements of a
-    /// row are not.
+    /// Whether rows are better read across than along: neighbouring results are adjacent in memory, elements
+    /// of a row are not.
     pub(super) fn is_strided_across(&self) -> bool {
         let inner = self.reduced.last().map_or(1, |dim| dim.stride.unsigned_abs());
         inner != 1 && self.side_by_side().is_some_and(|width| width >= LINE)
     }
 
-    /// The elements `rows` of neighbouring results. If results are adjacent in memory, `columns` are those of block
-    /// `outer` of the last kept axis; otherwise `columns` counts all results.
+    /// The elements `rows` of neighbouring results. If results are adjacent in memory, `columns` are those of
+    /// block `outer` of the last kept axis; otherwise `columns` counts all results.
     pub(super) fn tile<'t>(
         &'t self,
         simd: Simd,
@@ -168,7 +169,8 @@ pub(super) fn packed_width(rows: usize) -> usize {
     (PACKED_TILE / rows).max(LINE)
 }
 
-/// Splits a range of elements where the innermost axis ends: first element, length and offset along that axis.
+/// Splits a range of elements where the innermost axis ends: first element, length and offset along that
+/// axis.
 fn runs(dim: Dim, range: Range<usize>) -> impl Iterator<Item = (usize, usize, isize)> {
     let mut at = range.start;
     std::iter::from_fn(move || {

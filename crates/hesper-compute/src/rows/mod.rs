@@ -1,8 +1,9 @@
 //! Softmax and norms, reductions, scans and sorts: memory-bound kernels.
 //!
-//! Reductions read strided memory ([`input::ReduceInput`]). The others work along an axis of a contiguous array
-//! ([`Axis`]): `outer` blocks of `len` rows of `inner` elements. The last axis has `inner == 1`, the first `outer
-//! == 1`, a whole array both. Sums are split at the same positions whatever the number of threads.
+//! Reductions read strided memory ([`input::ReduceInput`]). The others work along an axis of a contiguous
+//! array ([`Axis`]): `outer` blocks of `len` rows of `inner` elements. The last axis has `inner == 1`, the
+//! first `outer == 1`, a whole array both. Sums are split at the same positions whatever the number of
+//! threads.
 
 pub(crate) mod arg;
 mod extreme;

@@ -1,5 +1,5 @@
-//! Softmax and log-sum-exp along an axis other than the last: adjacent columns together, in strips that stay in the
-//! cache over all passes.
+//! Softmax and log-sum-exp along an axis other than the last: adjacent columns together, in strips that stay
+//! in the cache over all passes.
 
 use super::Axis;
 use crate::error::{Mismatch, same};
@@ -92,7 +92,8 @@ impl<T: Float> Kernel for Strip<'_, T> {
                 unsafe { s.store(p, s.max(vector(s, row, j), s.load(p))) };
             }
         }
-        // Subtract nothing if all elements are minus infinity. Infinities and NaNs decide a logarithm without a shift.
+        // Subtract nothing if all elements are minus infinity. Infinities and NaNs decide a logarithm without
+        // a shift.
         let mut at = top;
         for at in &mut at[..strip_width] {
             *at = if *at == f32::NEG_INFINITY || sums && *at == f32::INFINITY { 0.0 } else { *at };
@@ -132,7 +133,8 @@ impl<T: Float> Kernel for Strip<'_, T> {
             // SAFETY: columns are this task's own.
             let out = unsafe { to.slice((o * len + k) * inner + j0, n) };
             for j in (0..n).step_by(S::LANES) {
-                // SAFETY: whole vectors of the buffer and the array; as many elements of the result as there are.
+                // SAFETY: whole vectors of the buffer and the array; as many elements of the result as there
+                // are.
                 unsafe {
                     let v = s.mul(s.load(exps.ptr().add(k * strip_width + j)), s.load(sum.as_ptr().add(j)));
                     let to = out.as_mut_ptr().add(j);

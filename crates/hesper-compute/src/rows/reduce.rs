@@ -1,10 +1,10 @@
 //! Sums, products, minima and maxima, in an order that does not depend on strides.
 //!
 //! A row is reduced in blocks of [`BLOCK`] by `fold`; blocks are combined pairwise. Columns are reduced four
-//! rows at a time in runs of [`RUN`], runs within ranges of [`RANGE`] rows, and ranges pairwise. The input selects
-//! the order ([`SumOrder`]); rows that are strided in memory are reduced tile by tile in the order of rows. Minima,
-//! maxima and integer reductions are the same in every order. NaN wins every minimum and maximum, and -0 counts as
-//! less than +0.
+//! rows at a time in runs of [`RUN`], runs within ranges of [`RANGE`] rows, and ranges pairwise. The input
+//! selects the order ([`SumOrder`]); rows that are strided in memory are reduced tile by tile in the order of
+//! rows. Minima, maxima and integer reductions are the same in every order. NaN wins every minimum and
+//! maximum, and -0 counts as less than +0.
 
 use std::marker::PhantomData;
 
@@ -126,7 +126,8 @@ macro_rules! float_accumulators {
 
 float_accumulators!(f32 f64);
 
-/// Complex numbers, ordered by real part, then by imaginary part. Each part is NaN if a value with a NaN wins.
+/// Complex numbers, ordered by real part, then by imaginary part. Each part is NaN if a value with a NaN
+/// wins.
 macro_rules! complex_accumulators {
     ($($part:ident)*) => {$(
         impl Acc for [$part; 2] {

@@ -1,5 +1,5 @@
-//! Cumulative sums, products and extremes of a row of floats, in vectors: each vector is scanned in steps of 1, 2,
-//! 4 and 8 lanes, then combined with the result before it.
+//! Cumulative sums, products and extremes of a row of floats, in vectors: each vector is scanned in steps of
+//! 1, 2, 4 and 8 lanes, then combined with the result before it.
 
 use super::extreme::extreme;
 use super::scan::{Scan, ScanOptions, Scannable};
@@ -10,8 +10,8 @@ const PROD: u8 = 1;
 const MAX: u8 = 2;
 const MIN: u8 = 3;
 
-/// Scans one row from `start` on. Returns its last value, and stores all if there is room. `None` for extremes of
-/// rows with NaN.
+/// Scans one row from `start` on. Returns its last value, and stores all if there is room. `None` for
+/// extremes of rows with NaN.
 pub(super) fn row<T: Float>(
     simd: Simd,
     way: ScanOptions,
@@ -128,7 +128,8 @@ fn accumulate<S: Isa, T: Float, const OP: u8>(s: S, row: Row<'_, T>) -> f32 {
     }
     // The rest of the row; lanes past its end do not affect those before.
     let at = if reverse { 0 } else { n - m };
-    // SAFETY: as many elements of the row, and of the result if it is there; a vector has at most sixteen lanes.
+    // SAFETY: as many elements of the row, and of the result if it is there; a vector has at most sixteen
+    // lanes.
     unsafe {
         let mut v = T::load_n(s, from.add(at), m);
         if reverse {
@@ -182,7 +183,8 @@ pub(super) fn step<S: Isa, T: Float>(
         let n = WIDENED_COLUMNS.min(acc.len() - j0);
         for at in (0..n).step_by(S::LANES) {
             let m = S::LANES.min(n - at);
-            // SAFETY: as many elements of the row; whole vectors of the buffer, whose length is a multiple of theirs.
+            // SAFETY: as many elements of the row; whole vectors of the buffer, whose length is a multiple of
+            // theirs.
             unsafe {
                 let from = x[j0..j0 + n].as_ptr().add(at);
                 let v = if m == S::LANES { T::load(s, from) } else { T::load_n(s, from, m) };

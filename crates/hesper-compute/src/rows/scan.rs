@@ -1,8 +1,8 @@
 //! Cumulative sums, products, minima, maxima and log-sum-exps along an axis of a contiguous array.
 //!
 //! A long row is split into parts of [`PART`] elements, whatever the number of threads. Parts are scanned
-//! independently, then combined with the total of those before. Shorter rows are scanned several at a time; rows
-//! that accumulate in `f32` one at a time, in vectors (`run`).
+//! independently, then combined with the total of those before. Shorter rows are scanned several at a time;
+//! rows that accumulate in `f32` one at a time, in vectors (`run`).
 
 use half::{bf16, f16};
 
@@ -55,8 +55,8 @@ pub trait Scannable: Copy + Send + Sync + 'static {
     fn has_vectors() -> bool {
         false
     }
-    /// Scans one row from `start` on. Returns its last value, and stores all if there is room. `None` if there are
-    /// no vectors for it.
+    /// Scans one row from `start` on. Returns its last value, and stores all if there is room. `None` if
+    /// there are no vectors for it.
     #[doc(hidden)]
     fn row(_: Simd, _: ScanOptions, _: &[Self], _: Option<&mut [Self]>, _: Self::Acc) -> Option<Self::Acc> {
         None
@@ -272,7 +272,8 @@ where
     scan(par, Scan::Sum, x, axis, reverse, inclusive, out)
 }
 
-/// Accumulates along an axis, from its end if `reverse`. Unless `inclusive`, an element counts only for later ones.
+/// Accumulates along an axis, from its end if `reverse`. Unless `inclusive`, an element counts only for later
+/// ones.
 pub fn scan<T: Scannable>(
     par: &dyn Par,
     op: Scan,

@@ -1,7 +1,7 @@
 //! Sources of rows: memory, or a producer that computes them piece by piece.
 //!
-//! A kernel asks for pieces that fit the cache. Rows in memory are used in place. Other rows are computed into
-//! the [`Room`] of the kernel, and never written to memory. Results do not depend on the source.
+//! A kernel asks for pieces that fit the cache. Rows in memory are used in place. Other rows are computed
+//! into the [`Room`] of the kernel, and never written to memory. Results do not depend on the source.
 
 use half::{bf16, f16};
 
@@ -72,8 +72,8 @@ impl Room {
         if self.0.len() < words {
             self.0.resize(words, 0);
         }
-        // SAFETY: the words hold that many bytes, are initialised and borrowed for as long, and are aligned for
-        // any plain type, of which every pattern of bits is a value.
+        // SAFETY: the words hold that many bytes, are initialised and borrowed for as long, and are aligned
+        // for any plain type, of which every pattern of bits is a value.
         unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), len) }
     }
 }

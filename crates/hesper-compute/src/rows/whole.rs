@@ -1,7 +1,7 @@
 //! Extremes of small integers, and logical reductions, without widening elements.
 //!
-//! These do not depend on the order, so long rows are split anywhere, and the last vector of a row overlaps the
-//! one before.
+//! These do not depend on the order, so long rows are split anywhere, and the last vector of a row overlaps
+//! the one before.
 
 use super::input::{ReduceInput, Tile};
 use super::source::Plain;

@@ -1,5 +1,5 @@
-//! Intel's tile registers (AMX) for products of bytes: sixteen rows of activations with a panel of sixteen rows of
-//! weights in one instruction.
+//! Intel's tile registers (AMX) for products of bytes: sixteen rows of activations with a panel of sixteen
+//! rows of weights in one instruction.
 //!
 //! The system saves the registers only for a process that has asked for them, so the first use asks.
 
@@ -23,8 +23,8 @@ struct Config {
 }
 
 impl Tiles {
-    /// Configures tiles for products over `unit` bytes, which is 16 or 32. `None` where the processor or the system
-    /// has none.
+    /// Configures tiles for products over `unit` bytes, which is 16 or 32. `None` where the processor or the
+    /// system has none.
     pub(crate) fn new(unit: usize) -> Option<Self> {
         static AVAILABLE: OnceLock<bool> = OnceLock::new();
         if !*AVAILABLE.get_or_init(|| has_byte_tiles() && is_permitted()) {
@@ -39,11 +39,12 @@ impl Tiles {
         Some(Self(()))
     }
 
-    /// The dot products of sixteen rows of signed bytes, `stride` bytes apart, with sixteen lanes of unsigned ones:
-    /// `to[16 i + j]` is that of row `i` with lane `j`.
+    /// The dot products of sixteen rows of signed bytes, `stride` bytes apart, with sixteen lanes of unsigned
+    /// ones: `to[16 i + j]` is that of row `i` with lane `j`.
     ///
     /// # Safety
-    /// The rows have a unit of bytes each, the panel sixteen times as many, and `to` has room for 256 integers.
+    /// The rows have a unit of bytes each, the panel sixteen times as many, and `to` has room for 256
+    /// integers.
     #[inline(always)]
     pub(crate) unsafe fn dot(&self, rows: *const i8, stride: usize, panel: *const u8, to: *mut i32) {
         // SAFETY: tiles are configured on this thread; the caller promises the memory.

@@ -381,7 +381,8 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
         fn flip(a: __m512, mask: u32) -> __m512 { _mm512_xor_ps(a, _mm512_set1_ps(f32::from_bits(mask))) }
         @unsafe fn halves(p: *const u8, stride: usize, n: usize) -> __m512 {
             let load = |at: usize| _mm512_loadu_si512(p.add(at).cast());
-            // Blocks of four or eight halves: some in a vector at the beginning, the others in one that ends there.
+            // Blocks of four or eight halves: some in a vector at the beginning, the others in one that ends
+            // there.
             let found = match (n, stride) {
                 (16, 18) => {
                     let index = _mm512_castsi128_si512(_mm_setr_epi16(0, 9, 18, 27, 36, 45, 54, 63));

@@ -51,7 +51,8 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     fn scale2(self, a: Self::F, n: Self::F) -> Self::F;
     fn reduce_add(self, a: Self::F) -> f32;
     fn reduce_max(self, a: Self::F) -> f32;
-    /// Stores [`Isa::reduce_add`] of the first `n` of sixteen vectors, bit-identically; `to` has room for sixteen.
+    /// Stores [`Isa::reduce_add`] of the first `n` of sixteen vectors, bit-identically; `to` has room for
+    /// sixteen.
     #[inline(always)]
     unsafe fn reduce_adds(self, v: &[Self::F; 16], n: usize, to: *mut f32) {
         for i in 0..n {
@@ -112,8 +113,8 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     fn lookup(self, t: Self::Table, words: Self::F, shift: u32) -> Self::F;
     /// The low and the high four bits of `LANES` bytes, each times `scale` plus `offset`.
     unsafe fn nibbles(self, p: *const u8, scale: Self::F, offset: Self::F) -> (Self::F, Self::F);
-    /// The two halves at the beginning of sixteen blocks of twenty bytes: a scale and an offset each. Reads only
-    /// the blocks.
+    /// The two halves at the beginning of sixteen blocks of twenty bytes: a scale and an offset each. Reads
+    /// only the blocks.
     #[inline(always)]
     unsafe fn heads_q4_1(self, p: *const u8, scales: *mut f32, offsets: *mut f32) {
         for b in 0..16 {
@@ -166,8 +167,8 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     unsafe fn splat_bytes(self, p: *const i8) -> Self::F;
     /// An integer, in every lane.
     fn splat_int(self, x: i32) -> Self::F;
-    /// Adds to each integer the dot product of four unsigned bytes, all below `2^bits`, with four signed ones.
-    /// `bits` is a constant.
+    /// Adds to each integer the dot product of four unsigned bytes, all below `2^bits`, with four signed
+    /// ones. `bits` is a constant.
     fn dot_bytes(self, sums: Self::F, unsigned: Self::F, signed: Self::F, bits: usize) -> Self::F;
     /// Sums of integers.
     fn add_int(self, a: Self::F, b: Self::F) -> Self::F;

@@ -18,7 +18,8 @@ pub(crate) fn exp<S: Isa>(s: S, x: S::F) -> S::F {
     s.scale2(p, n)
 }
 
-/// `1 / (1 + e^-x)` with the operations of the kernel language's `sigmoid` in their order, so with its bits on every level.
+/// `1 / (1 + e^-x)` with the operations of the kernel language's `sigmoid` in their order, so with its bits
+/// on every level.
 #[inline(always)]
 pub(crate) fn sigmoid(x: f32) -> f32 {
     // Adding and taking away 1.5 * 2^23 rounds to the nearest whole number, which is then in the low bits.

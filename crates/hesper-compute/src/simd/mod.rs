@@ -24,8 +24,8 @@ pub use elem::Float;
 pub(crate) use elem::{FloatKind, FloatLanes};
 pub(crate) use isa::{Isa, Local};
 
-/// Results of at least this many bytes use non-temporal stores ([`Isa::stream`]): the caches could not hold them
-/// until they are read.
+/// Results of at least this many bytes use non-temporal stores ([`Isa::stream`]): the caches could not hold
+/// them until they are read.
 pub(crate) const NON_TEMPORAL_BYTES: usize = 32 << 20;
 
 /// A set of instructions that kernels are compiled for, ordered from the narrowest to the widest.
@@ -142,7 +142,8 @@ pub(crate) trait Kernel {
 
 /// Runs the kernel compiled for the level, or for the widest available level below it.
 ///
-/// The dot product level is left to [`dispatch_dot`]: few kernels gain from it, and each level adds compile time.
+/// The dot product level is left to [`dispatch_dot`]: few kernels gain from it, and each level adds compile
+/// time.
 #[inline]
 pub(crate) fn dispatch<K: Kernel>(level: Simd, kernel: K) -> K::Out {
     match level.min(Simd::detect()) {
@@ -158,8 +159,8 @@ pub(crate) fn dispatch<K: Kernel>(level: Simd, kernel: K) -> K::Out {
     }
 }
 
-/// [`dispatch`] to AVX2 at most, for loops over integers and scans: code for AVX-512 is no faster there, and for
-/// some twice as slow.
+/// [`dispatch`] to AVX2 at most, for loops over integers and scans: code for AVX-512 is no faster there, and
+/// for some twice as slow.
 #[inline]
 pub(crate) fn dispatch_256<K: Kernel>(level: Simd, kernel: K) -> K::Out {
     match level.min(Simd::detect()) {

@@ -7,8 +7,8 @@ use half::{bf16, f16};
 use super::isa::{Isa, Local};
 use super::{Kernel, plain};
 
-/// The token of the NEON levels: every aarch64 processor has NEON, and `DOT` is set only where the dot product
-/// instruction was detected.
+/// The token of the NEON levels: every aarch64 processor has NEON, and `DOT` is set only where the dot
+/// product instruction was detected.
 #[derive(Clone, Copy)]
 pub(crate) struct Neon<const DOT: bool>(());
 

@@ -1,6 +1,7 @@
 //! The baseline level: vectors of two registers of the target ([`quad`]).
 //!
-//! Ops without an instruction of the baseline go through arrays, out of line: inlined, they would dominate the code.
+//! Ops without an instruction of the baseline go through arrays, out of line: inlined, they would dominate
+//! the code.
 
 use half::{bf16, f16};
 

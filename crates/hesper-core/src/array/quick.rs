@@ -6,8 +6,8 @@ use super::{Array, State};
 const MAX_NODES: usize = 64;
 const MAX_BYTES: usize = 1 << 20;
 
-/// Whether evaluating arrays and waiting for them is certain to be quick: a few small ops remain, and nothing is in
-/// flight on their streams. Callers use it to decide whether to wait on another thread.
+/// Whether evaluating arrays and waiting for them is certain to be quick: a few small ops remain, and nothing
+/// is in flight on their streams. Callers use it to decide whether to wait on another thread.
 ///
 /// ```
 /// use hesper::{Array, Dtype, is_quick};

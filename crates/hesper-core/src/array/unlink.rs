@@ -1,8 +1,8 @@
 //! Dropping graphs without recursion.
 //!
-//! A dropped node pushes its call onto a thread-local list, and only the outermost drop drains the list. So the stack
-//! does not grow with the graph, whether a node is reached as an input, several times from one call, or through an op
-//! (constants of a compiled function, captured values of a derivative rule).
+//! A dropped node pushes its call onto a thread-local list, and only the outermost drop drains the list. So
+//! the stack does not grow with the graph, whether a node is reached as an input, several times from one
+//! call, or through an op (constants of a compiled function, captured values of a derivative rule).
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
@@ -10,8 +10,8 @@ use std::mem::ManuallyDrop;
 use super::Call;
 
 thread_local! {
-    /// Calls to be dropped by the drop in progress; `None` if there is none. It has no destructor, because nodes are
-    /// also dropped while a thread ends.
+    /// Calls to be dropped by the drop in progress; `None` if there is none. It has no destructor, because
+    /// nodes are also dropped while a thread ends.
     static PENDING: ManuallyDrop<RefCell<Option<Vec<Call>>>> = const { ManuallyDrop::new(RefCell::new(None)) };
 }
 

@@ -1,8 +1,8 @@
 //! A bounded cache of two generations.
 //!
-//! An entry moves to the recent generation when it is inserted or found. When the recent generation is full it
-//! replaces the older one, whose entries are dropped. So entries in use stay, a hit updates no order, and the total
-//! weight never exceeds the limit.
+//! An entry moves to the recent generation when it is inserted or found. When the recent generation is full
+//! it replaces the older one, whose entries are dropped. So entries in use stay, a hit updates no order, and
+//! the total weight never exceeds the limit.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;

@@ -1,13 +1,13 @@
 //! Claims: which evaluation computes a node, and what it knows of the graph.
 //!
-//! A claim takes the calls out of the nodes: their ops and inputs move to a [`Table`], which then has one handle on each
-//! node and on each array that is read. No other thread can reach an input through the graph while the claim lasts. A node
-//! that the table alone holds is out of reach for the rest of the process, and so is its memory. If the evaluation fails, the
-//! nodes that were not computed get their calls back.
+//! A claim takes the calls out of the nodes: their ops and inputs move to a [`Table`], which then has one
+//! handle on each node and on each array that is read. No other thread can reach an input through the graph
+//! while the claim lasts. A node that the table alone holds is out of reach for the rest of the process, and
+//! so is its memory. If the evaluation fails, the nodes that were not computed get their calls back.
 //!
-//! The walk that claims nodes writes the [`Graph`] that they are: nodes are scattered over memory, so each is looked at
-//! once. The key of the graph finds its [`Program`] in a cache, and a graph whose structure was met before is not planned
-//! again.
+//! The walk that claims nodes writes the [`Graph`] that they are: nodes are scattered over memory, so each is
+//! looked at once. The key of the graph finds its [`Program`] in a cache, and a graph whose structure was met
+//! before is not planned again.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -41,7 +41,8 @@ struct Claims {
 }
 
 impl Claims {
-    /// Keeps an empty table: several small ones, for threads that evaluate at the same time, or one of medium size.
+    /// Keeps an empty table: several small ones, for threads that evaluate at the same time, or one of medium
+    /// size.
     fn keep(&mut self, table: Table) {
         const MAX_TABLES: usize = 16;
         const SMALL_NODES: usize = 1 << 11;
@@ -60,7 +61,8 @@ fn claiming() -> MutexGuard<'static, Claims> {
     CLAIMING.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Most nodes of all cached programs together. A node takes about 200 bytes, so the cache takes a few megabytes at most.
+/// Most nodes of all cached programs together. A node takes about 200 bytes, so the cache takes a few
+/// megabytes at most.
 pub(super) const MAX_PLANNED_NODES: usize = 1 << 15;
 /// Graphs of more nodes are planned each time: one of them would fill the cache.
 pub(super) const MAX_CACHED_NODES: usize = MAX_PLANNED_NODES / 2;
@@ -86,7 +88,8 @@ struct Table {
     nodes: Vec<Option<Array>>,
     /// The op of each node, until it is computed.
     ops: Vec<Option<OpRef>>,
-    /// What is read and was computed before. It is held until its last use: its memory may then go to what comes next.
+    /// What is read and was computed before. It is held until its last use: its memory may then go to what
+    /// comes next.
     externals: Vec<External>,
     classes: Classes,
     /// Where the walk has to go yet: an array, and the edge that leads to it.
@@ -104,9 +107,9 @@ struct External {
 }
 
 impl Claim {
-    /// Takes everything lazy that `roots` need, and plans it. If another evaluation has some of it, waits until that
-    /// one has ended, holding nothing. An error is that of an array that has failed.
-    /// `composites` says whether nodes may become composite ops.
+    /// Takes everything lazy that `roots` need, and plans it. If another evaluation has some of it, waits
+    /// until that one has ended, holding nothing. An error is that of an array that has failed. `composites`
+    /// says whether nodes may become composite ops.
     pub(super) fn take(roots: &[&Array], composites: bool) -> Result<(Claim, Arc<Program>)> {
         let mut claims = claiming();
         let mut table = claims.tables.pop().unwrap_or_default();
@@ -221,7 +224,8 @@ impl Store for Claim {
             (State::Lazy { call, .. }, true) => State::Kept(Box::new((data, call))),
             (old, _) => {
                 *state = State::Ready(data);
-                // A transformation that has ended meanwhile may have left a call: the lock is not held when it is dropped.
+                // A transformation that has ended meanwhile may have left a call: the lock is not held when
+                // it is dropped.
                 drop(state);
                 drop(old);
                 return Ok(());
@@ -436,7 +440,8 @@ impl Table {
 
     /// One more node, whose inputs come next.
     fn enter(&mut self, array: Array, call: Call, number: u64) {
-        // Other evaluations wait for the end of the walk: what a node is to the planner is found out after it.
+        // Other evaluations wait for the end of the walk: what a node is to the planner is found out after
+        // it.
         let (first, count) = (self.graph.edges.len(), call.inputs.len());
         let open = std::iter::repeat_n(Slot::OPEN, count);
         self.graph.push(open, 0, array.0.dtype, Role::Other, None);

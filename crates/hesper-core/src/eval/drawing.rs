@@ -65,8 +65,8 @@ impl Array {
 }
 
 impl GraphPicture {
-    /// The picture as SVG. Ops of one colour are one kernel; white boxes are commands of their own or views; rounded boxes are
-    /// arrays that are computed already.
+    /// The picture as SVG. Ops of one colour are one kernel; white boxes are commands of their own or views;
+    /// rounded boxes are arrays that are computed already.
     pub fn svg(&self) -> String {
         let layout = Layout::new(&self.nodes, &self.edges);
         let fill = |at: usize| match self.groups[at] {

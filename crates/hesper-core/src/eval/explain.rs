@@ -102,7 +102,8 @@ pub(super) struct Planned {
 }
 
 impl Planned {
-    /// The graph of an array; `None` if another thread evaluates it now. The caller's handle on `named` does not count.
+    /// The graph of an array; `None` if another thread evaluates it now. The caller's handle on `named` does
+    /// not count.
     pub(super) fn of(root: &Array, named: Option<&Array>) -> Option<Planned> {
         let (nodes, places) = lazy_nodes(root);
         let calls: Vec<Call> = nodes.iter().map(Array::call).collect::<Option<_>>()?;
@@ -127,8 +128,9 @@ impl Planned {
             graph.push(reads, class, node.dtype(), role, Emit::of(&call.op));
             roles.push(role);
         }
-        // Each use is a reference in a call and in its copy here; one is that of `nodes`, one the caller's. The rest are
-        // other holders. Counts may change meanwhile: an evaluation checks that its own handle is the only one instead.
+        // Each use is a reference in a call and in its copy here; one is that of `nodes`, one the caller's.
+        // The rest are other holders. Counts may change meanwhile: an evaluation checks that its own handle
+        // is the only one instead.
         let mut uses = vec![0; nodes.len()];
         (0..nodes.len()).flat_map(|at| graph.read_nodes(at)).for_each(|read| uses[read] += 1);
         let mut held = Vec::with_capacity(nodes.len());

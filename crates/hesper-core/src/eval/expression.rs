@@ -1,8 +1,9 @@
 //! Expressions of fused ops, and the cache of their kernels.
 //!
-//! An expression is what a group computes: ops, types, the operands of each op, the stored values. Its [`Form`] is
-//! the layout of inputs and the iteration. Together they are the [`KernelKey`]: everything that the content of a
-//! kernel depends on, compared by value. One cache holds the kernels for devices and those for rows on the host.
+//! An expression is what a group computes: ops, types, the operands of each op, the stored values. Its
+//! [`Form`] is the layout of inputs and the iteration. Together they are the [`KernelKey`]: everything that
+//! the content of a kernel depends on, compared by value. One cache holds the kernels for devices and those
+//! for rows on the host.
 
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -149,8 +150,8 @@ pub(super) type Built = (Arc<Pipeline>, Label);
 /// A kernel in the cache.
 #[derive(Clone)]
 enum Kernel {
-    /// Weak, so that only the runtime's cache and work in flight keep a pipeline: the limits of that cache bound all
-    /// pipelines.
+    /// Weak, so that only the runtime's cache and work in flight keep a pipeline: the limits of that cache
+    /// bound all pipelines.
     Device(Weak<Pipeline>, Label),
     Rows(Arc<exec::Program>),
 }

@@ -1,8 +1,8 @@
 //! Element-wise kernels over simple layouts.
 //!
-//! If every input is row-major or a single element, there are no axes to collapse: each layout follows from its input
-//! alone, and the inputs are the arguments. Other layouts, and kernels that are not cached, take [the general
-//! path](super::fuse).
+//! If every input is row-major or a single element, there are no axes to collapse: each layout follows from
+//! its input alone, and the inputs are the arguments. Other layouts, and kernels that are not cached, take
+//! [the general path](super::fuse).
 
 use std::sync::Arc;
 
@@ -74,7 +74,8 @@ impl FastInput {
 
 type FastInputs = SmallVec<[FastInput; 4]>;
 
-/// Lowers the step of a group. Returns the memory of each output, or `None` if the step takes the general path.
+/// Lowers the step of a group. Returns the memory of each output, or `None` if the step takes the general
+/// path.
 pub(super) fn lower(
     store: &mut impl Store,
     fused: &Arc<Fused>,

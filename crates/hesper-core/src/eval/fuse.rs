@@ -115,8 +115,8 @@ pub(super) fn bring(values: &mut [Value], to: &Runtime) -> Result<()> {
     Ok(())
 }
 
-/// Computes an expression of a shape on a stream; gives the memory of what is stored. That may be the memory of operands
-/// that are owned.
+/// Computes an expression of a shape on a stream; gives the memory of what is stored. That may be the memory
+/// of operands that are owned.
 pub(super) fn run(
     fused: &Arc<Fused>,
     stream: &Stream,
@@ -172,8 +172,8 @@ pub(super) fn run(
 pub(super) type AxisOrder = SmallVec<[usize; 6]>;
 
 /// The order in which the outputs are stored. They keep the order of the inputs, so that the kernel reads and
-/// writes neighbours: a transposed array has a transposed result. Inputs that are broadcast do not count; where
-/// the others differ, or where an op uses the index of its element, the order is row-major.
+/// writes neighbours: a transposed array has a transposed result. Inputs that are broadcast do not count;
+/// where the others differ, or where an op uses the index of its element, the order is row-major.
 fn storage_order(fused: &Fused, shape: &[usize], values: &[Value]) -> AxisOrder {
     let row_major: AxisOrder = (0..shape.len()).collect();
     if shape.iter().filter(|length| **length > 1).count() < 2 || fused.expression.is_indexed() {
@@ -301,7 +301,8 @@ impl<'a> Specialization<'a> {
         self.lengths = lengths;
     }
 
-    /// Stores outputs in the place of owned inputs with the layout of the outputs, where the backend gains by it. Gives for each output the operand whose place it takes.
+    /// Stores outputs in the place of owned inputs with the layout of the outputs, where the backend gains by
+    /// it. Gives for each output the operand whose place it takes.
     fn choose_in_place(&mut self) -> SmallVec<[Option<&'a Operand>; 4]> {
         let expression = &self.fused.expression;
         let mut in_place: SmallVec<[Option<&'a Operand>; 4]> = smallvec![None; expression.outputs.len()];
@@ -422,7 +423,8 @@ impl<'a> Specialization<'a> {
         }
     }
 
-    /// The compiled kernel and its label, found or built; `None` if it computes with float64 and the backend does not.
+    /// The compiled kernel and its label, found or built; `None` if it computes with float64 and the backend
+    /// does not.
     fn pipeline(&self, runtime: &Runtime, backend: &dyn Backend) -> Result<Option<Built>> {
         let form = self.form(Target::Device(runtime.id()));
         if let Some(found) = self.fused.find(&form) {
@@ -588,7 +590,8 @@ impl<'a> Specialization<'a> {
     }
 }
 
-/// The output to store in the place of an input of a type: the first of that type that is not stored in place yet.
+/// The output to store in the place of an input of a type: the first of that type that is not stored in place
+/// yet.
 pub(super) fn output_for(
     outputs: impl Iterator<Item = Dtype>,
     in_place: impl Fn(usize) -> bool,
@@ -598,8 +601,8 @@ pub(super) fn output_for(
     numbered.find(|(number, of)| *of == dtype && !in_place(*number)).map(|(number, _)| number as u8)
 }
 
-/// A kernel as text: what the runtime knows its pipeline by. Two kernels have one text only if they are the same; names of
-/// ops are no part of it.
+/// A kernel as text: what the runtime knows its pipeline by. Two kernels have one text only if they are the
+/// same; names of ops are no part of it.
 fn content(kernel: &Kernel) -> String {
     let mut text = kernel.to_string();
     // The listing rounds constants and leaves tables out.

@@ -1,9 +1,10 @@
 //! What the plan of a graph depends on, and nothing else.
 //!
-//! Nodes are numbered in the order in which a walk from the results meets them, and name what they read by [`Slot`]s. Ops
-//! that are not element-wise are known by their [`Role`] and [`Mark`] alone, shapes and streams by their [class](Classes): a plan holds
-//! no op, no array, no stream and no length, so graphs that differ in those have one plan. The [key](Graph::key) of a graph
-//! is its whole content in words. Equal keys have equal plans.
+//! Nodes are numbered in the order in which a walk from the results meets them, and name what they read by
+//! [`Slot`]s. Ops that are not element-wise are known by their [`Role`] and [`Mark`] alone, shapes and
+//! streams by their [class](Classes): a plan holds no op, no array, no stream and no length, so graphs that
+//! differ in those have one plan. The [key](Graph::key) of a graph is its whole content in words. Equal keys
+//! have equal plans.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,14 +1,17 @@
 //! Evaluation: from a graph of lazy arrays to commands on streams.
 //!
-//! 1. `claim` takes all lazy nodes that the asked-for arrays need. Claims are taken all together, so two threads that
-//!    evaluate one graph run each node once, and neither holds anything while it waits for the other.
-//! 2. `plan` makes the `graph` into a `program`: nodes that match one of the `patterns` become a composite op, element-wise
-//!    nodes are grouped into kernels, the order of steps and the last use of each value are fixed. A graph of a structure that was met before is not planned again.
-//! 3. The program runs step by step: memory, then commands. A node that is lowered is ready: its
-//!    memory exists and the runtime knows what fills it. Inputs come as `operand`s, owned or borrowed; an
-//!    op may store its output in the place of one that it owns. Compiled functions run their programs the same way.
-//! 4. If something fails, what was not lowered is lazy again, and can be tried again. A node whose op failed after it had
-//!    been given an owned operand to overwrite has failed: it, and whatever reads it, gives the first cause each time.
+//! 1. `claim` takes all lazy nodes that the asked-for arrays need. Claims are taken all together, so two
+//!    threads that evaluate one graph run each node once, and neither holds anything while it waits for the
+//!    other.
+//! 2. `plan` makes the `graph` into a `program`: nodes that match one of the `patterns` become a composite
+//!    op, element-wise nodes are grouped into kernels, the order of steps and the last use of each value are
+//!    fixed. A graph of a structure that was met before is not planned again.
+//! 3. The program runs step by step: memory, then commands. A node that is lowered is ready: its memory
+//!    exists and the runtime knows what fills it. Inputs come as `operand`s, owned or borrowed; an op may
+//!    store its output in the place of one that it owns. Compiled functions run their programs the same way.
+//! 4. If something fails, what was not lowered is lazy again, and can be tried again. A node whose op failed
+//!    after it had been given an owned operand to overwrite has failed: it, and whatever reads it, gives the
+//!    first cause each time.
 
 mod cache;
 mod claim;
@@ -63,8 +66,8 @@ pub fn eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<()> {
     Ok(())
 }
 
-/// Starts computing arrays and returns without waiting. A later failure is reported by the arrays, and by the submissions
-/// that compute them, which are returned.
+/// Starts computing arrays and returns without waiting. A later failure is reported by the arrays, and by the
+/// submissions that compute them, which are returned.
 pub fn async_eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<Vec<Submission>> {
     let arrays: Vec<&Array> = arrays.into_iter().collect();
     schedule(&arrays)?;
@@ -229,8 +232,9 @@ impl<'a> Lowering<'a> {
         self.operands.iter_mut()
     }
 
-    /// The memory of the first input, to be overwritten with the output: if the input is owned and has the output's shape, type
-    /// and layout. Call it after everything that can fail: an op that has taken an input cannot be retried.
+    /// The memory of the first input, to be overwritten with the output: if the input is owned and has the
+    /// output's shape, type and layout. Call it after everything that can fail: an op that has taken an input
+    /// cannot be retried.
     pub fn take_in_place(&self) -> Option<Owned> {
         self.take_in_place_if(|_| true)
     }

@@ -1,10 +1,11 @@
 //! Operands: the inputs of a lowering, owned or borrowed.
 //!
-//! Ownership is proven, never assumed. The array must be the only handle on its node and its memory the only handle
-//! on its buffer; both are checked by conversions that only the sole holder can make ([`Array::take_owned`],
-//! [`Buffer::into_unique`](hesper_runtime::Buffer::into_unique)). The memory leaves the graph with the conversion, so
-//! no other reader can reach it. An op that overwrites an input needs an [`Owned`], of which each owned operand gives
-//! one. Then the operand is spent: if the op fails, the array of the operand cannot be computed again.
+//! Ownership is proven, never assumed. The array must be the only handle on its node and its memory the only
+//! handle on its buffer; both are checked by conversions that only the sole holder can make
+//! ([`Array::take_owned`], [`Buffer::into_unique`](hesper_runtime::Buffer::into_unique)). The memory leaves
+//! the graph with the conversion, so no other reader can reach it. An op that overwrites an input needs an
+//! [`Owned`], of which each owned operand gives one. Then the operand is spent: if the op fails, the array of
+//! the operand cannot be computed again.
 
 use std::cell::Cell;
 
@@ -17,7 +18,8 @@ use crate::array::Data;
 pub struct Owned(Data);
 
 impl Owned {
-    /// Takes ownership of memory. Returns the data as an error if there is another handle on it, or if it is read-only.
+    /// Takes ownership of memory. Returns the data as an error if there is another handle on it, or if it is
+    /// read-only.
     pub fn of(data: Data) -> Result<Owned, Data> {
         let Data { buffer, offset, strides } = data;
         match buffer.into_unique() {
@@ -90,7 +92,8 @@ impl Operand {
         self.hold.get() == Hold::Spent
     }
 
-    /// Takes the memory to overwrite it; the operand is spent then. `None` if it is not owned, or already spent.
+    /// Takes the memory to overwrite it; the operand is spent then. `None` if it is not owned, or already
+    /// spent.
     pub fn take(&self) -> Option<Owned> {
         if !self.is_owned() {
             return None;
@@ -99,8 +102,8 @@ impl Operand {
         Some(Owned(self.data.clone()))
     }
 
-    /// Lends the operand to a step inside of its op. The step owns it if it is owned here and no other step has a
-    /// view of it; then it counts as spent until it is [settled](Operand::settle).
+    /// Lends the operand to a step inside of its op. The step owns it if it is owned here and no other step
+    /// has a view of it; then it counts as spent until it is [settled](Operand::settle).
     pub fn lend(&mut self) -> Operand {
         let owned = self.is_owned() && self.data.buffer.is_sole();
         if owned {

@@ -1,12 +1,13 @@
 //! Patterns: ops of a graph that become one composite op.
 //!
-//! The work is in two parts. [`mark`] looks at the op of a node and the shapes that it reads, and notes the [`Fact`] that
-//! patterns are made of. It runs with every evaluation, so it looks at each node by itself. [`Rewrites::find`] matches
-//! patterns by facts and edges alone. It is part of planning: facts are in the key of the graph, so a structure that was met
-//! before is not searched again.
+//! The work is in two parts. [`mark`] looks at the op of a node and the shapes that it reads, and notes the
+//! [`Fact`] that patterns are made of. It runs with every evaluation, so it looks at each node by itself.
+//! [`Rewrites::find`] matches patterns by facts and edges alone. It is part of planning: facts are in the key
+//! of the graph, so a structure that was met before is not searched again.
 //!
-//! A composite op swallows a node only if nothing else needs it: no node outside reads it, and no user has a handle. A node
-//! whose value is needed elsewhere can be one of several results. Views are swallowed too, or stay as they are.
+//! A composite op swallows a node only if nothing else needs it: no node outside reads it, and no user has a
+//! handle. A node whose value is needed elsewhere can be one of several results. Views are swallowed too, or
+//! stay as they are.
 //!
 //! | composite | nodes |
 //! |---|---|
@@ -43,8 +44,8 @@ use crate::ops::packed::PackedMatmul;
 use crate::ops::quant::Activations;
 use crate::shape::{Shape, row_major, signed};
 
-/// The largest number of rows of which products are put side by side. Their results are columns of one array, which many
-/// readers copy first: that pays off where a command costs more than its copy.
+/// The largest number of rows of which products are put side by side. Their results are columns of one array,
+/// which many readers copy first: that pays off where a command costs more than its copy.
 const FEW_ROWS: usize = 64;
 /// The largest number of products in one composite op.
 const MAX_PRODUCTS: usize = 3;
@@ -373,8 +374,8 @@ impl<'a> Rewrites<'a> {
         }
     }
 
-    /// Adds a composite op if it may replace its members: none is in another one, those that are not outputs are needed
-    /// by members alone, and the inputs are other nodes, which are there when it runs.
+    /// Adds a composite op if it may replace its members: none is in another one, those that are not outputs
+    /// are needed by members alone, and the inputs are other nodes, which are there when it runs.
     fn add(&mut self, rewrite: Rewrite) -> Option<()> {
         let Rewrite { at, inputs, members, outputs, .. } = &rewrite;
         let reads = |member: u32| {
@@ -400,8 +401,8 @@ impl<'a> Rewrites<'a> {
         Some(())
     }
 
-    /// `x + y` and its norm. Both are results, so the sum may have other readers. An element-wise op that the sum would be
-    /// fused with stays fused with it: that takes no more commands.
+    /// `x + y` and its norm. Both are results, so the sum may have other readers. An element-wise op that the
+    /// sum would be fused with stays fused with it: that takes no more commands.
     fn add_norm(&mut self, norm: u32) -> Option<()> {
         let sum = self.node(self.read(norm, 0)?)?;
         let (x, y, weight) = (self.read(sum, 0)?, self.read(sum, 1)?, self.read(norm, 1)?);

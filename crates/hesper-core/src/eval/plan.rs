@@ -1,13 +1,14 @@
-//! The plan of a graph: which nodes become one kernel, in which order steps run, and where each value is read last.
+//! The plan of a graph: which nodes become one kernel, in which order steps run, and where each value is read
+//! last.
 //!
 //! Going from the results to the inputs, an element-wise node joins the group of its consumers if all
 //! of them are in that one group and have its shape and stream. Then no path leads out of
 //! the group and back in, so the group can be computed at once. A node that somebody still holds becomes
 //! an output of its group: it is computed once, and never left lazy.
 //!
-//! An op that reads its first input row by row (a sum, a softmax, a norm) can be the end of a group too:
-//! its rows are computed as it reads them, and never go to memory. A held node must go there, so it does not join such a
-//! group.
+//! An op that reads its first input row by row (a sum, a softmax, a norm) can be the end of a group too: its
+//! rows are computed as it reads them, and never go to memory. A held node must go there, so it does not join
+//! such a group.
 //!
 //! Nodes that [patterns](super::patterns) replace by a composite op join no group.
 
@@ -167,7 +168,8 @@ impl Graph {
     }
 }
 
-/// The step that computes or reads a slot last, as far as the planner has come, and whether that reads it more than once.
+/// The step that computes or reads a slot last, as far as the planner has come, and whether that reads it
+/// more than once.
 #[derive(Clone, Copy)]
 struct LastUse {
     step: u32,

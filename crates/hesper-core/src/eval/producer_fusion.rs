@@ -1,6 +1,6 @@
-//! Producer fusion: a group of element-wise ops is computed inside of the op that reads its value row by row. The
-//! consumer requests pieces that fit the CPU's cache, and the kernel of the group computes them there. The value is
-//! never written to memory.
+//! Producer fusion: a group of element-wise ops is computed inside of the op that reads its value row by row.
+//! The consumer requests pieces that fit the CPU's cache, and the kernel of the group computes them there.
+//! The value is never written to memory.
 
 use std::sync::Arc;
 

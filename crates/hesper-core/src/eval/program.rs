@@ -1,12 +1,13 @@
 //! A planned program: the steps of a graph, in order, with explicit last uses.
 //!
-//! A step reads slots: external arrays and results of earlier steps. Each input says whether it is the last use of its slot.
-//! Only then is it handed to an op as owned, if nobody else can reach the memory; only an owned operand can be overwritten
-//! ([`operand`](super::operand)). After a step its list of ended slots is released.
+//! A step reads slots: external arrays and results of earlier steps. Each input says whether it is the last
+//! use of its slot. Only then is it handed to an op as owned, if nobody else can reach the memory; only an
+//! owned operand can be overwritten ([`operand`](super::operand)). After a step its list of ended slots is
+//! released.
 //!
-//! A program names nodes by number. What they are during a run (ops, shapes, streams, memory) is asked of a [`Store`]: the
-//! claim of an evaluation, or a compiled function with its arguments. So one program serves all graphs of one structure,
-//! and both ways of running are this one.
+//! A program names nodes by number. What they are during a run (ops, shapes, streams, memory) is asked of a
+//! [`Store`]: the claim of an evaluation, or a compiled function with its arguments. So one program serves
+//! all graphs of one structure, and both ways of running are this one.
 
 use std::sync::Arc;
 
@@ -30,13 +31,15 @@ pub(super) enum Work {
     Op,
     /// Element-wise ops as one kernel.
     Fused(Arc<Fused>),
-    /// An op, and the group whose value it reads row by row as its first input. The inputs of the group come first.
+    /// An op, and the group whose value it reads row by row as its first input. The inputs of the group come
+    /// first.
     Rows(Arc<Fused>),
     /// Several ops as one.
     Composite(Pattern),
 }
 
-/// A step. Its inputs, members and so on are those of the program up to these ends, from where the step before it ends.
+/// A step. Its inputs, members and so on are those of the program up to these ends, from where the step
+/// before it ends.
 pub(super) struct Step {
     pub(super) work: Work,
     pub(super) inputs: u32,
@@ -100,10 +103,12 @@ pub(crate) trait Store {
     /// A slot as an operand: owned if this is its `last` use and nobody else can reach its memory.
     fn operand(&mut self, slot: Slot, last: bool) -> Result<Operand>;
 
-    /// Takes back an operand of a step that is over. If the step `failed`, a slot that was not overwritten has its memory again.
+    /// Takes back an operand of a step that is over. If the step `failed`, a slot that was not overwritten
+    /// has its memory again.
     fn settle(&mut self, slot: Slot, operand: &Operand, failed: bool);
 
-    /// Nodes whose step failed after it had been given an operand to overwrite: they cannot be computed any more.
+    /// Nodes whose step failed after it had been given an operand to overwrite: they cannot be computed any
+    /// more.
     fn fail(&mut self, nodes: &[u32], error: &Error);
 
     /// A node has its memory.
@@ -257,7 +262,8 @@ fn with_operands<S: Store, R>(
     lowered
 }
 
-/// Gives the operands of a step back. If it failed after it may have overwritten one, its nodes have failed for good.
+/// Gives the operands of a step back. If it failed after it may have overwritten one, its nodes have failed
+/// for good.
 pub(super) fn settle<'a>(
     store: &mut impl Store,
     nodes: &[u32],

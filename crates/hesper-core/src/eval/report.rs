@@ -1,4 +1,5 @@
-//! The plan of a graph as a report: what is computed together, what is not and why, bytes and overwritten inputs.
+//! The plan of a graph as a report: what is computed together, what is not and why, bytes and overwritten
+//! inputs.
 
 use std::fmt;
 
@@ -46,7 +47,8 @@ pub struct PlanStep {
     pub reads: usize,
     /// Bytes of the arrays that it stores.
     pub writes: usize,
-    /// How many of its inputs nothing needs afterwards, so that the step may store its output in their memory.
+    /// How many of its inputs nothing needs afterwards, so that the step may store its output in their
+    /// memory.
     pub donated: usize,
     /// Element-wise ops that it reads from memory, and why they are not part of it.
     pub apart: Vec<(&'static str, Apart)>,
@@ -60,8 +62,8 @@ impl Plan {
 }
 
 impl Array {
-    /// What evaluating the array would do now: the steps, which ops are fused, why others are not, and the bytes that each
-    /// step reads and stores. An array that is computed has no steps.
+    /// What evaluating the array would do now: the steps, which ops are fused, why others are not, and the
+    /// bytes that each step reads and stores. An array that is computed has no steps.
     ///
     /// ```
     /// use hesper::array;

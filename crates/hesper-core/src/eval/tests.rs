@@ -15,7 +15,8 @@ use crate::ops::command::Commands;
 use crate::ops::elementwise::{Elementwise, Types};
 use crate::transform;
 
-/// Adds one to each element, where the input lies if that is allowed; the first `failures` times it does not get to the end.
+/// Adds one to each element, where the input lies if that is allowed; the first `failures` times it does not
+/// get to the end.
 #[derive(Debug)]
 struct Unsteady {
     failures: AtomicUsize,

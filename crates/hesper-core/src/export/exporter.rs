@@ -169,8 +169,8 @@ impl Exporter {
     }
 }
 
-/// Exports a function to a file: traced once, for the shapes and types of `arguments`. With `shapeless` it also takes
-/// other shapes of the same rank.
+/// Exports a function to a file: traced once, for the shapes and types of `arguments`. With `shapeless` it
+/// also takes other shapes of the same rank.
 ///
 /// ```
 /// use hesper::{Array, Dtype, export};

@@ -1,7 +1,7 @@
 //! The file format of an exported function, as `docs/exported-functions.md` specifies it.
 //!
-//! The reader trusts nothing: it checks every count, length and reference before use, and allocates no more than the
-//! bytes of the file justify.
+//! The reader trusts nothing: it checks every count, length and reference before use, and allocates no more
+//! than the bytes of the file justify.
 
 use std::borrow::Cow;
 
@@ -48,8 +48,8 @@ pub(super) struct Body {
     pub(super) traces: Vec<Trace>,
 }
 
-/// The checksum of bytes. It starts as the number of bytes. Each little-endian word of eight bytes is xored into it,
-/// then it is multiplied and rotated. The last word is padded with zeros.
+/// The checksum of bytes. It starts as the number of bytes. Each little-endian word of eight bytes is xored
+/// into it, then it is multiplied and rotated. The last word is padded with zeros.
 pub(super) fn checksum(bytes: &[u8]) -> u64 {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     let step =

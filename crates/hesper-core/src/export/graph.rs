@@ -279,8 +279,8 @@ impl Builder {
 }
 
 impl Builder {
-    /// The place of a constant. One that is another way to look at an array is that array and a step: it is stored as
-    /// it lies, and once for all ways to look at it.
+    /// The place of a constant. One that is another way to look at an array is that array and a step: it is
+    /// stored as it lies, and once for all ways to look at it.
     fn constant(&mut self, array: &Array) -> ValueRef {
         let mut views = Vec::new();
         let mut base = array.clone();

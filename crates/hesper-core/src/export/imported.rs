@@ -81,8 +81,8 @@ impl Imported {
         &self.graphs
     }
 
-    /// Calls the function with positional and named arguments. Named arguments whose name a trace does not have
-    /// follow the positional ones.
+    /// Calls the function with positional and named arguments. Named arguments whose name a trace does not
+    /// have follow the positional ones.
     pub fn call(&self, positional: &[Array], named: &[(&str, &Array)]) -> Result<Vec<Array>> {
         let mut named = named.to_vec();
         named.sort_by_key(|(name, _)| *name);

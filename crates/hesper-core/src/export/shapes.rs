@@ -1,7 +1,8 @@
 //! Shapes that follow from other shapes than those a function was traced with.
 //!
-//! Most ops find their shape by themselves. A few were told it: for these the traced shapes say how the result's
-//! axes follow from the input's. Where they do not say it, that is an error and never a guess that could be wrong.
+//! Most ops find their shape by themselves. A few were told it: for these the traced shapes say how the
+//! result's axes follow from the input's. Where they do not say it, that is an error and never a guess that
+//! could be wrong.
 
 use super::record::Replay;
 use crate::error::Result;
@@ -9,8 +10,8 @@ use crate::shape::{Shape, size_of};
 
 /// The shape that a reshape gives.
 ///
-/// Runs of axes with equal products belong together, and a run that became one axis is their product. An axis that
-/// was left open takes what others leave, where these keep their lengths. Both must say the same.
+/// Runs of axes with equal products belong together, and a run that became one axis is their product. An axis
+/// that was left open takes what others leave, where these keep their lengths. Both must say the same.
 pub(crate) fn reshaped(replay: &Replay<'_>, open: Option<usize>) -> Result<Shape> {
     let (Some(input), Some(before)) = (replay.inputs.first(), replay.traced.first()) else {
         return Err(replay.wrong("no input"));
@@ -30,7 +31,8 @@ pub(crate) fn reshaped(replay: &Replay<'_>, open: Option<usize>) -> Result<Shape
     }
 }
 
-/// The shape that a reshape to given lengths gives, with the rest of the elements along an axis that was left open.
+/// The shape that a reshape to given lengths gives, with the rest of the elements along an axis that was left
+/// open.
 pub(crate) fn literal(replay: &Replay<'_>, open: Option<usize>) -> Result<Shape> {
     let Some(input) = replay.inputs.first() else { return Err(replay.wrong("no input")) };
     let shape = match open {
@@ -133,8 +135,8 @@ pub(crate) fn sizes(replay: &Replay<'_>, sizes: &[usize]) -> Result<Shape> {
         .collect())
 }
 
-/// Start and stop along an axis of a slice of `count` elements, as [`Array::slice`](crate::Array::slice) takes
-/// them. `None` if they do not follow.
+/// Start and stop along an axis of a slice of `count` elements, as [`Array::slice`](crate::Array::slice)
+/// takes them. `None` if they do not follow.
 fn bound(start: isize, step: isize, count: usize, before: usize, now: usize) -> Option<(isize, isize)> {
     if count == 0 {
         return Some((0, 0));

@@ -1,5 +1,5 @@
-//! Arrays in the formats of `serde`: the type's name, the shape, and the bytes of the elements in row-major order. Every
-//! value round-trips, NaN included. For large tensors, [`io`](crate::io) is faster.
+//! Arrays in the formats of `serde`: the type's name, the shape, and the bytes of the elements in row-major
+//! order. Every value round-trips, NaN included. For large tensors, [`io`](crate::io) is faster.
 
 use serde::de::Error as _;
 use serde::ser::Error as _;

@@ -58,7 +58,8 @@ impl Blocks {
         &self.shape
     }
 
-    /// The elements as floating-point numbers, in the format's own order of operations, rounded once to `dtype`.
+    /// The elements as floating-point numbers, in the format's own order of operations, rounded once to
+    /// `dtype`.
     pub fn dequantize(&self, dtype: Dtype) -> Result<Array> {
         if !self.kind.is_decoded() {
             return Err(Error::value("dequantize", format!("no decoder for blocks of {}", self.kind.name())));

@@ -132,8 +132,8 @@ impl Loaded {
         self.blocks.iter().find(|(other, _)| other == name).map(|(_, blocks)| blocks)
     }
 
-    /// A quantized matrix by name, for products that read the blocks of the file. `None` if there is none of that
-    /// name, or if no product supports its type.
+    /// A quantized matrix by name, for products that read the blocks of the file. `None` if there is none of
+    /// that name, or if no product supports its type.
     pub fn packed(&self, name: &str) -> Result<Option<crate::PackedArray>> {
         self.blocks(name).map_or(Ok(None), Blocks::packed)
     }
@@ -148,8 +148,8 @@ impl Loaded {
         self.parts.iter().map(|(file, at)| file.file.tensors()[*at].byte_len).sum()
     }
 
-    /// Reads all tensors into new memory with several threads. The file is not needed any more then. `progress` is
-    /// called after each piece; `cancel` stops the reading from another thread.
+    /// Reads all tensors into new memory with several threads. The file is not needed any more then.
+    /// `progress` is called after each piece; `cancel` stops the reading from another thread.
     pub fn read(
         self,
         options: LoadOptions,

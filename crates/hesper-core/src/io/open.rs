@@ -40,8 +40,8 @@ impl From<Source> for Input {
 /// How quantized tensors appear in [`Loaded::arrays`]. [`Loaded::blocks`] returns their blocks in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Quantized {
-    /// As `x.weight`, `x.scales` and `x.biases` in the affine layout for Q4_0, Q4_1 and Q8_0; as float16 for all
-    /// others that can be decoded.
+    /// As `x.weight`, `x.scales` and `x.biases` in the affine layout for Q4_0, Q4_1 and Q8_0; as float16 for
+    /// all others that can be decoded.
     #[default]
     Affine,
     /// Decoded to this float type.

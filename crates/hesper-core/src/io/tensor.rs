@@ -107,7 +107,8 @@ impl Load {
         &self.file.file.tensors()[self.tensor]
     }
 
-    /// Reads the tensor into memory of a runtime that the host can write, or adopts it where it lies in the mapped file.
+    /// Reads the tensor into memory of a runtime that the host can write, or adopts it where it lies in the
+    /// mapped file.
     pub fn load(&self, runtime: &Runtime, dtype: Dtype) -> Result<Buffer> {
         if let Some(buffer) = self.in_place(runtime, dtype)? {
             return Ok(buffer);

@@ -44,7 +44,8 @@ impl Op for TakeAlong {
     }
 }
 
-/// The first input with the elements that the indices of the second point at along an axis combined with the third.
+/// The first input with the elements that the indices of the second point at along an axis combined with the
+/// third.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct PutAlong(pub usize, pub UpdateMode);
 

@@ -1,7 +1,7 @@
 //! Rows written into a block with room for more: the op that KV caches are made of.
 //!
-//! An op that owns the block writes the new rows into its memory and copies nothing. Otherwise, or where the block must
-//! grow, the old rows are copied first. The result is the same either way.
+//! An op that owns the block writes the new rows into its memory and copies nothing. Otherwise, or where the
+//! block must grow, the old rows are copied first. The result is the same either way.
 
 use smallvec::smallvec;
 
@@ -61,8 +61,8 @@ impl Op for Append {
 /// those of sequence `n` behind `starts[n]` rows. Sequences beyond those of `rows` stay as they are, and rows
 /// that nothing was written to are zero.
 ///
-/// If the caller's handle to the block is the only one, the rows are written in place: replace the handle by the result,
-/// and appending costs what the new rows cost.
+/// If the caller's handle to the block is the only one, the rows are written in place: replace the handle by
+/// the result, and appending costs what the new rows cost.
 ///
 /// ```
 /// use hesper::{Array, Dtype, fast};

@@ -196,8 +196,8 @@ fn logaddexp(b: &mut Builder, x: ValueId, y: ValueId) -> ValueId {
     b.select(either, high, sum)
 }
 
-/// By the base: the exponent times the next lower power. By the exponent: the power times the logarithm of the
-/// base, which is left out where the base is zero.
+/// By the base: the exponent times the next lower power. By the exponent: the power times the logarithm of
+/// the base, which is left out where the base is zero.
 fn power_derivative(x: &[Array], out: &Array, at: usize) -> Result<Factor> {
     let (base, exponent) = (&x[0], &x[1]);
     Ok(Times(if at == 0 {
@@ -258,7 +258,8 @@ macro_rules! arithmetic_ops {
         => |x, _, at| { let first = x[0].less(&x[1])?; Ok(if at == 0 { If(first) } else { Unless(first) }) };
         python "mx.array([7, 4]), mx.array([2, 4])" => "array([2, 4], dtype=int32)";
         cases [Real, Real] [Integer, Count];
-    /// The power, element by element. Integers stay integers: they wrap, and give zero for a negative exponent.
+    /// The power, element by element. Integers stay integers: they wrap, and give zero for a negative
+    /// exponent.
     power | pow(other): Same = |b, x, y| power(b, x, y)
         => power_derivative;
         python "mx.array([7, 4]), mx.array([2, 4])" => "array([49, 256], dtype=int32)";

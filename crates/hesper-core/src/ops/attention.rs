@@ -1,5 +1,5 @@
-//! Attention over heads. Keys and values are read in place: a slice of a longer cache is not copied, and heads that
-//! queries share are not repeated. The matrix of scores is never built.
+//! Attention over heads. Keys and values are read in place: a slice of a longer cache is not copied, and
+//! heads that queries share are not repeated. The matrix of scores is never built.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -23,8 +23,8 @@ pub enum AttentionMask<'a> {
     None,
     /// Those not after it; the last query is aligned with the last key.
     Causal,
-    /// Those where a bool is true; or all, with floats added to the scores. Broadcasts to batch, query heads, queries and
-    /// keys.
+    /// Those where a bool is true; or all, with floats added to the scores. Broadcasts to batch, query heads,
+    /// queries and keys.
     Array(&'a Array),
 }
 
@@ -269,8 +269,9 @@ impl Attention {
     }
 }
 
-/// The derivative of attention without sinks. Inputs: queries, keys, values, the mask if there is one, the cotangent of the
-/// result. Gives the cotangents of queries, keys and values in one buffer, with the heads of a row side by side.
+/// The derivative of attention without sinks. Inputs: queries, keys, values, the mask if there is one, the
+/// cotangent of the result. Gives the cotangents of queries, keys and values in one buffer, with the heads of
+/// a row side by side.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct AttentionGradient {
     /// The factor of the scores.

@@ -1,8 +1,9 @@
 //! Complex numbers inside of kernels: vectors of two float32 or float64, real part first.
 //!
-//! Products and exponentials are computed in the type of the parts. What would overflow or cancel there (quotients, roots,
-//! logarithms, inverse functions) is computed in float64 and rounded once; the formulas for the inverse functions
-//! are those that keep signs on branch cuts. Infinite and NaN parts give what C (Annex G) says.
+//! Products and exponentials are computed in the type of the parts. What would overflow or cancel there
+//! (quotients, roots, logarithms, inverse functions) is computed in float64 and rounded once; the formulas
+//! for the inverse functions are those that keep signs on branch cuts. Infinite and NaN parts give what C
+//! (Annex G) says.
 
 use hesper_kernel::ir::{BinaryOp, Builder, CmpOp, Scalar, Type, UnaryOp, ValueId};
 
@@ -58,7 +59,8 @@ fn either(b: &mut Builder, test: UnaryOp, z: Pair) -> ValueId {
     b.binary(BinaryOp::Or, re, im)
 }
 
-/// The direction of a number with an infinite part: each infinite part as one, the other as zero, with their signs.
+/// The direction of a number with an infinite part: each infinite part as one, the other as zero, with their
+/// signs.
 fn direction(b: &mut Builder, z: Pair) -> Pair {
     let mut unit = |x: ValueId| {
         let infinite = b.unary(UnaryOp::IsInf, x);
@@ -382,7 +384,8 @@ pub fn logaddexp(b: &mut Builder, x: ValueId, y: ValueId) -> ValueId {
     narrow(b, result, like)
 }
 
-/// Sine, cosine, hyperbolic sine and cosine are products of a function of the real and one of the imaginary part.
+/// Sine, cosine, hyperbolic sine and cosine are products of a function of the real and one of the imaginary
+/// part.
 pub fn sin(b: &mut Builder, z: ValueId) -> ValueId {
     let z = parts(b, z);
     let re = product(b, (UnaryOp::Sin, z.re), (UnaryOp::Cosh, z.im), false);
@@ -415,9 +418,9 @@ fn cosh_parts(b: &mut Builder, z: Pair) -> ValueId {
     join(b, Pair { re, im })
 }
 
-/// A circular function of one part times a hyperbolic one of the other. A factor of zero makes a product of zero, with the
-/// sign of both factors where they have one. In one of the two parts an infinite hyperbolic function stays infinite
-/// without an angle, and a zero keeps its sign.
+/// A circular function of one part times a hyperbolic one of the other. A factor of zero makes a product of
+/// zero, with the sign of both factors where they have one. In one of the two parts an infinite hyperbolic
+/// function stays infinite without an angle, and a zero keeps its sign.
 fn product(
     b: &mut Builder,
     circular: (UnaryOp, ValueId),
@@ -466,8 +469,8 @@ fn tanh_parts(b: &mut Builder, z: Pair) -> Pair {
     let (top, side) = (b.mul(sinh, cosh), b.mul(sin, cos));
     let bottom = squared(b, Pair { re: sinh, im: cos });
     let (re, im) = (b.div(top, bottom), b.div(side, bottom));
-    // At infinity the imaginary part is zero, with the sign of the sine of twice the angle where there is one. The
-    // functions of real and imaginary numbers are real and imaginary.
+    // At infinity the imaginary part is zero, with the sign of the sine of twice the angle where there is
+    // one. The functions of real and imaginary numbers are real and imaginary.
     let (infinite, one, zero) = (b.unary(UnaryOp::IsInf, z.re), b.f64(1.0), b.f64(0.0));
     let limit = b.binary(BinaryOp::CopySign, one, z.re);
     let re = b.select(infinite, limit, re);

@@ -1,7 +1,7 @@
 //! Ops that a backend computes as a graph of others.
 //!
-//! Their inputs become arrays of the op's stream, a function builds the graph, and its commands are encoded in the op's
-//! place. Element-wise parts of it fuse as everywhere.
+//! Their inputs become arrays of the op's stream, a function builds the graph, and its commands are encoded
+//! in the op's place. Element-wise parts of it fuse as everywhere.
 
 use smallvec::SmallVec;
 
@@ -25,7 +25,8 @@ pub fn compose(l: &mut Lowering<'_>, build: impl FnOnce(&[Array]) -> Result<Arra
     Ok(results.into_iter().next())
 }
 
-/// Encodes a graph of an op's inputs with several results. The planner puts no composite op into it: the op may be one.
+/// Encodes a graph of an op's inputs with several results. The planner puts no composite op into it: the op
+/// may be one.
 pub(crate) fn compose_all(
     l: &mut Lowering<'_>,
     build: impl FnOnce(&[Array]) -> Result<Vec<Array>>,

@@ -212,8 +212,8 @@ impl Convolution {
     }
 }
 
-/// Exchanges the first and the last axis, where the axis `grouped` keeps its groups outermost: `[g * a, ..., b]` becomes `[g * b, ..., a]`, or `[a, ..., g * b]` becomes
-/// `[b, ..., g * a]`.
+/// Exchanges the first and the last axis, where the axis `grouped` keeps its groups outermost: `[g * a, ...,
+/// b]` becomes `[g * b, ..., a]`, or `[a, ..., g * b]` becomes `[b, ..., g * a]`.
 fn exchange(x: &Array, grouped: usize, groups: usize) -> Result<Array> {
     let last = x.ndim() - 1;
     if groups == 1 {
@@ -406,7 +406,8 @@ impl Array {
         self.conv_nd(weight, stride, padding, dilation, groups)
     }
 
-    /// The transpose of a convolution by `stride`: the input is dilated by the stride, the weights are flipped.
+    /// The transpose of a convolution by `stride`: the input is dilated by the stride, the weights are
+    /// flipped.
     fn conv_transpose_nd<const N: usize>(
         &self,
         weight: &Array,

@@ -117,11 +117,12 @@ impl CustomKernel {
         })
     }
 
-    /// The same kernel without checks: an access outside of its memory is undefined on a GPU, as in any kernel written
-    /// for it, and may corrupt other arrays. On the CPU it still reads zero or writes nothing, but is not reported.
+    /// The same kernel without checks: an access outside of its memory is undefined on a GPU, as in any
+    /// kernel written for it, and may corrupt other arrays. On the CPU it still reads zero or writes nothing,
+    /// but is not reported.
     ///
-    /// By default a write outside of a buffer, threadgroup array or local array is dropped, and the outputs of the launch
-    /// fail with an error that names the kernel, the line and the memory.
+    /// By default a write outside of a buffer, threadgroup array or local array is dropped, and the outputs
+    /// of the launch fail with an error that names the kernel, the line and the memory.
     pub fn unchecked(mut self) -> Self {
         self.unchecked = true;
         self

@@ -28,7 +28,8 @@ pub enum Domain {
 }
 
 impl Domain {
-    /// The limits of the numbers, of the real part for complex ones; a bool is whether its number is positive.
+    /// The limits of the numbers, of the real part for complex ones; a bool is whether its number is
+    /// positive.
     pub fn range(self) -> (f64, f64) {
         match self {
             Domain::Real | Domain::Single | Domain::Bool | Domain::Complex => (-1.0, 1.0),

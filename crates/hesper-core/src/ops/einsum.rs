@@ -312,8 +312,8 @@ pub fn einsum(text: &str, operands: &[&Array]) -> Result<Array> {
     result.arranged(&expression.output, &|label| expression.sizes.get(&label).copied().unwrap_or(1))
 }
 
-/// In which order [`einsum`] contracts its operands (places among those that are left, two for each step, or all
-/// that are left in the last one; the result of a step comes last), and a text about what that costs.
+/// In which order [`einsum`] contracts its operands (places among those that are left, two for each step, or
+/// all that are left in the last one; the result of a step comes last), and a text about what that costs.
 pub fn einsum_path(text: &str, operands: &[&Array]) -> Result<(Vec<Vec<usize>>, String)> {
     let expression = Expression::read(text, operands)?;
     let contraction = expression.contraction();

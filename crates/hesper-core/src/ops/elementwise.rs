@@ -1,9 +1,9 @@
 //! Element-wise ops: what they are, and what an entry of their tables means.
 //!
 //! An op is one entry of one table: [`arithmetic`](super::arithmetic), [`functions`](super::functions) or
-//! [`logic`](super::logic). From it follow the Rust method, the Python function and method, the code for every device,
-//! the fusion of chains of such ops, all transformations, the reader for exported functions, and test cases on every
-//! device.
+//! [`logic`](super::logic). From it follow the Rust method, the Python function and method, the code for
+//! every device, the fusion of chains of such ops, all transformations, the reader for exported functions,
+//! and test cases on every device.
 //!
 //! ```text
 //! /// The complex conjugate; other numbers as they are.       documentation, in Rust and in Python
@@ -20,10 +20,10 @@
 //! * [`Types`] lists the rules for types. `composed` in its place defines a function of arrays, made of other
 //!   ops: `degrees(): composed = |x| x.multiply(57.3)`. It has no kernel and no reader of its own.
 //! * [`Derivative`] and [`Factor`] explain the derivative.
-//! * `python` makes it a Python function under all its names, with an example; `method` a method of Python's array too.
-//!   An entry without it is for Rust only.
-//! * `cases` lists [`Domain`](super::domain::Domain)s. Each list in brackets is a case: its values and derivatives are
-//!   checked on every device, under every transformation.
+//! * `python` makes it a Python function under all its names, with an example; `method` a method of Python's
+//!   array too. An entry without it is for Rust only.
+//! * `cases` lists [`Domain`](super::domain::Domain)s. Each list in brackets is a case: its values and
+//!   derivatives are checked on every device, under every transformation.
 //!
 //! In an expression a complex number is a vector of two floats, and its operations are those of
 //! [`complex`](super::complex); every other type is a scalar.

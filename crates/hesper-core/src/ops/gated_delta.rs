@@ -15,8 +15,8 @@ use crate::{Dtype, concatenate, select};
 
 const NAME: &str = "gated_delta_update";
 
-/// Inputs: queries, keys, values, decays, rates, then the state and the mask if there are any. Gives the outputs and
-/// the last state in one buffer.
+/// Inputs: queries, keys, values, decays, rates, then the state and the mask if there are any. Gives the
+/// outputs and the last state in one buffer.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct GatedDelta {
     /// Whether there is a state to begin with.
@@ -79,14 +79,14 @@ impl Op for GatedDelta {
     }
 }
 
-/// Updates a state of keys and values through all steps of sequences; gives the output for each query, and the state after
-/// the last step, in single precision.
+/// Updates a state of keys and values through all steps of sequences; gives the output for each query, and
+/// the state after the last step, in single precision.
 ///
 /// Queries and keys have axes batch, steps, key heads, key features; values batch, steps, value heads, value
-/// features; value heads are a multiple of key heads. The state has axes batch, value heads, value features, key features;
-/// without one, it begins with zeros. At each step the state `S` decays by `gamma` (batch, steps, value heads, and key
-/// features where each has its own decay), `beta (v - S k) k^T` is added, and the output is `S q`. A step that `mask` (batch,
-/// steps) excludes changes nothing and gives zeros.
+/// features; value heads are a multiple of key heads. The state has axes batch, value heads, value features,
+/// key features; without one, it begins with zeros. At each step the state `S` decays by `gamma` (batch,
+/// steps, value heads, and key features where each has its own decay), `beta (v - S k) k^T` is added, and the
+/// output is `S q`. A step that `mask` (batch, steps) excludes changes nothing and gives zeros.
 ///
 /// ```
 /// use hesper::{Array, Dtype, fast};

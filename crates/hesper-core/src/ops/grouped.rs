@@ -74,8 +74,8 @@ impl Op for GatherMm {
     }
 }
 
-/// A side of gathered products under `vmap`: its `parts` with the slices of the new axis concatenated, and the indices
-/// `list` into them.
+/// A side of gathered products under `vmap`: its `parts` with the slices of the new axis concatenated, and
+/// the indices `list` into them.
 pub fn one_list(rule: &Batch<'_>, parts: &[usize], list: usize) -> Result<(SmallVec<[Array; 3]>, Array)> {
     let indices = rule.full(list)?;
     if !parts.iter().any(|at| rule.is_batched(*at)) {

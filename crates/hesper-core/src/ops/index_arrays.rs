@@ -1,7 +1,7 @@
 //! Elements of index arrays: integers of any type become offsets.
 //!
-//! A negative index counts from the end. An index out of range is clamped, so a command never accesses memory outside
-//! of an array.
+//! A negative index counts from the end. An index out of range is clamped, so a command never accesses memory
+//! outside of an array.
 
 use hesper_runtime::{NativeError, View};
 
@@ -103,7 +103,8 @@ impl<'a> Indices<'a> {
         each_type!(self, all, x => number, number(all[at as usize]))
     }
 
-    /// The index at `at`, counted from the front and clamped so that `size` elements from it are inside of `length`.
+    /// The index at `at`, counted from the front and clamped so that `size` elements from it are inside of
+    /// `length`.
     #[inline(always)]
     pub fn get(&self, at: isize, length: usize, size: usize) -> isize {
         IndexedAxis { length, size, stride: 1 }.offset(self.number(at))

@@ -53,7 +53,8 @@ fn shift(b: &mut Builder, op: BinaryOp, x: ValueId, y: ValueId) -> ValueId {
     b.convert(shifted, own)
 }
 
-/// The table of comparisons, classification, logic and bits. [`elementwise`](super::elementwise) explains an entry.
+/// The table of comparisons, classification, logic and bits. [`elementwise`](super::elementwise) explains an
+/// entry.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! logic_ops {
@@ -67,7 +68,8 @@ macro_rules! logic_ops {
         not_equal(other): Compare = |b, x, y| compare(b, CmpOp::Ne, x, y);
             python "mx.array([7, 4]), mx.array([2, 4])" => "array([True, False], dtype=bool)";
             cases [Integer, Count] [Real, Real] [Complex, Complex];
-        /// Whether elements of the first are less. Complex numbers are ordered by real, then by imaginary part.
+        /// Whether elements of the first are less. Complex numbers are ordered by real, then by imaginary
+        /// part.
         less(other): Compare = |b, x, y| compare(b, CmpOp::Lt, x, y);
             python "mx.array([7, 4]), mx.array([2, 4])" => "array([False, False], dtype=bool)";
             cases [Real, Real] [Integer, Count] [Complex, Complex];

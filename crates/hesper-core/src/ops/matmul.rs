@@ -1,4 +1,5 @@
-//! Matrix products. Operands are read through their strides: transposed, sliced and broadcast ones are not copied.
+//! Matrix products. Operands are read through their strides: transposed, sliced and broadcast ones are not
+//! copied.
 
 use smallvec::{SmallVec, smallvec};
 

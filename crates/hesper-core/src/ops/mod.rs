@@ -77,7 +77,8 @@ use elementwise::Elementwise;
 pub enum OpKind<'a> {
     /// Element by element: may be fused.
     Elementwise(&'a Elementwise),
-    /// The input's memory with another shape, strides or type; a copy of it where strides cannot describe the result.
+    /// The input's memory with another shape, strides or type; a copy of it where strides cannot describe the
+    /// result.
     View,
     /// Commands of its own.
     Commands,
@@ -118,15 +119,16 @@ pub trait Op: Identity + Send + Sync + fmt::Debug {
         PatternOp::None
     }
 
-    /// The result of a view: the input's memory with other strides. `None` if no strides describe it. `from` is the shape of
-    /// the input, `to` that of the result.
+    /// The result of a view: the input's memory with other strides. `None` if no strides describe it. `from`
+    /// is the shape of the input, `to` that of the result.
     fn view(&self, data: &Data, from: &[usize], to: &[usize]) -> Option<Data> {
         let _ = (data, from, to);
         None
     }
 
-    /// Makes the output of an op that is the same on every device ([`is_everywhere`](Op::is_everywhere)) from inputs that
-    /// are ready, where that is not a [`view`](Op::view). Every other op is lowered by its device's backend.
+    /// Makes the output of an op that is the same on every device ([`is_everywhere`](Op::is_everywhere)) from
+    /// inputs that are ready, where that is not a [`view`](Op::view). Every other op is lowered by its
+    /// device's backend.
     fn lower(&self, lowering: &mut Lowering<'_>) -> Result<Data> {
         let _ = lowering;
         Err(Error::value(self.name(), "only a backend lowers this op"))
@@ -167,8 +169,8 @@ pub trait Op: Identity + Send + Sync + fmt::Debug {
         0..0
     }
 
-    /// Cotangents of the inputs, from those of the output. Where integers come out of an op without a rule, they do
-    /// not vary.
+    /// Cotangents of the inputs, from those of the output. Where integers come out of an op without a rule,
+    /// they do not vary.
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         if self.outputs().is_none() && !rule.output.dtype().is(Category::Inexact) {
             return rule.each(|_| Ok(None));

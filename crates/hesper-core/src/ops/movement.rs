@@ -194,7 +194,8 @@ impl Array {
         (0..self.shape()[at] as isize).map(|k| self.slice_axis(at, k, k + 1, 1)?.squeeze(at)).collect()
     }
 
-    /// Repeats the array along each axis. If `reps` has fewer elements than there are axes, they are for the last axes.
+    /// Repeats the array along each axis. If `reps` has fewer elements than there are axes, they are for the
+    /// last axes.
     pub fn tile(&self, reps: &[usize]) -> Result<Array> {
         let rank = self.ndim().max(reps.len());
         let missing = rank - self.ndim();
@@ -226,8 +227,9 @@ impl Array {
         self.expand_dims(at as isize + 1)?.broadcast_to(&repeated)?.reshape(&joined)
     }
 
-    /// Shifts the elements along axes; those that leave at one end enter at the other. There is a shift for each
-    /// axis, or one for all. With `()` for axes, the flattened array is shifted by the sum of the shifts.
+    /// Shifts the elements along axes; those that leave at one end enter at the other. There is a shift for
+    /// each axis, or one for all. With `()` for axes, the flattened array is shifted by the sum of the
+    /// shifts.
     pub fn roll(&self, shifts: &[isize], along: impl Into<Axes>) -> Result<Array> {
         let Some(along) = along.into().without_keepdims("roll")? else {
             let shift = shifts.iter().copied().fold(0isize, isize::wrapping_add);

@@ -115,7 +115,8 @@ impl Op for Part {
     }
 }
 
-/// Replaces a call with several outputs under `vmap`. Its inputs are these outputs, each with the new axis in front.
+/// Replaces a call with several outputs under `vmap`. Its inputs are these outputs, each with the new axis in
+/// front.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Together(pub Vec<(Shape, Dtype)>);
 

@@ -198,8 +198,8 @@ impl Array {
         input.subtract(&input.logsumexp(over.into().keepdims())?)
     }
 
-    /// A view whose last axis is the one to go along, where that is worth it: rows of the view are columns side by
-    /// side, enough of them to fill vectors.
+    /// A view whose last axis is the one to go along, where that is worth it: rows of the view are columns
+    /// side by side, enough of them to fill vectors.
     pub(crate) fn turned_to_columns(&self, over: &[usize]) -> Result<Option<Array>> {
         let &[at] = over else { return Ok(None) };
         let inner: usize = self.shape()[at + 1..].iter().product();

@@ -1,7 +1,7 @@
 //! The registry of readers: which constructor makes an op of a file again.
 //!
-//! A reader stands next to its op, registers itself there with [`reader!`], and calls the constructor that the op's
-//! users call, so that whatever a file says is checked as if a program had said it.
+//! A reader stands next to its op, registers itself there with [`reader!`], and calls the constructor that
+//! the op's users call, so that whatever a file says is checked as if a program had said it.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -12,7 +12,8 @@ use crate::export::Reader;
 #[linkme::distributed_slice]
 pub static READERS: [(&'static str, Reader)];
 
-/// Registers a reader: the op's name in files, and [`One`](Reader::One) or [`Several`](Reader::Several) of a function.
+/// Registers a reader: the op's name in files, and [`One`](Reader::One) or [`Several`](Reader::Several) of a
+/// function.
 macro_rules! reader {
     ($name:expr, $kind:ident($read:expr)) => {
         #[allow(unsafe_code, reason = "the registration is placed in a linker section")]

@@ -39,8 +39,8 @@ impl From<Array> for Offset {
     }
 }
 
-/// Rotates pairs of features. The inputs after the first are offsets, if `offset` is `None`, then periods, if `base` is
-/// `None`.
+/// Rotates pairs of features. The inputs after the first are offsets, if `offset` is `None`, then periods, if
+/// `base` is `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rope {
     /// How many features of a row are rotated; even.
@@ -57,7 +57,8 @@ pub struct Rope {
     pub back: bool,
 }
 
-/// By how much the angle of each pair grows from one position to the next: by powers of a base, or by periods.
+/// By how much the angle of each pair grows from one position to the next: by powers of a base, or by
+/// periods.
 pub fn steps(half: usize, base: Option<f32>, periods: &[f32]) -> Vec<f32> {
     match base {
         None => periods.iter().map(|period| 1.0 / period).collect(),

@@ -104,9 +104,9 @@ impl Op for Scan {
     }
 }
 
-/// Derivatives of what is no sum. Products and weighted sums along the axis are made by doubling: after a step the
-/// elements hold what is true of twice as many. No step divides, so zeros are numbers like others, and the
-/// derivative can be differentiated again.
+/// Derivatives of what is no sum. Products and weighted sums along the axis are made by doubling: after a
+/// step the elements hold what is true of twice as many. No step divides, so zeros are numbers like others,
+/// and the derivative can be differentiated again.
 impl Scan {
     /// The cotangent of the elements, from that of a result that includes them.
     fn pulled(&self, x: &Array, out: &Array, cotangent: &Array) -> Result<Array> {
@@ -164,8 +164,8 @@ impl Scan {
             .try_fold(x.clone(), |y, step| y.logaddexp(self.later(&y, -step, f64::NEG_INFINITY)?))
     }
 
-    /// Each element has the part `exp(x - out)` of its own result, and of every later result the part that its own
-    /// has of that: both are at most one.
+    /// Each element has the part `exp(x - out)` of its own result, and of every later result the part that
+    /// its own has of that: both are at most one.
     fn pulled_log_sum(&self, x: &Array, out: &Array, cotangent: &Array) -> Result<Array> {
         // A sum of nothing is minus infinity; an element has no part in it.
         let known = |y: &Array| select(&y.equal(f64::NEG_INFINITY)?, &zeros_like(y)?, y);

@@ -1,7 +1,7 @@
 //! Scatters: updates of elements and slices that index arrays point at.
 //!
-//! Updates of the same element are applied in the order of the index arrays' elements, whatever the number of threads.
-//! Indices are treated as by gathers.
+//! Updates of the same element are applied in the order of the index arrays' elements, whatever the number of
+//! threads. Indices are treated as by gathers.
 
 use std::ops::Range;
 

@@ -6,7 +6,8 @@ use super::index::Index;
 use crate::Dtype;
 use crate::array::Array;
 
-/// A list of indices, for [`Array::index`](crate::Array::index) and [`Array::index_update`](crate::Array::index_update).
+/// A list of indices, for [`Array::index`](crate::Array::index) and
+/// [`Array::index_update`](crate::Array::index_update).
 ///
 /// | written | meaning | NumPy |
 /// |---|---|---|

@@ -1,6 +1,7 @@
 //! Updates of slices, and slices whose start is computed.
 //!
-//! Starts that are arrays count from the back if negative, and are clamped so that the slice is inside of the array.
+//! Starts that are arrays count from the back if negative, and are clamped so that the slice is inside of the
+//! array.
 
 use std::ops::Range;
 

@@ -1,10 +1,10 @@
 //! A decode step: one new token of each sequence is appended to the KV cache and attends to it.
 //!
-//! The rows of a sequence are one block, or pages of a pool that a page table lists ([`Pages`]): pages need not be
-//! adjacent, and sequences can share them.
+//! The rows of a sequence are one block, or pages of a pool that a page table lists ([`Pages`]): pages need
+//! not be adjacent, and sequences can share them.
 //!
-//! One product computes queries, keys and values of a token side by side. The same commands rotate them by their
-//! position, so a layer takes two commands instead of five.
+//! One product computes queries, keys and values of a token side by side. The same commands rotate them by
+//! their position, so a layer takes two commands instead of five.
 
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
@@ -60,8 +60,8 @@ pub enum PageRows {
     Exact,
     /// As float16.
     Half,
-    /// Quantized as by [`Array::quantize`] with mode `affine`, in one array of uint32: a row has the words of its codes, then
-    /// the scales of its groups as float32, then their biases.
+    /// Quantized as by [`Array::quantize`] with mode `affine`, in one array of uint32: a row has the words of
+    /// its codes, then the scales of its groups as float32, then their biases.
     Affine {
         /// Bits of a code: 4 or 8.
         bits: usize,
@@ -183,8 +183,8 @@ impl Hash for PageTables {
 /// The pages of each sequence in a pool of pages.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Pages {
-    /// Pages in the order of their rows: page `tables[n][i / rows]` of a pool of pages of `rows` rows holds row `i` of sequence
-    /// `n`. Entries of pages that are not read may be any number.
+    /// Pages in the order of their rows: page `tables[n][i / rows]` of a pool of pages of `rows` rows holds
+    /// row `i` of sequence `n`. Entries of pages that are not read may be any number.
     pub tables: PageTables,
     /// How rows are stored.
     pub rows: PageRows,
@@ -202,8 +202,8 @@ pub struct StepHeads {
 }
 
 impl StepHeads {
-    /// Fails if tokens or block have other shapes or types than the heads need, or if a sequence has no page for one of
-    /// its last `window` rows.
+    /// Fails if tokens or block have other shapes or types than the heads need, or if a sequence has no page
+    /// for one of its last `window` rows.
     fn check(
         self,
         op: &str,
@@ -384,13 +384,13 @@ impl Op for Attend {
     }
 }
 
-/// Appends the keys and values of one more token of each sequence to a block of the KV cache: the token of sequence `n`
-/// after its first `starts[n]` rows.
+/// Appends the keys and values of one more token of each sequence to a block of the KV cache: the token of
+/// sequence `n` after its first `starts[n]` rows.
 ///
-/// Tokens have the shape (sequences, elements) and hold queries, keys and values side by side; blocks have the shape
-/// (sequences, heads, room, width), first the heads of keys, then those of values. As with
-/// [`append`](crate::fast::append), a block with no other user is written in place. With `pages` the block is a pool of
-/// shape (pages, heads, rows of a page, width of stored rows).
+/// Tokens have the shape (sequences, elements) and hold queries, keys and values side by side; blocks have
+/// the shape (sequences, heads, room, width), first the heads of keys, then those of values. As with
+/// [`append`](crate::fast::append), a block with no other user is written in place. With `pages` the block is
+/// a pool of shape (pages, heads, rows of a page, width of stored rows).
 pub fn keep_token(
     block: &Array,
     tokens: &Array,
@@ -408,9 +408,9 @@ pub fn keep_token(
     Array::lazy(block.shape().into(), block.dtype(), OpRef::new(op), inputs)
 }
 
-/// The attention of one token of each sequence to the last `window` rows of its block, its own included. Gives the
-/// heads of queries side by side, in the shape (sequences, elements). A sequence gives the same result alone and in a
-/// batch.
+/// The attention of one token of each sequence to the last `window` rows of its block, its own included.
+/// Gives the heads of queries side by side, in the shape (sequences, elements). A sequence gives the same
+/// result alone and in a batch.
 pub fn attend_token(
     tokens: &Array,
     block: &Array,

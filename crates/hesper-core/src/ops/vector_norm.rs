@@ -21,8 +21,8 @@ pub enum Norm {
     Order(f64),
 }
 
-/// A norm over [axes](Axes): of vectors along one, of matrices along two. With `()` the array must be a vector
-/// or a matrix, unless the norm is [`Norm::Euclidean`], which then is of all elements.
+/// A norm over [axes](Axes): of vectors along one, of matrices along two. With `()` the array must be a
+/// vector or a matrix, unless the norm is [`Norm::Euclidean`], which then is of all elements.
 ///
 /// ```
 /// use hesper::{Array, linalg};

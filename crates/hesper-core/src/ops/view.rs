@@ -1,5 +1,5 @@
-//! Views: an array's memory with another shape or other strides. A reshape whose elements no strides describe makes a
-//! row-major copy on the device of its stream.
+//! Views: an array's memory with another shape or other strides. A reshape whose elements no strides describe
+//! makes a row-major copy on the device of its stream.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -299,7 +299,8 @@ impl Op for Contiguous {
     }
 }
 
-/// Steps as they are taken: where there is no second element any step will do, and a large one would lead far away.
+/// Steps as they are taken: where there is no second element any step will do, and a large one would lead far
+/// away.
 pub fn near_steps(steps: &[isize], shape: &[usize]) -> SmallVec<[isize; 6]> {
     steps.iter().zip(shape).map(|(step, length)| if *length > 1 { *step } else { 1 }).collect()
 }
@@ -431,8 +432,8 @@ impl Array {
         }
     }
 
-    /// The result of a view of an array that has memory: such a view is ready as it is built. A transformation that runs
-    /// needs the call, and so do patterns: then the view is lazy.
+    /// The result of a view of an array that has memory: such a view is ready as it is built. A
+    /// transformation that runs needs the call, and so do patterns: then the view is lazy.
     fn ready_view(&self, op: &dyn Op, shape: &[usize]) -> Result<Option<Array>> {
         if scope::any_open() || op.pattern() != PatternOp::None {
             return Ok(None);

@@ -1,11 +1,11 @@
 //! Compiled functions: traced once for each signature, then run without calling the function again.
 //!
-//! A signature is the arguments' shapes and types, the stream, and whatever else the caller declares that the function
-//! depends on. The function is called with arguments that have no values; what it gives is made into a
-//! [`CompiledFunction`]. Inside of another transformation a compiled function is its graph.
+//! A signature is the arguments' shapes and types, the stream, and whatever else the caller declares that the
+//! function depends on. The function is called with arguments that have no values; what it gives is made into
+//! a [`CompiledFunction`]. Inside of another transformation a compiled function is its graph.
 //!
-//! A function without shapes is traced once for all shapes with the same numbers of axes. Its trace is recorded, as that
-//! of an exported function is, and replayed for other shapes.
+//! A function without shapes is traced once for all shapes with the same numbers of axes. Its trace is
+//! recorded, as that of an exported function is, and replayed for other shapes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -163,7 +163,8 @@ fn placeholders(opened: &Opened, inputs: &[Array]) -> Result<Vec<Array>> {
     inputs.iter().map(one).collect()
 }
 
-/// Runs a function on arguments without values; gives the program that it is, and the graph of one without shapes.
+/// Runs a function on arguments without values; gives the program that it is, and the graph of one without
+/// shapes.
 fn trace<T, E: From<Error>>(
     inputs: &[Array],
     shapeless: bool,

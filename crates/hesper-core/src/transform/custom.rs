@@ -1,7 +1,7 @@
 //! Functions with custom derivative and `vmap` rules, and checkpointed functions.
 //!
-//! Inside of a transformation the outputs of such a function are parts of one node for the call. The node holds the
-//! inputs, the outputs and the rules. Outside of transformations a call is just the function.
+//! Inside of a transformation the outputs of such a function are parts of one node for the call. The node
+//! holds the inputs, the outputs and the rules. Outside of transformations a call is just the function.
 
 use std::fmt;
 use std::sync::Arc;
@@ -56,7 +56,8 @@ impl CustomFunction {
         CustomFunction { function: Arc::new(function), rules: Rules::default() }
     }
 
-    /// Sets the reverse-mode rule: from inputs, cotangents of the outputs and outputs to cotangents of the inputs.
+    /// Sets the reverse-mode rule: from inputs, cotangents of the outputs and outputs to cotangents of the
+    /// inputs.
     pub fn with_vjp(
         mut self,
         rule: impl Fn(&[Array], &[Array], &[Array]) -> Result<Vec<Array>> + Send + Sync + 'static,

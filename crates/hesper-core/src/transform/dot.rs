@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use crate::array::{Array, Call};
 use crate::ids::IdMap;
 
-/// The graph that computes arrays, in the language of Graphviz: ops as boxes with their names, arrays that are there
-/// already as ellipses, and on the edges shapes and types. Names are given to arrays by `name`.
+/// The graph that computes arrays, in the language of Graphviz: ops as boxes with their names, arrays that
+/// are there already as ellipses, and on the edges shapes and types. Names are given to arrays by `name`.
 ///
 /// ```
 /// use hesper::{Array, transform};

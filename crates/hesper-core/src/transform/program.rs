@@ -1,9 +1,10 @@
 //! Compiled functions: a function's graph with everything about it decided, to be run again and again.
 //!
-//! A compiled function is made from a tape. Equal ops on equal inputs are one; what does not depend on the arguments
-//! is computed once; the rest is planned as a [`Program`], the same that evaluation runs. A run looks at nothing but where
-//! the arguments lie. Intermediate memory comes from the stream's pool, which hands it on in stream order, so runs share
-//! nothing: many threads may run a function at once, and results of earlier runs stay as they are.
+//! A compiled function is made from a tape. Equal ops on equal inputs are one; what does not depend on the
+//! arguments is computed once; the rest is planned as a [`Program`], the same that evaluation runs. A run
+//! looks at nothing but where the arguments lie. Intermediate memory comes from the stream's pool, which
+//! hands it on in stream order, so runs share nothing: many threads may run a function at once, and results
+//! of earlier runs stay as they are.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -170,16 +171,17 @@ impl CompiledFunction {
         }
     }
 
-    /// Encodes everything for arguments that lie somewhere; gives where the outputs lie. An op may overwrite an argument
-    /// that is owned: the last one that reads it. If the run fails after that, the argument is spent.
+    /// Encodes everything for arguments that lie somewhere; gives where the outputs lie. An op may overwrite
+    /// an argument that is owned: the last one that reads it. If the run fails after that, the argument is
+    /// spent.
     pub(crate) fn run(&self, arguments: &mut [&mut Operand]) -> Result<Vec<Data>> {
         let mut run = Values { function: self, arguments, results: vec![None; self.nodes.len()] };
         self.program.run(&mut run)?;
         self.outputs.iter().map(|slot| run.data(*slot)).collect()
     }
 
-    /// Whether it is a few element-wise ops. As part of the caller's graph they are fused with their neighbours, and the
-    /// bits are the same.
+    /// Whether it is a few element-wise ops. As part of the caller's graph they are fused with their
+    /// neighbours, and the bits are the same.
     pub(crate) fn is_small(&self) -> bool {
         const MAX_INLINED: usize = 8;
         self.nodes.len() <= MAX_INLINED && self.nodes.iter().all(|node| node.op.is_elementwise())

@@ -91,8 +91,8 @@ impl Forward<'_> {
         Ok(smallvec![Some(Array::lazy(output.shape.clone(), output.dtype, self.call.op.clone(), inputs)?)])
     }
 
-    /// The tangents by double transposition: the reverse-mode rule is linear in its cotangents, so its own reverse
-    /// mode maps tangents forward.
+    /// The tangents by double transposition: the reverse-mode rule is linear in its cotangents, so its own
+    /// reverse mode maps tangents forward.
     pub fn transposed_twice(&self) -> Result<Tangents> {
         let op = self.call.op.get();
         if op.is_linear() {
@@ -166,8 +166,8 @@ impl Batch<'_> {
         input.broadcast_to(&shape)
     }
 
-    /// An input with its batch axis in front, followed by axes of length one up to `rank` without the batch axis. An
-    /// unbatched input is unchanged.
+    /// An input with its batch axis in front, followed by axes of length one up to `rank` without the batch
+    /// axis. An unbatched input is unchanged.
     pub fn aligned(&self, at: usize, rank: usize) -> Result<Array> {
         let input = self.front(at)?;
         let Some(size) = self.axes[at].map(|_| input.shape()[0]) else { return Ok(input) };

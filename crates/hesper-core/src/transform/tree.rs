@@ -1,7 +1,8 @@
 //! Trees of arrays: nested structures as arguments and results of transformations.
 //!
-//! A [`Tree`] is an array, or a tuple, a list, a map or a struct of trees. The functions of this module are those of
-//! [`transform`](super) for functions of one tree. They transform with respect to all of its arrays, in a fixed order.
+//! A [`Tree`] is an array, or a tuple, a list, a map or a struct of trees. The functions of this module are
+//! those of [`transform`](super) for functions of one tree. They transform with respect to all of its arrays,
+//! in a fixed order.
 //!
 //! ```
 //! use hesper::{Array, Dtype, transform::tree, tree_struct};
@@ -34,12 +35,12 @@ pub trait Tree: Sized {
     /// The same structure with other arrays, in the order of the tree.
     fn rebuild(&self, arrays: &mut dyn Iterator<Item = Array>) -> Result<Self>;
 
-    /// Appends a key of its structure: lengths, names, missing parts. Trees of one type with equal keys have equal
-    /// structure.
+    /// Appends a key of its structure: lengths, names, missing parts. Trees of one type with equal keys have
+    /// equal structure.
     fn structure(&self, into: &mut Vec<u8>);
 
-    /// Appends for each of its arrays whether derivatives are taken with respect to it: [`value_and_grad`] and [`grad`]
-    /// return zeros for the others. All of them by default.
+    /// Appends for each of its arrays whether derivatives are taken with respect to it: [`value_and_grad`]
+    /// and [`grad`] return zeros for the others. All of them by default.
     fn trainable(&self, into: &mut Vec<bool>) {
         into.resize(into.len() + self.arrays().len(), true);
     }
@@ -242,9 +243,9 @@ impl<T: Tree> Tree for HashMap<String, T> {
     }
 }
 
-/// Implements [`Tree`] for a struct: the arrays of the named fields, in that order. Fields after `keeps` are not part
-/// of the tree and are cloned. Their `Debug` text is part of the structure, so a compiled function is traced for
-/// each.
+/// Implements [`Tree`] for a struct: the arrays of the named fields, in that order. Fields after `keeps` are
+/// not part of the tree and are cloned. Their `Debug` text is part of the structure, so a compiled function
+/// is traced for each.
 ///
 /// ```
 /// use hesper::{Array, transform::tree, tree_struct};
@@ -346,7 +347,8 @@ pub fn chosen<T: Tree>(tree: &T) -> Vec<usize> {
     trainable.iter().enumerate().filter(|(_, trainable)| **trainable).map(|(at, _)| at).collect()
 }
 
-/// A tree of gradients from those of the arrays at the places `chosen`. The others are zeros, which take no memory.
+/// A tree of gradients from those of the arrays at the places `chosen`. The others are zeros, which take no
+/// memory.
 pub fn gradients<T: Tree>(tree: &T, arrays: &[Array], chosen: &[usize], found: Vec<Array>) -> Result<T> {
     let mut all: Vec<Option<Array>> = vec![None; arrays.len()];
     for (at, gradient) in chosen.iter().zip(found) {
@@ -357,8 +359,8 @@ pub fn gradients<T: Tree>(tree: &T, arrays: &[Array], chosen: &[usize], found: V
     tree.with_arrays(all.collect::<Result<_>>()?)
 }
 
-/// [`value_and_grad`](super::value_and_grad) of trees: a function that returns the outputs of `f` and the gradient of
-/// their first array, a scalar, with respect to the trainable arrays of the argument.
+/// [`value_and_grad`](super::value_and_grad) of trees: a function that returns the outputs of `f` and the
+/// gradient of their first array, a scalar, with respect to the trainable arrays of the argument.
 pub fn value_and_grad<T: Tree, U: Tree, F: Fn(&T) -> Result<U>>(f: F) -> impl Fn(&T) -> Result<(U, T)> {
     move |tree| {
         let (arrays, mut returned) = (tree.arrays(), None);
@@ -384,8 +386,8 @@ pub fn grad<T: Tree, F: Fn(&T) -> Result<Array>>(f: F) -> impl Fn(&T) -> Result<
     move |tree| Ok(both(tree)?.1)
 }
 
-/// [`vmap`](super::vmap) of trees. `inputs` are the batch axes of the arrays, `outputs` those of the results: one for
-/// all, or one for each in the order of the tree.
+/// [`vmap`](super::vmap) of trees. `inputs` are the batch axes of the arrays, `outputs` those of the results:
+/// one for all, or one for each in the order of the tree.
 ///
 /// ```
 /// use hesper::{Array, transform::tree};

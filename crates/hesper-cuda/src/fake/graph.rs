@@ -1,5 +1,5 @@
-//! The driver's functions for graphs. A graph is a list of operations with their dependencies; the handle of a node is
-//! its position, counted from one.
+//! The driver's functions for graphs. A graph is a list of operations with their dependencies; the handle of
+//! a node is its position, counted from one.
 
 use std::ffi::c_uint;
 

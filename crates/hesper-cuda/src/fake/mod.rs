@@ -1,8 +1,10 @@
-//! A fake driver and compiler for unit tests: the tables of [`crate::sys`] filled with functions on host memory.
+//! A fake driver and compiler for unit tests: the tables of [`crate::sys`] filled with functions on host
+//! memory.
 //!
-//! Work is queued and runs when a caller waits or queries, one operation at a time, of a stream chosen at random; the nodes
-//! of a graph run in any order that its edges allow. An access to memory that was freed or never allocated faults, and the
-//! fault is sticky, as with CUDA. So a use after free, a missing wait and a missing edge are detected.
+//! Work is queued and runs when a caller waits or queries, one operation at a time, of a stream chosen at
+//! random; the nodes of a graph run in any order that its edges allow. An access to memory that was freed or
+//! never allocated faults, and the fault is sticky, as with CUDA. So a use after free, a missing wait and a
+//! missing edge are detected.
 
 mod driver;
 mod graph;

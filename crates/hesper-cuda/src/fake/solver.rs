@@ -1,4 +1,5 @@
-//! The functions of cuSOLVER that tests use: they set their matrices and scratch to zero, and store planned codes.
+//! The functions of cuSOLVER that tests use: they set their matrices and scratch to zero, and store planned
+//! codes.
 
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};

@@ -308,8 +308,8 @@ impl Source {
         let _ = range;
     }
 
-    /// Hints that a range is not used any more, so that its pages need not stay resident. They are read again from
-    /// the file on the next access.
+    /// Hints that a range is not used any more, so that its pages need not stay resident. They are read again
+    /// from the file on the next access.
     pub fn release(&self, range: Range<u64>) {
         #[cfg(unix)]
         if let (Backing::Mapped(mapping, _), Ok(())) = (&self.0.backing, self.require(&range)) {

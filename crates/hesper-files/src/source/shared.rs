@@ -1,7 +1,8 @@
 //! A source's bytes as memory that a runtime's buffers use in place.
 //!
-//! A [`SharedSource`] is the source and the watch by which the runtime checks, after each use, that the file has
-//! not changed. All tensors of a file share one, so a submission that reads a thousand of them checks once.
+//! A [`SharedSource`] is the source and the watch by which the runtime checks, after each use, that the file
+//! has not changed. All tensors of a file share one, so a submission that reads a thousand of them checks
+//! once.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -56,9 +57,10 @@ pub struct SharedBytes {
     range: Range<u64>,
 }
 
-// SAFETY: `in_place` gives bytes of a mapping, which stays in place until its last user drops it and which nobody
-// writes through this process, or of a vector that nobody can change. Others may change the file behind a
-// mapping: the module documentation of `source` says what is then seen, and the watch says that it happened.
+// SAFETY: `in_place` gives bytes of a mapping, which stays in place until its last user drops it and which
+// nobody writes through this process, or of a vector that nobody can change. Others may change the file
+// behind a mapping: the module documentation of `source` says what is then seen, and the watch says that it
+// happened.
 unsafe impl HostMemory for SharedBytes {
     fn bytes(&self) -> &[u8] {
         self.source.source().in_place(self.range.clone()).ok().flatten().unwrap_or_default()

@@ -1,4 +1,5 @@
-//! An allocator that counts, for tests that bound memory. It becomes the allocator of the test that includes it.
+//! An allocator that counts, for tests that bound memory. It becomes the allocator of the test that includes
+//! it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

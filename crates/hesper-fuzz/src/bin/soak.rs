@@ -1,4 +1,7 @@
-//! `hesper-soak [--threads N] [--seconds N] [--interval N] [--seed S] [--only ACTIVITY] [--variety N] [--short-threads]` prints the memory and counters of the process while it works. `--sizes` adds the growth of live allocations by size; `--growth KIB` fails if the peak of resident memory grows by more from the second quarter to the last.
+//! `hesper-soak [--threads N] [--seconds N] [--interval N] [--seed S] [--only ACTIVITY] [--variety N]
+//! [--short-threads]` prints the memory and counters of the process while it works. `--sizes` adds the growth
+//! of live allocations by size; `--growth KIB` fails if the peak of resident memory grows by more from the
+//! second quarter to the last.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -1,9 +1,9 @@
-//! Sequences of calls: random programs over arrays, built lazily, evaluated on several streams and threads, compiled,
-//! differentiated, under changing memory limits, with caches cleared and streams cancelled.
+//! Sequences of calls: random programs over arrays, built lazily, evaluated on several streams and threads,
+//! compiled, differentiated, under changing memory limits, with caches cleared and streams cancelled.
 //!
-//! Every array has an eager copy that is computed at once, op by op and without fusion, on the host. The array must have
-//! the same bits, or be an error after an injected failure. On the simulated device the order is adversarial, calls fail on
-//! demand, and the validation layer is on.
+//! Every array has an eager copy that is computed at once, op by op and without fusion, on the host. The
+//! array must have the same bits, or be an error after an injected failure. On the simulated device the order
+//! is adversarial, calls fail on demand, and the validation layer is on.
 
 use std::sync::Arc;
 
@@ -393,7 +393,8 @@ impl Run {
             if error.to_string().contains("panic") {
                 return Err(error.to_string());
             }
-            // An op that overwrote an input before it failed stays failed; everything else can be evaluated again.
+            // An op that overwrote an input before it failed stays failed; everything else can be evaluated
+            // again.
             self.may_fail = true;
             if more % 4 == 3 {
                 self.check(at)?;

@@ -1,6 +1,7 @@
 //! Exported functions: a file is refused, or is a function whose evaluation succeeds or fails with an error.
 //!
-//! Mutations change the body; checksums and lengths are then corrected, so that they do not hide the mutation.
+//! Mutations change the body; checksums and lengths are then corrected, so that they do not hide the
+//! mutation.
 
 use hesper::export::{self, Graph, Imported};
 use hesper::{Array, Dtype};

@@ -1,7 +1,7 @@
 //! Tensor files: safetensors, npy, npz, GGUF and indices of sharded checkpoints.
 //!
-//! A file is loaded lazily, every array is evaluated and saved again in the same format, and the file loaded from
-//! that must have the same names, dtypes, shapes and bytes.
+//! A file is loaded lazily, every array is evaluated and saved again in the same format, and the file loaded
+//! from that must have the same names, dtypes, shapes and bytes.
 
 use std::path::Path;
 

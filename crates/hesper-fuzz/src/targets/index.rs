@@ -207,8 +207,8 @@ impl Case {
         }
         let gathers = parts.iter().any(|part| matches!(part, Part::List(..) | Part::Mask(..)));
         let (mut items, mut lists, mut axis) = (Vec::new(), Vec::<(Vec<usize>, Vec<usize>)>::new(), 0);
-        // Whether only index arrays and integers stand between index arrays. As in MLX, an ellipsis of no axes does
-        // not separate them.
+        // Whether only index arrays and integers stand between index arrays. As in MLX, an ellipsis of no
+        // axes does not separate them.
         let mut positions = Vec::new();
         for (at, part) in parts.iter().enumerate() {
             let is_list = matches!(part, Part::List(..) | Part::Mask(..));

@@ -1,7 +1,8 @@
 //! Kernel texts: those of the corpus, mutated by bytes and by tokens.
 //!
-//! A text is refused with an error, or compiles and runs on every executor; every run ends. An input is the name of a
-//! corpus kernel, whose signature is used, a line with `//@`, the header, another such line, and the body.
+//! A text is refused with an error, or compiles and runs on every executor; every run ends. An input is the
+//! name of a corpus kernel, whose signature is used, a line with `//@`, the header, another such line, and
+//! the body.
 
 use std::sync::OnceLock;
 
@@ -184,7 +185,8 @@ fn explosive_text(rng: &mut Rng) -> String {
     [cases()[rng.below(cases().len())].name, &header, &body].join(SEPARATOR)
 }
 
-/// A text with the signature of a case, compiled and bound for a small part of its grid; `None` if it is refused.
+/// A text with the signature of a case, compiled and bound for a small part of its grid; `None` if it is
+/// refused.
 fn job(case: &Case, header: &str, body: &str) -> Option<Job> {
     let [x, y, z] = case.grid.map(|n| n as u64);
     let threads = case.threadgroup[0].clamp(1, 64) as u64;

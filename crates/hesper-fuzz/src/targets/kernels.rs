@@ -1,5 +1,5 @@
-//! Generated kernels: well-typed programs of the dialect must give the same bits on the interpreter, as bytecode and
-//! as machine code.
+//! Generated kernels: well-typed programs of the dialect must give the same bits on the interpreter, as
+//! bytecode and as machine code.
 
 use std::fmt::Write as _;
 

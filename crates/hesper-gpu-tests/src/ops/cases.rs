@@ -593,8 +593,8 @@ fn float_codes(cases: &mut Cases) {
     }
 }
 
-/// Quantized products whose rows are no multiple of a block, with strided three-dimensional activations, and with
-/// many.
+/// Quantized products whose rows are no multiple of a block, with strided three-dimensional activations, and
+/// with many.
 fn more_rows(group: usize, bits: usize, dtype: Dtype) -> CaseResult {
     let (n, k) = sized((1000, 1024), (70, 128));
     let w = data(&[n, k], dtype, 4);

@@ -1,6 +1,6 @@
 //! A mixed program under failures: a driver call refused at each position, memory limits lowered and raised,
-//! out-of-range kernels, exit with work in flight. After each failure everything is evaluated again: results are
-//! right, or errors with a cause; nothing hangs or leaks.
+//! out-of-range kernels, exit with work in flight. After each failure everything is evaluated again: results
+//! are right, or errors with a cause; nothing hangs or leaks.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -164,8 +164,8 @@ fn caches() -> Result<Vec<Array>, Error> {
     Ok(vec![cache])
 }
 
-/// A chain of rows times matrices with dependent launches, which read their weights before they wait. Weights that
-/// were computed just before must not be read early.
+/// A chain of rows times matrices with dependent launches, which read their weights before they wait. Weights
+/// that were computed just before must not be read early.
 fn early_rows() -> Result<Vec<Array>, Error> {
     let w = ramp(1 << 20, &[1024, 1024], 1.0 / (1 << 20) as f32)?;
     let mut x = ramp(1024, &[1, 1024], 1.0 / 512.0)?;
@@ -470,8 +470,8 @@ fn cleared(_: &[Vec<Vec<f32>>], sums: &mut Sums) {
     }
 }
 
-/// Kernels of the kernel language with out-of-range accesses: writes fail by name, reads return zero, and no other
-/// memory changes.
+/// Kernels of the kernel language with out-of-range accesses: writes fail by name, reads return zero, and no
+/// other memory changes.
 fn out_of_bounds(wanted: &[Vec<Vec<f32>>], sums: &mut Sums) {
     let outcome = placement::with_device(Device::Gpu(0), || -> Result<(), Error> {
         let neighbours: Vec<Array> = (0..64)

@@ -1,5 +1,6 @@
-//! Linear algebra: what follows from the factors and does not depend on signs (products of the factors, orthonormal
-//! columns, values; the host computes them), and the failures of matrices without a result, word for word.
+//! Linear algebra: what follows from the factors and does not depend on signs (products of the factors,
+//! orthonormal columns, values; the host computes them), and the failures of matrices without a result, word
+//! for word.
 
 use hesper::placement::{self, Device};
 use hesper::{Array, Dtype, Error, Operand, linalg, random};

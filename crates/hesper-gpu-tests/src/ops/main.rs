@@ -1,13 +1,14 @@
-//! Checks arrays on a GPU (NVIDIA, or Metal where there is one): every op against the host, stress, faults, and benchmarks.
+//! Checks arrays on a GPU (NVIDIA, or Metal where there is one): every op against the host, stress, faults,
+//! and benchmarks.
 //!
-//! Prints one line per check; the exit status is the number of failures. Without a device it says so and succeeds.
-//! Arguments: nothing or `check [PART] [K/N]` for the ops (those whose name contains PART; of these the K-th,
-//! counted from 1, and every N-th after it, so that N processes share them), `stress [ROUNDS]`, `faults`,
-//! `failures` (a mixed program with a failure at each position, then everything again), `bench [PART]`, `networks
-//! [PART]` (a training step, a decoder), `all`.
+//! Prints one line per check; the exit status is the number of failures. Without a device it says so and
+//! succeeds. Arguments: nothing or `check [PART] [K/N]` for the ops (those whose name contains PART; of these
+//! the K-th, counted from 1, and every N-th after it, so that N processes share them), `stress [ROUNDS]`,
+//! `faults`, `failures` (a mixed program with a failure at each position, then everything again), `bench
+//! [PART]`, `networks [PART]` (a training step, a decoder), `all`.
 //!
-//! `hash DEVICE [PART] [K/N]` prints a hash of each case's results on a device (`cpu`, `gpu`); it needs no GPU for `cpu`.
-//! `scripts/op-hashes` compares them with a stored baseline.
+//! `hash DEVICE [PART] [K/N]` prints a hash of each case's results on a device (`cpu`, `gpu`); it needs no
+//! GPU for `cpu`. `scripts/op-hashes` compares them with a stored baseline.
 
 mod attention;
 mod bench;
@@ -116,8 +117,8 @@ fn hash(device: &str, part: &str, share: Share) -> usize {
     failures.into_inner()
 }
 
-/// Calls `f` with each case of a share and its index, several at a time: compilation dominates. Returns the number
-/// of cases.
+/// Calls `f` with each case of a share and its index, several at a time: compilation dominates. Returns the
+/// number of cases.
 fn each(part: &str, share: Share, f: impl Fn(usize, &compare::Case) + Sync) -> usize {
     let cases = cases::all().into_iter().filter(|case| case.name.contains(part));
     let cases: Vec<_> = cases.skip(share.first).step_by(share.step).collect();

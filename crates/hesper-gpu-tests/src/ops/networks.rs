@@ -1,5 +1,5 @@
-//! The speed of whole networks on the device: a training step of an MLP, and a decoder of the shape of Llama-3-8B
-//! with random weights.
+//! The speed of whole networks on the device: a training step of an MLP, and a decoder of the shape of
+//! Llama-3-8B with random weights.
 
 use std::time::Instant;
 

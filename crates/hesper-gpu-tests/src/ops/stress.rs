@@ -32,7 +32,8 @@ pub fn run(rounds: usize) -> usize {
     }
 }
 
-/// A kernel that writes out of range between others that do not: it alone fails, launched alone and in graphs.
+/// A kernel that writes out of range between others that do not: it alone fails, launched alone and in
+/// graphs.
 fn checked_write() -> Result<String, Error> {
     let text = "uint i = thread_position_in_grid.x;\nout[indices[i]] = x[i];";
     let kernel = CustomKernel::new("scatter", &["x", "indices"], &["out"], text)?;
@@ -73,8 +74,8 @@ fn checked_write() -> Result<String, Error> {
     Ok(reported.replace('\n', " "))
 }
 
-/// Faults: too much memory, an invalid kernel, out-of-range writes. The last one is unchecked and loses the device:
-/// the process and the host continue.
+/// Faults: too much memory, an invalid kernel, out-of-range writes. The last one is unchecked and loses the
+/// device: the process and the host continue.
 pub fn faults() -> usize {
     let mut failures = 0;
     let mut tell = |name: &str, outcome: Result<String, String>| match outcome {

@@ -1,8 +1,8 @@
 //! Which buffers the stores of a kernel cover: every byte is written by some thread.
 //!
-//! A store's byte offset is a sum over positions in the grid and iterations of loops, which take every value of their
-//! range independently of each other. Such a sum takes every value of a range if no factor exceeds the span of the
-//! terms with smaller factors.
+//! A store's byte offset is a sum over positions in the grid and iterations of loops, which take every value
+//! of their range independently of each other. Such a sum takes every value of a range if no factor exceeds
+//! the span of the terms with smaller factors.
 
 use super::expr::{Arith, Expr, Exprs, Id, SymbolKind};
 use super::walk::{Constraint, Literal, Store, WalkResult};
@@ -289,7 +289,8 @@ fn values(exprs: &Exprs, atom: Id) -> Option<(i128, i128)> {
     }
 }
 
-/// The symbol that an atom is computed from, by which quotients and remainders, and whether all divide evenly.
+/// The symbol that an atom is computed from, by which quotients and remainders, and whether all divide
+/// evenly.
 fn origin(exprs: &Exprs, atom: Id) -> (Id, Vec<(Arith, i128)>, bool) {
     match exprs.get(atom) {
         Expr::Binary(op @ (Arith::Div | Arith::Rem), _, a, b) => {

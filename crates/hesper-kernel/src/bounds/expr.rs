@@ -1,7 +1,7 @@
 //! Integer expressions of a thread, and the ranges that they lie in.
 //!
-//! Expressions are hash-consed: equal expressions of one thread have one number. Each denotes the exact result of the
-//! IR's arithmetic, which wraps around the range of its type; anything else is a *symbol*.
+//! Expressions are hash-consed: equal expressions of one thread have one number. Each denotes the exact
+//! result of the IR's arithmetic, which wraps around the range of its type; anything else is a *symbol*.
 
 use std::collections::HashMap;
 
@@ -101,7 +101,8 @@ pub(super) enum Expr {
 /// What a symbol stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SymbolKind {
-    /// A thread's position in the grid along an axis: takes every value of its range, independently of other axes.
+    /// A thread's position in the grid along an axis: takes every value of its range, independently of other
+    /// axes.
     GridPosition(u8),
     /// The number of a loop's iteration, with a bound on how many begin, if it is known.
     Iteration(Option<i128>),

@@ -1,10 +1,10 @@
 //! Accesses out of range: how they are reported, and which cannot happen.
 //!
-//! Every executor gives an out-of-range read the value zero and drops an out-of-range write. A dropped write is a
-//! [`Violation`]: the launch fails with a message that names the kernel, the line and the memory.
+//! Every executor gives an out-of-range read the value zero and drops an out-of-range write. A dropped write
+//! is a [`Violation`]: the launch fails with a message that names the kernel, the line and the memory.
 //!
-//! [`prove`] finds out before a launch whether all its accesses are in range, so that it needs no checks, and whether
-//! its stores cover a buffer, so that the buffer need not be cleared.
+//! [`prove`] finds out before a launch whether all its accesses are in range, so that it needs no checks, and
+//! whether its stores cover a buffer, so that the buffer need not be cleared.
 
 mod cover;
 mod expr;

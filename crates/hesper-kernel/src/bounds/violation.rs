@@ -6,8 +6,8 @@ use super::InstNumbers;
 use crate::interp::{AccessKind, FindingKind, Memory, write_trace};
 use crate::ir::{Kernel, Loc, Op, ParamKind, SourceLoc, Space};
 
-/// A write that did not go to memory: out of range, through a null pointer, to read-only memory, or an atomic that is
-/// not aligned. Displays as a message with the kernel, the memory, the index and the line.
+/// A write that did not go to memory: out of range, through a null pointer, to read-only memory, or an atomic
+/// that is not aligned. Displays as a message with the kernel, the memory, the index and the line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Violation {
     /// What is wrong.
@@ -51,8 +51,8 @@ impl WriteSite {
     }
 }
 
-/// Where a dropped write would have gone. Objects are numbered: 0 is null, then the parameters, the constant tables, the
-/// threadgroup variables and the thread variables of the kernel.
+/// Where a dropped write would have gone. Objects are numbered: 0 is null, then the parameters, the constant
+/// tables, the threadgroup variables and the thread variables of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Target {
     /// The number of the object.
@@ -73,7 +73,8 @@ impl Violation {
         Some(Violation::new(kernel, &site, &Target { object, len, offset: offset as i64 }))
     }
 
-    /// The violation of a site. Of the kernel only names, parameters, variables and source locations are read.
+    /// The violation of a site. Of the kernel only names, parameters, variables and source locations are
+    /// read.
     pub fn new(kernel: &Kernel, site: &WriteSite, target: &Target) -> Violation {
         let WriteSite { loc, access, size } = *site;
         let Target { len, offset, .. } = *target;

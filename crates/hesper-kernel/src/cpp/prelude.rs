@@ -1,4 +1,5 @@
-//! The prelude's shared texts, the semantics of the language in C++, and the choice of the functions that a kernel reaches.
+//! The prelude's shared texts, the semantics of the language in C++, and the choice of the functions that a
+//! kernel reaches.
 
 use std::collections::HashSet;
 

@@ -48,7 +48,8 @@ fn rounded(s: Scalar, text: String) -> String {
     if s.is_half() { format!("to_{}({text})", s.name()) } else { text }
 }
 
-/// Which types a text of the registry is for. The fast forms are for [`Options::fast_half`](crate::cuda::Options::fast_half).
+/// Which types a text of the registry is for. The fast forms are for
+/// [`Options::fast_half`](crate::cuda::Options::fast_half).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum TypeForm {
     FastF16,

@@ -56,8 +56,8 @@ pub(super) fn alone(kernel: &Kernel) -> bool {
     })
 }
 
-/// How many grid threads one CUDA thread may handle. A thread that loads a few bytes keeps too few of them in flight to
-/// saturate memory, so a short branch-free thread that is [`alone`] handles several.
+/// How many grid threads one CUDA thread may handle. A thread that loads a few bytes keeps too few of them in
+/// flight to saturate memory, so a short branch-free thread that is [`alone`] handles several.
 pub(super) fn turns(kernel: &Kernel) -> u32 {
     let insts = || kernel.blocks.iter().flat_map(|block| &block.insts);
     let plain = insts().all(|inst| match inst.op {

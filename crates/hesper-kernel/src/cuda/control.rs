@@ -1,13 +1,14 @@
 //! Control flow and the active lanes.
 //!
-//! A *mask* is a variable of the text that holds the set of active lanes of the thread's SIMD
-//! group, the same value in each of them. It starts as the lanes that exist. A fork that needs it votes among the lanes
-//! of its mask (`__ballot_sync` waits for exactly these), so each side knows its lanes. Two rules keep every vote
-//! complete:
+//! A *mask* is a variable of the text that holds the set of active lanes of the thread's SIMD group, the same
+//! value in each of them. It starts as the lanes that exist. A fork that needs it votes among the lanes of
+//! its mask (`__ballot_sync` waits for exactly these), so each side knows its lanes. Two rules keep every
+//! vote complete:
 //!
-//! * If some lanes may leave an `if` by a jump and others may reach its end, the jumping lanes first go to the join
-//!   behind it, with their destination in a variable; all lanes vote on which continue, and then the others jump. A side
-//!   that never reaches its end needs no join: the vote at the fork determines the lanes of the other.
+//! * If some lanes may leave an `if` by a jump and others may reach its end, the jumping lanes first go to
+//!   the join behind it, with their destination in a variable; all lanes vote on which continue, and then the
+//!   others jump. A side that never reaches its end needs no join: the vote at the fork determines the lanes
+//!   of the other.
 //! * A loop in which lanes `continue` collects its lanes before the `continuing` part in the
 //!   same way; a loop with a `return` in it does so behind itself.
 //!

@@ -128,7 +128,8 @@ impl<'a> Emitter<'a> {
     fn parameter(&self, slot: Slot) -> String {
         match slot {
             Slot::Buffer(i) => match self.kernel.params[i as usize].kind {
-                // Memory that no thread writes may be read early; memory that is written must respect barriers.
+                // Memory that no thread writes may be read early; memory that is written must respect
+                // barriers.
                 ParamKind::Buffer { access: Access::Read, .. } => format!("const u8* __restrict__ p{i}"),
                 _ => format!("u8* p{i}"),
             },

@@ -1,8 +1,8 @@
 //! CUDA text: a kernel as complete C++ for NVRTC, with the meaning of the reference interpreter.
 //!
-//! [`emit`] relies on a verified kernel and promises text that depends on the kernel and the
-//! options alone: it can be a cache key. It includes no header; a prelude in front of it, reduced to what the kernel
-//! uses, defines the semantics of the language.
+//! [`emit`] relies on a verified kernel and promises text that depends on the kernel and the options alone:
+//! it can be a cache key. It includes no header; a prelude in front of it, reduced to what the kernel uses,
+//! defines the semantics of the language.
 //!
 //! * **Numbers.** Every operation rounds to its type; nothing is contracted
 //!   ([`COMPILE_OPTIONS`] says so to the compiler). The f32 functions are the definitions of
@@ -14,8 +14,8 @@
 //! * **Divergence.** Where a kernel uses operations of SIMD groups, the set of active lanes is
 //!   computed at every structured fork and join (see `control`) and given to each of them:
 //!   they wait for exactly the lanes that take part, whatever order the hardware runs them in.
-//! * **Memory.** Pointers are plain addresses unless [`Options::bounds`] is set: then accesses are checked, and the first
-//!   write that is dropped is reported.
+//! * **Memory.** Pointers are plain addresses unless [`Options::bounds`] is set: then accesses are checked,
+//!   and the first write that is dropped is reported.
 //!
 //! ```
 //! use hesper_kernel::cuda::{Options, emit};
@@ -45,8 +45,8 @@ pub(crate) mod tests;
 
 use crate::ir::Kernel;
 
-/// Options of NVRTC besides the architecture: no contraction, IEEE division and root, subnormals kept. Generated text
-/// has many unused values, so warnings are off.
+/// Options of NVRTC besides the architecture: no contraction, IEEE division and root, subnormals kept.
+/// Generated text has many unused values, so warnings are off.
 pub const COMPILE_OPTIONS: [&str; 5] =
     ["--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false", "--disable-warnings"];
 
@@ -56,21 +56,21 @@ pub const STATIC_SHARED_LIMIT: u64 = 48 << 10;
 /// How to write the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Options {
-    /// Pointers carry their object and every access is checked that is not [proven](crate::bounds::prove_any) to lie
-    /// inside of it: reads outside give zero, writes outside (or to read-only memory) are dropped and reported,
-    /// misaligned accesses go byte by byte. Each buffer takes a length with its pointer ([`Slot::Length`]), and the
-    /// launch takes a report ([`Slot::Report`]). Off by default: an access outside is then as undefined as in any CUDA
-    /// kernel.
+    /// Pointers carry their object and every access is checked that is not [proven](crate::bounds::prove_any)
+    /// to lie inside of it: reads outside give zero, writes outside (or to read-only memory) are dropped and
+    /// reported, misaligned accesses go byte by byte. Each buffer takes a length with its pointer
+    /// ([`Slot::Length`]), and the launch takes a report ([`Slot::Report`]). Off by default: an access
+    /// outside is then as undefined as in any CUDA kernel.
     pub bounds: bool,
     /// Threadgroup and thread memory start as zeros, as on the host. On by default.
     pub zero_memory: bool,
-    /// Blocks may all be numbered along x, for grids with more blocks along y or z than CUDA allows. On by default; the
-    /// computation of positions takes longer to compile with it.
+    /// Blocks may all be numbered along x, for grids with more blocks along y or z than CUDA allows. On by
+    /// default; the computation of positions takes longer to compile with it.
     pub flat: bool,
     /// The most threads of a threadgroup; the compiler limits registers to make them fit.
     pub max_threads: u32,
-    /// Exponentials of half precision use the device's approximate instructions: results may differ from the host's by
-    /// one unit in the last place. Off by default.
+    /// Exponentials of half precision use the device's approximate instructions: results may differ from the
+    /// host's by one unit in the last place. Off by default.
     pub fast_half: bool,
 }
 
@@ -89,8 +89,9 @@ pub enum Slot {
     Value(u32),
     /// The length in bytes of buffer parameter `i` (`u64`); with [`Options::bounds`] only.
     Length(u32),
-    /// The address of the launch's report, four `u64` that are zero before the launch; with [`Options::bounds`] only.
-    /// [`Violation::reported`](crate::bounds::Violation::reported) reads it afterwards.
+    /// The address of the launch's report, four `u64` that are zero before the launch; with
+    /// [`Options::bounds`] only. [`Violation::reported`](crate::bounds::Violation::reported) reads it
+    /// afterwards.
     Report,
     /// The grid in threads (`u64[3]`). Always last.
     Grid,
@@ -98,8 +99,8 @@ pub enum Slot {
 
 /// The text of a kernel and how to launch it.
 ///
-/// Launch with blocks of the threadgroup's dimensions and `ceil(grid / threadgroup)` blocks along
-/// each axis; if that exceeds what CUDA allows along y or z and [`Options::flat`] is set, with all of them along x (x
+/// Launch with blocks of the threadgroup's dimensions and `ceil(grid / threadgroup)` blocks along each axis;
+/// if that exceeds what CUDA allows along y or z and [`Options::flat`] is set, with all of them along x (x
 /// fastest, then y): the kernel tells the two apart by the grid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CudaSource {
@@ -113,10 +114,11 @@ pub struct CudaSource {
     pub static_shared: u64,
     /// Bytes of dynamic shared memory to launch with; not 0 only above [`STATIC_SHARED_LIMIT`].
     pub dynamic_shared: u64,
-    /// The most grid threads that one CUDA thread handles: the kernel may be launched with as few as `blocks / turns`
-    /// blocks along x.
+    /// The most grid threads that one CUDA thread handles: the kernel may be launched with as few as `blocks
+    /// / turns` blocks along x.
     pub turns: u32,
-    /// Whether the text has no loops and calls no long functions: it is as fast if compiled with few optimisations.
+    /// Whether the text has no loops and calls no long functions: it is as fast if compiled with few
+    /// optimisations.
     pub plain: bool,
 }
 
@@ -132,8 +134,8 @@ pub fn emit_proven(kernel: &Kernel, options: &Options, proven: &[bool]) -> CudaS
 }
 
 impl CudaSource {
-    /// What a pipeline of the CUDA device needs besides the text, one item to a line: entry, compiler options, dynamic
-    /// shared memory, whether it is plain, turns, and that the grid is a parameter.
+    /// What a pipeline of the CUDA device needs besides the text, one item to a line: entry, compiler
+    /// options, dynamic shared memory, whether it is plain, turns, and that the grid is a parameter.
     pub fn specialisation(&self) -> String {
         let mut lines = vec![format!("entry {}", self.entry)];
         lines.extend(COMPILE_OPTIONS.iter().map(|o| format!("option {o}")));

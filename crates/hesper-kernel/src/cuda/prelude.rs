@@ -1,5 +1,5 @@
-//! The prelude: the language's semantics as CUDA C++. A kernel gets the sections that its ops need, and of those the
-//! functions that it reaches, so that little has to be compiled.
+//! The prelude: the language's semantics as CUDA C++. A kernel gets the sections that its ops need, and of
+//! those the functions that it reaches, so that little has to be compiled.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;

@@ -1,5 +1,5 @@
-//! What the compiler needs to know before it emits code: which instructions are live, the live ranges of values and
-//! variables, and which assignments must be masked by the active lanes.
+//! What the compiler needs to know before it emits code: which instructions are live, the live ranges of
+//! values and variables, and which assignments must be masked by the active lanes.
 //!
 //! An assignment under a divergent condition writes only the active lanes, unless no other lane
 //! will read the old value again; a backward liveness analysis over the structured control flow

@@ -1,7 +1,7 @@
 //! Atomic operations of all active lanes, in the order of the lanes.
 //!
-//! Threadgroups run on several cores, so these are hardware atomics, relaxed. A misaligned address counts as out of
-//! bounds.
+//! Threadgroups run on several cores, so these are hardware atomics, relaxed. A misaligned address counts as
+//! out of bounds.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 

@@ -1,8 +1,8 @@
 //! From the IR to bytecode: registers, regions, and the bookkeeping shared by all instructions.
 //!
-//! Every scalar component of a value lives in a register; registers are reference-counted, so that swizzles, same-size
-//! casts and reads of variables take no instruction. Launch-wide values are computed once, in the prologue. `lower`
-//! lowers the instructions themselves.
+//! Every scalar component of a value lives in a register; registers are reference-counted, so that swizzles,
+//! same-size casts and reads of variables take no instruction. Launch-wide values are computed once, in the
+//! prologue. `lower` lowers the instructions themselves.
 
 use std::collections::HashMap;
 
@@ -603,8 +603,8 @@ impl Compiler<'_> {
 
     // ---- Stores ----
 
-    /// Emits a store. If the instruction that computes the value can move here, it does, and writes directly to memory
-    /// when the addresses are contiguous.
+    /// Emits a store. If the instruction that computes the value can move here, it does, and writes directly
+    /// to memory when the addresses are contiguous.
     pub fn emit_store(&mut self, access: MemAccess, value: ValueId) {
         let index = self.code.accesses.len() as u32;
         self.code.accesses.push(access);
@@ -626,8 +626,8 @@ impl Compiler<'_> {
         self.emit(Ins::Store(index));
     }
 
-    /// Removes the last instruction and gives its operands, if it multiplied f32 lanes into `r`, which has no other
-    /// user.
+    /// Removes the last instruction and gives its operands, if it multiplied f32 lanes into `r`, which has no
+    /// other user.
     pub fn take_last_product(&mut self, r: Reg) -> Option<(Reg, Reg)> {
         let at = self.uses[r as usize].def?;
         if at + 1 != self.code.body.len() || at < self.segment || self.uses[r as usize].count != 1 {

@@ -173,8 +173,8 @@ impl Machine<'_> {
         self.active.count > 0
     }
 
-    /// Removes the active lanes from the regions inside the innermost loop (or from all), so that they stay inactive
-    /// when those end.
+    /// Removes the active lanes from the regions inside the innermost loop (or from all), so that they stay
+    /// inactive when those end.
     pub fn leave(&mut self, how: Leave) {
         self.full_mask = 0;
         let cur = self.mask(0);

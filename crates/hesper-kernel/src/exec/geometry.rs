@@ -1,7 +1,7 @@
 //! How threads of a launch map to blocks of lanes, and the positions of each lane.
 //!
-//! A kernel that does not depend on how threads are grouped runs over long rows of the grid. Others run group by group:
-//! several small groups side by side, or a large one in parts.
+//! A kernel that does not depend on how threads are grouped runs over long rows of the grid. Others run group
+//! by group: several small groups side by side, or a large one in parts.
 
 use super::code::BuiltinReg;
 use super::machine::Machine;

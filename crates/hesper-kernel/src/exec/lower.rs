@@ -284,7 +284,8 @@ impl Compiler<'_> {
                 let to = if from.is_signed_int() { Scalar::I32 } else { Scalar::U32 };
                 let mut arg = self.convert(from, to, arg)?;
                 if from == Scalar::U32 && matches!(kind, ShuffleKind::Up | ShuffleKind::Down) {
-                    // Every distance past the end of the group acts alike; clamped, it is not negative as an i32.
+                    // Every distance past the end of the group acts alike; clamped, it is not negative as an
+                    // i32.
                     let far = self.constant(4, 64);
                     arg = self.binary(BinaryOp::Min, Scalar::U32, arg, far)?;
                 }

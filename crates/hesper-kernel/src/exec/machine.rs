@@ -1,10 +1,10 @@
 //! The registers and memory of one block of lanes.
 //!
-//! A register is, at any moment, *uniform* (one value, splatted over one block of storage),
-//! *affine* (`base + lane * stride`, integers only, kept as two numbers until the lanes are needed) or *varying*. The
-//! form is tracked at run time, so it is as precise as the data allows: a loop counter, a row index, a pointer that
-//! advances by a constant cost one block, not a pass over all lanes. A varying register may also point into a buffer
-//! that the launch does not write, instead of holding a copy.
+//! A register is, at any moment, *uniform* (one value, splatted over one block of storage), *affine* (`base +
+//! lane * stride`, integers only, kept as two numbers until the lanes are needed) or *varying*. The form is
+//! tracked at run time, so it is as precise as the data allows: a loop counter, a row index, a pointer that
+//! advances by a constant cost one block, not a pass over all lanes. A varying register may also point into a
+//! buffer that the launch does not write, instead of holding a copy.
 
 use std::cell::Cell;
 

@@ -1,10 +1,9 @@
 //! Loads and stores of all lanes.
 //!
-//! Nothing outside the bound objects is ever touched: linear addresses are checked once for the
-//! whole block of lanes, others lane by lane. A read out of bounds gives zero, a write is
-//! dropped and recorded. Memory is accessed through raw pointers with plain (non-atomic, unaligned) reads and writes;
-//! threads that race on plain accesses get some mixture of the values written, as on a GPU, and never touch other
-//! memory.
+//! Nothing outside the bound objects is ever touched: linear addresses are checked once for the whole block
+//! of lanes, others lane by lane. A read out of bounds gives zero, a write is dropped and recorded. Memory is
+//! accessed through raw pointers with plain (non-atomic, unaligned) reads and writes; threads that race on
+//! plain accesses get some mixture of the values written, as on a GPU, and never touch other memory.
 
 use super::code::{MemAccess, Reg, Root};
 use super::lanes::BLOCK;
@@ -397,8 +396,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The address of lane 0 of a store whose lanes are contiguous in writable memory, in whole blocks, all active and
-    /// in bounds.
+    /// The address of lane 0 of a store whose lanes are contiguous in writable memory, in whole blocks, all
+    /// active and in bounds.
     fn direct_target(&mut self, acc: &MemAccess) -> Option<*mut u8> {
         let size = acc.scalar.size();
         if acc.n != 1 || acc.pack.is_some() || !self.active.is_dense() {

@@ -1,12 +1,11 @@
 //! The fast CPU executor: IR to vector bytecode, run with SIMD over lanes.
 //!
-//! [`Program::compile`] turns a verified kernel into register bytecode; every register holds one
-//! scalar component for a whole block of lanes, and every instruction is one tight loop compiled
-//! for several SIMD levels. Blocks are as wide as their registers fit the L1 cache, so that many lanes share the cost of
-//! an instruction. Threadgroups are independent: the caller distributes ranges of them over threads with
-//! [`Program::run_groups`] or
-//! [`Program::run_parallel`]. Straight-line kernels also become machine code where the
-//! processor has AVX2 or AVX-512 (`jit`), which then runs instead of the bytecode.
+//! [`Program::compile`] turns a verified kernel into register bytecode; every register holds one scalar
+//! component for a whole block of lanes, and every instruction is one tight loop compiled for several SIMD
+//! levels. Blocks are as wide as their registers fit the L1 cache, so that many lanes share the cost of an
+//! instruction. Threadgroups are independent: the caller distributes ranges of them over threads with
+//! [`Program::run_groups`] or [`Program::run_parallel`]. Straight-line kernels also become machine code where
+//! the processor has AVX2 or AVX-512 (`jit`), which then runs instead of the bytecode.
 //!
 //! Promises: results equal the reference interpreter's bit for bit (up to the payload of NaN and
 //! the order of atomics), at every SIMD level and for every split into ranges; nothing outside

@@ -1,4 +1,5 @@
-//! Launches of machine code: rows of threads, distributed over tasks; the bytecode runs rows that machine code refuses.
+//! Launches of machine code: rows of threads, distributed over tasks; the bytecode runs rows that machine
+//! code refuses.
 
 use std::ops::Range;
 

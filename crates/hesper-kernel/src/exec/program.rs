@@ -29,7 +29,8 @@ pub(super) const THREADS_PER_TASK: u64 = 1 << 15;
 /// The most tasks of a launch.
 pub(super) const MAX_TASKS: u64 = 256;
 
-/// A request to stop, shared with a running launch. It is checked at every loop iteration and between blocks of lanes.
+/// A request to stop, shared with a running launch. It is checked at every loop iteration and between blocks
+/// of lanes.
 #[derive(Default)]
 pub struct Cancel<'a> {
     requested: AtomicBool,

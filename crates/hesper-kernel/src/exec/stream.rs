@@ -1,11 +1,11 @@
-//! Non-temporal copies, for outputs larger than the caches: a plain store reads the line it overwrites, which costs a
-//! third of the bandwidth.
+//! Non-temporal copies, for outputs larger than the caches: a plain store reads the line it overwrites, which
+//! costs a third of the bandwidth.
 
 /// Objects of at least this many bytes are written with non-temporal stores.
 pub(super) const STREAM_BYTES: u64 = 16 << 20;
 
-/// Copies `n` bytes, and prefetches as many from each address of `ahead` (any addresses). Only [`finish`] orders the
-/// copy before later stores of this thread.
+/// Copies `n` bytes, and prefetches as many from each address of `ahead` (any addresses). Only [`finish`]
+/// orders the copy before later stores of this thread.
 ///
 /// # Safety
 ///

@@ -1,8 +1,8 @@
 //! The syntax tree.
 //!
 //! Types are kept as written ([`TypeSyntax`]) and resolved where they are used, since a template gives them
-//! another meaning at each instantiation. Every variable carries a [`DeclId`], by which lowering remembers how
-//! it must be stored.
+//! another meaning at each instantiation. Every variable carries a [`DeclId`], by which lowering remembers
+//! how it must be stored.
 
 use super::lexer::{FloatSuffix, IntSuffix, Name};
 use super::source::Span;

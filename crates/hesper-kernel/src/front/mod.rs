@@ -1,8 +1,8 @@
 //! The front end: kernel text to IR.
 //!
 //! `preprocess` and `parser` turn texts into a syntax tree, `lower` checks and lowers it. All of it runs on a
-//! thread of its own with a large stack, so that a deeply nested text reaches the depth limit before the end of the
-//! stack. No text makes it panic or hang: depth, size and work are bounded.
+//! thread of its own with a large stack, so that a deeply nested text reaches the depth limit before the end
+//! of the stack. No text makes it panic or hang: depth, size and work are bounded.
 
 pub mod ast;
 pub mod diag;

@@ -1,8 +1,9 @@
 //! The preprocessor: directives and macros, tokens to tokens.
 //!
-//! Macro state lives as long as the [`Preprocessor`], so that what a header defines holds in the body. Expansion
-//! follows the usual hide-set rule, which ends recursion; the number of produced tokens is bounded besides.
-//! `#include` is accepted and ignored (the library is built in), pragmas too, but for unrolling hints.
+//! Macro state lives as long as the [`Preprocessor`], so that what a header defines holds in the body.
+//! Expansion follows the usual hide-set rule, which ends recursion; the number of produced tokens is bounded
+//! besides. `#include` is accepted and ignored (the library is built in), pragmas too, but for unrolling
+//! hints.
 
 use super::diag::{Diagnostic, ErrorKind, Sink, did_you_mean};
 use super::lexer::{Hide, IntSuffix, Name, Tok, Token, lex};

@@ -2,7 +2,8 @@
 //!
 //! A compilation reads several texts (the built-in prelude, the user's header, the user's body). Each is a
 //! [`SourceFile`] with a label; a [`Span`] names a byte range of one of them, and the macro expansion through
-//! which that range came to be compiled. Positions are reported in the user's own text, never in generated text.
+//! which that range came to be compiled. Positions are reported in the user's own text, never in generated
+//! text.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Building kernels.
 //!
-//! Calls never fail: the first mistake (a type mismatch, too deep nesting, too many instructions) is returned by
-//! [`Builder::finish`], and calls after it give placeholder values. `finish` also runs the verifier.
+//! Calls never fail: the first mistake (a type mismatch, too deep nesting, too many instructions) is returned
+//! by [`Builder::finish`], and calls after it give placeholder values. `finish` also runs the verifier.
 //!
 //! ```
 //! use hesper_kernel::ir::*;

@@ -377,8 +377,8 @@ pub const fn matrix_position(lane: u32) -> (u32, u32) {
     (row, column)
 }
 
-/// Patterns that together with `Get`, `Set`, `Load` and `Store` cover [`Op`]: a match over them does not compile
-/// without a new instruction.
+/// Patterns that together with `Get`, `Set`, `Load` and `Store` cover [`Op`]: a match over them does not
+/// compile without a new instruction.
 ///
 /// `value_op!` computes its result from the operands, the thread and the launch alone.
 macro_rules! value_op {

@@ -198,8 +198,8 @@ macro_rules! define {
 }
 
 unary_ops! { define
-    /// Ops of one operand. The result has the operand's type, but for tests of floats, which give a `Bool`, and
-    /// [`UnaryOp::FrexpExp`], which gives an `I32`, of the operand's shape.
+    /// Ops of one operand. The result has the operand's type, but for tests of floats, which give a `Bool`,
+    /// and [`UnaryOp::FrexpExp`], which gives an `I32`, of the operand's shape.
     UnaryOp;
 }
 binary_ops! { define

@@ -1,6 +1,7 @@
 //! The registry of scalar ops: one entry for each op, from which everything about it follows.
 //!
-//! A table is a macro that hands its entries to a macro that its caller names, behind arguments of the caller:
+//! A table is a macro that hands its entries to a macro that its caller names, behind arguments of the
+//! caller:
 //!
 //! | what follows | where |
 //! |---|---|
@@ -23,8 +24,8 @@
 //!   the same pass), or by expressions of their own.
 //! * `text`: C++ expressions over `$a`, `$b`, `$c` and the type's name `$t`, for CUDA and Metal alike; the
 //!   first whose form fits the type counts. `Float` takes 16-bit floats through f32; fast forms are CUDA's.
-//! * `device`, optional: the C++ functions that `text` names, where the prelude has none. Metal drops overloads
-//!   for f64.
+//! * `device`, optional: the C++ functions that `text` names, where the prelude has none. Metal drops
+//!   overloads for f64.
 //! * `builtins`: functions of the kernel language; in parentheses the operands that a function
 //!   converts to, where they are not those of the op.
 
@@ -671,8 +672,8 @@ macro_rules! reduce_ops {
     } };
 }
 
-/// Atomic updates: the op that makes the new value of the old one and the operand, its name in the prelude, and the
-/// functions of the language.
+/// Atomic updates: the op that makes the new value of the old one and the operand, its name in the prelude,
+/// and the functions of the language.
 macro_rules! atomic_ops {
     ($consumer:ident $($args:tt)*) => { $consumer! {
         $($args)*

@@ -146,12 +146,12 @@ impl fmt::Display for Space {
 pub enum Type {
     /// One scalar.
     Scalar(Scalar),
-    /// A vector of 2, 3 or 4 scalars. In memory its components lie packed one after another;
-    /// a `Vec(F32, 3)` therefore loads and stores 12 bytes (the front end chooses its *stride*: 16 for `float3`, 12 for
+    /// A vector of 2, 3 or 4 scalars. In memory its components lie packed one after another; a `Vec(F32, 3)`
+    /// therefore loads and stores 12 bytes (the front end chooses its *stride*: 16 for `float3`, 12 for
     /// `packed_float3`).
     Vec(Scalar, u8),
-    /// An opaque byte pointer into one address space; the instruction that uses it names the element type. A pointer
-    /// belongs to one object: it can never reach another buffer, whatever its offset.
+    /// An opaque byte pointer into one address space; the instruction that uses it names the element type. A
+    /// pointer belongs to one object: it can never reach another buffer, whatever its offset.
     Ptr(Space),
 }
 

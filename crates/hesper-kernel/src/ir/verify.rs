@@ -1,8 +1,8 @@
 //! The verifier: structure, dominance and types of a kernel.
 //!
-//! It assumes nothing of its input: ids may be out of range, blocks may form cycles. A kernel that it accepts is safe to
-//! walk recursively (nesting is bounded) and to index without further checks, and every op has operands of the types
-//! that its documentation demands.
+//! It assumes nothing of its input: ids may be out of range, blocks may form cycles. A kernel that it accepts
+//! is safe to walk recursively (nesting is bounded) and to index without further checks, and every op has
+//! operands of the types that its documentation demands.
 
 use super::inst::*;
 use super::kernel::*;

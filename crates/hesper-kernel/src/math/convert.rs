@@ -83,8 +83,8 @@ fn to_odd(x: f64) -> f32 {
     f32::from_bits(if exact { bits } else { cut })
 }
 
-/// A magnitude as f64 with at most 48 significant bits, the dropped ones joined into the last, so that [`to_odd`]
-/// sees that it is inexact.
+/// A magnitude as f64 with at most 48 significant bits, the dropped ones joined into the last, so that
+/// [`to_odd`] sees that it is inexact.
 #[inline(always)]
 fn sticky(m: u64) -> f64 {
     let wide = (((m >> 16) | u64::from(m & 0xffff != 0)) as f64) * 65536.0;

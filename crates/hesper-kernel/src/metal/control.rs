@@ -46,7 +46,8 @@ impl Emitter<'_> {
         self.indent -= 1;
     }
 
-    /// A loop. A `continue` goes to the continuing part, which then stands at the head, from the second turn on.
+    /// A loop. A `continue` goes to the continuing part, which then stands at the head, from the second turn
+    /// on.
     fn looping(&mut self, body: BlockId, continuing: BlockId) {
         let at_head = continues(self.kernel, body) && !self.kernel.block(continuing).insts.is_empty();
         let id = self.fresh();
@@ -70,7 +71,8 @@ impl Emitter<'_> {
     }
 }
 
-/// Whether a block holds a `continue` of the loop around it. Recursion is bounded by the verifier's limit on nesting.
+/// Whether a block holds a `continue` of the loop around it. Recursion is bounded by the verifier's limit on
+/// nesting.
 fn continues(kernel: &Kernel, id: BlockId) -> bool {
     kernel.block(id).insts.iter().any(|inst| match inst.op {
         Op::Continue => true,

@@ -1,18 +1,19 @@
 //! Metal text: a kernel as Metal Shading Language, with the meaning of the reference interpreter.
 //!
-//! [`emit`] relies on a verified kernel and promises text that depends on the kernel and the options alone: it can be a
-//! cache key. A prelude in front of it, reduced to what the kernel uses, defines the semantics of the language. The
-//! text is also in the dialect of [`crate::front`], so the tests run it on the reference interpreter; Apple's compiler
-//! and devices have not seen it.
+//! [`emit`] relies on a verified kernel and promises text that depends on the kernel and the options alone:
+//! it can be a cache key. A prelude in front of it, reduced to what the kernel uses, defines the semantics of
+//! the language. The text is also in the dialect of [`crate::front`], so the tests run it on the reference
+//! interpreter; Apple's compiler and devices have not seen it.
 //!
-//! * **Numbers.** Compile with math mode safe (fast math off); the text also says so. The f32 functions are the
-//!   definitions of [`crate::math`]; those that compute in f64 do so in integers, as Metal has no `double`. A kernel
-//!   with values of f64 is refused. Bits differ from the host's in the payload of NaNs, and where a device flushes
-//!   subnormal f32, which Metal allows.
+//! * **Numbers.** Compile with math mode safe (fast math off); the text also says so. The f32 functions are
+//!   the definitions of [`crate::math`]; those that compute in f64 do so in integers, as Metal has no
+//!   `double`. A kernel with values of f64 is refused. Bits differ from the host's in the payload of NaNs,
+//!   and where a device flushes subnormal f32, which Metal allows.
 //! * **Threads.** Dispatch threads, not threadgroups: Metal cuts the last groups. SIMD groups have 32 lanes.
-//! * **Divergence.** Metal's SIMD-group functions work on the active lanes of structured control flow, as the IR's do.
-//! * **Memory.** Pointers carry their address space. With [`Options::bounds`] they also carry their object; accesses
-//!   are checked, and the first write that is dropped is reported.
+//! * **Divergence.** Metal's SIMD-group functions work on the active lanes of structured control flow, as the
+//!   IR's do.
+//! * **Memory.** Pointers carry their address space. With [`Options::bounds`] they also carry their object;
+//!   accesses are checked, and the first write that is dropped is reported.
 //!
 //! ```
 //! use hesper_kernel::ir::{Access, Builder, Builtin, Space, Type};
@@ -49,10 +50,11 @@ pub const MAX_BUFFERS: usize = 31;
 /// How to write the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Options {
-    /// Pointers carry their object and every access is checked that is not [proven](crate::bounds::prove_any) to lie
-    /// inside of it: reads outside give zero, writes outside (or to read-only memory) are dropped and reported,
-    /// accesses misaligned within their object go byte by byte. Adds lengths to [`Slot::Constants`], and
-    /// [`Slot::Report`]. Off by default: an access outside is then as undefined as in any Metal kernel.
+    /// Pointers carry their object and every access is checked that is not [proven](crate::bounds::prove_any)
+    /// to lie inside of it: reads outside give zero, writes outside (or to read-only memory) are dropped and
+    /// reported, accesses misaligned within their object go byte by byte. Adds lengths to
+    /// [`Slot::Constants`], and [`Slot::Report`]. Off by default: an access outside is then as undefined as
+    /// in any Metal kernel.
     pub bounds: bool,
     /// Threadgroup and thread memory start as zeros, as on the host. On by default.
     pub zero_memory: bool,
@@ -69,15 +71,16 @@ impl Default for Options {
 pub enum Slot {
     /// Buffer parameter `i`, bound at an offset that is a multiple of its element's size.
     Buffer(u32),
-    /// The bytes of the by-value parameters, each at a multiple of eight; with [`Options::bounds`] then the length in
-    /// bytes of each [`Slot::Buffer`] (`u64`). Absent if there are none.
+    /// The bytes of the by-value parameters, each at a multiple of eight; with [`Options::bounds`] then the
+    /// length in bytes of each [`Slot::Buffer`] (`u64`). Absent if there are none.
     Constants,
     /// The launch's report, four `u64` that are zero before the launch; with [`Options::bounds`] only.
     /// [`Violation::reported`](crate::bounds::Violation::reported) reads it afterwards.
     Report,
 }
 
-/// The text of a kernel and how to launch it: `dispatchThreads` with the grid and the threadgroup of the launch.
+/// The text of a kernel and how to launch it: `dispatchThreads` with the grid and the threadgroup of the
+/// launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetalSource {
     /// Complete Metal Shading Language, of Metal 2.3 (3.2 where the kernel has a fence).

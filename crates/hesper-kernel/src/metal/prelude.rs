@@ -1,7 +1,8 @@
 //! The prelude: the language's semantics in Metal. A kernel gets the functions that it reaches.
 //!
-//! The shared functions come as C++ with `double`. Metal has none: their literals are rewritten to the bits of an `f64`
-//! that is computed in integers, and polynomials, which they write with parameter packs, to chains of `fma_of`.
+//! The shared functions come as C++ with `double`. Metal has none: their literals are rewritten to the bits
+//! of an `f64` that is computed in integers, and polynomials, which they write with parameter packs, to
+//! chains of `fma_of`.
 
 use std::sync::OnceLock;
 
@@ -133,7 +134,8 @@ fn polynomials(text: &str) -> String {
     out + rest
 }
 
-/// Numbers in Metal's spelling: `ull` is `ul`, `ll` is `l`, and a double, if the text may have some, is its bits.
+/// Numbers in Metal's spelling: `ull` is `ul`, `ll` is `l`, and a double, if the text may have some, is its
+/// bits.
 fn numbers(text: &str, doubles: bool) -> String {
     let bytes = text.as_bytes();
     let is_word = |c: u8| c.is_ascii_alphanumeric() || c == b'_';

@@ -129,7 +129,8 @@ pub fn run_bound(
     Ok(outputs)
 }
 
-/// Runs a body with one output `out` of `n` elements in `threads` threads of one group; the output as numbers.
+/// Runs a body with one output `out` of `n` elements in `threads` threads of one group; the output as
+/// numbers.
 pub fn eval(header: &str, body: &str, dtype: DType, n: usize, threads: usize) -> Vec<f64> {
     let case = program(header, body, dtype, n, threads);
     let outputs = run(&case).unwrap_or_else(|e| panic!("{e}\n{header}\n{body}"));

@@ -49,8 +49,8 @@ impl<T: Scalar> Bidiagonal<T> {
             rights: vec![T::ZERO; columns * columns],
             right_taus: vec![T::ZERO; columns.saturating_sub(1)],
         };
-        // The pending update: the sum of outer products of corresponding lines is subtracted from the trailing
-        // matrix.
+        // The pending update: the sum of outer products of corresponding lines is subtracted from the
+        // trailing matrix.
         let most = 2 * PANEL.min(columns);
         let (mut tall, mut wide) = (Grid::<T>::new(most, rows), Grid::<T>::new(most, columns));
         let mut sweeps = Sweeps::new(rows.max(columns));
@@ -116,8 +116,8 @@ impl<T: Scalar> Bidiagonal<T> {
         Ok(found)
     }
 
-    /// Transforms left singular vectors of the bidiagonal matrix, as rows of the matrix's row count, into those of
-    /// the matrix.
+    /// Transforms left singular vectors of the bidiagonal matrix, as rows of the matrix's row count, into
+    /// those of the matrix.
     pub(super) fn restore_left(&self, par: &dyn Par, rows: &mut [T]) -> Result<(), Failure> {
         apply_all(par, &self.lefts, self.rows, 0, &self.left_taus, rows, false)
     }

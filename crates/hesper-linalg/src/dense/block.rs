@@ -79,7 +79,8 @@ pub(super) fn subtract<T: Scalar>(
     Ok(gemm(par, a, b, c, &options)?)
 }
 
-/// Transposes a matrix of `rows` x `columns` with the row stride `stride` to one with the row stride `to_stride`.
+/// Transposes a matrix of `rows` x `columns` with the row stride `stride` to one with the row stride
+/// `to_stride`.
 pub(crate) fn transpose<T: Copy + Send + Sync + 'static>(
     par: &dyn Par,
     (rows, columns): (usize, usize),

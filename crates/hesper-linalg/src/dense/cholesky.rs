@@ -78,8 +78,8 @@ fn diagonal<T: Scalar>(par: &dyn Par, size: usize, a: &mut [T], stride: usize) -
     diagonal(par, rest, &mut below[half..], stride)
 }
 
-/// Factors a matrix whose pivots may be zero within `n` roundings of the largest element of the diagonal, the tolerance
-/// of LAPACK's `pstrf`. The column of such a pivot is zero.
+/// Factors a matrix whose pivots may be zero within `n` roundings of the largest element of the diagonal, the
+/// tolerance of LAPACK's `pstrf`. The column of such a pivot is zero.
 fn semidefinite<T: Scalar>(simd: Simd, n: usize, a: &mut [T]) -> Result<(), Failure> {
     let largest = (0..n).map(|i| a[i * n + i]).fold(T::ZERO, |most, x| if x > most { x } else { most });
     let tolerance = T::EPSILON * largest * T::of(n as f64);

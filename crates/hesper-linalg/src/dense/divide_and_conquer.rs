@@ -1,9 +1,9 @@
 //! Eigenvectors of a tridiagonal matrix by divide and conquer.
 //!
-//! Removing one off-diagonal element splits the matrix into two of half the size. Adding it back is a rank-one
-//! update of the diagonal matrix of their eigenvalues, whose eigenvalues are the roots of a [`Secular`] equation;
-//! the new vectors are a product with the old ones. Deflation skips vectors that the update does not change, and
-//! one of each two with equal eigenvalues.
+//! Removing one off-diagonal element splits the matrix into two of half the size. Adding it back is a
+//! rank-one update of the diagonal matrix of their eigenvalues, whose eigenvalues are the roots of a
+//! [`Secular`] equation; the new vectors are a product with the old ones. Deflation skips vectors that the
+//! update does not change, and one of each two with equal eigenvalues.
 //!
 //! Vectors are rows. Those of a part are nonzero only in the columns of the part.
 
@@ -21,8 +21,8 @@ const BASE_SIZE: usize = 32;
 /// Rows of parts that are solved in parallel, each on one core.
 const SERIAL_ROWS: usize = 160;
 
-/// Eigenvalues of a tridiagonal matrix in ascending order, and its eigenvectors as the rows of `vectors`, which
-/// must be zero before.
+/// Eigenvalues of a tridiagonal matrix in ascending order, and its eigenvectors as the rows of `vectors`,
+/// which must be zero before.
 pub(crate) fn tridiagonal_vectors<T: Scalar>(
     par: &dyn Par,
     diagonal: &[T],
@@ -132,7 +132,8 @@ impl<'a, T: Scalar> Part<'a, T> {
         }
     }
 
-    /// Computes eigenvalues and vectors; parts of at most `solved` rows are solved already, unless they are small.
+    /// Computes eigenvalues and vectors; parts of at most `solved` rows are solved already, unless they are
+    /// small.
     fn solve(mut self, par: &dyn Par, solved: usize) -> Result<(), Failure> {
         let n = self.values.len();
         if n <= BASE_SIZE && solved == BASE_SIZE {
@@ -196,8 +197,8 @@ impl<'a, T: Scalar> Part<'a, T> {
         self.vectors.replace(par, &mixed, &kept, &left_out, sides(&kept, &supports), half)
     }
 
-    /// Deflation: finds which vectors change, by ascending eigenvalue, and which do not. Two numerically equal
-    /// eigenvalues are rotated so that one vector does not change.
+    /// Deflation: finds which vectors change, by ascending eigenvalue, and which do not. Two numerically
+    /// equal eigenvalues are rotated so that one vector does not change.
     fn deflate(&mut self, rho: f64, z: &mut [f64]) -> (Vec<usize>, Vec<usize>, Vec<Support>) {
         let n = z.len();
         let half = middle(n);

@@ -6,8 +6,8 @@ use crate::Failure;
 /// Most steps per eigenvalue; two are typical.
 const STEPS: usize = 60;
 
-/// Replaces the diagonal by the eigenvalues in any order, and overwrites the off-diagonal (of the same length; its
-/// last element is unused). The rotations are applied to `rows` as well.
+/// Replaces the diagonal by the eigenvalues in any order, and overwrites the off-diagonal (of the same
+/// length; its last element is unused). The rotations are applied to `rows` as well.
 pub(super) fn eigenvectors<T: Scalar>(
     diagonal: &mut [f64],
     off_diagonal: &mut [f64],

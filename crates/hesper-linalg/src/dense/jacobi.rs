@@ -7,8 +7,8 @@ const ROUNDS: usize = 40;
 /// A singular value below this fraction of the largest is zero.
 const ZERO: f64 = 1e-100;
 
-/// Singular values of `n` rows of `width` elements, in any order. `left`, a unit matrix before, becomes the left
-/// vectors, and the rows become the right ones, followed by those without a singular value.
+/// Singular values of `n` rows of `width` elements, in any order. `left`, a unit matrix before, becomes the
+/// left vectors, and the rows become the right ones, followed by those without a singular value.
 pub(super) fn orthogonal_rows(n: usize, width: usize, rows: &mut Vec<f64>, left: &mut [f64]) -> Vec<f64> {
     for _ in 0..ROUNDS {
         let mut still = true;

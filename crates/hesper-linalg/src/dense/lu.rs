@@ -1,5 +1,5 @@
-//! LU factorization with partial pivoting: panels of columns, a few columns at a time, then one product for the
-//! rest.
+//! LU factorization with partial pivoting: panels of columns, a few columns at a time, then one product for
+//! the rest.
 
 use hesper_compute::{AtLevel, Lines, MAX_ELIMINATED, Par, Serial, eliminate, solve_unit};
 
@@ -10,11 +10,12 @@ use crate::Failure;
 
 /// Columns of a panel.
 const PANEL: usize = 128;
-/// Most rows of a panel that is factored on one core: a second one would mostly wait for cache lines of the first.
+/// Most rows of a panel that is factored on one core: a second one would mostly wait for cache lines of the
+/// first.
 const SERIAL_ROWS: usize = 512;
 
-/// Replaces a matrix by its factors, the lower one without its unit diagonal. `swaps` are the rows that each row in
-/// turn was exchanged with. A column without a pivot is left as it is.
+/// Replaces a matrix by its factors, the lower one without its unit diagonal. `swaps` are the rows that each
+/// row in turn was exchanged with. A column without a pivot is left as it is.
 pub(crate) fn lu<T: Scalar>(
     par: &dyn Par,
     rows: usize,

@@ -1,7 +1,8 @@
 //! Factorizations of real matrices, blocked so that nearly all work is in matrix products.
 //!
-//! Matrices are row-major slices. Products run on the caller's executor, everything between them on the calling
-//! thread. Block sizes depend on the sizes of the matrices only, so results do not depend on the number of threads.
+//! Matrices are row-major slices. Products run on the caller's executor, everything between them on the
+//! calling thread. Block sizes depend on the sizes of the matrices only, so results do not depend on the
+//! number of threads.
 
 mod bidiagonal;
 mod block;
@@ -94,7 +95,8 @@ pub(crate) fn largest<T: Scalar>(a: &[T]) -> T {
     most.into_iter().fold(T::ZERO, |most, x| if x > most { x } else { most }) + non_finite
 }
 
-/// A power of two that scales the largest element to about one, if squares of elements could overflow or underflow.
+/// A power of two that scales the largest element to about one, if squares of elements could overflow or
+/// underflow.
 pub(crate) fn balance<T: Scalar>(a: &[T]) -> Option<T> {
     let largest = largest(a).to_f64();
     let tame = (1e-12..1e12).contains(&largest) || largest == 0.0 || !largest.is_finite();

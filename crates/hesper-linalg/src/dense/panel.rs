@@ -1,7 +1,7 @@
 //! Memory for reductions to tridiagonal and bidiagonal form, and their matrix-vector products.
 //!
-//! Rows start on cache lines. Splits of a product depend on the sizes of the matrix only; tasks group them by the
-//! number of threads.
+//! Rows start on cache lines. Splits of a product depend on the sizes of the matrix only; tasks group them by
+//! the number of threads.
 
 use hesper_compute::{Lines, Par, add_rows, rows_times, symmetric_rows};
 
@@ -79,8 +79,8 @@ impl<T: Scalar> Sweeps<T> {
         Self { sums: Grid::new(PARTS, length) }
     }
 
-    /// `y = a x` from element `first` on, for the symmetric matrix of rows and columns from there to `n`, of which
-    /// the upper triangle is read.
+    /// `y = a x` from element `first` on, for the symmetric matrix of rows and columns from there to `n`, of
+    /// which the upper triangle is read.
     pub(super) fn symmetric(
         &mut self,
         par: &dyn Par,

@@ -51,8 +51,8 @@ impl<T: Scalar> Reflected<T> {
         Ok(Self { rows, work, lines, taus })
     }
 
-    /// Multiplies rows from the right by the transposed orthogonal factor. With `skip`, row `i` is known to be zero
-    /// before element `i`.
+    /// Multiplies rows from the right by the transposed orthogonal factor. With `skip`, row `i` is known to
+    /// be zero before element `i`.
     pub(super) fn restore(&self, par: &dyn Par, rows: &mut [T], skip: bool) -> Result<(), Failure> {
         apply_all(par, &self.lines, self.rows, 0, &self.taus, rows, skip)
     }

@@ -1,8 +1,8 @@
 //! Householder reflections, single and blocked.
 //!
-//! A reflection is `1 - tau v v'`. Those of a block form one transformation `1 - v t v'` with `v` as columns and a
-//! small upper triangular `t` (the compact WY form). Vectors are stored as rows ("lines"), each with its leading
-//! zeros and one.
+//! A reflection is `1 - tau v v'`. Those of a block form one transformation `1 - v t v'` with `v` as columns
+//! and a small upper triangular `t` (the compact WY form). Vectors are stored as rows ("lines"), each with
+//! its leading zeros and one.
 
 use hesper_compute::{Par, Simd, axpy, dot};
 
@@ -13,8 +13,8 @@ use crate::Failure;
 /// Reflections of a block.
 pub(super) const BLOCK: usize = 64;
 
-/// Replaces `x` by the Householder vector that reflects it to a multiple of the first unit vector. Its leading one
-/// is implied; the multiple is stored there. Returns tau, zero if nothing is to be reflected.
+/// Replaces `x` by the Householder vector that reflects it to a multiple of the first unit vector. Its
+/// leading one is implied; the multiple is stored there. Returns tau, zero if nothing is to be reflected.
 pub(super) fn reflection<T: Scalar>(simd: Simd, x: &mut [T]) -> T {
     let Some((head, tail)) = x.split_first_mut() else { return T::ZERO };
     let square = dot(simd, tail, tail);
@@ -114,11 +114,11 @@ impl<'a, T: Scalar> BlockReflector<'a, T> {
     }
 }
 
-/// Multiplies rows from the right by the transposes of many reflections, the last one first: turns rows of the unit
-/// matrix into those of the transposed orthogonal factor.
+/// Multiplies rows from the right by the transposes of many reflections, the last one first: turns rows of
+/// the unit matrix into those of the transposed orthogonal factor.
 ///
-/// Reflection `i` has its leading one at `i + shift` of a line of `length` elements. With `skip`, rows before the
-/// first reflection of a block are known not to change.
+/// Reflection `i` has its leading one at `i + shift` of a line of `length` elements. With `skip`, rows before
+/// the first reflection of a block are known not to change.
 pub(super) fn apply_all<T: Scalar>(
     par: &dyn Par,
     lines: &[T],

@@ -1,10 +1,10 @@
-//! The secular equation `1 / rho + sum of w[j] / (p[j] - x) = 0`, whose roots are the eigenvalues of a diagonal
-//! matrix plus a rank-one matrix.
+//! The secular equation `1 / rho + sum of w[j] / (p[j] - x) = 0`, whose roots are the eigenvalues of a
+//! diagonal matrix plus a rank-one matrix.
 //!
-//! There is one root after each pole `p[j]` and before the next. A root is stored as its distance from the nearest
-//! pole, so that its distances from all poles are accurate to the last bits, as orthogonal vectors require. Poles
-//! are the points of the equation or, for singular values, their squares, of which only differences are computed.
-//! Everything is in double precision, whatever the type of the vectors.
+//! There is one root after each pole `p[j]` and before the next. A root is stored as its distance from the
+//! nearest pole, so that its distances from all poles are accurate to the last bits, as orthogonal vectors
+//! require. Poles are the points of the equation or, for singular values, their squares, of which only
+//! differences are computed. Everything is in double precision, whatever the type of the vectors.
 
 use hesper_compute::{Par, Simd};
 
@@ -164,8 +164,8 @@ impl Secular {
         run_multiversioned(self.simd, Sums { weights: &self.weights, distances, split: i + 1, x })
     }
 
-    /// Square roots of the weights for which the computed roots are exact, with the signs of `like`; padded with
-    /// zeros.
+    /// Square roots of the weights for which the computed roots are exact, with the signs of `like`; padded
+    /// with zeros.
     pub(super) fn exact(
         &self,
         par: &dyn Par,
@@ -331,8 +331,8 @@ pub(super) fn length(x: &[f64]) -> f64 {
     (sums.iter().sum::<f64>() + rest).sqrt()
 }
 
-/// Where `rest + s / (a - x) + t / (b - x)` is zero: between `a` and `b`, or after them. `constant` is the left
-/// side at zero times `a b`.
+/// Where `rest + s / (a - x) + t / (b - x)` is zero: between `a` and `b`, or after them. `constant` is the
+/// left side at zero times `a b`.
 fn crossing(rest: f64, [s, t]: [f64; 2], [a, b]: [f64; 2], constant: f64, behind: bool) -> f64 {
     let middle = rest * (a + b) + s + t;
     let root = (middle * middle - 4.0 * rest * constant).max(0.0).sqrt();

@@ -1,9 +1,9 @@
 //! Singular vectors of a bidiagonal matrix by divide and conquer.
 //!
-//! Without its middle row a bidiagonal matrix is two of half the size, the left one with one more column than rows.
-//! Adding the row back gives a diagonal matrix with one full row, whose singular values are the square roots of the
-//! roots of a [`Secular`] equation; the new vectors are products with the old ones. Deflation skips vectors that
-//! the row does not change, and one of each two with equal singular values.
+//! Without its middle row a bidiagonal matrix is two of half the size, the left one with one more column than
+//! rows. Adding the row back gives a diagonal matrix with one full row, whose singular values are the square
+//! roots of the roots of a [`Secular`] equation; the new vectors are products with the old ones. Deflation
+//! skips vectors that the row does not change, and one of each two with equal singular values.
 //!
 //! Vectors are rows. Those of a part are nonzero only in the columns of the part. Left and right vectors of a
 //! singular value have the same index; a right vector without a singular value is the last.
@@ -24,8 +24,8 @@ const SERIAL_ROWS: usize = 160;
 /// Replaces a zero that must not be zero: too small to change any other value.
 const TINY: f64 = 1e-30;
 
-/// Singular values of an upper bidiagonal matrix in descending order, and its vectors as the rows of `left` and
-/// `right`, which must be zero before. Those of `left` are `stride` apart.
+/// Singular values of an upper bidiagonal matrix in descending order, and its vectors as the rows of `left`
+/// and `right`, which must be zero before. Those of `left` are `stride` apart.
 pub(super) fn bidiagonal_vectors<T: Scalar>(
     par: &dyn Par,
     diagonal: &[T],
@@ -235,8 +235,8 @@ impl<'a, T: Scalar> Part<'a, T> {
         self.right.replace(par, &right, &kept, &left_out, sides, half + 1)
     }
 
-    /// Deflation: finds which vectors change, by ascending singular value, that of the row itself (zero) first, and
-    /// which do not. Two numerically equal values are rotated so that one vector does not change.
+    /// Deflation: finds which vectors change, by ascending singular value, that of the row itself (zero)
+    /// first, and which do not. Two numerically equal values are rotated so that one vector does not change.
     fn deflate(
         &mut self,
         half: usize,
@@ -283,7 +283,8 @@ impl<'a, T: Scalar> Part<'a, T> {
     }
 }
 
-/// The coefficients of the new left (if they are computed) and right vectors, for the old ones in the given order.
+/// The coefficients of the new left (if they are computed) and right vectors, for the old ones in the given
+/// order.
 fn mix<T: Scalar>(
     par: &dyn Par,
     equation: &Secular,

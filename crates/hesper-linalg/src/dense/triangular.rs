@@ -30,8 +30,8 @@ impl<T: Scalar> Factor<'_, T> {
     }
 }
 
-/// Replaces the `n` rows of `b`, `count` elements each and `stride` apart, by the solution of `l x = b` for a lower
-/// triangular `l`.
+/// Replaces the `n` rows of `b`, `count` elements each and `stride` apart, by the solution of `l x = b` for a
+/// lower triangular `l`.
 pub(crate) fn solve_lower<T: Scalar>(
     par: &dyn Par,
     n: usize,

@@ -1,5 +1,5 @@
-//! Vectors of a divide-and-conquer problem, as rows: whole vectors, or only their first and last elements, which is
-//! all that eigenvalues alone need.
+//! Vectors of a divide-and-conquer problem, as rows: whole vectors, or only their first and last elements,
+//! which is all that eigenvalues alone need.
 
 use hesper_compute::Par;
 
@@ -16,8 +16,8 @@ pub(super) enum Support {
     Right,
 }
 
-/// The vectors of a part, as rows `stride` apart, and the first column in which they are nonzero; or the first and
-/// the last element of each.
+/// The vectors of a part, as rows `stride` apart, and the first column in which they are nonzero; or the
+/// first and the last element of each.
 pub(super) struct Vectors<'a, T> {
     rows: &'a mut [T],
     stride: usize,
@@ -41,7 +41,8 @@ impl<'a, T: Scalar> Vectors<'a, T> {
         Vectors { rows: &mut *self.rows, ..*self }
     }
 
-    /// Splits into the vectors before column `at`, of the first `at` rows, and those from there on, of the others.
+    /// Splits into the vectors before column `at`, of the first `at` rows, and those from there on, of the
+    /// others.
     pub(super) fn split(self, at: usize) -> (Self, Self) {
         let Self { stride, first, width, ends, .. } = self;
         let place = (at * stride).min(self.rows.len());
@@ -90,8 +91,8 @@ impl<'a, T: Scalar> Vectors<'a, T> {
         }
     }
 
-    /// The elements next to a cut: for each of the first `cut` rows that before column `cut`, for the others that
-    /// after it. Rows of the halves become rows of the whole.
+    /// The elements next to a cut: for each of the first `cut` rows that before column `cut`, for the others
+    /// that after it. Rows of the halves become rows of the whole.
     pub(super) fn join(&mut self, cut: usize, count: usize) -> Vec<f64> {
         let (width, ends) = (self.width, self.ends);
         (0..count)
@@ -125,8 +126,8 @@ impl<'a, T: Scalar> Vectors<'a, T> {
         }
     }
 
-    /// Replaces the first rows by products of `mixed` with the rows `kept`, of which the first `lefts` are nonzero
-    /// before column `cut`, and the last `rights` from there on. The rows `left_out` follow.
+    /// Replaces the first rows by products of `mixed` with the rows `kept`, of which the first `lefts` are
+    /// nonzero before column `cut`, and the last `rights` from there on. The rows `left_out` follow.
     pub(super) fn replace(
         &mut self,
         par: &dyn Par,

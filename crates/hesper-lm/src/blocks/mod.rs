@@ -1,5 +1,5 @@
-//! The parts that models are composed of, above the layers of `hesper_nn`: token embeddings, decoder layers, and the
-//! decoder around them.
+//! The parts that models are composed of, above the layers of `hesper_nn`: token embeddings, decoder layers,
+//! and the decoder around them.
 
 mod decoder;
 mod embedding;

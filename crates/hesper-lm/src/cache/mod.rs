@@ -1,7 +1,7 @@
 //! KV caches: growing, rotating over a window, quantized, and in pages.
 //!
-//! All implement [`KvCache`], for one sequence or a batch of them. Rows are written into memory that the cache alone
-//! owns ([`fast::append`](hesper_core::fast::append)), so a step costs what it adds.
+//! All implement [`KvCache`], for one sequence or a batch of them. Rows are written into memory that the
+//! cache alone owns ([`fast::append`](hesper_core::fast::append)), so a step costs what it adds.
 
 mod growing;
 mod paged;

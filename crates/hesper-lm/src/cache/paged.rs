@@ -1,13 +1,14 @@
-//! A cache in pages: blocks of a fixed number of tokens in a pool, for sequences that come, go and share prefixes.
+//! A cache in pages: blocks of a fixed number of tokens in a pool, for sequences that come, go and share
+//! prefixes.
 //!
-//! [`PageCounts`] hands out pages and counts their users; it has no memory of its own, so a scheduler can be tested
-//! without a model. [`PagedCache`] holds the rows. Before a step the caller binds the page tables of the sequences that
-//! take part ([`PagedCache::bind`]); any subset of the sequences may take the next step. A page that is used more than
-//! once is read by all its users; who wants to write to it copies it first ([`PageCounts::writable`],
-//! [`PagedCache::copy_page`]).
+//! [`PageCounts`] hands out pages and counts their users; it has no memory of its own, so a scheduler can be
+//! tested without a model. [`PagedCache`] holds the rows. Before a step the caller binds the page tables of
+//! the sequences that take part ([`PagedCache::bind`]); any subset of the sequences may take the next step. A
+//! page that is used more than once is read by all its users; who wants to write to it copies it first
+//! ([`PageCounts::writable`], [`PagedCache::copy_page`]).
 //!
-//! The attention of a decode step reads rows where they are: on the CPU in every format, on a GPU those in the dtype of the
-//! model. Other steps gather the rows first.
+//! The attention of a decode step reads rows where they are: on the CPU in every format, on a GPU those in
+//! the dtype of the model. Other steps gather the rows first.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -80,8 +81,8 @@ impl PageCounts {
         }
     }
 
-    /// The page to write to instead of `page`: itself if it has one user, else a free one, to which its rows must be
-    /// copied ([`PagedCache::copy_page`]). `None` if there is no free page.
+    /// The page to write to instead of `page`: itself if it has one user, else a free one, to which its rows
+    /// must be copied ([`PagedCache::copy_page`]). `None` if there is no free page.
     pub fn writable(&mut self, page: u32) -> Option<u32> {
         if self.users(page) <= 1 {
             return Some(page);
@@ -131,8 +132,8 @@ pub struct PagedCache {
     capacity: usize,
     /// Pages that the pools of all layers need.
     room: usize,
-    /// For each layer a pool of shape (pages, heads of keys and values, tokens of a page, elements of a row as stored). None
-    /// before the first token.
+    /// For each layer a pool of shape (pages, heads of keys and values, tokens of a page, elements of a row
+    /// as stored). None before the first token.
     layers: Vec<Option<Array>>,
     /// Page and row of each new token of the open step, for all layers.
     places: Option<[Array; 2]>,
@@ -168,7 +169,8 @@ impl PagedCache {
         self.page
     }
 
-    /// Pages that have memory. It grows with the pages that are bound, and each time the pools are copied once.
+    /// Pages that have memory. It grows with the pages that are bound, and each time the pools are copied
+    /// once.
     pub fn allocated(&self) -> usize {
         self.room
     }
@@ -179,8 +181,9 @@ impl PagedCache {
         self.layers.iter().flatten().map(bytes).sum()
     }
 
-    /// Chooses the sequences of the next steps: the pages of each, in the order of their tokens, and its committed tokens.
-    /// A page of tokens that no layer sees any more may be [`SCRATCH_PAGE`]. Discards pending tokens.
+    /// Chooses the sequences of the next steps: the pages of each, in the order of their tokens, and its
+    /// committed tokens. A page of tokens that no layer sees any more may be [`SCRATCH_PAGE`]. Discards
+    /// pending tokens.
     pub fn bind(&mut self, tables: Vec<Vec<u32>>, lengths: Vec<usize>) -> Result<()> {
         self.rollback()?;
         if tables.len() != lengths.len() {
@@ -213,8 +216,8 @@ impl PagedCache {
         (self.room, self.pages.tables, self.positions) = (0, Vec::new().into(), Positions::new(0));
     }
 
-    /// Gives the pools memory for `room` pages, one after the other: then the old and the new pool of only one layer need
-    /// memory at a time.
+    /// Gives the pools memory for `room` pages, one after the other: then the old and the new pool of only
+    /// one layer need memory at a time.
     fn grow(&mut self, room: usize) -> Result<()> {
         let runtime = placement::current_device().runtime()?;
         for slot in &mut self.layers {
@@ -259,7 +262,8 @@ impl PagedCache {
         Ok(self.places.insert([array(pages)?, array(rows)?]).clone())
     }
 
-    /// Rows `from..to` of the sequences, with zeros or rows of other sequences where a sequence has none, as stored.
+    /// Rows `from..to` of the sequences, with zeros or rows of other sequences where a sequence has none, as
+    /// stored.
     fn gather(&self, pool: &Array, from: usize, to: usize) -> Result<Array> {
         let tables = &self.pages.tables;
         let (first, last) = (from / self.page, to.div_ceil(self.page));

@@ -1,9 +1,9 @@
 //! A cache of a fixed number of tokens: the first ones and the most recent ones.
 //!
-//! A single token overwrites the oldest row behind the first ones. Keys were rotated by their position when they were
-//! appended, so the order of rows does not matter. Several tokens at once are concatenated to the rows in the order of
-//! their positions, attended under a mask that restricts each token to its window, and cut back. The window of the cache
-//! replaces that of the model.
+//! A single token overwrites the oldest row behind the first ones. Keys were rotated by their position when
+//! they were appended, so the order of rows does not matter. Several tokens at once are concatenated to the
+//! rows in the order of their positions, attended under a mask that restricts each token to its window, and
+//! cut back. The window of the cache replaces that of the model.
 
 use hesper_core::{Array, Dtype, concatenate, fast};
 use hesper_nn::{Error, KvCache, KvMask, KvRows, KvView, Positions, Result};
@@ -18,7 +18,8 @@ pub(super) struct RotatingCache {
     keep: usize,
     window: usize,
     layers: Vec<Layer>,
-    /// The layers before the open step. Dropped at its end: a block with two handles is not overwritten in place.
+    /// The layers before the open step. Dropped at its end: a block with two handles is not overwritten in
+    /// place.
     saved: Option<Vec<Layer>>,
 }
 
@@ -175,7 +176,8 @@ impl Layer {
     }
 }
 
-/// Which of `total` rows each of the tokens from `old` on sees: the first `keep`, and those before it in its window.
+/// Which of `total` rows each of the tokens from `old` on sees: the first `keep`, and those before it in its
+/// window.
 fn window_mask(old: usize, total: usize, keep: usize, window: usize) -> hesper_core::Result<Array> {
     let mut seen = Vec::with_capacity((total - old) * total);
     for token in old..total {

@@ -1,4 +1,5 @@
-//! Blocks of rows: arrays of shape (sequences, heads, rows, elements) with room for more rows than are in use.
+//! Blocks of rows: arrays of shape (sequences, heads, rows, elements) with room for more rows than are in
+//! use.
 
 use std::any::Any;
 

@@ -1,10 +1,10 @@
 //! A model without a download: its weights are constructed, not trained.
 //!
-//! It is a Llama of one layer that reproduces a short text, with a token for each word. The attention looks at the
-//! previous token. The MLP has a unit for every pair of successive tokens of the text; it is active if the previous and
-//! the current token are that pair, and raises the logits of the tokens that follow the pair. So the model repeats the
-//! text, and may take another continuation where a pair occurs twice. It runs through the same code as larger models, in
-//! a few milliseconds.
+//! It is a Llama of one layer that reproduces a short text, with a token for each word. The attention looks
+//! at the previous token. The MLP has a unit for every pair of successive tokens of the text; it is active if
+//! the previous and the current token are that pair, and raises the logits of the tokens that follow the
+//! pair. So the model repeats the text, and may take another continuation where a pair occurs twice. It runs
+//! through the same code as larger models, in a few milliseconds.
 
 mod vocabulary;
 mod weights;

@@ -1,8 +1,8 @@
 //! The weights of the demo model.
 //!
-//! The residual stream has four parts: the current token, the previous token, the logits of the next token, and one
-//! element that keeps its norm the same for every active unit. Tokens are one-hot. Since the norm is known, an RMS norm
-//! multiplies by a known constant, which the following weights divide out again.
+//! The residual stream has four parts: the current token, the previous token, the logits of the next token,
+//! and one element that keeps its norm the same for every active unit. Tokens are one-hot. Since the norm is
+//! known, an RMS norm multiplies by a known constant, which the following weights divide out again.
 
 use std::collections::BTreeMap;
 
@@ -20,8 +20,8 @@ const GATE: f32 = 40.0;
 const CERTAIN_LOGITS: (f32, f32) = (12.0, 5.0);
 /// The weight of the statistics of single tokens. Where no unit is active, the final norm makes up for it.
 const SINGLE_TOKEN_WEIGHT: f32 = 0.02;
-/// The bonus of the token that follows at the last occurrence of its context: greedy sampling moves forward through the
-/// text and reaches its end.
+/// The bonus of the token that follows at the last occurrence of its context: greedy sampling moves forward
+/// through the text and reaches its end.
 const LAST_BONUS: f32 = 0.5;
 /// The norm of the output of a unit.
 const UNIT_NORM: f32 = 40.0;
@@ -101,11 +101,13 @@ pub(super) fn weights(vocabulary: &Vocabulary, sizes: &Sizes) -> Result<BTreeMap
     let mut embedding = Matrix::new(count, hidden);
     let (mut q, mut k) = (Matrix::new(head, hidden), Matrix::new(head, hidden));
     let (mut v, mut o) = (Matrix::new(head, hidden), Matrix::new(hidden, head));
-    // Before the attention the stream holds one token, before the MLP two, before the final norm also a unit's output.
+    // Before the attention the stream holds one token, before the MLP two, before the final norm also a
+    // unit's output.
     let (one, two) = (sizes.norm_factor(1.0), sizes.norm_factor(2.0));
     let all = sizes.norm_factor(2.0 + UNIT_NORM * UNIT_NORM);
 
-    // The attention score of a key falls off around the position before the query. Slow rotations would blur it.
+    // The attention score of a key falls off around the position before the query. Slow rotations would blur
+    // it.
     let angles = (0..head / 2).map(|pair| BASE.powf(-2.0 * pair as f32 / head as f32));
     let fast: Vec<f32> = angles.take_while(|angle| *angle > 0.1).collect();
     let falloff: f32 = fast.iter().map(|angle| 1.0 - angle.cos()).sum();

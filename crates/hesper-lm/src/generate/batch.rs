@@ -1,7 +1,7 @@
 //! Generation of several sequences in common steps.
 //!
-//! Each prompt goes through the model by itself; then every step decodes one token of each sequence. Sequences are added
-//! and leave between steps.
+//! Each prompt goes through the model by itself; then every step decodes one token of each sequence.
+//! Sequences are added and leave between steps.
 
 use std::time::Instant;
 

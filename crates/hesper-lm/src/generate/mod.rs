@@ -1,7 +1,7 @@
 //! Generation: one sequence ([`Generation`]), or a batch of sequences in common steps ([`Batch`]).
 //!
-//! Both run the prompt through the model in chunks (prefill), then one token after the other (decode), and return text
-//! as soon as its characters are complete. A sequence does not depend on the others in its batch.
+//! Both run the prompt through the model in chunks (prefill), then one token after the other (decode), and
+//! return text as soon as its characters are complete. A sequence does not depend on the others in its batch.
 //!
 //! An evaluation that fails loses nothing: its step stays pending, and the next call evaluates it again.
 

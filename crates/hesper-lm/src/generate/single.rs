@@ -15,8 +15,8 @@ use crate::language_model::LanguageModel;
 /// A sequence being generated: an iterator over its tokens. It borrows or owns the model (`&LanguageModel`,
 /// `Arc<LanguageModel>`) and the cache (`&mut dyn KvCache`, `Box<dyn KvCache>`).
 ///
-/// After an error the iterator has ended, so a loop that skips errors ends too. The sequence and the cache are as before the
-/// failed step; [`retry`](Generation::retry) continues with it.
+/// After an error the iterator has ended, so a loop that skips errors ends too. The sequence and the cache
+/// are as before the failed step; [`retry`](Generation::retry) continues with it.
 #[derive(Debug)]
 pub struct Generation<L, C> {
     language: L,

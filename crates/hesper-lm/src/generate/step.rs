@@ -1,8 +1,8 @@
 //! Steps of a model whose tokens are pending in the cache.
 //!
-//! With greedy sampling on a GPU the device chooses the tokens of a step, and the next step begins with them before the
-//! host has read them. So up to two steps are pending. A step is committed when its result has been read; if its
-//! evaluation fails it stays pending, and reading it again evaluates it again.
+//! With greedy sampling on a GPU the device chooses the tokens of a step, and the next step begins with them
+//! before the host has read them. So up to two steps are pending. A step is committed when its result has
+//! been read; if its evaluation fails it stays pending, and reading it again evaluates it again.
 
 use std::collections::VecDeque;
 
@@ -71,7 +71,8 @@ impl PendingSteps {
         }
     }
 
-    /// The tokens that the device chose in the oldest step, or `None` if they have to be chosen by the logits.
+    /// The tokens that the device chose in the oldest step, or `None` if they have to be chosen by the
+    /// logits.
     pub(super) fn greedy_tokens(&self) -> Result<Option<Vec<u32>>> {
         let Some(PendingStep { greedy: Some(tokens), .. }) = self.0.front() else { return Ok(None) };
         Ok(Some(tokens.to_vec::<u32>()?).filter(|tokens| !tokens.contains(&NAN_LOGITS)))
@@ -95,8 +96,8 @@ impl PendingSteps {
         self.0.clear();
     }
 
-    /// Runs a prompt through the model and commits it, up to a last chunk that is left in `prompt`. Called again after an
-    /// error, it continues where it failed.
+    /// Runs a prompt through the model and commits it, up to a last chunk that is left in `prompt`. Called
+    /// again after an error, it continues where it failed.
     pub(super) fn prefill(
         &mut self,
         model: &Model,

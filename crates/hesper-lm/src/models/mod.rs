@@ -1,8 +1,8 @@
 //! Model types, a file each.
 //!
-//! A file reads the configuration of its model type, maps the names of its tensors, and builds its layers from
-//! [`crate::blocks`] and `hesper_nn`. [`REGISTRY`] is the only other place that knows a model type: adding one is a file
-//! and a line (see CONTRIBUTING.md).
+//! A file reads the configuration of its model type, maps the names of its tensors, and builds its layers
+//! from [`crate::blocks`] and `hesper_nn`. [`REGISTRY`] is the only other place that knows a model type:
+//! adding one is a file and a line (see CONTRIBUTING.md).
 
 mod gpt2;
 mod llama;
@@ -74,8 +74,8 @@ pub(crate) trait Architecture: fmt::Debug {
         QuantizeRule::Rows
     }
 
-    /// Tokens that end a turn of a conversation, beside the tokenizer's own. The default is those of ChatML and Llama 3,
-    /// which models of any type are tuned for.
+    /// Tokens that end a turn of a conversation, beside the tokenizer's own. The default is those of ChatML
+    /// and Llama 3, which models of any type are tuned for.
     fn turn_end_tokens(&self) -> &'static [&'static str] {
         &["<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<|endoftext|>"]
     }
@@ -92,10 +92,11 @@ pub(crate) enum QuantizeRule {
     Keep,
 }
 
-/// A decoder from tokens to logits. It holds no state: any number of threads may use it, each with its own cache.
+/// A decoder from tokens to logits. It holds no state: any number of threads may use it, each with its own
+/// cache.
 pub(crate) trait CausalLm: Module + CloneLm + fmt::Debug + Send + Sync {
-    /// The hidden states of new tokens, as (sequences * tokens, hidden size). `ids` has the shape (sequences, tokens);
-    /// `cache` has an open step for them.
+    /// The hidden states of new tokens, as (sequences * tokens, hidden size). `ids` has the shape (sequences,
+    /// tokens); `cache` has an open step for them.
     fn hidden(&self, ids: &Array, cache: &mut dyn KvCache) -> Result<Array>;
 
     /// The float32 logits of hidden states.

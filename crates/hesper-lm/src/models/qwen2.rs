@@ -16,8 +16,8 @@ pub(super) fn open(source: &ConfigSource<'_>) -> Result<Box<dyn Architecture>> {
 /// The configuration of Qwen 2 and 3.
 pub(super) fn config(source: &ConfigSource<'_>) -> Result<Config> {
     let mut config = llama::config(source)?;
-    // `config.json` names a window that only some layers have, and only with `use_sliding_window`. It changes nothing
-    // for sequences up to its length.
+    // `config.json` names a window that only some layers have, and only with `use_sliding_window`. It changes
+    // nothing for sequences up to its length.
     if !source.is_gguf()
         && let Some(window) = config.window.take()
         && source.flag("use_sliding_window") == Some(true)

@@ -1,8 +1,8 @@
 //! Tokenizers from the metadata of GGUF files.
 //!
-//! `gpt2` is byte-pair encoding with a list of merges, over bytes mapped to characters; the text is split first by a
-//! pattern that the key `pre` names. `llama` is SentencePiece: pairs are merged by the score of the result, spaces become
-//! `▁`, and characters that are not in the vocabulary fall back to bytes.
+//! `gpt2` is byte-pair encoding with a list of merges, over bytes mapped to characters; the text is split
+//! first by a pattern that the key `pre` names. `llama` is SentencePiece: pairs are merged by the score of
+//! the result, spaces become `▁`, and characters that are not in the vocabulary fall back to bytes.
 
 use std::collections::HashMap;
 

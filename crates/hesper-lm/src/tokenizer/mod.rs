@@ -1,7 +1,8 @@
 //! Tokenizers: from text to token ids and back.
 //!
-//! A tokenizer is read from `tokenizer.json` or from the metadata of a GGUF file ([`gguf`]); either becomes a tokenizer
-//! of the crate `tokenizers`. A [`Detokenizer`] decodes token by token and returns complete characters only.
+//! A tokenizer is read from `tokenizer.json` or from the metadata of a GGUF file ([`gguf`]); either becomes a
+//! tokenizer of the crate `tokenizers`. A [`Detokenizer`] decodes token by token and returns complete
+//! characters only.
 
 mod gguf;
 mod stream;
@@ -36,7 +37,8 @@ fn special(value: Option<&Value>) -> Option<&str> {
     }
 }
 
-/// The byte that a byte-level vocabulary writes as a character: printable ones as themselves, the others from 256 on.
+/// The byte that a byte-level vocabulary writes as a character: printable ones as themselves, the others from
+/// 256 on.
 fn byte_of_char(c: char) -> Option<u8> {
     let printable = |byte: &u8| matches!(byte, 33..=126 | 161..=172 | 174..=255);
     match u32::from(c) {

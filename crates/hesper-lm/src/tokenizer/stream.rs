@@ -20,7 +20,8 @@ const REPLACEMENT: char = '\u{fffd}';
 const MAX_INCOMPLETE: usize = 8;
 
 impl Detokenizer {
-    /// A detokenizer for text that continues `before`: the text of a token may depend on the tokens before it.
+    /// A detokenizer for text that continues `before`: the text of a token may depend on the tokens before
+    /// it.
     pub fn new(before: &[u32]) -> Self {
         let ids = before[before.len().saturating_sub(4)..].to_vec();
         Detokenizer { settled: 0, returned: ids.len(), ids }

@@ -277,7 +277,8 @@ impl Engine {
         choices
     }
 
-    /// Makes a step, or returns one that the caller runs outside of the lock. `None` if there is nothing to do.
+    /// Makes a step, or returns one that the caller runs outside of the lock. `None` if there is nothing to
+    /// do.
     pub(super) fn step(&mut self) -> Option<Option<Outside>> {
         let choices = self.choices();
         if choices.is_empty() {
@@ -394,8 +395,8 @@ impl Engine {
         }
     }
 
-    /// Fails a command buffer: the rest of it does not run. Whether it still signals is chosen by the seed, if it has
-    /// passed its waits.
+    /// Fails a command buffer: the rest of it does not run. Whether it still signals is chosen by the seed,
+    /// if it has passed its waits.
     fn fail(&mut self, id: u64, code: ErrorCode, message: String) {
         let coin = self.rng.one_in(2);
         let Some(SimObject::Commands(commands)) = self.objects.get(id).map(|entry| &entry.kind) else {

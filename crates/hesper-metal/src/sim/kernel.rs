@@ -138,8 +138,8 @@ fn clear<const N: usize>(launch: &Launch<'_>) -> Result<(), String> {
     launch.threads.clone().try_for_each(|at| launch.store(0, at * N as u64, [0; N]))
 }
 
-/// The texts `mix K` and `half K` of [`workload`](hesper_runtime::sim::workload): the last buffer becomes the mix of those
-/// before it, or of itself if there is no other.
+/// The texts `mix K` and `half K` of [`workload`](hesper_runtime::sim::workload): the last buffer becomes the
+/// mix of those before it, or of itself if there is no other.
 fn mix(launch: &Launch<'_>) -> Result<(), String> {
     let (name, k) = launch.text.split_once(' ').unwrap_or_default();
     let k: u32 = k.parse().map_err(|_| launch.text.to_string())?;

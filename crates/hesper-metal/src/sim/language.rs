@@ -1,5 +1,5 @@
-//! Metal texts on the simulated GPU: the kernel language's front end parses them, and its reference interpreter runs them
-//! with the sanitizer. A finding is an error of the dispatch.
+//! Metal texts on the simulated GPU: the kernel language's front end parses them, and its reference
+//! interpreter runs them with the sanitizer. A finding is an error of the dispatch.
 
 use std::sync::Arc;
 

@@ -1,11 +1,12 @@
 //! A simulated Metal: the [edge](crate::edge) on host memory, with a seed.
 //!
-//! It takes every freedom that Metal has. Dispatches of an encoder run in parts and in any order that barriers allow,
-//! encoders of a queue in any order that fences allow, command buffers of different queues interleaved; completion
-//! handlers are called late and in any order; a command buffer may fail before it has waited for anything, and one that
-//! failed later may or may not signal its events. Objects are
-//! destroyed when they are released: a command that names one is reported. Calls that Metal's validation layer
-//! rejects are reported, too. Any call can be refused and any command buffer can fail. A run is a function of its seed.
+//! It takes every freedom that Metal has. Dispatches of an encoder run in parts and in any order that
+//! barriers allow, encoders of a queue in any order that fences allow, command buffers of different queues
+//! interleaved; completion handlers are called late and in any order; a command buffer may fail before it has
+//! waited for anything, and one that failed later may or may not signal its events. Objects are destroyed
+//! when they are released: a command that names one is reported. Calls that Metal's validation layer rejects
+//! are reported, too. Any call can be refused and any command buffer can fail. A run is a function of its
+//! seed.
 
 mod engine;
 mod kernel;
@@ -270,7 +271,8 @@ impl SimMetal {
         lock(&self.0.pressure).iter().for_each(|handler| handler());
     }
 
-    /// Fails every command buffer that is committed from now on, or none: an application that goes to the background.
+    /// Fails every command buffer that is committed from now on, or none: an application that goes to the
+    /// background.
     pub fn set_outage(&self, code: Option<ErrorCode>) {
         lock(&self.0.engine).outage = code;
     }
@@ -371,8 +373,8 @@ fn archive_key(text: &str, request: &PipelineRequest<'_>) -> String {
     format!("{text:?} {:?} {:?} {:?}", request.entry, request.constants, request.max_threads)
 }
 
-// SAFETY: the engine runs a command buffer after its commit and in the order of the edge's table, calls each handler
-// once from a step, and keeps owned memory mapped as long as it lives.
+// SAFETY: the engine runs a command buffer after its commit and in the order of the edge's table, calls each
+// handler once from a step, and keeps owned memory mapped as long as it lives.
 unsafe impl Metal for SimMetal {
     fn properties(&self) -> &Properties {
         &self.0.properties

@@ -10,8 +10,8 @@ use crate::edge::{CompletedHandler, ErrorCode};
 const FRESH_PATTERN: u8 = 0xdb;
 const FREED_PATTERN: u8 = 0xdf;
 
-/// Memory of a buffer. Owned memory stays mapped until the simulation ends, so that a use after the release is a wrong
-/// number and a violation, not a crash.
+/// Memory of a buffer. Owned memory stays mapped until the simulation ends, so that a use after the release
+/// is a wrong number and a violation, not a crash.
 pub(super) struct SimBuffer {
     pub(super) address: NonNull<u8>,
     pub(super) len: usize,

@@ -33,8 +33,8 @@ impl World {
         World { metal, runtime }
     }
 
-    /// A world with one mechanism of the runtime or of the device switched off, stepped by its tasks. Its cache holds one
-    /// pipeline.
+    /// A world with one mechanism of the runtime or of the device switched off, stepped by its tasks. Its
+    /// cache holds one pipeline.
     pub fn ablated(seed: u64, ablation: Ablation, device: DeviceAblation) -> World {
         let metal = SimMetal::builder(seed).stepped().build();
         let options = MetalOptions { ablation: device, ..options() };

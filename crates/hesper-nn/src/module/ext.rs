@@ -163,8 +163,9 @@ pub trait ModuleExt: Module {
         })?
     }
 
-    /// Loads parameters and buffers by path. `strict`: `given` must hold all that are saved, and nothing else; otherwise
-    /// those that match are loaded. Shapes must be equal. An error leaves the module unchanged.
+    /// Loads parameters and buffers by path. `strict`: `given` must hold all that are saved, and nothing
+    /// else; otherwise those that match are loaded. Shapes must be equal. An error leaves the module
+    /// unchanged.
     fn load(&mut self, given: &BTreeMap<String, Array>, strict: bool) -> Result<()> {
         let own = self.state();
         let missing = self.parameters().into_keys().find(|path| !given.contains_key(path));

@@ -1,8 +1,8 @@
 //! Trees of parameters.
 //!
-//! [`Module`] has two visitors, one that reads leaves and one that may replace them. `#[derive(Module)]` writes both from
-//! the fields of a struct. Everything else is written in terms of them: [`ModuleExt`], and the functions that the derive
-//! macro calls to make a module a [`Tree`] of the transforms and to print it.
+//! [`Module`] has two visitors, one that reads leaves and one that may replace them. `#[derive(Module)]`
+//! writes both from the fields of a struct. Everything else is written in terms of them: [`ModuleExt`], and
+//! the functions that the derive macro calls to make a module a [`Tree`] of the transforms and to print it.
 
 mod ext;
 mod tree;
@@ -84,8 +84,8 @@ impl From<&Parameter> for Operand {
 
 /// An array that `forward` may replace: running statistics, the key of a dropout. It is never trained.
 ///
-/// A copy of a module has buffers of its own. [`value_and_grad`](crate::value_and_grad) runs a function on a copy and
-/// then stores the copy's buffers in the module.
+/// A copy of a module has buffers of its own. [`value_and_grad`](crate::value_and_grad) runs a function on a
+/// copy and then stores the copy's buffers in the module.
 #[derive(Debug)]
 pub struct Buffer {
     value: Mutex<Array>,
@@ -203,14 +203,15 @@ impl Path {
 /// A tree of parameters.
 ///
 /// `#[derive(Module)]` implements it for structs and enums whose fields are modules: layers, [`Parameter`]s,
-/// [`Buffer`]s, [`Training`], plain settings like numbers, and options, lists, arrays, pairs and boxes of modules. It
-/// also implements [`Tree`], so that a module is an argument of the transforms, and `Debug`, which prints shapes and
-/// counts. The type must be `Clone`.
+/// [`Buffer`]s, [`Training`], plain settings like numbers, and options, lists, arrays, pairs and boxes of
+/// modules. It also implements [`Tree`], so that a module is an argument of the transforms, and `Debug`,
+/// which prints shapes and counts. The type must be `Clone`.
 ///
 /// The path of a parameter is that of its field. Attributes change this: `#[module(name = "...")]`,
-/// `#[module(flatten)]` (no name of its own; the default for tuples of one field), `#[module(skip)]` (a field of any type
-/// that is not part of the module), `#[module(cache)]` (a field derived from others: reset to its default when they may
-/// change). `#[module(crate = path)]` on the type names this crate where it has another name.
+/// `#[module(flatten)]` (no name of its own; the default for tuples of one field), `#[module(skip)]` (a field
+/// of any type that is not part of the module), `#[module(cache)]` (a field derived from others: reset to its
+/// default when they may change). `#[module(crate = path)]` on the type names this crate where it has another
+/// name.
 ///
 /// ```
 /// use hesper_nn::{Linear, Module, ModuleExt};
@@ -271,8 +272,8 @@ leaf!(Buffer, own, Leaf::Buffer(own), LeafMut::Buffer(own));
 leaf!(PackedArray, own, Leaf::Packed(own), LeafMut::Packed(own));
 leaf!(Training, own, Leaf::Training(own.0), LeafMut::Training(&mut own.0));
 
-/// Implements [`Module`](crate::Module) for types that are settings: they hold no arrays, and their `Debug` text tells
-/// them apart.
+/// Implements [`Module`](crate::Module) for types that are settings: they hold no arrays, and their `Debug`
+/// text tells them apart.
 ///
 /// ```
 /// #[derive(Debug, Clone, Copy)]

@@ -8,10 +8,12 @@ use super::scale_gradients;
 use crate::error::{Error, Result};
 use crate::module::{Module, ModuleExt};
 
-/// A factor of the loss that is halved when a gradient is not finite, and doubled after a number of good steps.
+/// A factor of the loss that is halved when a gradient is not finite, and doubled after a number of good
+/// steps.
 ///
-/// A step multiplies the loss by [`LossScale::scale`], divides the gradients by it ([`LossScale::unscale`]), and updates
-/// parameters only if all gradients are finite. All of it is computed by ops, so a compiled step does it too.
+/// A step multiplies the loss by [`LossScale::scale`], divides the gradients by it ([`LossScale::unscale`]),
+/// and updates parameters only if all gradients are finite. All of it is computed by ops, so a compiled step
+/// does it too.
 #[derive(Debug, Clone)]
 pub struct LossScale {
     scale: Array,

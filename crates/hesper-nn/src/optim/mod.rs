@@ -1,7 +1,7 @@
 //! Optimizers: how gradients change parameters.
 //!
-//! An [`Optimizer`] holds the state of an [`UpdateRule`] for every trainable parameter, by path. It is a [`Tree`], so a
-//! compiled function may take a module and its optimizer and return both.
+//! An [`Optimizer`] holds the state of an [`UpdateRule`] for every trainable parameter, by path. It is a
+//! [`Tree`], so a compiled function may take a module and its optimizer and return both.
 //!
 //! ```
 //! use hesper::{Array, Dtype};
@@ -171,8 +171,8 @@ impl Optimizer {
         })
     }
 
-    /// Adds a rule for the parameters that `accepts` accepts by path and value. Groups are asked in the order in which
-    /// they were added; the rule of [`Optimizer::new`] is for the rest.
+    /// Adds a rule for the parameters that `accepts` accepts by path and value. Groups are asked in the order
+    /// in which they were added; the rule of [`Optimizer::new`] is for the rest.
     pub fn with_group(
         mut self,
         accepts: impl Fn(&str, &Array) -> bool + Send + Sync + 'static,
@@ -188,7 +188,8 @@ impl Optimizer {
         Ok(self.step.item::<u64>()?)
     }
 
-    /// The learning rate of the next step, of the rule for parameters in no other group. `None` if the rule makes its own.
+    /// The learning rate of the next step, of the rule for parameters in no other group. `None` if the rule
+    /// makes its own.
     pub fn learning_rate(&self) -> Result<Option<f64>> {
         let Some(group) = self.groups.last() else { return Ok(None) };
         match group.step_info(&self.step)?.rate {
@@ -228,7 +229,8 @@ impl Optimizer {
         self.update_where(module, gradients, None)
     }
 
-    /// The same only where a condition, an array of one bool, holds: otherwise parameters and state stay as they are.
+    /// The same only where a condition, an array of one bool, holds: otherwise parameters and state stay as
+    /// they are.
     pub fn update_if(
         &mut self,
         module: &mut dyn Module,
@@ -287,7 +289,8 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Everything that changes, by name: `step`, constant learning rates, and the state of parameters by path.
+    /// Everything that changes, by name: `step`, constant learning rates, and the state of parameters by
+    /// path.
     pub fn state(&self) -> BTreeMap<String, Array> {
         let mut all = BTreeMap::from([("step".to_string(), self.step.clone())]);
         for (at, group) in self.groups.iter().enumerate() {
@@ -301,8 +304,8 @@ impl Optimizer {
         all
     }
 
-    /// Loads the state that [`Optimizer::state`] returned, for a module. All of it must be there, with equal shapes. An
-    /// error leaves the optimizer unchanged.
+    /// Loads the state that [`Optimizer::state`] returned, for a module. All of it must be there, with equal
+    /// shapes. An error leaves the optimizer unchanged.
     pub fn load_state(&mut self, module: &dyn Module, given: &BTreeMap<String, Array>) -> Result<()> {
         let mut new = self.clone();
         new.init(module)?;
@@ -360,7 +363,8 @@ impl Tree for Optimizer {
     }
 }
 
-/// Scales gradients so that their norm, over all trainable parameters, is at most `max_norm`. Returns the norm before.
+/// Scales gradients so that their norm, over all trainable parameters, is at most `max_norm`. Returns the
+/// norm before.
 pub fn clip_grad_norm(gradients: &mut dyn Module, max_norm: f64) -> Result<Array> {
     if max_norm.is_nan() || max_norm < 0.0 {
         let what = format!("cannot clip gradients to a norm of {max_norm}; it must not be negative");

@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 
 type Function = dyn Fn(&Array) -> Result<Array> + Send + Sync;
 
-/// A number that may change with the step of training. Schedules are computed from an array that holds the step, so
-/// a compiled training step follows them.
+/// A number that may change with the step of training. Schedules are computed from an array that holds the
+/// step, so a compiled training step follows them.
 ///
 /// ```
 /// use hesper_nn::optim::Schedule;
@@ -50,7 +50,8 @@ fn at_least_one(schedule: &str, what: &str, steps: u64) -> Result<()> {
 }
 
 impl Schedule {
-    /// A function of the step, which is a float32 array. The name tells schedules apart: those of one name must be equal.
+    /// A function of the step, which is a float32 array. The name tells schedules apart: those of one name
+    /// must be equal.
     pub fn new(
         name: impl Into<String>,
         function: impl Fn(&Array) -> Result<Array> + Send + Sync + 'static,

@@ -116,8 +116,8 @@ impl Output {
     }
 }
 
-/// Appends the numbers of each step to a CSV file. Its columns are those of the first step, or of the file's header if it
-/// exists.
+/// Appends the numbers of each step to a CSV file. Its columns are those of the first step, or of the file's
+/// header if it exists.
 #[derive(Debug)]
 pub struct CsvMetrics {
     output: Output,
@@ -155,7 +155,8 @@ impl<M> Callback<M> for CsvMetrics {
     }
 }
 
-/// Appends the numbers of each step to a file with a JSON object in each line. Numbers that are not finite are null.
+/// Appends the numbers of each step to a file with a JSON object in each line. Numbers that are not finite
+/// are null.
 #[derive(Debug)]
 pub struct JsonMetrics(Output);
 
@@ -178,8 +179,8 @@ impl<M> Callback<M> for JsonMetrics {
     }
 }
 
-/// Evaluates the model, in evaluation mode, after every `every` steps and after the last one. The numbers that it returns
-/// are metrics of the step.
+/// Evaluates the model, in evaluation mode, after every `every` steps and after the last one. The numbers
+/// that it returns are metrics of the step.
 pub struct Evaluate<F> {
     every: u64,
     f: F,

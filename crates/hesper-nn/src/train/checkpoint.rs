@@ -1,7 +1,8 @@
 //! Checkpoints: everything that a training needs to go on with the same bits.
 //!
-//! A checkpoint is a safetensors file with the parameters and buffers of the model (`model.`), the state of the optimizer
-//! (`optimizer.`), of the loss scale (`loss_scale.`), the number of steps and the random key of the process (`trainer.`).
+//! A checkpoint is a safetensors file with the parameters and buffers of the model (`model.`), the state of
+//! the optimizer (`optimizer.`), of the loss scale (`loss_scale.`), the number of steps and the random key of
+//! the process (`trainer.`).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,8 +35,8 @@ impl<M: Module + Tree + Clone + Send + Sync + 'static> Trainer<M> {
         Ok(io::save_safetensors(path, &all, &[])?)
     }
 
-    /// Goes on from a checkpoint of a trainer with the same model and optimizer. An error names what does not fit, and
-    /// leaves everything as it was.
+    /// Goes on from a checkpoint of a trainer with the same model and optimizer. An error names what does not
+    /// fit, and leaves everything as it was.
     pub fn resume(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let mut parts: BTreeMap<&str, BTreeMap<String, Array>> = BTreeMap::new();

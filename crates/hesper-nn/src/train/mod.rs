@@ -1,8 +1,9 @@
 //! Training: a loop around a compiled step.
 //!
-//! A [`Trainer`] owns a model, its optimizer and a loss. A step computes the loss and the gradients of a batch and updates
-//! parameters, buffers and the optimizer's state, compiled as one function. The old arrays are not held while the step
-//! runs, so it overwrites them: training needs the memory of one model, not of two.
+//! A [`Trainer`] owns a model, its optimizer and a loss. A step computes the loss and the gradients of a
+//! batch and updates parameters, buffers and the optimizer's state, compiled as one function. The old arrays
+//! are not held while the step runs, so it overwrites them: training needs the memory of one model, not of
+//! two.
 //!
 //! ```
 //! use hesper::{Array, random};
@@ -112,8 +113,8 @@ impl<M: Module> fmt::Debug for Trainer<M> {
 }
 
 impl<M: Module + Tree + Clone + Send + Sync + 'static> Trainer<M> {
-    /// A trainer. `loss` computes the loss of a batch, a scalar. It depends on nothing that changes but the model and the
-    /// batch: it is traced once for each set of shapes.
+    /// A trainer. `loss` computes the loss of a batch, a scalar. It depends on nothing that changes but the
+    /// model and the batch: it is traced once for each set of shapes.
     pub fn new(
         model: M,
         mut optimizer: Optimizer,
@@ -132,7 +133,8 @@ impl<M: Module + Tree + Clone + Send + Sync + 'static> Trainer<M> {
         self
     }
 
-    /// Splits batches into parts along the first axis, and adds up their gradients: a step needs the memory of a part.
+    /// Splits batches into parts along the first axis, and adds up their gradients: a step needs the memory
+    /// of a part.
     pub fn with_accumulation(mut self, parts: usize) -> Result<Self> {
         if parts == 0 {
             return Err(Error::argument("cannot accumulate gradients of 0 parts; use at least 1"));
@@ -142,8 +144,8 @@ impl<M: Module + Tree + Clone + Send + Sync + 'static> Trainer<M> {
         Ok(self)
     }
 
-    /// Computes the loss with parameters of a half-precision dtype. Parameters, optimizer state and buffers keep theirs.
-    /// float16 needs a loss scale.
+    /// Computes the loss with parameters of a half-precision dtype. Parameters, optimizer state and buffers
+    /// keep theirs. float16 needs a loss scale.
     pub fn with_precision(mut self, dtype: Dtype, loss_scale: Option<LossScale>) -> Self {
         self.options.precision = Some(dtype);
         self.state.loss_scale = loss_scale;
@@ -202,8 +204,9 @@ impl<M: Module + Tree + Clone + Send + Sync + 'static> Trainer<M> {
 
     /// Makes a step with a batch.
     ///
-    /// An error or a panic of the loss leaves everything as it was. If the evaluation of the step fails, for instance
-    /// because memory is short, the next step, or an evaluation of the parameters, makes this one again.
+    /// An error or a panic of the loss leaves everything as it was. If the evaluation of the step fails, for
+    /// instance because memory is short, the next step, or an evaluation of the parameters, makes this one
+    /// again.
     pub fn step(&mut self, batch: &[Array]) -> Result<Report> {
         let step = self.step.get_or_insert_with(|| compiled(self.loss.clone(), self.options));
         let started = Instant::now();
@@ -230,8 +233,8 @@ impl<M: Module + Tree + Clone + Send + Sync + 'static> Trainer<M> {
         Ok(report)
     }
 
-    /// Makes steps until there are `steps` of them, or a callback stops. `batches` returns the batch of a step, by its
-    /// number from 0 on. A training that resumes from a checkpoint goes on with the next number.
+    /// Makes steps until there are `steps` of them, or a callback stops. `batches` returns the batch of a
+    /// step, by its number from 0 on. A training that resumes from a checkpoint goes on with the next number.
     pub fn fit(
         &mut self,
         steps: u64,

@@ -1,7 +1,7 @@
 //! The buffer protocol: NumPy and others see an array's memory without a copy.
 //!
-//! A view holds a guard on the memory, which stays in place and unchanged while the view lives, even if the array is
-//! replaced or dropped. Views are read-only, because arrays are values.
+//! A view holds a guard on the memory, which stays in place and unchanged while the view lives, even if the
+//! array is replaced or dropped. Views are read-only, because arrays are values.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;

@@ -1,10 +1,10 @@
 //! DLPack: memory exchanged with other libraries.
 //!
-//! An exported array shares its memory, marked read-only, because arrays are values; consumers of a protocol version
-//! without that mark get a copy. An imported tensor is copied: "read-only" binds the consumer, not the producer. It is
-//! shared if the producer made a copy for this purpose, or if the caller promises with ``copy=False`` that it is not
-//! written. Imported memory is released through a queue that a thread with the interpreter's lock drains, so a worker
-//! that drops an array never takes that lock.
+//! An exported array shares its memory, marked read-only, because arrays are values; consumers of a protocol
+//! version without that mark get a copy. An imported tensor is copied: "read-only" binds the consumer, not
+//! the producer. It is shared if the producer made a copy for this purpose, or if the caller promises with
+//! ``copy=False`` that it is not written. Imported memory is released through a queue that a thread with the
+//! interpreter's lock drains, so a worker that drops an array never takes that lock.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::NonNull;
@@ -298,8 +298,8 @@ unsafe impl Send for Adopted {}
 // SAFETY: as above.
 unsafe impl Sync for Adopted {}
 
-// SAFETY: the bytes stay in place until the tensor is released, and its owner or the caller has promised not to
-// write them.
+// SAFETY: the bytes stay in place until the tensor is released, and its owner or the caller has promised not
+// to write them.
 unsafe impl HostMemory for Adopted {
     fn bytes(&self) -> &[u8] {
         // SAFETY: address and length are those of the tensor that is held.
@@ -316,8 +316,8 @@ impl Drop for Adopted {
         }
         waiting::unless_ending(|| {
             OVER.lock().unwrap_or_else(PoisonError::into_inner).push(taken);
-            // SAFETY: may be called by any thread, without the interpreter's lock, while there is an interpreter. If
-            // its queue is full, the next import empties ours.
+            // SAFETY: may be called by any thread, without the interpreter's lock, while there is an
+            // interpreter. If its queue is full, the next import empties ours.
             unsafe { ffi::Py_AddPendingCall(Some(release_soon), std::ptr::null_mut()) };
         });
     }
@@ -507,9 +507,9 @@ fn build(taken: &ForeignTensor, copy: Option<bool>) -> PyResult<Built> {
 /// ----------
 /// x : object with ``__dlpack__``
 /// copy : bool, optional
-///     By default memory is copied, unless its producer has copied it for this purpose. With ``False`` it is shared
-///     and must not be written; ``BufferError`` is raised where that is not possible. With ``True`` it is copied.
-///     Double precision is converted to single precision, which copies.
+///     By default memory is copied, unless its producer has copied it for this purpose. With ``False`` it is
+///     shared and must not be written; ``BufferError`` is raised where that is not possible. With ``True`` it
+///     is copied. Double precision is converted to single precision, which copies.
 ///
 /// Returns
 /// -------

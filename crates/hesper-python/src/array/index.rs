@@ -167,7 +167,8 @@ pub fn get(array: &Array, index: &Bound<'_, PyAny>) -> PyResult<Array> {
     if waits(&parts) { waiting::detached(index.py(), build) } else { build() }
 }
 
-/// Whether an update takes the type of both operands: the index is `...` or `None` alone, or the array has no axes.
+/// Whether an update takes the type of both operands: the index is `...` or `None` alone, or the array has no
+/// axes.
 fn is_whole(array: &Array, index: &Bound<'_, PyAny>) -> bool {
     let plain = |item: &Bound<'_, PyAny>| item.is_none() || item.is_instance_of::<PyEllipsis>();
     plain(index)

@@ -1,8 +1,8 @@
 //! The class `array`.
 //!
-//! A Python object holds a slot for an [`Array`], because Python lets programs change an array object (`a += 1`,
-//! `a[0] = 2`). A change stores another array in the slot: graphs that were built before hold the previous array and
-//! do not see the change.
+//! A Python object holds a slot for an [`Array`], because Python lets programs change an array object (`a +=
+//! 1`, `a[0] = 2`). A change stores another array in the slot: graphs that were built before hold the
+//! previous array and do not see the change.
 
 mod buffer;
 mod class;

@@ -1,7 +1,8 @@
 //! Loading and saving: paths and file objects on one side, `hesper::io` on the other.
 //!
-//! A path is memory-mapped, and so is a file object at the start of a regular file; any other object with `read` is read
-//! at once. The interpreter's lock is released throughout; writing to a file object acquires it for each piece.
+//! A path is memory-mapped, and so is a file object at the start of a regular file; any other object with
+//! `read` is read at once. The interpreter's lock is released throughout; writing to a file object acquires
+//! it for each piece.
 
 use std::io::{Cursor, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -284,8 +285,8 @@ impl Seek for Output {
     }
 }
 
-/// Saves to a path, atomically, or writes to a file object, without the interpreter's lock. The arrays are computed
-/// before: an interrupt can end that, and no file is begun.
+/// Saves to a path, atomically, or writes to a file object, without the interpreter's lock. The arrays are
+/// computed before: an interrupt can end that, and no file is begun.
 fn put(
     call: &str,
     file: &Bound<'_, PyAny>,

@@ -1,7 +1,8 @@
 //! The functions of the module, one file for each kind.
 //!
-//! Element-wise functions, reductions and scans follow from the tables of ops in `hesper-core`: macros here define their
-//! signatures, convert the arguments and build on the right stream. A function with a signature of its own is written out.
+//! Element-wise functions, reductions and scans follow from the tables of ops in `hesper-core`: macros here
+//! define their signatures, convert the arguments and build on the right stream. A function with a signature
+//! of its own is written out.
 
 mod conv;
 mod create;
@@ -21,7 +22,8 @@ use pyo3::prelude::*;
 
 use crate::args::Axes;
 
-/// Instantiates tables of ops with the macro `define_functions`, each in a module because each has a `register`.
+/// Instantiates tables of ops with the macro `define_functions`, each in a module because each has a
+/// `register`.
 macro_rules! tables {
     ($($table:ident $module:ident),+) => {
         $(#[allow(unsafe_op_in_unsafe_fn, reason = "what PyO3 generates for methods that a macro writes")]

@@ -53,8 +53,8 @@ pub fn set_state(key: Array) {
     drop(old);
 }
 
-/// The global key as a list of one array, ``mx.random.state``. A compiled function that draws random numbers has it
-/// among its inputs and outputs.
+/// The global key as a list of one array, ``mx.random.state``. A compiled function that draws random numbers
+/// has it among its inputs and outputs.
 #[pyclass(module = "hesper.core.random", name = "_RandomState", frozen)]
 pub struct RandomState;
 

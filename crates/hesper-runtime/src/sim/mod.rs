@@ -68,8 +68,8 @@ pub enum Failure {
     Lose(u64),
 }
 
-/// A simulated device, as the scheduler of client tasks and the workloads see it. Device crates implement it for their
-/// own simulations and run the same workloads.
+/// A simulated device, as the scheduler of client tasks and the workloads see it. Device crates implement it
+/// for their own simulations and run the same workloads.
 pub trait Simulated: Send + Sync {
     /// Runs one step, chosen by the seed. False if there is nothing to do.
     fn step(&self) -> bool;
@@ -86,8 +86,8 @@ pub trait Simulated: Send + Sync {
     /// Whether a fault is the refusal of a submission, at random.
     fn is_refusal(&self, fault: &Fault) -> bool;
 
-    /// The source of a kernel of [`workload`] in the device's language; see [`workload::execute`] for the texts. A kernel
-    /// of [`workload::FAILING_TEXT`] fails its command, and no other.
+    /// The source of a kernel of [`workload`] in the device's language; see [`workload::execute`] for the
+    /// texts. A kernel of [`workload::FAILING_TEXT`] fails its command, and no other.
     fn source(&self, label: &str, text: &str) -> PipelineSource;
 }
 
@@ -315,7 +315,8 @@ unsafe impl Device for Sim {
 
     fn wait(&self, stream: RawStream, index: u64) -> Progress {
         loop {
-            // Read all state in one critical section: otherwise another thread could pass its step to this one in between.
+            // Read all state in one critical section: otherwise another thread could pass its step to this
+            // one in between.
             let (step, busy) = {
                 let mut engine = self.engine.lock();
                 if engine.is_done(stream, index) {

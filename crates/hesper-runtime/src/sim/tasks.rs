@@ -34,8 +34,8 @@ struct State {
 
 struct Scheduler {
     sim: Arc<dyn Simulated>,
-    /// At a scheduling point that may step the device, it steps once in this many times. With large odds, work stays in
-    /// flight until a task waits for it.
+    /// At a scheduling point that may step the device, it steps once in this many times. With large odds,
+    /// work stays in flight until a task waits for it.
     step_odds: usize,
     state: Mutex<State>,
     /// One for each task, so that only the task whose turn it is wakes.

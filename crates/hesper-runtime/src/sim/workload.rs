@@ -312,8 +312,8 @@ fn exchange(world: &World, stream: &Stream, rng: &mut Rng, x: &Checked) -> Resul
     join(world, stream, rng, &other, x)
 }
 
-/// Reads the result of a second stream twice, in separate submissions: the second read relies on the wait of the first,
-/// which the device may have refused.
+/// Reads the result of a second stream twice, in separate submissions: the second read relies on the wait of
+/// the first, which the device may have refused.
 fn two_streams(world: &World, stream: &Stream, rng: &mut Rng, x: &Checked) -> Result<Checked> {
     let second = world.runtime.stream()?;
     let copy = second.alloc_labelled(LEN * 4, "copy")?;

@@ -1,8 +1,9 @@
 //! The engine: one thread that owns the steps of a model and generates texts for many requests at once.
 //!
-//! [`scheduler`] decides what a step computes, [`pace`] how many tokens of prompts, [`prefix`] keeps the pages of prompts, [`steps`] runs the model, and
-//! [`run_loop`] connects them with the requests. [`Engine`] is the outside: it accepts, cancels and reports. Its lock is
-//! held for planning only, never while the model computes, so it answers while a step hangs.
+//! [`scheduler`] decides what a step computes, [`pace`] how many tokens of prompts, [`prefix`] keeps the
+//! pages of prompts, [`steps`] runs the model, and [`run_loop`] connects them with the requests. [`Engine`]
+//! is the outside: it accepts, cancels and reports. Its lock is held for planning only, never while the model
+//! computes, so it answers while a step hangs.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -56,11 +57,11 @@ pub struct EngineOptions {
     pub kv_bits: Option<usize>,
     /// Tokens of a page.
     pub page_tokens: usize,
-    /// Tokens of a prompt that are computed in one piece, in whole pages. By default 32 on the CPU and 256 on a GPU.
-    /// A prefix is found in whole chunks.
+    /// Tokens of a prompt that are computed in one piece, in whole pages. By default 32 on the CPU and 256 on
+    /// a GPU. A prefix is found in whole chunks.
     pub chunk_tokens: Option<usize>,
-    /// Tokens of a step: chunks of prompts are computed beside decoding sequences up to this number. By default as many as
-    /// make a step twice as long, as measured.
+    /// Tokens of a step: chunks of prompts are computed beside decoding sequences up to this number. By
+    /// default as many as make a step twice as long, as measured.
     pub step_tokens: Option<usize>,
     /// Requests that run at once.
     pub max_running: usize,
@@ -68,16 +69,16 @@ pub struct EngineOptions {
     pub max_waiting: usize,
     /// Bytes of KV memory that hold prefixes which no request uses. By default all that is free.
     pub prefix_bytes: Option<u64>,
-    /// The most tokens still to be generated for which memory is reserved before a request starts. With fewer, more requests
-    /// run at once, and more are preempted.
+    /// The most tokens still to be generated for which memory is reserved before a request starts. With
+    /// fewer, more requests run at once, and more are preempted.
     pub reserve_tokens: usize,
     /// After which a step counts as stalled.
     pub step_limit: Duration,
-    /// Whether the next step begins before the tokens of a step are read, where the device chooses all of them. By default
-    /// on GPUs: on the CPU there is no device that would be idle.
+    /// Whether the next step begins before the tokens of a step are read, where the device chooses all of
+    /// them. By default on GPUs: on the CPU there is no device that would be idle.
     pub look_ahead: Option<bool>,
-    /// Whether every decode step has the same number of rows on a GPU, so that kernels that depend on it sum in the same order
-    /// whoever else runs. On the CPU texts do not depend on others in any case.
+    /// Whether every decode step has the same number of rows on a GPU, so that kernels that depend on it sum
+    /// in the same order whoever else runs. On the CPU texts do not depend on others in any case.
     pub fixed_order: bool,
 }
 

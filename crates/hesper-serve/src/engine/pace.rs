@@ -1,8 +1,8 @@
 //! How many tokens of prompts a step computes beside the rows that decode.
 //!
-//! Prompts delay those that decode: a step may take [`MAX_DELAY`] times as long as without prompts. If prompts for more than
-//! [`PATIENCE`] wait, they get more in proportion. What rows and tokens of prompts cost is learned from the steps, so the number
-//! follows the model, the device and the number of rows.
+//! Prompts delay those that decode: a step may take [`MAX_DELAY`] times as long as without prompts. If
+//! prompts for more than [`PATIENCE`] wait, they get more in proportion. What rows and tokens of prompts cost
+//! is learned from the steps, so the number follows the model, the device and the number of rows.
 
 /// How much longer a step with prompts may take than one without.
 const MAX_DELAY: f64 = 2.2;
@@ -28,7 +28,8 @@ pub(crate) struct Pace {
     token: Option<f64>,
 }
 
-/// Moves an estimate towards a measurement. One that is far off, as the first step that compiles its kernels, counts less.
+/// Moves an estimate towards a measurement. One that is far off, as the first step that compiles its kernels,
+/// counts less.
 fn average(estimate: &mut Option<f64>, seconds: f64) {
     *estimate = Some(estimate.map_or(seconds, |old| old + WEIGHT * (seconds.min(4.0 * old) - old)));
 }
@@ -38,7 +39,8 @@ fn class(rows: usize) -> usize {
 }
 
 impl Pace {
-    /// Seconds of a step of `rows` rows without prompts. If there was none, that of a step of fewer rows, else of more.
+    /// Seconds of a step of `rows` rows without prompts. If there was none, that of a step of fewer rows,
+    /// else of more.
     fn decode(&self, rows: usize) -> Option<f64> {
         let (lower, upper) = self.decode.split_at(class(rows) + 1);
         lower.iter().rev().chain(upper).find_map(|seconds| *seconds)
@@ -55,7 +57,8 @@ impl Pace {
         }
     }
 
-    /// Tokens of prompts for a step of `rows` rows while `waiting` tokens of prompts are not computed, if enough was measured.
+    /// Tokens of prompts for a step of `rows` rows while `waiting` tokens of prompts are not computed, if
+    /// enough was measured.
     pub(crate) fn prompt_tokens(&self, rows: usize, waiting: usize) -> Option<usize> {
         let token = self.token?;
         if rows == 0 {

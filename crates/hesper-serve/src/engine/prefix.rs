@@ -1,8 +1,9 @@
 //! Pages of prompts that are kept for later requests with the same beginning.
 //!
-//! A radix tree for each tenant. An edge is a whole chunk of a prompt, since a chunk is always computed in one piece: the
-//! rows that a request finds are bit by bit those that it would compute. The tree is a user of its pages. The least
-//! recently used chunks go first; a chunk is never older than those behind it, so leaves go before their parents.
+//! A radix tree for each tenant. An edge is a whole chunk of a prompt, since a chunk is always computed in
+//! one piece: the rows that a request finds are bit by bit those that it would compute. The tree is a user of
+//! its pages. The least recently used chunks go first; a chunk is never older than those behind it, so leaves
+//! go before their parents.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -90,7 +91,8 @@ impl PrefixTree {
         }
     }
 
-    /// Keeps the pages of whole chunks. `pages` are those of all of `tokens`. Chunks that are known stay as they are.
+    /// Keeps the pages of whole chunks. `pages` are those of all of `tokens`. Chunks that are known stay as
+    /// they are.
     pub(crate) fn insert(&mut self, tenant: u64, tokens: &[u32], pages: &[u32], counts: &mut PageCounts) {
         let count = tokens.len() / self.chunk;
         let each = pages.len() / count.max(1);
@@ -123,8 +125,8 @@ impl PrefixTree {
         while self.held > self.limit && self.drop_oldest(counts) {}
     }
 
-    /// Drops the least recently used chunk that only the tree uses, or one behind such a chunk: a job with a window uses
-    /// the last chunks of a prefix only. Returns whether there was one.
+    /// Drops the least recently used chunk that only the tree uses, or one behind such a chunk: a job with a
+    /// window uses the last chunks of a prefix only. Returns whether there was one.
     pub(crate) fn evict(&mut self, counts: &mut PageCounts) -> bool {
         let is_free = |node: &Node| node.pages.iter().all(|page| counts.users(*page) == 1);
         let found = self.order.values().copied().find(|id| {

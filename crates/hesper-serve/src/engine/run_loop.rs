@@ -1,7 +1,8 @@
 //! The loop: plans a step, runs it, tells the requests, and survives steps that fail.
 //!
-//! A step that fails is repeated. If it fails again, or memory is exhausted, the rows of all pages are dropped and every
-//! request is computed again, half as many at once each time. A request that fails alone is failed; the others go on.
+//! A step that fails is repeated. If it fails again, or memory is exhausted, the rows of all pages are
+//! dropped and every request is computed again, half as many at once each time. A request that fails alone is
+//! failed; the others go on.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;

@@ -1,17 +1,20 @@
 //! What the next step computes: a state machine without a model, without clocks and without threads.
 //!
-//! A job waits, then runs: its prompt is computed in chunks, then a token in each step. [`Scheduler::plan`] says which jobs
-//! take part in the next step and in which pages their rows are. The caller runs it and reports what was computed
-//! ([`Scheduler::computed`]) and which tokens were chosen ([`Scheduler::push`]). [`Scheduler::plan_ahead`] plans one more step
-//! while a step is in flight: a job whose token is not known yet has [`UNKNOWN_TOKEN`] in it.
+//! A job waits, then runs: its prompt is computed in chunks, then a token in each step. [`Scheduler::plan`]
+//! says which jobs take part in the next step and in which pages their rows are. The caller runs it and
+//! reports what was computed ([`Scheduler::computed`]) and which tokens were chosen ([`Scheduler::push`]).
+//! [`Scheduler::plan_ahead`] plans one more step while a step is in flight: a job whose token is not known
+//! yet has [`UNKNOWN_TOKEN`] in it.
 //!
-//! Jobs are ranked by priority, then by arrival. A job that runs has the pages of its computed tokens. If pages run out,
-//! prefixes that no job uses go first, then the last ranked job is preempted: it gives up its pages, waits, and is
-//! computed again later. The first ranked job is never preempted, so some job always makes progress.
+//! Jobs are ranked by priority, then by arrival. A job that runs has the pages of its computed tokens. If
+//! pages run out, prefixes that no job uses go first, then the last ranked job is preempted: it gives up its
+//! pages, waits, and is computed again later. The first ranked job is never preempted, so some job always
+//! makes progress.
 //!
-//! **A text does not depend on other jobs.** The rounding of a chunk depends on its length, so chunks always begin and end
-//! at multiples of the chunk length, whatever was found in the prefix cache, and only whole chunks are kept there. Tokens
-//! that a preempted job had generated are computed one by one again, as they were before.
+//! **A text does not depend on other jobs.** The rounding of a chunk depends on its length, so chunks always
+//! begin and end at multiples of the chunk length, whatever was found in the prefix cache, and only whole
+//! chunks are kept there. Tokens that a preempted job had generated are computed one by one again, as they
+//! were before.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -45,7 +48,8 @@ pub struct Limits {
     pub waiting: usize,
     /// The most tokens of a step. A step has at least one chunk if a job needs one.
     pub step_tokens: usize,
-    /// Whether tokens of prompts are limited by what the steps cost, beside `step_tokens` ([`Scheduler::measured`]).
+    /// Whether tokens of prompts are limited by what the steps cost, beside `step_tokens`
+    /// ([`Scheduler::measured`]).
     pub is_paced: bool,
     /// The most tokens still to be generated that admission reserves pages for.
     pub reserve: usize,
@@ -326,8 +330,9 @@ impl Scheduler {
         }
     }
 
-    /// The rows of all pages are lost: every job is computed again. After a failure fewer jobs run at once, until steps
-    /// succeed again: so a job that makes every step fail is alone at last. Returns that job, if it was alone.
+    /// The rows of all pages are lost: every job is computed again. After a failure fewer jobs run at once,
+    /// until steps succeed again: so a job that makes every step fail is alone at last. Returns that job, if
+    /// it was alone.
     pub fn lost(&mut self) -> Option<JobId> {
         let running: Vec<JobId> =
             self.jobs.iter().filter(|(_, job)| job.running).map(|(id, _)| *id).collect();
@@ -340,8 +345,8 @@ impl Scheduler {
         }
     }
 
-    /// What tokens of a prompt cost, in tokens of whole chunks: a pass through the model has a part that does not depend on
-    /// the number of tokens.
+    /// What tokens of a prompt cost, in tokens of whole chunks: a pass through the model has a part that does
+    /// not depend on the number of tokens.
     fn weight(&self, tokens: usize) -> usize {
         (tokens.next_multiple_of(self.limits.chunk) + tokens).div_ceil(2)
     }
@@ -383,8 +388,8 @@ impl Scheduler {
             .map(|(id, _)| *id)
     }
 
-    /// Lets waiting jobs run as long as there is room. Returns false if a running job has to give way and must not, since
-    /// steps are in flight.
+    /// Lets waiting jobs run as long as there is room. Returns false if a running job has to give way and
+    /// must not, since steps are in flight.
     fn admit(&mut self, plan: &mut Plan, in_flight: bool) -> bool {
         let mut running = self.jobs.values().filter(|job| job.running).count();
         while let Some(id) = self.next_waiting() {
@@ -443,8 +448,8 @@ impl Scheduler {
         }
     }
 
-    /// Gives a job the pages for `tokens` more tokens, from prefixes that no job uses if none is free. Returns whether it
-    /// has them.
+    /// Gives a job the pages for `tokens` more tokens, from prefixes that no job uses if none is free.
+    /// Returns whether it has them.
     fn extend(&mut self, id: JobId, tokens: usize) -> bool {
         let Some(job) = self.jobs.get_mut(&id) else { return false };
         let needed = (job.planned + tokens).div_ceil(self.limits.page);
@@ -475,8 +480,8 @@ impl Scheduler {
         ((job.planned / self.limits.chunk + 1) * self.limits.chunk).min(job.prompt()) - job.planned
     }
 
-    /// The next step. The jobs of a plan keep their pages until the next plan, unless they are removed. Steps in flight are
-    /// discarded.
+    /// The next step. The jobs of a plan keep their pages until the next plan, unless they are removed. Steps
+    /// in flight are discarded.
     pub fn plan(&mut self) -> Plan {
         self.jobs.values_mut().for_each(Job::discard);
         let mut plan = Plan::default();
@@ -488,8 +493,8 @@ impl Scheduler {
         plan
     }
 
-    /// The step after the one in flight, as if that had been computed. No job is preempted: where one would have to be, the
-    /// plan is empty.
+    /// The step after the one in flight, as if that had been computed. No job is preempted: where one would
+    /// have to be, the plan is empty.
     pub fn plan_ahead(&mut self) -> Plan {
         let mut plan = Plan::default();
         self.add_pieces(&mut plan, true);
@@ -535,8 +540,8 @@ impl Scheduler {
         loop {
             let service = |id: &JobId| self.service.get(&self.jobs[id].spec.tenant).copied().unwrap_or(0);
             let next = ranked.iter().filter(|id| self.jobs[*id].running && !self.jobs[*id].decodes());
-            // The oldest prompt and the one with the fewest tokens left take turns: a long prompt delays no short one, and
-            // short ones do not delay a long one forever.
+            // The oldest prompt and the one with the fewest tokens left take turns: a long prompt delays no
+            // short one, and short ones do not delay a long one forever.
             let rank = |id: &&JobId| {
                 let job = &self.jobs[*id];
                 let left = if self.shortest_next { job.prompt() - job.planned } else { 0 };
@@ -591,7 +596,8 @@ impl Scheduler {
         }
     }
 
-    /// Checks that the users of every page are those that are counted, and that no page is written to and shared.
+    /// Checks that the users of every page are those that are counted, and that no page is written to and
+    /// shared.
     pub fn check(&self) -> Result<(), String> {
         let mut users: HashMap<u32, u32> = HashMap::new();
         let held = self.jobs.values().flat_map(|job| job.pages.iter().copied()).chain(self.prefix.pages());

@@ -1,7 +1,8 @@
 //! The steps of the model: rows and chunks of a plan through the decoder, and tokens from its logits.
 //!
-//! [`Steps::launch`] encodes a step, [`Steps::finish`] waits for it and gives its tokens to the requests. Where the device
-//! chooses every token of a step, the next one is launched in between: it takes its tokens from the device.
+//! [`Steps::launch`] encodes a step, [`Steps::finish`] waits for it and gives its tokens to the requests.
+//! Where the device chooses every token of a step, the next one is launched in between: it takes its tokens
+//! from the device.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,21 +22,22 @@ use super::scheduler::{JobId, Piece, Plan, UNKNOWN_TOKEN};
 use super::state::State;
 use crate::protocol::{self, Failure, FailureKind, Token};
 
-/// The most rows of a step on the CPU: with more, products of packed weights take another path and round differently.
+/// The most rows of a step on the CPU: with more, products of packed weights take another path and round
+/// differently.
 const MAX_CPU_ROWS: usize = 64;
 
 /// The fewest rows for which products of all kinds of weights take the same path on the CPU.
 const MIN_CPU_ROWS: usize = 5;
 
-/// Rows of a step with heads of keys from which on attention on a GPU does not split a sequence: with fewer groups of them
-/// than the device has multiprocessors, the parts depend on the longest sequence.
+/// Rows of a step with heads of keys from which on attention on a GPU does not split a sequence: with fewer
+/// groups of them than the device has multiprocessors, the parts depend on the longest sequence.
 const UNSPLIT_GROUPS: usize = 256;
 
 /// The most rows of a step on a GPU for which attention is one launch.
 const MAX_GPU_ROWS: usize = 256;
 
-/// The rows of every decode step on a GPU in a fixed order: enough for all requests, so that products always have the same
-/// number of rows, and for attention that does not split sequences.
+/// The rows of every decode step on a GPU in a fixed order: enough for all requests, so that products always
+/// have the same number of rows, and for attention that does not split sequences.
 fn fixed_rows(running: usize, kv_heads: usize) -> usize {
     running.max(UNSPLIT_GROUPS.div_ceil(kv_heads.max(1))).min(MAX_GPU_ROWS)
 }
@@ -75,7 +77,8 @@ pub(super) struct Progress {
     pub(super) outcomes: Vec<(JobId, Outcome)>,
     /// When the rows that decode were computed. The prompts come behind them.
     pub(super) decoded: Option<Instant>,
-    /// The host has chosen another token than the device: a step that was launched meanwhile goes on with the wrong one.
+    /// The host has chosen another token than the device: a step that was launched meanwhile goes on with the
+    /// wrong one.
     pub(super) diverged: bool,
 }
 
@@ -229,7 +232,8 @@ impl Steps {
         self.look_ahead && step.passes.iter().all(|pass| pass.by_host.is_empty())
     }
 
-    /// The tokens of pieces as an array of shape (rows, tokens). Those that are not known come from the step in flight.
+    /// The tokens of pieces as an array of shape (rows, tokens). Those that are not known come from the step
+    /// in flight.
     fn ids(&self, pieces: &[&Piece], rows: usize, in_flight: Option<&Launched>) -> Result<Array> {
         let count = pieces[0].tokens.len();
         let mut ids: Vec<u32> = pieces.iter().flat_map(|piece| piece.tokens.iter().copied()).collect();
@@ -256,7 +260,8 @@ impl Steps {
         Ok(all.take(Array::try_from_slice(&places, &[rows, 1])?, Some(0))?)
     }
 
-    /// Begins to compute pieces of the same number of tokens in `rows` sequences; those beyond the pieces are padding.
+    /// Begins to compute pieces of the same number of tokens in `rows` sequences; those beyond the pieces are
+    /// padding.
     fn pass(
         &mut self,
         pieces: &[&Piece],
@@ -292,8 +297,8 @@ impl Steps {
         Ok(Pass { pieces: range, submissions, logits, tokens, by_host, host_logits })
     }
 
-    /// Waits for a step and gives its tokens to the requests. After an error the pieces that are not in `progress` can be
-    /// computed again.
+    /// Waits for a step and gives its tokens to the requests. After an error the pieces that are not in
+    /// `progress` can be computed again.
     pub(super) fn finish(&mut self, step: &Launched, progress: &mut Progress) -> Result<()> {
         for pass in &step.passes {
             self.finish_pass(&step.plan, pass, progress)?;
@@ -368,7 +373,8 @@ impl Steps {
 }
 
 impl Text {
-    /// Whether it takes the most likely token, whatever it is: then the device chooses, and logits stay there.
+    /// Whether it takes the most likely token, whatever it is: then the device chooses, and logits stay
+    /// there.
     fn is_chosen_on_device(&self) -> bool {
         self.sequence.is_device_greedy() && self.filter.is_none() && self.logprobs.is_none()
     }

@@ -80,8 +80,8 @@ pub(crate) enum ToolChoice {
     Required,
 }
 
-/// The messages and the tools that may be called. With the choice `none` there are no tools, and with a named one
-/// there is only that.
+/// The messages and the tools that may be called. With the choice `none` there are no tools, and with a named
+/// one there is only that.
 pub(crate) fn conversation(body: &Fields<'_>, loaded: &Loaded) -> ApiResult<(Conversation, ToolChoice)> {
     if !loaded.language.can_chat() {
         let what = "the model has no chat template and can only continue text; use /v1/completions";

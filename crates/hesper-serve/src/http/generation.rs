@@ -1,6 +1,7 @@
 //! The answers to one HTTP request: one or more choices whose events arrive in any order.
 //!
-//! Dropping a [`Generation`] cancels the choices that are not finished: this is how a client that goes away is noticed.
+//! Dropping a [`Generation`] cancels the choices that are not finished: this is how a client that goes away
+//! is noticed.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};

@@ -1,7 +1,8 @@
 //! Who may use the server: API keys, and the checks of `Host` and `Origin`.
 //!
-//! A page elsewhere must not reach a server on this machine through the browser of its user. A browser sends the origin of
-//! such a page with every request that changes something, and the name that it has resolved: both are checked.
+//! A page elsewhere must not reach a server on this machine through the browser of its user. A browser sends
+//! the origin of such a page with every request that changes something, and the name that it has resolved:
+//! both are checked.
 
 use std::net::IpAddr;
 use std::path::Path;

@@ -23,8 +23,8 @@ use super::tls::TlsAcceptor;
 const MAX_HEAD_BYTES: usize = 64 << 10;
 const MAX_HEADERS: usize = 64;
 
-/// Accepts connections until `stop` is set, then waits for those that are answering. Those that are left after `limit`
-/// are closed.
+/// Accepts connections until `stop` is set, then waits for those that are answering. Those that are left
+/// after `limit` are closed.
 pub(crate) async fn serve(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,

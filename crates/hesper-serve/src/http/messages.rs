@@ -1,4 +1,5 @@
-//! `/v1/messages`, the API of Anthropic: a request becomes one for a chat completion, and its answer is told in blocks.
+//! `/v1/messages`, the API of Anthropic: a request becomes one for a chat completion, and its answer is told
+//! in blocks.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

@@ -1,7 +1,7 @@
 //! `/metrics` in Prometheus' text format.
 //!
-//! Names that vLLM has are used as they are: gateways (the model-server protocol of the Kubernetes gateway API inference
-//! extension) and dashboards know them. What only this server has begins with `hesper:`.
+//! Names that vLLM has are used as they are: gateways (the model-server protocol of the Kubernetes gateway
+//! API inference extension) and dashboards know them. What only this server has begins with `hesper:`.
 
 use std::fmt::{Display, Write};
 

@@ -1,7 +1,7 @@
 //! The HTTP layer: an API that clients of OpenAI's understand, over any [`Generator`].
 //!
-//! [`Server::bind`] opens the port and [`Server::run`] answers until it is stopped. The model may be loaded meanwhile:
-//! until [`Handle::ready`] is called, `/health` says `loading` and other requests get 503.
+//! [`Server::bind`] opens the port and [`Server::run`] answers until it is stopped. The model may be loaded
+//! meanwhile: until [`Handle::ready`] is called, `/health` says `loading` and other requests get 503.
 
 mod answer;
 mod chat;

@@ -25,7 +25,8 @@ pub struct ServerOptions {
     pub max_body_bytes: usize,
     /// The most tokens of an answer.
     pub max_tokens: usize,
-    /// How long a client may take for the head of a request, for its body, and to accept a part of the answer.
+    /// How long a client may take for the head of a request, for its body, and to accept a part of the
+    /// answer.
     pub client_timeout: Duration,
     /// How often a stream without events sends a comment.
     pub keep_alive: Duration,

@@ -24,7 +24,8 @@ const MAX_ALTERNATIVES: usize = 1024;
 /// What chat and text completions have in common.
 #[derive(Debug, Clone)]
 pub(crate) struct Params {
-    /// The request without id, prompt, tenant and probabilities. `max_tokens` is 0 where the client gives none.
+    /// The request without id, prompt, tenant and probabilities. `max_tokens` is 0 where the client gives
+    /// none.
     pub(crate) request: Request,
     /// How many answers to each prompt.
     pub(crate) n: usize,

@@ -1,5 +1,5 @@
-//! The routes and their handlers. Each reads its body, and leaves what takes time (rendering, tokenization) to a thread
-//! for such work.
+//! The routes and their handlers. Each reads its body, and leaves what takes time (rendering, tokenization)
+//! to a thread for such work.
 
 use std::future::poll_fn;
 use std::pin::Pin;

@@ -113,8 +113,8 @@ impl State {
         }
     }
 
-    /// Cancels a request of a tenant, or one of its answers by the id that the snapshot of the engine has. Returns whether
-    /// it was known and not yet finished.
+    /// Cancels a request of a tenant, or one of its answers by the id that the snapshot of the engine has.
+    /// Returns whether it was known and not yet finished.
     pub(crate) fn cancel(&self, id: &str, tenant: u64) -> bool {
         let mut active = self.active();
         let (request, one) = match active.get_mut(id) {

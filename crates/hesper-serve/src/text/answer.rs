@@ -1,7 +1,8 @@
 //! The incremental parser of answers: content, reasoning and tool calls.
 //!
-//! Streamed and whole answers go through the same parser, and its result does not depend on how the text is split. Text
-//! that could begin a mark is held back, and a call until its JSON is complete. What turns out not to be a call is content.
+//! Streamed and whole answers go through the same parser, and its result does not depend on how the text is
+//! split. Text that could begin a mark is held back, and a call until its JSON is complete. What turns out
+//! not to be a call is content.
 
 use serde_json::Value;
 
@@ -58,7 +59,8 @@ pub struct AnswerParser {
 }
 
 impl AnswerParser {
-    /// A parser of an answer to a prompt, which may have opened the reasoning. Without tools there are no calls.
+    /// A parser of an answer to a prompt, which may have opened the reasoning. Without tools there are no
+    /// calls.
     pub fn new(format: &Format, prompt: &str, tools: Vec<String>) -> Self {
         let opened = format.thinks && prompt.trim_end().ends_with(THINK);
         let state = if opened { State::StartReasoning } else { State::Start };

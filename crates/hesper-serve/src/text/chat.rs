@@ -30,8 +30,8 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// The text of the conversation, up to where the assistant answers. Models whose template does not describe tools
-    /// find them in the system message.
+    /// The text of the conversation, up to where the assistant answers. Models whose template does not
+    /// describe tools find them in the system message.
     pub fn render(&self, language: &LanguageModel, format: &Format) -> hesper_lm::Result<String> {
         let Some(template) = language.chat_template() else {
             let what = "the model has none: it can only continue text";
@@ -65,7 +65,8 @@ impl Conversation {
     }
 }
 
-/// A message for a template that knows neither calls nor the role of tools: calls are written as the model writes them.
+/// A message for a template that knows neither calls nor the role of tools: calls are written as the model
+/// writes them.
 fn plain(message: &Value, format: &Format) -> Value {
     let content = message["content"].as_str().unwrap_or_default();
     let (begin, end) = (format.calls.begin(), format.calls.end());

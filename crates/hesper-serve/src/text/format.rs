@@ -12,7 +12,8 @@ use crate::protocol::Constraint;
 pub enum CallFormat {
     /// `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`: Hermes, Qwen.
     Tagged,
-    /// `{"name": ..., "parameters": {...}}` as the whole answer, with or without `<|python_tag|>` before it: Llama 3.
+    /// `{"name": ..., "parameters": {...}}` as the whole answer, with or without `<|python_tag|>` before it:
+    /// Llama 3.
     Bare,
     /// `[TOOL_CALLS][{"name": ..., "arguments": {...}}, ...]` or `[TOOL_CALLS]name[ARGS]{...}`: Mistral.
     List,

@@ -1,11 +1,12 @@
 //! The engine in a process of its own, so that the server survives its end.
 //!
-//! A lost GPU context cannot be opened again in the same process, and a process that is killed says nothing. So
-//! [`Supervisor`] starts a worker, talks to it by pipes, and starts another one when it ends, or when it says nothing for too
-//! long. [`serve`] is the worker's side. A message is a line of JSON; other lines are ignored.
+//! A lost GPU context cannot be opened again in the same process, and a process that is killed says nothing.
+//! So [`Supervisor`] starts a worker, talks to it by pipes, and starts another one when it ends, or when it
+//! says nothing for too long. [`serve`] is the worker's side. A message is a line of JSON; other lines are
+//! ignored.
 //!
-//! Sampling is seeded, so a text can be generated again: requests that were not finished go to the next worker, and the
-//! tokens that were sent already are compared and skipped.
+//! Sampling is seeded, so a text can be generated again: requests that were not finished go to the next
+//! worker, and the tokens that were sent already are compared and skipped.
 
 mod child;
 mod supervisor;

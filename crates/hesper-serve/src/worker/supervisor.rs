@@ -1,4 +1,5 @@
-//! The supervisor's side: starts workers, watches them, and repeats what a worker that ended has left unfinished.
+//! The supervisor's side: starts workers, watches them, and repeats what a worker that ended has left
+//! unfinished.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -187,7 +187,8 @@ fn huge_bodies_and_heads_are_cut_off() {
         let large = server.chat(json!({ "user": "x".repeat(length) }));
         assert!(large.status == 413 && large.error().contains("10000 bytes"), "{large:?}");
     }
-    // A length that is announced is refused before anything is sent: to clients that go on, that ask, and that wait.
+    // A length that is announced is refused before anything is sent: to clients that go on, that ask, and
+    // that wait.
     let announced = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000000\r\n";
     for rest in ["\r\n{\"prompt\"", "Expect: 100-continue\r\n\r\n", "\r\n"] {
         let start = Instant::now();

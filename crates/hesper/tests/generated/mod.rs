@@ -1,4 +1,5 @@
-//! The ops of generated programs: each computes one more array from those before it. The fuzzer uses them, too.
+//! The ops of generated programs: each computes one more array from those before it. The fuzzer uses them,
+//! too.
 #![allow(dead_code, reason = "not every user generates every op")]
 
 use hesper::{Array, CustomKernel, Dtype, Result, axes, concatenate, fast, select, transform};
@@ -57,8 +58,8 @@ pub const BINARY: [fn(&Array, &Array) -> Result<Array>; 7] = [
 ];
 
 impl Op {
-    /// Applies the op to earlier arrays. Bounds the size of the result, and clips its elements so that rounding errors
-    /// do not grow.
+    /// Applies the op to earlier arrays. Bounds the size of the result, and clips its elements so that
+    /// rounding errors do not grow.
     pub fn apply(&self, all: &[Array], max_size: usize) -> Result<Array> {
         let result = self.unbounded(all)?;
         let result = if result.size() > max_size { result.mean(axes(()).keepdims())? } else { result };

@@ -1,8 +1,8 @@
-//! A third device and its backend, made outside of the array crate: memory that the host cannot address, one worker thread,
-//! and the reference interpreter for kernels.
+//! A third device and its backend, made outside of the array crate: memory that the host cannot address, one
+//! worker thread, and the reference interpreter for kernels.
 //!
-//! Fused and custom kernels run as the planner builds them. Matrix products are kernels in the kernel language, a softmax
-//! is a graph of other ops, and every other op falls back to the host.
+//! Fused and custom kernels run as the planner builds them. Matrix products are kernels in the kernel
+//! language, a softmax is a graph of other ops, and every other op falls back to the host.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ops::Range;
@@ -39,7 +39,8 @@ pub struct Reference {
 impl Reference {
     pub fn new() -> Self {
         let (worker, work) = channel::<Work>();
-        // One thread runs all submissions in the order in which they arrive. What a submission waits for arrived before.
+        // One thread runs all submissions in the order in which they arrive. What a submission waits for
+        // arrived before.
         thread::spawn(move || work.into_iter().for_each(run));
         let info = DeviceInfo {
             name: "reference interpreter".into(),
@@ -68,8 +69,8 @@ fn address(memory: &RawMemory, offset: usize) -> *mut u8 {
     (memory.id as *mut u8).wrapping_add(offset)
 }
 
-// SAFETY: allocations are exclusive, aligned and live until they are freed. The worker runs submissions one after the other
-// and finishes each once.
+// SAFETY: allocations are exclusive, aligned and live until they are freed. The worker runs submissions one
+// after the other and finishes each once.
 unsafe impl Device for Reference {
     fn info(&self) -> &DeviceInfo {
         &self.info

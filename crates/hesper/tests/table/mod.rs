@@ -1,7 +1,8 @@
-//! The table of all ops: functions at a point, each made of one op or of a few, with what is true of their numbers.
+//! The table of all ops: functions at a point, each made of one op or of a few, with what is true of their
+//! numbers.
 //!
-//! Tests of transformations, and of the simulated device, go over it. [`untested`] says which ops of the crate no case
-//! has: a new op needs a case, and with it passes every test here.
+//! Tests of transformations, and of the simulated device, go over it. [`untested`] says which ops of the
+//! crate no case has: a new op needs a case, and with it passes every test here.
 #![allow(dead_code, reason = "each test uses a part of the table")]
 
 mod elementwise;

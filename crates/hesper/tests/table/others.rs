@@ -1,4 +1,5 @@
-//! Attention and what belongs to it, quantization, random numbers, kernels, functions with rules of their own.
+//! Attention and what belongs to it, quantization, random numbers, kernels, functions with rules of their
+//! own.
 
 use hesper::fast::AttentionMask;
 use hesper::transform::{self, CustomFunction};

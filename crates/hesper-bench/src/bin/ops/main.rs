@@ -134,8 +134,8 @@ fn w5(lines: &Lines) -> Result<()> {
     Ok(())
 }
 
-/// The product with a matrix of 4-bit codes in groups of 64, with exact activations and with activations rounded to
-/// 8 bits.
+/// The product with a matrix of 4-bit codes in groups of 64, with exact activations and with activations
+/// rounded to 8 bits.
 fn quantized(lines: &Lines, m: usize, n: usize, k: usize) -> Result<()> {
     for (dtype, name, size) in [(Dtype::Float32, "f32", 4.0), (Dtype::Bfloat16, "bf16", 2.0)] {
         let (w, x) = (rand(51, &[n, k], dtype)?, rand(52, &[m, k], dtype)?);

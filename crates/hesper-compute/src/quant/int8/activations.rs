@@ -124,8 +124,8 @@ impl Kernel for Round<'_, '_> {
     }
 }
 
-/// Rounds a block and returns its step: NaN where an element is not finite, so that every result that reads the
-/// block is NaN.
+/// Rounds a block and returns its step: NaN where an element is not finite, so that every result that reads
+/// the block is NaN.
 ///
 /// # Safety
 /// The block is readable.

@@ -1,10 +1,11 @@
 //! Activations rounded to 8 bits in blocks of 32, times codes of up to 8 bits as integers.
 //!
-//! Weights are unpacked and interleaved while they are read: a panel holds as many rows as a vector has lanes, and
-//! each 32-bit lane four neighbouring codes of its row. A step of the innermost loop multiplies such a vector with
-//! four bytes of a row of activations. Sums over a unit (weights that share a scale) are exact integers. They are
-//! scaled and added in `f32`, unit after unit, so a row of activations has bit-identical results alone and in a
-//! batch, with any number of threads, and at every SIMD level that has a fused multiply-add.
+//! Weights are unpacked and interleaved while they are read: a panel holds as many rows as a vector has
+//! lanes, and each 32-bit lane four neighbouring codes of its row. A step of the innermost loop multiplies
+//! such a vector with four bytes of a row of activations. Sums over a unit (weights that share a scale) are
+//! exact integers. They are scaled and added in `f32`, unit after unit, so a row of activations has
+//! bit-identical results alone and in a batch, with any number of threads, and at every SIMD level that has a
+//! fused multiply-add.
 
 mod activations;
 pub(super) mod weights;
@@ -51,8 +52,8 @@ pub(super) fn task_rows(par: &dyn Par, n: usize, x: &Rounded) -> usize {
     grain(par, n, 16384 / x.cols.max(1) / x.rows.max(1)).next_multiple_of(PANELS * 16)
 }
 
-/// Products of rounded rows with rows `j0..j1` of a matrix. `sink(i, j, values)` receives those of row `i` with the
-/// rows from `j` on.
+/// Products of rounded rows with rows `j0..j1` of a matrix. `sink(i, j, values)` receives those of row `i`
+/// with the rows from `j` on.
 pub(super) fn times<W: ByteCodes>(
     simd: Simd,
     x: &Rounded,
@@ -108,8 +109,8 @@ impl<W: ByteCodes> Kernel for Times<'_, '_, W> {
             while from < x.cols {
                 let len = (x.cols - from).min(CHUNK);
                 let rows = PanelRows { w, panel: &panel, j, last: j + have - 1, from, len };
-                // SAFETY: the rows exist and have these elements; the panel has room for a chunk, and the sums for
-                // a row of a panel for each row of activations.
+                // SAFETY: the rows exist and have these elements; the panel has room for a chunk, and the
+                // sums for a row of a panel for each row of activations.
                 unsafe {
                     // Past the last row, panels repeat it.
                     for p in 0..PANELS {
@@ -139,8 +140,8 @@ impl<W: ByteCodes> Kernel for Times<'_, '_, W> {
     }
 }
 
-/// Unpacked weights of a chunk, panel by panel: for each unit its words of four codes, lane by lane; scales and
-/// offsets for each unit, lane by lane.
+/// Unpacked weights of a chunk, panel by panel: for each unit its words of four codes, lane by lane; scales
+/// and offsets for each unit, lane by lane.
 struct Panel {
     codes: Scratch<f32>,
     scales: Scratch<f32>,
@@ -293,7 +294,8 @@ impl<W: ByteCodes> PanelRows<'_, W> {
         }
     }
 
-    /// Adds products of rows `i..i + M` of activations with both panels to sums, or sets them in the first chunk.
+    /// Adds products of rows `i..i + M` of activations with both panels to sums, or sets them in the first
+    /// chunk.
     ///
     /// # Safety
     /// The rows exist, the panels are unpacked, and `to` has room for a row of all panels for each row.

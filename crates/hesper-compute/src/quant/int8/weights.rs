@@ -23,7 +23,8 @@ pub(in crate::quant) trait ByteCodes: Sync {
     /// Elements that [`ByteCodes::unpack`] unpacks.
     const STEP: usize;
 
-    /// Unpacks `STEP` elements from `from` on of `LANES` rows: `STEP / 4` vectors, whose lanes hold four codes each.
+    /// Unpacks `STEP` elements from `from` on of `LANES` rows: `STEP / 4` vectors, whose lanes hold four
+    /// codes each.
     ///
     /// # Safety
     /// The rows have these elements, and `to` has room.

@@ -1,7 +1,8 @@
 //! Vectors of unsigned words for the vector sort, and their AVX-512 implementation.
 //!
 //! Loads and stores need no alignment. The methods are inlined into functions that are compiled for the
-//! instructions of the level. Calling them elsewhere is slow, and undefined on a machine without the instructions.
+//! instructions of the level. Calling them elsewhere is slow, and undefined on a machine without the
+//! instructions.
 
 use super::words::Word;
 

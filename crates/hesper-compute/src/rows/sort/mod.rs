@@ -1,9 +1,9 @@
 //! Sorting rows, by keys whose order as unsigned integers is that of the elements.
 //!
 //! NaNs come last. [`argsort`] is stable (`-0.0` and `0.0` are equal): each key is sorted together with its
-//! index. Bytes, and long rows of 16-bit elements, use a counting sort; everything else uses [`words`]. Sorted
-//! results do not depend on the SIMD level or the number of threads. The order of the two sides of [`partition`]
-//! depends on the SIMD level only.
+//! index. Bytes, and long rows of 16-bit elements, use a counting sort; everything else uses [`words`].
+//! Sorted results do not depend on the SIMD level or the number of threads. The order of the two sides of
+//! [`partition`] depends on the SIMD level only.
 
 mod codes;
 mod count;
@@ -143,7 +143,8 @@ impl Sortable for [f32; 2] {
     }
 }
 
-/// Complex numbers of double precision, whose keys are wider than a word: rows are sorted by comparing both parts.
+/// Complex numbers of double precision, whose keys are wider than a word: rows are sorted by comparing both
+/// parts.
 impl Sortable for [f64; 2] {
     const BYTES: usize = 8;
     fn key(self) -> u64 {
@@ -187,8 +188,8 @@ pub fn argsort<T: Sortable>(par: &dyn Par, x: &[T], n: usize, out: &mut [u32]) -
     Ok(())
 }
 
-/// Partitions every row: the element at `kth` is in sorted position, none before it is larger and none after it
-/// smaller.
+/// Partitions every row: the element at `kth` is in sorted position, none before it is larger and none after
+/// it smaller.
 pub fn partition<T: Sortable>(
     par: &dyn Par,
     x: &[T],

@@ -1,9 +1,9 @@
 //! Sorting networks: up to sixteen vectors of words at once, in registers.
 //!
-//! The vectors are the rows of a matrix. Its columns are sorted by comparing whole rows. Columns are then merged
-//! two by two, by comparing lanes with neighbouring lanes once and rows with rows again. A merged group of columns
-//! is sorted down its first column, then down its second. Finally the matrix is transposed, so that columns become
-//! contiguous.
+//! The vectors are the rows of a matrix. Its columns are sorted by comparing whole rows. Columns are then
+//! merged two by two, by comparing lanes with neighbouring lanes once and rows with rows again. A merged
+//! group of columns is sorted down its first column, then down its second. Finally the matrix is transposed,
+//! so that columns become contiguous.
 
 use super::lanes::Lanes;
 use super::words::Word;
@@ -74,11 +74,13 @@ macro_rules! store {
     };
 }
 
-/// Defines a function that sorts as many words as fit into `$rows` vectors. Arguments: the rows, pairs of rows from
-/// both ends, a network for a column, the steps of a merge down a column, and the interleavings of the transpose.
+/// Defines a function that sorts as many words as fit into `$rows` vectors. Arguments: the rows, pairs of
+/// rows from both ends, a network for a column, the steps of a merge down a column, and the interleavings of
+/// the transpose.
 macro_rules! sorter {
     ($name:ident, $rows:literal, $all:tt, $ends:tt, $network:tt, $merge:tt, [$($turn:ident)*], $halves:tt) => {
-        // Not inlined: in unoptimized builds every step takes its own stack space, too much for recursive callers.
+        // Not inlined: in unoptimized builds every step takes its own stack space, too much for recursive
+        // callers.
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
         #[inline(never)]
         unsafe fn $name<L: Lanes>(from: *const L::W, to: *mut L::W, n: usize) {

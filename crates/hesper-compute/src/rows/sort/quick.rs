@@ -1,10 +1,10 @@
 //! Vectorized quicksort and quickselect of words, between two buffers of the same length.
 //!
 //! A pass compares a vector with the pivot, compresses the words below it and writes them to the front of the
-//! other buffer, the rest to its back. Rows that fit a sorting network end there. After a bad split, words equal to
-//! the pivot are separated, so that rows of few values take few passes. Beyond a recursion limit the standard
-//! library sorts the rest. A long row is first split by all threads: they count, then write at the offsets that
-//! follow from the counts.
+//! other buffer, the rest to its back. Rows that fit a sorting network end there. After a bad split, words
+//! equal to the pivot are separated, so that rows of few values take few passes. Beyond a recursion limit the
+//! standard library sorts the rest. A long row is first split by all threads: they count, then write at the
+//! offsets that follow from the counts.
 
 use super::lanes::Lanes;
 use super::network;
@@ -71,8 +71,8 @@ unsafe fn settle<W: Word>(row: *mut W, scratch: *mut W, n: usize, stay: bool) {
     }
 }
 
-/// Puts the word that belongs at `kth` there, smaller ones before and larger ones after it; into `row` if `stay`,
-/// else into `scratch`.
+/// Puts the word that belongs at `kth` there, smaller ones before and larger ones after it; into `row` if
+/// `stay`, else into `scratch`.
 ///
 /// # Safety
 /// As for [`sort`].
@@ -148,8 +148,8 @@ unsafe fn first<L: Lanes, const EQUAL: bool>(v: L::V, pivot: L::V) -> u32 {
     unsafe { if EQUAL { L::up_to(v, pivot) } else { L::below(v, pivot) } }
 }
 
-/// Copies words, those below the pivot (or up to it) to the front and the others to the back. Returns the number of
-/// words at the front.
+/// Copies words, those below the pivot (or up to it) to the front and the others to the back. Returns the
+/// number of words at the front.
 ///
 /// # Safety
 /// As for [`sort`].
@@ -160,8 +160,8 @@ unsafe fn split<L: Lanes, const EQUAL: bool>(
     to: *mut L::W,
     pivot: L::W,
 ) -> usize {
-    // SAFETY: the caller's promise. Between `front` and `back` is room for the words that were not written yet,
-    // so a whole vector may be stored at the front before the rest of it is at the back.
+    // SAFETY: the caller's promise. Between `front` and `back` is room for the words that were not written
+    // yet, so a whole vector may be stored at the front before the rest of it is at the back.
     unsafe {
         let p = L::splat(pivot);
         let all = (1u32 << L::N) - 1;
@@ -212,8 +212,8 @@ unsafe fn count<L: Lanes>(from: *const L::W, n: usize, pivot: L::W) -> [usize; 2
     [below, up_to]
 }
 
-/// Copies words, those below the pivot (or up to it) to `front` and the others to `back`, `low` and `high` of them,
-/// and writes nothing beyond.
+/// Copies words, those below the pivot (or up to it) to `front` and the others to `back`, `low` and `high` of
+/// them, and writes nothing beyond.
 ///
 /// # Safety
 /// As for [`sort`]; there are as many words of each kind.
@@ -265,8 +265,8 @@ struct Run<W> {
     pivot: W,
 }
 
-/// Splits a row on all threads until there are enough pieces. Returns the bounds of the pieces, none of which has a
-/// word greater than one of the next, and whether they are in `b`.
+/// Splits a row on all threads until there are enough pieces. Returns the bounds of the pieces, none of which
+/// has a word greater than one of the next, and whether they are in `b`.
 ///
 /// # Safety
 /// As for [`sort`].

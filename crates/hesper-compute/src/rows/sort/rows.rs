@@ -83,8 +83,8 @@ fn each<C: Code>(
         let in_place = in_place::<C>();
         let words = Scratch::<C::W>::new(if in_place { n } else { 2 * n });
         for r in a..b {
-            // SAFETY: the buffer holds two rows, or one where the row of the output is the other; nothing is read
-            // before it was written, and the row of the output is this task's own.
+            // SAFETY: the buffer holds two rows, or one where the row of the output is the other; nothing is
+            // read before it was written, and the row of the output is this task's own.
             unsafe {
                 let end = if in_place { to.get().add(r * n).cast() } else { words.ptr().add(n) };
                 let row = std::slice::from_raw_parts_mut(words.ptr(), n);
@@ -132,8 +132,8 @@ fn encode_all<C: Code>(par: &dyn Par, way: SortOptions, code: C, x: &[C::T], to:
     });
 }
 
-/// The sorting permutation of 64-bit elements: by the upper halves of their keys, then equal ones by the lower
-/// halves. A sorted row is also partitioned.
+/// The sorting permutation of 64-bit elements: by the upper halves of their keys, then equal ones by the
+/// lower halves. A sorted row is also partitioned.
 fn wide_places<T: Sortable>(par: &dyn Par, x: &[T], n: usize, out: &mut [u32]) {
     let way = SortOptions { simd: par.simd(), low: 4, high: 8 };
     let upper = Places::<T, u64> { shift: 32, skip: 32, of: PhantomData };
@@ -156,8 +156,8 @@ fn wide_places<T: Sortable>(par: &dyn Par, x: &[T], n: usize, out: &mut [u32]) {
         let words = Scratch::<u64>::new(2 * n);
         for r in a..b {
             let row = &x[r * n..][..n];
-            // SAFETY: the buffer holds two rows, of which nothing is read before it was written; the row of the
-            // output is this task's own.
+            // SAFETY: the buffer holds two rows, of which nothing is read before it was written; the row of
+            // the output is this task's own.
             unsafe {
                 let keys = std::slice::from_raw_parts_mut(words.ptr(), n);
                 let scratch = std::slice::from_raw_parts_mut(words.ptr().add(n), n);

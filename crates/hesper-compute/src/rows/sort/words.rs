@@ -1,7 +1,7 @@
 //! Sorting unsigned words: in vectors where the machine has AVX-512, else by radix.
 //!
-//! A word is a key, or a key with the index it came from in the low bits. Words are compared by all of their bits,
-//! so the sorted row is unique: neither the SIMD level nor the number of threads can change it.
+//! A word is a key, or a key with the index it came from in the low bits. Words are compared by all of their
+//! bits, so the sorted row is unique: neither the SIMD level nor the number of threads can change it.
 
 #[cfg(target_arch = "x86_64")]
 use super::lanes::{Lanes, avx512};
@@ -89,8 +89,8 @@ pub(super) fn sort<W: Word>(way: SortOptions, row: &mut [W], scratch: &mut [W], 
     }
 }
 
-/// Puts the word that belongs at `kth` there, none before it larger and none after it smaller; into `row`, or into
-/// `scratch` if `to_scratch`.
+/// Puts the word that belongs at `kth` there, none before it larger and none after it smaller; into `row`, or
+/// into `scratch` if `to_scratch`.
 pub(super) fn select<W: Word>(
     way: SortOptions,
     row: &mut [W],
@@ -113,8 +113,8 @@ pub(super) fn select<W: Word>(
     }
 }
 
-/// Sorts a long row of `n` words of `a` into `b` on all threads. `done(start, len)` is called for each part of
-/// the sorted row, on any thread, when it is final.
+/// Sorts a long row of `n` words of `a` into `b` on all threads. `done(start, len)` is called for each part
+/// of the sorted row, on any thread, when it is final.
 ///
 /// # Safety
 /// Both hold `n` words, and are not accessed otherwise meanwhile.

@@ -1,8 +1,9 @@
 //! Composite ops: several ops as one command.
 //!
-//! No function makes them. The planner puts one in the place of the ops that it stands for (`eval/patterns.rs`), on streams
-//! whose backend has an implementation, and only where the result has the same bits. So an implementation rounds wherever
-//! the ops round. One that declines its inputs is replaced by the graph of these ops, [`Composite::composed`].
+//! No function makes them. The planner puts one in the place of the ops that it stands for
+//! (`eval/patterns.rs`), on streams whose backend has an implementation, and only where the result has the
+//! same bits. So an implementation rounds wherever the ops round. One that declines its inputs is replaced by
+//! the graph of these ops, [`Composite::composed`].
 
 pub mod add_norm;
 pub mod packed_layer;

@@ -1,5 +1,5 @@
-//! A norm, products with packed matrices and an epilogue: a decode step has many small products, and a command costs as much
-//! as one of them.
+//! A norm, products with packed matrices and an epilogue: a decode step has many small products, and a
+//! command costs as much as one of them.
 
 use smallvec::SmallVec;
 
@@ -20,12 +20,13 @@ pub enum End {
     Plain,
     /// There is one matrix, and the last input is added.
     Plus,
-    /// There are two matrices: `g * sigmoid(g) * u` for the products `g` with the first and `u` with the second.
+    /// There are two matrices: `g * sigmoid(g) * u` for the products `g` with the first and `u` with the
+    /// second.
     SiluGate,
 }
 
-/// Products of rows with the transposes of packed matrices, in float32. Inputs: rows of activations along the last axis,
-/// the weight of the norm if there is one, the blocks of each matrix, the addend if there is one.
+/// Products of rows with the transposes of packed matrices, in float32. Inputs: rows of activations along the
+/// last axis, the weight of the norm if there is one, the blocks of each matrix, the addend if there is one.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct PackedLayer {
     /// The epsilon of the norm, if there is one.
@@ -45,7 +46,8 @@ impl Op for PackedLayer {
 }
 
 impl PackedLayer {
-    /// The norm by itself, then a layer of `shape` without it: for backends whose kernel of many rows takes no norm.
+    /// The norm by itself, then a layer of `shape` without it: for backends whose kernel of many rows takes
+    /// no norm.
     pub fn after_norm(&self, inputs: &[Array], shape: &[usize]) -> Result<Array> {
         let (Some(eps), [x, weight, rest @ ..]) = (self.eps, inputs) else {
             return Err(Error::value(self.name(), "no norm"));

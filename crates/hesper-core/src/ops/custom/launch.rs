@@ -1,7 +1,7 @@
 //! Launches of custom kernels, common to all backends.
 //!
-//! The accesses of a launch are analysed first ([`hesper_kernel::bounds`]). Outputs are not cleared if the stores
-//! provably cover them. On a GPU, a launch whose accesses are provably in bounds runs without checks.
+//! The accesses of a launch are analysed first ([`hesper_kernel::bounds`]). Outputs are not cleared if the
+//! stores provably cover them. On a GPU, a launch whose accesses are provably in bounds runs without checks.
 
 use std::sync::Arc;
 
@@ -138,8 +138,8 @@ impl CustomLaunch {
             .collect()
     }
 
-    /// Binds the arguments, allocates and fills the outputs, and calls `finish` to dispatch the command with its
-    /// constants and the proof for the launch.
+    /// Binds the arguments, allocates and fills the outputs, and calls `finish` to dispatch the command with
+    /// its constants and the proof for the launch.
     pub fn encode(
         &self,
         l: &Lowering<'_>,

@@ -40,10 +40,10 @@ impl Contraction {
         self.size(labels) * (count.saturating_sub(1).max(1) + usize::from(sums)) as f64
     }
 
-    /// Steps of the contraction: places among the operands that are left, in order; the result of a step comes last. Each
-    /// step takes the pair that removes the most elements. Operands that share no axis are paired if no others are left. A
-    /// pair whose result is larger than every operand and the whole result is not taken: if there is no other, the last
-    /// step takes all that are left.
+    /// Steps of the contraction: places among the operands that are left, in order; the result of a step
+    /// comes last. Each step takes the pair that removes the most elements. Operands that share no axis are
+    /// paired if no others are left. A pair whose result is larger than every operand and the whole result is
+    /// not taken: if there is no other, the last step takes all that are left.
     pub fn order(&self) -> Vec<Vec<usize>> {
         let mut terms = self.inputs.clone();
         let memory = terms.iter().chain([&self.output]).map(|labels| self.size(labels)).fold(0.0, f64::max);

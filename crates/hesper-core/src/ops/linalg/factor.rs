@@ -1,5 +1,5 @@
-//! The op of linear algebra: factors or solves every matrix of a batch. Several results share one allocation; each is
-//! a view of its part.
+//! The op of linear algebra: factors or solves every matrix of a batch. Several results share one allocation;
+//! each is a view of its part.
 
 use smallvec::{SmallVec, smallvec};
 

@@ -38,8 +38,8 @@ fn reciprocal_or_zero(x: &Array) -> Result<Array> {
     select(&flat, &zero, &select(&flat, &x.ones_like()?, x)?.reciprocal()?)
 }
 
-/// The cotangent of a matrix from those of its singular vectors and values: `u (inner) vt`, where `inner` is that
-/// of `u^T a vt^T`. Vectors of no singular value turn with the others and not among themselves.
+/// The cotangent of a matrix from those of its singular vectors and values: `u (inner) vt`, where `inner` is
+/// that of `u^T a vt^T`. Vectors of no singular value turn with the others and not among themselves.
 fn of_singular(results: &[Array], changes: [Array; 3]) -> Result<Array> {
     let [u, s, vt] = results else { return Err(Error::value("svd", "has three results")) };
     let [change_u, change_s, change_vt] = changes;
@@ -135,8 +135,8 @@ pub fn cotangents(work: Work, rule: &Backward<'_>, results: &[Array]) -> Result<
             let (lower, upper) = (head.tril(-1)?.add(&Array::eye(k, k, 0, a.dtype())?)?, head.triu(0)?);
             let mut below = turned(&lower)?.matmul(&block(&change, (0, k), (0, k))?.tril(-1)?)?;
             let mut above = block(&change, (0, k), (0, k))?.triu(0)?.matmul(&turned(&upper)?)?;
-            // Rows below the square, or columns beside it, are solved for with the factors of the square: their
-            // cotangents go through these.
+            // Rows below the square, or columns beside it, are solved for with the factors of the square:
+            // their cotangents go through these.
             let mut outer = None;
             if m > n {
                 let (rest, change) = (block(factors, (k, m), (0, k))?, block(&change, (k, m), (0, k))?);

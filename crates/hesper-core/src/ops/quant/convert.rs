@@ -161,8 +161,8 @@ impl Array {
         }
     }
 
-    /// The values that the codes of this array stand for, in the type of scales and biases, or bfloat16 where scales are
-    /// bytes, unless a type is given.
+    /// The values that the codes of this array stand for, in the type of scales and biases, or bfloat16 where
+    /// scales are bytes, unless a type is given.
     pub fn dequantize(
         &self,
         scales: &Array,

@@ -206,8 +206,9 @@ impl Array {
         Array::lazy(full, dtype, OpRef::new(op), q.inputs([x]))?.reshape(&signed(&shape))
     }
 
-    /// The product with the transpose of `w`, with this array quantized first in the format of `w`. `w` is a matrix of
-    /// floats, which is quantized too, or with `scales` a quantized matrix. For the modes whose codes are floats.
+    /// The product with the transpose of `w`, with this array quantized first in the format of `w`. `w` is a
+    /// matrix of floats, which is quantized too, or with `scales` a quantized matrix. For the modes whose
+    /// codes are floats.
     ///
     /// ```
     /// use hesper::{Array, Dtype, QuantMode};

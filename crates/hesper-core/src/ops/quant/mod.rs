@@ -1,7 +1,8 @@
-//! Quantized matrices: codes of a few bits with a scale for each group, in MLX's packed layout, and products with them.
+//! Quantized matrices: codes of a few bits with a scale for each group, in MLX's packed layout, and products
+//! with them.
 //!
-//! Rows of codes are packed into 32-bit words, first code lowest. Products read the codes in place; the dequantized
-//! matrix is never written.
+//! Rows of codes are packed into 32-bit words, first code lowest. Products read the codes in place; the
+//! dequantized matrix is never written.
 
 pub mod convert;
 pub mod fp8;

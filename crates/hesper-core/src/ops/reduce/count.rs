@@ -1,5 +1,5 @@
-//! The number of elements that a reduction is over, as an array: what derivatives of means are multiplied by where
-//! shapes are free. Where they are not, it is a number that the host knows.
+//! The number of elements that a reduction is over, as an array: what derivatives of means are multiplied by
+//! where shapes are free. Where they are not, it is a number that the host knows.
 
 use smallvec::{SmallVec, smallvec};
 

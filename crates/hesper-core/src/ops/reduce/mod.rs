@@ -1,7 +1,7 @@
 //! Reductions over axes: sums, products, extremes, truth, moments.
 //!
-//! Each is one pass over memory, whatever axes it is over and however its input lies. On the host a view and its contiguous
-//! copy give the same bits.
+//! Each is one pass over memory, whatever axes it is over and however its input lies. On the host a view and
+//! its contiguous copy give the same bits.
 //!
 //! ```
 //! use hesper::{Array, axes};
@@ -240,7 +240,8 @@ macro_rules! reduction_ops {
     mean(axes) = |x, over| stats::mean(x, over);
         python "mx.array([[1.0, 2.0], [3.0, 4.0]]), axis=0" => "array([2, 3], dtype=float32)", method mean;
         cases [Real] [Integer] [Complex];
-    /// The median: the middle element, or the mean of the two in the middle; NaN if there is one. Of integers as float32.
+    /// The median: the middle element, or the mean of the two in the middle; NaN if there is one. Of integers
+    /// as float32.
     median(axes) = |x, over| stats::median(x, over);
         python "mx.array([[1.0, 2.0], [3.0, 4.0]]), axis=0" => "array([2, 3], dtype=float32)";
         cases [Real] [Integer];
@@ -248,7 +249,8 @@ macro_rules! reduction_ops {
     logsumexp(axes) = |x, over| stats::logsumexp(x, over);
         python "mx.array([0.0, 0.0])" => "array(0.693147, dtype=float32)", method logsumexp;
         cases [Real] [Integer];
-    /// The variance: the mean of squared distances to the mean, with the divisor ``N - ddof`` for ``N`` elements.
+    /// The variance: the mean of squared distances to the mean, with the divisor ``N - ddof`` for ``N``
+    /// elements.
     var(spread) = |x, over, ddof| stats::variance(x, over, ddof, false);
         python "mx.array([1.0, 3.0])" => "array(1, dtype=float32)", method var;
         cases [Real] [Single];
@@ -358,8 +360,8 @@ fn read(replay: &Replay<'_>) -> Result<Array> {
     x.reduce_axes(kind, over, kept)
 }
 
-/// What a sum of `now` elements is multiplied by, if one of `before` elements was multiplied by one over their
-/// number, or over a few less.
+/// What a sum of `now` elements is multiplied by, if one of `before` elements was multiplied by one over
+/// their number, or over a few less.
 fn scale_of(replay: &Replay<'_>, before: f64, now: f64) -> Result<f64> {
     let scale = replay.float("scale")?;
     if !replay.free || before == now {

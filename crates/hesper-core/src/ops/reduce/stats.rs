@@ -92,7 +92,8 @@ pub fn logsumexp(x: &Array, axes: &Axes) -> Result<Array> {
 impl Array {
     /// The array with some axes moved to the end and joined to one.
     pub(crate) fn rows_over(&self, over: &[usize]) -> Result<Array> {
-        // The last axis alone is there already: no view stands between what makes the rows and what reads them.
+        // The last axis alone is there already: no view stands between what makes the rows and what reads
+        // them.
         if over.len() == 1 && over[0] + 1 == self.ndim() {
             return Ok(self.clone());
         }

@@ -62,8 +62,8 @@ macro_rules! define_reductions {
     (@scan [$($doc:literal)+] $name:ident [$x:ident $along:ident $reverse:ident $inclusive:ident] $body:expr) => {
         $(#[doc = $doc])+
         ///
-        /// Along an axis, or through the flattened array; from the end if `reverse`; without the element itself unless
-        /// `inclusive`.
+        /// Along an axis, or through the flattened array; from the end if `reverse`; without the element
+        /// itself unless `inclusive`.
         pub fn $name(
             &self,
             along: impl Into<Option<isize>>,

@@ -1,5 +1,5 @@
-//! Refused driver calls, clears, dependent launches, forked processes, exit with work in flight. After each failure
-//! everything runs again.
+//! Refused driver calls, clears, dependent launches, forked processes, exit with work in flight. After each
+//! failure everything runs again.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,8 @@ const WORDS: usize = 1000;
 /// Buffers and their expected elements.
 type Results = Vec<(Buffer, Vec<u32>)>;
 
-/// Chains on two streams that wait for each other, in-place updates, copies, clears; several times in the same shape.
+/// Chains on two streams that wait for each other, in-place updates, copies, clears; several times in the
+/// same shape.
 fn program(runtime: &Runtime, streams: &[Stream; 2], salt: u32, results: &mut Results) -> Result<(), String> {
     let (mixer, bumper) = (pipeline(runtime, "mix")?, pipeline(runtime, "bump")?);
     let [one, two] = streams;
@@ -219,7 +220,8 @@ pub fn early_launches(options: &CudaOptions) -> Outcome {
         let (mut of_x, mut of_weights) = (1u32, 5u32);
         for round in 0..12u32 {
             let stream = &streams[(round % 2) as usize];
-            // Activations are written just before; weights by an earlier submission, by this one, or not at all.
+            // Activations are written just before; weights by an earlier submission, by this one, or not at
+            // all.
             match round % 3 {
                 1 => {
                     launch_slow(&streams[(round / 3 % 2) as usize], &weights)?;

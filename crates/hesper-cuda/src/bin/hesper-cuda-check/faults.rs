@@ -70,7 +70,8 @@ pub fn lost(options: &CudaOptions, entry: &str, bystander: &Runtime) -> Outcome 
     };
     let before = free();
     let ballast = runtime.alloc(runtime.info().total_memory / 64).map_err(to_text)?;
-    // The shape of the faulting submission, twice, so that it is launched as a graph where graphs are enabled.
+    // The shape of the faulting submission, twice, so that it is launched as a graph where graphs are
+    // enabled.
     for _ in 0..2 {
         bump(&one, &good, &x)?;
         bump(&one, &good, &x)?;
@@ -104,8 +105,8 @@ pub fn lost(options: &CudaOptions, entry: &str, bystander: &Runtime) -> Outcome 
         ensure(answered, || format!("{what} did not answer that the device is lost: {error:?}"))?;
     }
     ensure(runtime.lost().is_some(), || "the runtime does not know".into())?;
-    // On current drivers a sticky error affects every context of the process, and no other can be created. All of it
-    // must be reported as errors.
+    // On current drivers a sticky error affects every context of the process, and no other can be created.
+    // All of it must be reported as errors.
     let beside = match works(bystander) {
         Ok(()) => "another context goes on",
         Err(_) => "another context of the process is lost with it",

@@ -1,5 +1,5 @@
-//! The kernels of the checks and their host references. All arithmetic is on wrapping 32-bit integers, so results are
-//! compared exactly.
+//! The kernels of the checks and their host references. All arithmetic is on wrapping 32-bit integers, so
+//! results are compared exactly.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Checks and measures the CUDA device on the machine it runs on.
 //!
-//! Prints one line per check; the exit code is the number of failures. Without an NVIDIA device it says so and
-//! succeeds. With `HESPER_VALIDATE=1` everything runs under the validation layer. An argument selects the checks
-//! whose name contains it; only `failures` runs the checks with refused driver calls.
+//! Prints one line per check; the exit code is the number of failures. Without an NVIDIA device it says so
+//! and succeeds. With `HESPER_VALIDATE=1` everything runs under the validation layer. An argument selects the
+//! checks whose name contains it; only `failures` runs the checks with refused driver calls.
 
 mod basics;
 mod failures;

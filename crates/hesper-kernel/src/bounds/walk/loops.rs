@@ -184,8 +184,8 @@ impl Walk<'_> {
         self.exprs.opaque(first.hull(last))
     }
 
-    /// The iteration symbol and first symbol of the innermost loop, if the block is its body and every iteration
-    /// reaches this point.
+    /// The iteration symbol and first symbol of the innermost loop, if the block is its body and every
+    /// iteration reaches this point.
     pub(super) fn loop_guard(&self, block: BlockId) -> Option<(Id, u32)> {
         let innermost = self.loops.last()?;
         let first = innermost.breaks.is_empty() && innermost.continues.is_empty();
@@ -206,7 +206,8 @@ impl Walk<'_> {
         })
     }
 
-    /// Bounds the iterations of a loop that continues while `cond`, at the head of its body, holds or does not.
+    /// Bounds the iterations of a loop that continues while `cond`, at the head of its body, holds or does
+    /// not.
     pub(super) fn bound_iterations(
         &mut self,
         facts: &Facts,
@@ -241,7 +242,8 @@ impl Walk<'_> {
         Some(most)
     }
 
-    /// The most iterations that begin with `a op b`, `a` being an induction variable and `b` a loop invariant.
+    /// The most iterations that begin with `a op b`, `a` being an induction variable and `b` a loop
+    /// invariant.
     fn trip_count(
         &mut self,
         facts: &Facts,

@@ -1,8 +1,9 @@
 //! Walks a kernel as one thread that stands for all of them, and judges each access on the way.
 //!
-//! Variables hold [expressions](super::expr); an undecided condition becomes a fact of each branch. A loop is unrolled
-//! for a few iterations; a longer one is walked twice for all iterations at once: first to see how its variables change,
-//! then with counters as functions of the iteration. Anything else is a symbol without bounds, so no proof depends on it.
+//! Variables hold [expressions](super::expr); an undecided condition becomes a fact of each branch. A loop is
+//! unrolled for a few iterations; a longer one is walked twice for all iterations at once: first to see how
+//! its variables change, then with counters as functions of the iteration. Anything else is a symbol without
+//! bounds, so no proof depends on it.
 
 mod branch;
 mod builtin;

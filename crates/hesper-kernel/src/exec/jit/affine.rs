@@ -1,6 +1,6 @@
-//! Which of the host's values are affine in the position of the row: 64-bit positions, indices and addresses, their
-//! sums and products with launch-wide values. Modulo 2^64 such a value is exactly `start + x dx + y dy + z dz`, so it
-//! need not be computed op by op for every row.
+//! Which of the host's values are affine in the position of the row: 64-bit positions, indices and addresses,
+//! their sums and products with launch-wide values. Modulo 2^64 such a value is exactly
+//! `start + x dx + y dy + z dz`, so it need not be computed op by op for every row.
 
 use super::host::{HostOp, LinearValue, Slot};
 use super::node::{Access, UniformEntry};

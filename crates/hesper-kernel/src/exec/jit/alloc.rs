@@ -1,8 +1,8 @@
-//! Register allocation: one walk over the nodes; when registers run out, the value with the furthest next use is
-//! spilled.
+//! Register allocation: one walk over the nodes; when registers run out, the value with the furthest next use
+//! is spilled.
 //!
-//! Calls clobber all vector registers, so they cut the kernel into segments: a value that a later segment or a call
-//! uses is spilled when it is computed. Values are immutable, so each is spilled at most once.
+//! Calls clobber all vector registers, so they cut the kernel into segments: a value that a later segment or
+//! a call uses is spilled when it is computed. Values are immutable, so each is spilled at most once.
 
 use super::asm::Vr;
 use super::node::{Node, Operand, Value};
@@ -52,8 +52,8 @@ struct Walk<'n> {
     slot: Vec<Option<u16>>,
     free: Vec<Vr>,
     holds: [Option<Value>; 32],
-    /// Free slots of short and of long values. They are kept apart, since their lanes differ in size: a step must not
-    /// overwrite lanes that later steps read.
+    /// Free slots of short and of long values. They are kept apart, since their lanes differ in size: a step
+    /// must not overwrite lanes that later steps read.
     free_slots: [Vec<u16>; 2],
     steps: Vec<Step>,
     out: Allocation,

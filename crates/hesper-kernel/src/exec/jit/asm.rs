@@ -1,8 +1,8 @@
-//! The assembler: vector instructions in VEX (AVX2, 256 bits) or EVEX (AVX-512) form, and the integer instructions of
-//! loops and calls.
+//! The assembler: vector instructions in VEX (AVX2, 256 bits) or EVEX (AVX-512) form, and the integer
+//! instructions of loops and calls.
 //!
-//! Most instructions have one opcode in both forms, so one table of opcodes serves both; `vector` has the differences
-//! (masks, narrowing).
+//! Most instructions have one opcode in both forms, so one table of opcodes serves both; `vector` has the
+//! differences (masks, narrowing).
 
 /// A vector register, 0..16 or 0..32.
 pub(super) type Vr = u8;

@@ -1,7 +1,7 @@
 //! The whole function: loops over steps of lanes, segments, and calls between them.
 //!
-//! `extern "sysv64" fn(*const Frame)`: a kernel without calls is one loop. With calls it processes the row in chunks,
-//! and a chunk segment by segment, so that a call serves many lanes.
+//! `extern "sysv64" fn(*const Frame)`: a kernel without calls is one loop. With calls it processes the row in
+//! chunks, and a chunk segment by segment, so that a call serves many lanes.
 
 use std::collections::HashMap;
 

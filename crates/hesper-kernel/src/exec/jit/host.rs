@@ -1,8 +1,8 @@
-//! The part of a kernel that the host computes: values that are uniform over a row of threads, and linear integers
-//! (positions, indices, addresses).
+//! The part of a kernel that the host computes: values that are uniform over a row of threads, and linear
+//! integers (positions, indices, addresses).
 //!
-//! Each has a slot with its bits in the row's first thread and its stride per thread. A row whose integers wrap is
-//! refused and left to the bytecode.
+//! Each has a slot with its bits in the row's first thread and its stride per thread. A row whose integers
+//! wrap is refused and left to the bytecode.
 
 use crate::exec::lower::is_launch_wide;
 use crate::exec::memory::inside;
@@ -53,8 +53,8 @@ pub(super) enum HostOp {
         offset: Slot,
         stride: i64,
     },
-    /// The range of lanes in which `a < b` (or `a <= b`, if not strict): its first lane in the bits, its end in the
-    /// stride.
+    /// The range of lanes in which `a < b` (or `a <= b`, if not strict): its first lane in the bits, its end
+    /// in the stride.
     Within {
         strict: bool,
         scalar: Scalar,

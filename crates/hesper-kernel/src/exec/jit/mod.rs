@@ -1,18 +1,18 @@
 //! Machine code for straight-line kernels on x86-64: the fused element-wise kernels, and the
 //! kernels people write in that form.
 //!
-//! A kernel is split in two. The host computes, once per row of threads, what is uniform over the row and where each
-//! access starts; machine code computes the lanes, 16 (AVX-512) or 8 (AVX2) at a time, half as many if some are 64-bit,
-//! with all intermediates in registers. Ops without instructions of their own (`exp`, `tanh`, ..) call the bytecode's
-//! lane functions on blocks of lanes.
+//! A kernel is split in two. The host computes, once per row of threads, what is uniform over the row and
+//! where each access starts; machine code computes the lanes, 16 (AVX-512) or 8 (AVX2) at a time, half as
+//! many if some are 64-bit, with all intermediates in registers. Ops without instructions of their own
+//! (`exp`, `tanh`, ..) call the bytecode's lane functions on blocks of lanes.
 //!
-//! Promises: results equal the bytecode's bit for bit (up to the payload of NaN); nothing
-//! outside of the bound buffers is touched: machine code only gets addresses that were checked
-//! for the whole row, everything else goes through a staging area; a row that breaks an assumption of the split is
-//! refused and left to the bytecode. Code is freed with its program.
+//! Promises: results equal the bytecode's bit for bit (up to the payload of NaN); nothing outside of the
+//! bound buffers is touched: machine code only gets addresses that were checked for the whole row, everything
+//! else goes through a staging area; a row that breaks an assumption of the split is refused and left to the
+//! bytecode. Code is freed with its program.
 //!
-//! Relies on: accesses of different threads to one buffer being unordered. A row is refused if two accesses of the
-//! kernel may touch the same bytes in different threads.
+//! Relies on: accesses of different threads to one buffer being unordered. A row is refused if two accesses
+//! of the kernel may touch the same bytes in different threads.
 
 mod affine;
 mod alloc;

@@ -1,6 +1,6 @@
-//! Splits a straight-line kernel into what the host computes per row and what machine code computes per lane. Gives up
-//! (`None`) on other forms: control flow beyond guards on the thread's position, addresses that depend on data, ops
-//! that see the threadgroup.
+//! Splits a straight-line kernel into what the host computes per row and what machine code computes per lane.
+//! Gives up (`None`) on other forms: control flow beyond guards on the thread's position, addresses that
+//! depend on data, ops that see the threadgroup.
 
 use std::collections::HashMap;
 

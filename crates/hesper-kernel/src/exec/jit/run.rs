@@ -1,5 +1,5 @@
-//! Runs rows of threads: the host's ops, the checks, then machine code, directly on the lanes that pass them and
-//! through the staging area on the others.
+//! Runs rows of threads: the host's ops, the checks, then machine code, directly on the lanes that pass them
+//! and through the staging area on the others.
 
 use std::mem::MaybeUninit;
 
@@ -106,8 +106,8 @@ impl<'a> Session<'a> {
         which.iter().all(|&slot| env.perform(&jit.ops[slot as usize], values, slot, row))
     }
 
-    /// Finds the coefficients of the affine values from the first row and its neighbours along each axis. Whether
-    /// they could be computed.
+    /// Finds the coefficients of the affine values from the first row and its neighbours along each axis.
+    /// Whether they could be computed.
     fn learn(&mut self) -> bool {
         let jit = self.jit;
         self.growth = vec![AffineValue::default(); jit.row_ops.read.len()];
@@ -170,8 +170,8 @@ impl<'a> Session<'a> {
         unsafe { (&raw mut (*self.frame.as_mut_ptr()).uniforms).cast::<u32>().add(at).write(bits) };
     }
 
-    /// Runs threads `x..x + lanes` of a row. The position is passed in registers: loading it as a whole would stall
-    /// on the stores of its parts.
+    /// Runs threads `x..x + lanes` of a row. The position is passed in registers: loading it as a whole would
+    /// stall on the stores of its parts.
     pub fn row(&mut self, x: u64, y: u64, z: u64, lanes: u64, cancel: &Cancel<'_>) -> RowOutcome {
         let row = Row { first: [x, y, z], lanes };
         let jit = self.jit;

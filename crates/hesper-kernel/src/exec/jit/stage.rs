@@ -1,5 +1,5 @@
-//! The addresses of an access along a row, and the staging area for lanes that machine code cannot access directly:
-//! ends of rows, strided lanes, and rows that are partly out of bounds.
+//! The addresses of an access along a row, and the staging area for lanes that machine code cannot access
+//! directly: ends of rows, strided lanes, and rows that are partly out of bounds.
 
 use crate::exec::memory::inside;
 
@@ -26,7 +26,8 @@ impl RowAccess {
         self.offset.wrapping_add(self.stride.wrapping_mul(lane as i64))
     }
 
-    /// Whether the values of these lanes lie in the buffer: offsets are linear, so it suffices to check both ends.
+    /// Whether the values of these lanes lie in the buffer: offsets are linear, so it suffices to check both
+    /// ends.
     pub fn holds(&self, first: u64, n: u64) -> bool {
         let end = |lane: u64| {
             let by = i128::from(self.stride) * i128::from(lane) + i128::from(self.offset);
@@ -112,7 +113,8 @@ impl RowAccess {
         }
     }
 
-    /// Copies contiguous lanes at `from` to the buffer, if in bounds; gives the offset of the first that is not.
+    /// Copies contiguous lanes at `from` to the buffer, if in bounds; gives the offset of the first that is
+    /// not.
     ///
     /// # Safety
     ///

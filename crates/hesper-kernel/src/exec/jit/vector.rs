@@ -1,9 +1,9 @@
 //! Vector operations of every level, in as many instructions as each takes.
 //!
-//! A lane is 32 bits, or 64 while [`Vector::long`] is set: then operations are those of doubles and
-//! 64-bit integers. If a kernel has 64-bit lanes, steps have half as many lanes, so that 32-bit ones fill half a register.
-//! A condition is a mask register under AVX-512 and a vector of all-ones or zero lanes under AVX2; as
-//! a value it always is such a vector, of 32-bit lanes.
+//! A lane is 32 bits, or 64 while [`Vector::long`] is set: then operations are those of doubles and 64-bit
+//! integers. If a kernel has 64-bit lanes, steps have half as many lanes, so that 32-bit ones fill half a
+//! register. A condition is a mask register under AVX-512 and a vector of all-ones or zero lanes under AVX2;
+//! as a value it always is such a vector, of 32-bit lanes.
 
 use super::asm::{Asm, Gr, Len, Mem, Opcode, R14, RBX, Rm, Vr};
 use super::node::{LongUniform, Operand, UniformTable, uniform_offset};
@@ -239,7 +239,8 @@ impl<'t> Vector<'t> {
         })
     }
 
-    /// A register with a constant in all lanes, valid until the second next call. 64-bit lanes sign-extend it.
+    /// A register with a constant in all lanes, valid until the second next call. 64-bit lanes sign-extend
+    /// it.
     pub fn constant(&mut self, bits: u32) -> Vr {
         if self.long {
             return self.long_constant(i64::from(bits as i32) as u64);

@@ -151,7 +151,8 @@ multiversion! {
     ) -> Fn3 = body3::<O>
 }
 
-/// Picks the kernel of an op for a level. Narrow integers are rare: their kernels exist once, for every level.
+/// Picks the kernel of an op for a level. Narrow integers are rare: their kernels exist once, for every
+/// level.
 struct Pick(SimdLevel);
 
 impl Visit1 for Pick {
@@ -193,8 +194,8 @@ pub(super) fn unary(op: UnaryOp, s: Scalar, level: SimdLevel) -> Option<(Fn1, bo
     Some((ops::unary::visit(op, s, Pick(level))?, s.is_half() && ops::unary::rounds_half(op)))
 }
 
-/// The kernel of an op of two operands, and whether its result still has to be rounded to a 16-bit float type.
-/// `None` if the op does not take the type.
+/// The kernel of an op of two operands, and whether its result still has to be rounded to a 16-bit float
+/// type. `None` if the op does not take the type.
 pub(super) fn binary(op: BinaryOp, s: Scalar, level: SimdLevel) -> Option<(Fn2, bool)> {
     Some((ops::binary::visit(op, s, Pick(level))?, s.is_half() && ops::binary::rounds_half(op)))
 }

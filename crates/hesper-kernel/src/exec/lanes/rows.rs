@@ -4,7 +4,8 @@ use super::{BLOCK, unary};
 use crate::exec::level::SimdLevel;
 use crate::ir::{Scalar, UnaryOp};
 
-/// Applies an op to every element, with the bits that a kernel gives; an op that does not take floats changes nothing.
+/// Applies an op to every element, with the bits that a kernel gives; an op that does not take floats changes
+/// nothing.
 pub fn map_doubles(op: UnaryOp, row: &mut [f64]) {
     let Some((f, _)) = unary(op, Scalar::F64, SimdLevel::detect()) else { return };
     let blocks = row.len() / BLOCK;
@@ -13,8 +14,8 @@ pub fn map_doubles(op: UnaryOp, row: &mut [f64]) {
     last[..rest.len()].copy_from_slice(rest);
     for (numbers, blocks) in [(whole, blocks), (&mut last, 1)] {
         let at: *mut u8 = numbers.as_mut_ptr().cast();
-        // SAFETY: the function is for an available level, and the slice holds so many blocks of doubles, which
-        // are operand and destination in one.
+        // SAFETY: the function is for an available level, and the slice holds so many blocks of doubles,
+        // which are operand and destination in one.
         unsafe { f(at, at, BLOCK * size_of::<f64>(), blocks) };
     }
     rest.copy_from_slice(&last[..rest.len()]);

@@ -43,8 +43,8 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// Matches a written type against an actual one, binding template parameters. True when something could be
-    /// matched; types without parameters in them are left to conversion.
+    /// Matches a written type against an actual one, binding template parameters. True when something could
+    /// be matched; types without parameters in them are left to conversion.
     pub(super) fn unify(
         &mut self,
         pattern: &'a TypeSyntax,

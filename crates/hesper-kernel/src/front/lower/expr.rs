@@ -524,7 +524,8 @@ impl<'a> Lower<'a> {
         }
         self.at(span);
         let test = self.ir(&cond);
-        // Both branches are lowered before the type of the result is known: each into a variable of its own type.
+        // Both branches are lowered before the type of the result is known: each into a variable of its own
+        // type.
         self.begin_if(test);
         let x = self.rvalue(a);
         let px = x.and_then(|x| {
@@ -558,7 +559,8 @@ impl<'a> Lower<'a> {
         Ok(ExprResult::Value(RValue::ir(ty, id)))
     }
 
-    /// A choice known at compile time: only the chosen branch is lowered, in the common type if it is a number.
+    /// A choice known at compile time: only the chosen branch is lowered, in the common type if it is a
+    /// number.
     fn known_choice(&mut self, known: bool, a: &'a Expr, b: &'a Expr, span: Span) -> LowerResult<ExprResult> {
         let (taken, other) = if known { (a, b) } else { (b, a) };
         let x = self.expr(taken)?;

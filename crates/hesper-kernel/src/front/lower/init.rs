@@ -94,8 +94,8 @@ impl<'a> Lower<'a> {
         Ok(Storage::Parts(Rc::new(places)))
     }
 
-    /// An object for a declared variable or parameter, in the cheapest storage that serves, initialised if there
-    /// is an initial value.
+    /// An object for a declared variable or parameter, in the cheapest storage that serves, initialised if
+    /// there is an initial value.
     pub(super) fn make_local(
         &mut self,
         name: &Name,
@@ -140,8 +140,8 @@ impl<'a> Lower<'a> {
         Ok(lv)
     }
 
-    /// Vectors and structs are written part by part but read whole: their unwritten parts start as zero. Scalars
-    /// and arrays of them stay uninitialised, so that checked mode can tell.
+    /// Vectors and structs are written part by part but read whole: their unwritten parts start as zero.
+    /// Scalars and arrays of them stay uninitialised, so that checked mode can tell.
     fn clear_aggregates(
         &mut self,
         storage: &Storage,

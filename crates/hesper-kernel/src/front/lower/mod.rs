@@ -1,11 +1,11 @@
 //! Type checking and lowering: the syntax tree to IR, in one walk.
 //!
 //! Every call is inlined and every template instantiated where it is used, so that checking and lowering see
-//! concrete types only. A variable starts in the cheapest storage (a plain value); where a later use demands more
-//! (it is written through a reference, its address is taken), the demand is noted and the walk repeated.
+//! concrete types only. A variable starts in the cheapest storage (a plain value); where a later use demands
+//! more (it is written through a reference, its address is taken), the demand is noted and the walk repeated.
 //!
-//! Errors carry the place in the user's text; a failed statement is skipped and the walk goes on, so that several
-//! errors are reported at once. Depth, inlining and IR size are bounded.
+//! Errors carry the place in the user's text; a failed statement is skipped and the walk goes on, so that
+//! several errors are reported at once. Depth, inlining and IR size are bounded.
 
 mod builtins;
 mod call;

@@ -1,7 +1,7 @@
 //! The results of expressions: values, objects, and compile-time constants.
 //!
-//! An object whose address is not taken lives in IR variables (structs and small arrays part by part) or is a plain
-//! value bound to a name; the others live in memory.
+//! An object whose address is not taken lives in IR variables (structs and small arrays part by part) or is a
+//! plain value bound to a name; the others live in memory.
 
 use crate::front::ast::DeclId;
 use crate::front::types::Ty;

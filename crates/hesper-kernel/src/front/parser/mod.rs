@@ -1,8 +1,8 @@
 //! The parser: tokens to the syntax tree.
 //!
 //! Recursive descent with a little look-ahead. To tell types from expressions it keeps the names of types and
-//! templates in scope, as C++ asks for. It recovers at statement and declaration borders, bounds its depth, and
-//! bounds its total work, so that no text makes it hang.
+//! templates in scope, as C++ asks for. It recovers at statement and declaration borders, bounds its depth,
+//! and bounds its total work, so that no text makes it hang.
 
 mod decl;
 mod expr;

@@ -48,7 +48,8 @@ pub(super) enum MathFunction {
 }
 
 impl<'a> Lower<'a> {
-    /// The common type of numbers: scalars by the usual rules, vectors must agree; scalars broadcast to vectors.
+    /// The common type of numbers: scalars by the usual rules, vectors must agree; scalars broadcast to
+    /// vectors.
     fn common_of(&self, vals: &[RValue], name: &str, span: Span) -> LowerResult<Ty> {
         let mut ty: Option<Ty> = None;
         for v in vals {

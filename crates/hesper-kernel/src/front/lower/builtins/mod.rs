@@ -1,8 +1,8 @@
 //! The library: its functions and constants, by name.
 //!
-//! Functions that are one op come from the [registry](crate::ir::registry). Any other is one line in [`FUNCTIONS`];
-//! what it does is in `math`, `groups` or `memory`. Names are the same under `metal::`, `fast::` and `precise::`, since
-//! there is one implementation of each.
+//! Functions that are one op come from the [registry](crate::ir::registry). Any other is one line in
+//! [`FUNCTIONS`]; what it does is in `math`, `groups` or `memory`. Names are the same under `metal::`,
+//! `fast::` and `precise::`, since there is one implementation of each.
 
 mod groups;
 mod math;
