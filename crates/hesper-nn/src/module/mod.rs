@@ -213,6 +213,7 @@ impl Path {
 /// change). `#[module(crate = path)]` on the type names this crate where it has another name.
 ///
 /// ```
+/// # use hesper as _;
 /// use hesper_nn::{Linear, Module, ModuleExt};
 ///
 /// #[derive(Module, Clone)]
