@@ -153,6 +153,13 @@ pub(crate) fn below_maximum(x: &Array, axis: isize) -> Result<Array> {
 }
 
 /// `max(x, 0) + weight * min(x, 0)` with a learned weight.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::PRelu;
+/// assert_eq!(PRelu::new(1)?.forward(&array![-4.0, 2.0])?.to_vec::<f32>()?, [-1.0, 2.0]);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Module, Clone)]
 pub struct PRelu {
     weight: Parameter,

@@ -62,6 +62,14 @@ fn signed<const N: usize>(sizes: [usize; N]) -> [isize; N] {
 macro_rules! convolutions {
     ($($name:ident $transposed:ident $rank:tt $axes:literal;)*) => {$(
         #[doc = concat!("A convolution of arrays of shape (batch, ", $axes, ", channels).")]
+        ///
+        /// ```
+        /// use hesper::{Array, Dtype};
+        /// use hesper_nn::Conv2d;
+        /// let layer = Conv2d::new(3, 8, 3)?.with_padding(1).with_stride([2, 2]);
+        /// assert_eq!(layer.forward(&Array::zeros(&[1, 28, 28, 3], Dtype::Float32)?)?.shape(), [1, 14, 14, 8]);
+        /// # Ok::<(), hesper_nn::Error>(())
+        /// ```
         #[derive(Module, Clone)]
         pub struct $name {
             weight: Parameter,
@@ -107,6 +115,14 @@ macro_rules! convolutions {
         convolutions!(@setters $name $rank "Sets the steps between outputs." "Sets the zeros on each side of an axis.");
 
         #[doc = concat!("A transposed convolution of arrays of shape (batch, ", $axes, ", channels).")]
+        ///
+        /// ```
+        /// use hesper::{Array, Dtype};
+        /// use hesper_nn::ConvTranspose2d;
+        /// let layer = ConvTranspose2d::new(8, 3, 2)?.with_stride(2);
+        /// assert_eq!(layer.forward(&Array::zeros(&[1, 14, 14, 8], Dtype::Float32)?)?.shape(), [1, 28, 28, 3]);
+        /// # Ok::<(), hesper_nn::Error>(())
+        /// ```
         #[derive(Module, Clone)]
         pub struct $transposed {
             weight: Parameter,

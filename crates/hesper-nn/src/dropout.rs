@@ -9,6 +9,17 @@ use crate::module::{Buffer, Module, Training};
 ///
 /// The random key is a buffer: a compiled training step draws new elements each time, and a checkpoint of a
 /// training resumes with the same ones.
+///
+/// ```
+/// use hesper::{Array, Dtype};
+/// use hesper_nn::{Dropout, ModuleExt};
+/// let mut layer = Dropout::new(0.5)?;
+/// let x = Array::ones(&[100], Dtype::Float32)?;
+/// assert!(layer.forward(&x)?.to_vec::<f32>()?.iter().all(|one| *one == 0.0 || *one == 2.0));
+/// layer.train(false);
+/// assert_eq!(layer.forward(&x)?.to_vec::<f32>()?, x.to_vec::<f32>()?);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Module, Clone)]
 pub struct Dropout {
     p: f32,

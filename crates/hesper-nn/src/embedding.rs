@@ -8,6 +8,16 @@ use crate::module::Module;
 use crate::weight::Weight;
 
 /// A vector for every id.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::Embedding;
+/// let layer = Embedding::new(10, 4)?;
+/// let vectors = layer.forward(&array![[3, 1, 3]])?;
+/// assert_eq!(vectors.shape(), [1, 3, 4]);
+/// assert_eq!(layer.as_linear(&vectors)?.shape(), [1, 3, 10]);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Module, Clone)]
 pub struct Embedding {
     #[module(flatten)]

@@ -19,6 +19,7 @@ pub enum Fan {
 /// How a parameter starts.
 ///
 /// ```
+/// # use hesper as _;
 /// use hesper_nn::init::Init;
 /// let w = Init::GlorotUniform { gain: 1.0 }.make(&[4, 2])?;
 /// assert!(w.to_vec::<f32>()?.iter().all(|one| one.abs() <= 1.0));

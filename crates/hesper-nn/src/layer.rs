@@ -13,6 +13,27 @@ use crate::{
 };
 
 /// A module with one input and one output.
+///
+/// ```
+/// use hesper::{Array, array};
+/// use hesper_nn::{Layer, Module, Parameter, Sequential};
+///
+/// /// Multiplies by a trained number.
+/// #[derive(Module, Clone)]
+/// struct Scale {
+///     factor: Parameter,
+/// }
+///
+/// impl Layer for Scale {
+///     fn forward(&self, x: &Array) -> hesper_nn::Result<Array> {
+///         Ok(x.multiply(&self.factor)?)
+///     }
+/// }
+///
+/// let net = Sequential::new().with(Scale { factor: array![3.0].into() });
+/// assert_eq!(net.forward(&array![1.0, 2.0])?.to_vec::<f32>()?, [3.0, 6.0]);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 pub trait Layer: Module + CloneLayer + fmt::Debug + Send + Sync {
     /// Applies the layer.
     fn forward(&self, x: &Array) -> Result<Array>;

@@ -100,6 +100,14 @@ impl Linear {
 }
 
 /// `x2 w[i] x1^T + b[i]` for every output `i`.
+///
+/// ```
+/// use hesper::{Array, Dtype};
+/// use hesper_nn::Bilinear;
+/// let x = |inputs| Array::ones(&[5, inputs], Dtype::Float32);
+/// assert_eq!(Bilinear::new(2, 3, 4)?.forward(&x(2)?, &x(3)?)?.shape(), [5, 4]);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Module, Clone)]
 pub struct Bilinear {
     weight: Parameter,

@@ -75,6 +75,15 @@ pub fn cross_entropy(logits: &Array, targets: &Array) -> Result<Array> {
 }
 
 /// The cross entropy of logits with options.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::loss::{self, CrossEntropy, Reduction};
+/// let options = CrossEntropy { label_smoothing: 0.1, reduction: Reduction::None, ..Default::default() };
+/// let each = loss::cross_entropy_with(&array![[0.0, 0.0], [9.0, 0.0]], &array![0, 0], options)?;
+/// assert_eq!(each.shape(), [2]);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 pub fn cross_entropy_with(logits: &Array, targets: &Array, options: CrossEntropy<'_>) -> Result<Array> {
     let CrossEntropy { weights, axis, label_smoothing: smoothing, reduction } = options;
     if !(0.0..1.0).contains(&smoothing) {
@@ -142,12 +151,29 @@ fn at_classes(x: &Array, classes: &Array, axis: isize) -> Result<Array> {
 }
 
 /// The binary cross entropy of logits with targets between zero and one.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::loss;
+/// let value = loss::binary_cross_entropy(&array![0.0, 0.0], &array![1.0, 0.0], Default::default())?;
+/// assert!((value.item::<f32>()? - 0.69315).abs() < 1e-4);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 pub fn binary_cross_entropy(logits: &Array, targets: &Array, reduction: Reduction) -> Result<Array> {
     same_shape("a binary cross entropy", logits, targets)?;
     reduction.of(logits.logaddexp(0.0)?.subtract(logits.multiply(targets)?)?)
 }
 
 /// The binary cross entropy of probabilities. Logarithms are at least -100.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::loss;
+/// let (half, bits) = (array![0.5, 0.5], array![1.0, 0.0]);
+/// let value = loss::binary_cross_entropy_of_probabilities(&half, &bits, Default::default())?;
+/// assert!((value.item::<f32>()? - 0.69315).abs() < 1e-4);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 pub fn binary_cross_entropy_of_probabilities(
     probabilities: &Array,
     targets: &Array,
@@ -162,24 +188,56 @@ pub fn binary_cross_entropy_of_probabilities(
 }
 
 /// The distance of predictions and targets.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::loss;
+/// let value = loss::l1(&array![1.0, 5.0], &array![2.0, 2.0], Default::default())?;
+/// assert!((value.item::<f32>()? - 2.0).abs() < 1e-4);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 pub fn l1(predictions: &Array, targets: &Array, reduction: Reduction) -> Result<Array> {
     same_shape("an L1 loss", predictions, targets)?;
     reduction.of(predictions.subtract(targets)?.abs()?)
 }
 
 /// The squared distance of predictions and targets.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::loss;
+/// let value = loss::mse(&array![1.0, 5.0], &array![2.0, 2.0], Default::default())?;
+/// assert!((value.item::<f32>()? - 5.0).abs() < 1e-4);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 pub fn mse(predictions: &Array, targets: &Array, reduction: Reduction) -> Result<Array> {
     same_shape("a squared error", predictions, targets)?;
     reduction.of(predictions.subtract(targets)?.square()?)
 }
 
 /// The negative log likelihood of classes, from log probabilities along an axis.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::loss;
+/// let value = loss::nll(&array![[-0.5, -1.0], [-2.0, -0.1]], &array![0, 0], -1, Default::default())?;
+/// assert!((value.item::<f32>()? - 1.25).abs() < 1e-4);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 pub fn nll(log_probabilities: &Array, classes: &Array, axis: isize, reduction: Reduction) -> Result<Array> {
     reduction.of(at_classes(log_probabilities, classes, axis)?.negative()?)
 }
 
 /// The negative log likelihood of targets under normal distributions with means `inputs` and variances; with
 /// the constant term if `full`. Variances are at least 1e-6.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::loss;
+/// let value = loss::gaussian_nll(&array![1.0], &array![2.0], &array![1.0], false, Default::default())?;
+/// assert!((value.item::<f32>()? - 0.5).abs() < 1e-4);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 pub fn gaussian_nll(
     inputs: &Array,
     targets: &Array,
@@ -196,12 +254,28 @@ pub fn gaussian_nll(
 }
 
 /// The Kullback-Leibler divergence of log probabilities along an axis: that of `targets` from `inputs`.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::loss;
+/// let value = loss::kl_div(&array![[-1.0, -2.0]], &array![[-1.0, -2.0]], -1, Default::default())?;
+/// assert!((value.item::<f32>()? - 0.0).abs() < 1e-4);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 pub fn kl_div(inputs: &Array, targets: &Array, axis: isize, reduction: Reduction) -> Result<Array> {
     same_shape("a divergence", inputs, targets)?;
     reduction.of(targets.exp()?.multiply(targets.subtract(inputs)?)?.sum(axis)?)
 }
 
 /// The squared error below a distance of `beta`, the distance above it.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::loss;
+/// let value = loss::smooth_l1(&array![1.0, 5.0], &array![2.0, 2.0], 1.0, Default::default())?;
+/// assert!((value.item::<f32>()? - 1.5).abs() < 1e-4);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 pub fn smooth_l1(predictions: &Array, targets: &Array, beta: f32, reduction: Reduction) -> Result<Array> {
     same_shape("a smooth L1 loss", predictions, targets)?;
     let distance = predictions.subtract(targets)?.abs()?;
@@ -227,11 +301,27 @@ pub fn triplet(
 }
 
 /// `max(1 - inputs * targets, 0)` with targets of -1 and 1.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::loss;
+/// let value = loss::hinge(&array![0.5, 2.0], &array![1.0, 1.0], Default::default())?;
+/// assert!((value.item::<f32>()? - 0.25).abs() < 1e-4);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 pub fn hinge(inputs: &Array, targets: &Array, reduction: Reduction) -> Result<Array> {
     reduction.of(inputs.multiply(targets)?.negative()?.add(1.0)?.maximum(0.0)?)
 }
 
 /// Half the squared error below a distance of `delta`, linear above it.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::loss;
+/// let value = loss::huber(&array![1.0, 5.0], &array![2.0, 2.0], 1.0, Default::default())?;
+/// assert!((value.item::<f32>()? - 1.5).abs() < 1e-4);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 pub fn huber(inputs: &Array, targets: &Array, delta: f32, reduction: Reduction) -> Result<Array> {
     let distance = inputs.subtract(targets)?.abs()?;
     let near = distance.minimum(delta)?;
@@ -239,12 +329,28 @@ pub fn huber(inputs: &Array, targets: &Array, delta: f32, reduction: Reduction) 
 }
 
 /// The logarithm of the hyperbolic cosine of the error.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::loss;
+/// let value = loss::log_cosh(&array![1.0], &array![2.0], Default::default())?;
+/// assert!((value.item::<f32>()? - 0.43378).abs() < 1e-4);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 pub fn log_cosh(inputs: &Array, targets: &Array, reduction: Reduction) -> Result<Array> {
     let error = inputs.subtract(targets)?;
     reduction.of(error.logaddexp(error.negative()?)?.subtract(LN_2)?)
 }
 
 /// The cosine of the angle between vectors along an axis. Products of norms are at least 1e-8.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::loss;
+/// let value = loss::cosine_similarity(&array![[1.0, 0.0]], &array![[3.0, 4.0]], -1, Default::default())?;
+/// assert!((value.item::<f32>()? - 0.6).abs() < 1e-4);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 pub fn cosine_similarity(x1: &Array, x2: &Array, axis: isize, reduction: Reduction) -> Result<Array> {
     let norm = |x: &Array| -> Result<Array> { Ok(x.square()?.sum(axis)?.sqrt()?) };
     let norms = norm(x1)?.multiply(norm(x2)?)?.maximum(1e-8)?;

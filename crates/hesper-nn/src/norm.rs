@@ -37,6 +37,14 @@ fn scaled(affine: Option<&Affine>, x: Array) -> Result<Array> {
 }
 
 /// Divides by the root mean square over the last axis and multiplies by a weight.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::RmsNorm;
+/// let y = RmsNorm::new(2)?.with_eps(0.0).forward(&array![[3.0, 3.0]])?;
+/// assert_eq!(y.to_vec::<f32>()?, [1.0, 1.0]);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Module, Clone)]
 pub struct RmsNorm {
     weight: Parameter,
@@ -67,6 +75,14 @@ impl RmsNorm {
 
 /// Subtracts the mean over the last axis, divides by the standard deviation, multiplies by a weight and adds
 /// a bias.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::LayerNorm;
+/// let y = LayerNorm::new(2)?.with_eps(0.0).forward(&array![[1.0, 3.0]])?;
+/// assert_eq!(y.to_vec::<f32>()?, [-1.0, 1.0]);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Module, Clone)]
 pub struct LayerNorm {
     weight: Option<Parameter>,
@@ -139,6 +155,14 @@ impl Norm {
 }
 
 /// Normalizes every channel of every sample over its spatial axes.
+///
+/// ```
+/// use hesper::{Dtype, random};
+/// use hesper_nn::InstanceNorm;
+/// let x = random::normal(&[2, 8, 8, 3], Dtype::Float32, 5.0, 2.0, None)?;
+/// assert!(InstanceNorm::new().forward(&x)?.mean(())?.item::<f32>()?.abs() < 1e-4);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Module, Clone)]
 pub struct InstanceNorm {
     #[module(flatten)]
@@ -184,6 +208,14 @@ impl Default for InstanceNorm {
 }
 
 /// Normalizes groups of channels over the spatial axes and the group.
+///
+/// ```
+/// use hesper::{Dtype, random};
+/// use hesper_nn::GroupNorm;
+/// let x = random::normal(&[2, 8, 8, 6], Dtype::Float32, 5.0, 2.0, None)?;
+/// assert!(GroupNorm::new(3, 6)?.forward(&x)?.mean(())?.item::<f32>()?.abs() < 1e-4);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Module, Clone)]
 pub struct GroupNorm {
     #[module(flatten)]
@@ -244,6 +276,18 @@ impl GroupNorm {
 ///
 /// In training mode it uses the statistics of the batch and adds them to the running ones, which are buffers.
 /// Otherwise it uses the running statistics, if it keeps any.
+///
+/// ```
+/// use hesper::{Dtype, random};
+/// use hesper_nn::{BatchNorm, ModuleExt};
+/// let mut layer = BatchNorm::new(3)?;
+/// let x = random::normal(&[64, 3], Dtype::Float32, 5.0, 2.0, None)?;
+/// assert!(layer.forward(&x)?.mean(())?.item::<f32>()?.abs() < 1e-4);
+/// // In evaluation, the running statistics of training take the place of those of the batch.
+/// layer.train(false);
+/// assert!(layer.forward(&x)?.mean(())?.item::<f32>()? > 1.0);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Module, Clone)]
 pub struct BatchNorm {
     #[module(flatten)]

@@ -8,6 +8,14 @@ use crate::error::{Error, Result};
 use crate::module::{Buffer, Module};
 
 /// Sines and cosines of the position.
+///
+/// ```
+/// use hesper::Array;
+/// use hesper_nn::SinusoidalPositions;
+/// let vectors = SinusoidalPositions::new(8)?.forward(&Array::arange(5, None)?)?;
+/// assert_eq!(vectors.shape(), [5, 8]);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Module, Clone)]
 pub struct SinusoidalPositions {
     frequencies: Buffer,
@@ -64,6 +72,14 @@ impl SinusoidalPositions {
 
 /// Attention with linear biases: a bias in proportion to the distance of query and key, with another slope
 /// for each head.
+///
+/// ```
+/// use hesper::{Array, Dtype};
+/// use hesper_nn::Alibi;
+/// let scores = Array::zeros(&[1, 4, 3, 3], Dtype::Float32)?;
+/// assert_eq!(Alibi {}.forward(&scores, 0, None)?.shape(), [1, 4, 3, 3]);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Module, Clone, Default)]
 pub struct Alibi {}
 

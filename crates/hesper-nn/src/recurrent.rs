@@ -32,6 +32,14 @@ fn split<const N: usize>(x: &Array) -> Result<[Array; N]> {
 }
 
 /// `h = activation(x Wxh^T + h Whh^T + bias)`.
+///
+/// ```
+/// use hesper::{Dtype, random};
+/// use hesper_nn::Rnn;
+/// let x = random::normal(&[2, 5, 3], Dtype::Float32, 0.0, 1.0, None)?;
+/// assert_eq!(Rnn::new(3, 8)?.forward(&x, None)?.shape(), [2, 5, 8]);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Module, Clone)]
 pub struct Rnn {
     #[module(name = "Wxh")]
@@ -80,6 +88,14 @@ impl Rnn {
 }
 
 /// A gated recurrent unit.
+///
+/// ```
+/// use hesper::{Dtype, random};
+/// use hesper_nn::Gru;
+/// let x = random::normal(&[2, 5, 3], Dtype::Float32, 0.0, 1.0, None)?;
+/// assert_eq!(Gru::new(3, 8)?.forward(&x, None)?.shape(), [2, 5, 8]);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Module, Clone)]
 pub struct Gru {
     #[module(name = "Wx")]
@@ -138,6 +154,15 @@ impl Gru {
 }
 
 /// A long short-term memory.
+///
+/// ```
+/// use hesper::{Dtype, random};
+/// use hesper_nn::Lstm;
+/// let x = random::normal(&[2, 5, 3], Dtype::Float32, 0.0, 1.0, None)?;
+/// let (hidden, cell) = Lstm::new(3, 8)?.forward(&x, None, None)?;
+/// assert_eq!((hidden.shape(), cell.shape()), (&[2, 5, 8][..], &[2, 5, 8][..]));
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Module, Clone)]
 pub struct Lstm {
     #[module(name = "Wx")]

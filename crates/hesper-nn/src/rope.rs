@@ -47,6 +47,15 @@ impl RopeScaling {
 }
 
 /// Rotates pairs of elements of every head by the position of their token.
+///
+/// ```
+/// use hesper::{Dtype, random};
+/// use hesper_nn::Rope;
+/// let rope = Rope::new(8, false, 10000.0, None)?;
+/// let heads = random::normal(&[1, 2, 4, 8], Dtype::Float32, 0.0, 1.0, None)?;
+/// assert_eq!(rope.forward(&heads, 16)?.shape(), heads.shape());
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Rope {
     dims: usize,

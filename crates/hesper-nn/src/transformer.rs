@@ -14,6 +14,16 @@ use crate::norm::LayerNorm;
 use crate::transforms::checkpoint;
 
 /// Attention of queries to keys and values in several heads.
+///
+/// ```
+/// use hesper::fast::AttentionMask;
+/// use hesper::{Dtype, random};
+/// use hesper_nn::MultiHeadAttention;
+/// let x = random::normal(&[2, 5, 16], Dtype::Float32, 0.0, 1.0, None)?;
+/// let y = MultiHeadAttention::new(16, 4)?.forward(&x, &x, &x, AttentionMask::Causal)?;
+/// assert_eq!(y.shape(), [2, 5, 16]);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Module, Clone)]
 pub struct MultiHeadAttention {
     num_heads: usize,
@@ -292,6 +302,16 @@ fn stacked<L: Module + Tree + Clone + Send + Sync + 'static>(
 }
 
 /// Layers of an encoder, with a last norm.
+///
+/// ```
+/// use hesper::fast::AttentionMask;
+/// use hesper::{Dtype, random};
+/// use hesper_nn::{TransformerConfig, TransformerEncoder};
+/// let config = TransformerConfig { dropout: 0.1, ..TransformerConfig::new(16, 4) };
+/// let x = random::normal(&[2, 5, 16], Dtype::Float32, 0.0, 1.0, None)?;
+/// assert_eq!(TransformerEncoder::new(2, &config)?.forward(&x, AttentionMask::Causal)?.shape(), [2, 5, 16]);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Module, Clone)]
 pub struct TransformerEncoder {
     layers: Vec<TransformerEncoderLayer>,
@@ -357,6 +377,17 @@ impl TransformerDecoder {
 }
 
 /// An encoder and a decoder.
+///
+/// ```
+/// use hesper::fast::AttentionMask;
+/// use hesper::{Dtype, random};
+/// use hesper_nn::{Transformer, TransformerConfig};
+/// let x = |length| random::normal(&[2, length, 16], Dtype::Float32, 0.0, 1.0, None);
+/// let model = Transformer::new(1, 1, &TransformerConfig::new(16, 4))?;
+/// let y = model.forward(&x(7)?, &x(5)?, AttentionMask::None, AttentionMask::Causal, AttentionMask::None)?;
+/// assert_eq!(y.shape(), [2, 5, 16]);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Module, Clone)]
 pub struct Transformer {
     encoder: TransformerEncoder,

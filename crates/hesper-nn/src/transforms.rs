@@ -51,6 +51,18 @@ pub fn value_and_grad<M: Module + Tree, U: Tree, F: Fn(&M) -> Result<U>>(
 
 /// Calls a function of a module and arrays whose intermediate arrays are computed again for its derivative
 /// instead of kept in memory.
+///
+/// ```
+/// use hesper::{Dtype, random};
+/// use hesper_nn::{Linear, ModuleExt, checkpoint, value_and_grad};
+/// let (layer, x) = (Linear::new(4, 4)?, random::normal(&[2, 4], Dtype::Float32, 0.0, 1.0, None)?);
+/// let step = value_and_grad(|layer: &Linear| {
+///     let y = checkpoint(layer, &[x.clone()], |layer, x| Ok(layer.forward(&x[0])?.tanh()?))?;
+///     Ok(y.sum(())?)
+/// });
+/// assert_eq!(step(&layer)?.1.parameters()["weight"].shape(), [4, 4]);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 pub fn checkpoint<M, F>(module: &M, inputs: &[Array], f: F) -> Result<Array>
 where
     M: Module + Tree + Send + Sync + 'static,
@@ -75,6 +87,14 @@ where
 
 /// A copy of a module with floating-point parameters in another dtype, for mixed precision: gradients of a
 /// function of the copy are gradients of the module's own parameters.
+///
+/// ```
+/// use hesper::{Array, Dtype};
+/// use hesper_nn::{Linear, cast};
+/// let half = cast(&Linear::new(4, 2)?, Dtype::Bfloat16)?;
+/// assert_eq!(half.forward(&Array::ones(&[1, 4], Dtype::Bfloat16)?)?.dtype(), Dtype::Bfloat16);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 pub fn cast<M: Module + Tree>(module: &M, dtype: Dtype) -> Result<M> {
     let mut copy = module.with_arrays(module.arrays())?;
     copy.to_dtype(dtype)?;

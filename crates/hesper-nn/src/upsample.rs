@@ -22,6 +22,14 @@ pub enum Interpolation {
 crate::settings!(Interpolation);
 
 /// Resizes the spatial axes of an array of shape (batch, spatial axes ..., channels).
+///
+/// ```
+/// use hesper::{Array, Dtype};
+/// use hesper_nn::{Interpolation, Upsample};
+/// let x = Array::ones(&[1, 2, 3, 1], Dtype::Float32)?;
+/// assert_eq!(Upsample::new(&[2.0, 2.0], Interpolation::Linear)?.forward(&x)?.shape(), [1, 4, 6, 1]);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Module, Clone)]
 pub struct Upsample {
     scales: Vec<f64>,

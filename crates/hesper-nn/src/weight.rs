@@ -335,6 +335,7 @@ fn replace_weights(
 /// Quantizes the dense weights of linear layers and embeddings whose path `which` accepts.
 ///
 /// ```
+/// # use hesper as _;
 /// use hesper_nn::{Linear, Quantization, quantize};
 /// let mut layer = Linear::new(64, 8)?;
 /// quantize(&mut layer, Quantization::new(64, 8, "affine")?, |_| true)?;
@@ -353,6 +354,7 @@ pub fn quantize(
 /// matrices `lora_a` and `lora_b` are trained.
 ///
 /// ```
+/// # use hesper as _;
 /// use hesper_nn::{Linear, ModuleExt, add_lora};
 /// let mut layer = Linear::new(64, 8)?;
 /// add_lora(&mut layer, 4, 2.0, |_| true)?;
@@ -375,6 +377,17 @@ pub fn add_lora(
 }
 
 /// Merges every LoRA into its weight, where that is dense.
+///
+/// ```
+/// # use hesper as _;
+/// use hesper_nn::{Linear, ModuleExt, add_lora, merge_lora};
+/// let mut layer = Linear::new(64, 8)?;
+/// let before = layer.count();
+/// add_lora(&mut layer, 4, 2.0, |_| true)?;
+/// merge_lora(&mut layer)?;
+/// assert_eq!(layer.count(), before);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 pub fn merge_lora(module: &mut (impl Module + ?Sized)) -> Result<()> {
     replace_weights(module, &|_| true, &Weight::merge)
 }

@@ -9,6 +9,18 @@ use super::{Leaf, LeafMut, Module, lengths, read, write};
 use crate::error::{Error, Result};
 
 /// Methods of every module.
+///
+/// ```
+/// use hesper::Dtype;
+/// use hesper_nn::{Linear, ModuleExt};
+/// let mut layer = Linear::new(4, 2)?;
+/// assert_eq!((layer.count(), layer.nbytes()), (10, 40));
+/// layer.freeze(|path| path == "bias");
+/// assert_eq!(layer.trainable_parameters().into_keys().collect::<Vec<_>>(), ["weight"]);
+/// layer.to_dtype(Dtype::Bfloat16)?;
+/// assert_eq!(layer.nbytes(), 20);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 pub trait ModuleExt: Module {
     /// The parameters and the buffers that are saved, by path. Packed blocks are not among them.
     fn parameters(&self) -> BTreeMap<String, Array> {

@@ -214,6 +214,7 @@ impl Path {
 /// name.
 ///
 /// ```
+/// # use hesper as _;
 /// use hesper_nn::{Linear, Module, ModuleExt};
 ///
 /// #[derive(Module, Clone)]

@@ -99,6 +99,41 @@ impl Update<'_> {
 }
 
 /// How a gradient changes a parameter. `Debug` must tell rules with different settings apart.
+///
+/// ```
+/// use hesper::{Array, array};
+/// use hesper_nn::optim::{Optimizer, Schedule, Slots, Update, UpdateRule};
+/// use hesper_nn::{Module, Parameter};
+///
+/// /// Steps of one length against the sign of the gradient.
+/// #[derive(Debug)]
+/// struct SignDescent(Schedule);
+///
+/// impl UpdateRule for SignDescent {
+///     fn learning_rate(&self) -> Option<&Schedule> {
+///         Some(&self.0)
+///     }
+///
+///     fn init(&self, _: &Array) -> hesper_nn::Result<Slots> {
+///         Ok(Slots::new())
+///     }
+///
+///     fn update(&self, of: Update<'_>) -> hesper_nn::Result<Array> {
+///         Ok(of.parameter.subtract(of.rate()?.multiply(of.gradient.sign()?)?)?)
+///     }
+/// }
+///
+/// #[derive(Module, Clone)]
+/// struct Point {
+///     at: Parameter,
+/// }
+///
+/// let mut point = Point { at: array![1.0, 2.0].into() };
+/// let gradients = Point { at: array![5.0, -0.1].into() };
+/// Optimizer::new(SignDescent(0.5.into()))?.update(&mut point, &gradients)?;
+/// assert_eq!(point.at.to_vec::<f32>()?, [0.5, 2.5]);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 pub trait UpdateRule: fmt::Debug + Send + Sync {
     /// The learning rate, unless the rule makes its own.
     fn learning_rate(&self) -> Option<&Schedule>;
@@ -173,6 +208,17 @@ impl Optimizer {
 
     /// Adds a rule for the parameters that `accepts` accepts by path and value. Groups are asked in the order
     /// in which they were added; the rule of [`Optimizer::new`] is for the rest.
+    ///
+    /// ```
+    /// # use hesper as _;
+    /// use hesper_nn::optim::{Adam, Optimizer, Sgd};
+    /// // No weight decay for vectors: biases and norms.
+    /// let optimizer = Optimizer::new(Adam::with_weight_decay(1e-3))?
+    ///     .with_group(|_, parameter| parameter.ndim() == 1, Adam::new(1e-3))?
+    ///     .with_group(|path, _| path.starts_with("head."), Sgd::new(0.1))?;
+    /// # let _ = optimizer;
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn with_group(
         mut self,
         accepts: impl Fn(&str, &Array) -> bool + Send + Sync + 'static,
@@ -365,6 +411,22 @@ impl Tree for Optimizer {
 
 /// Scales gradients so that their norm, over all trainable parameters, is at most `max_norm`. Returns the
 /// norm before.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::optim::clip_grad_norm;
+/// use hesper_nn::{Module, Parameter};
+///
+/// #[derive(Module, Clone)]
+/// struct Gradients {
+///     weight: Parameter,
+/// }
+///
+/// let mut gradients = Gradients { weight: array![3.0, 4.0].into() };
+/// assert_eq!(clip_grad_norm(&mut gradients, 1.0)?.item::<f32>()?, 5.0);
+/// assert!((gradients.weight.to_vec::<f32>()?[0] - 0.6).abs() < 1e-4);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 pub fn clip_grad_norm(gradients: &mut dyn Module, max_norm: f64) -> Result<Array> {
     if max_norm.is_nan() || max_norm < 0.0 {
         let what = format!("cannot clip gradients to a norm of {max_norm}; it must not be negative");
@@ -412,6 +474,19 @@ pub(crate) fn add_gradients(sum: &mut dyn Module, more: &dyn Module) -> Result<(
 }
 
 /// An exponential moving average of the parameters of a module: `decay * average + (1 - decay) * parameter`.
+///
+/// ```
+/// # use hesper as _;
+/// use hesper_nn::optim::Ema;
+/// use hesper_nn::{Linear, ModuleExt};
+/// let (start, trained) = (Linear::new(2, 2)?, Linear::new(2, 2)?);
+/// let mut average = Ema::new(&start, 0.75)?;
+/// average.update(&trained)?;
+/// let bias = |of: &Linear| of.parameters()["bias"].to_vec::<f32>();
+/// let expected = 0.75 * bias(&start)?[0] + 0.25 * bias(&trained)?[0];
+/// assert!((bias(average.module())?[0] - expected).abs() < 1e-6);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Ema<M> {
     module: M,

@@ -15,6 +15,7 @@ type Function = dyn Fn(&Array) -> Result<Array> + Send + Sync;
 ///
 /// ```
 /// use hesper_nn::optim::Schedule;
+/// # use hesper as _;
 /// let warmup = Schedule::linear(0.0, 0.1, 10)?;
 /// let schedule = Schedule::join(vec![warmup, Schedule::cosine(0.1, 100, 0.0)?], &[10])?;
 /// assert!((schedule.value(5)? - 0.05).abs() < 1e-6);

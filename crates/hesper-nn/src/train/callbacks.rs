@@ -42,6 +42,27 @@ impl Report {
 }
 
 /// Is called after each step of [`Trainer::fit`].
+///
+/// ```
+/// use std::ops::ControlFlow;
+/// use hesper::{Array, Dtype};
+/// use hesper_nn::optim::{Optimizer, Sgd};
+/// use hesper_nn::train::{Report, Trainer};
+/// use hesper_nn::{Linear, loss};
+///
+/// let (model, optimizer) = (Linear::new(1, 1)?, Optimizer::new(Sgd::new(0.1))?);
+/// let mut trainer = Trainer::new(model, optimizer, |model: &Linear, batch| {
+///     loss::mse(&model.forward(&batch[0])?, &batch[0], Default::default())
+/// })?;
+/// let x = Array::ones(&[4, 1], Dtype::Float32)?;
+/// // A closure is a callback.
+/// let mut stop_early = |_: &Trainer<Linear>, report: &mut Report| {
+///     Ok(if report.loss < 1e-3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+/// };
+/// trainer.fit(1000, |_| Ok(vec![x.clone()]), &mut [&mut stop_early])?;
+/// assert!(trainer.steps() < 1000);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 pub trait Callback<M> {
     /// Looks at a step. Returns `ControlFlow::Break` to end the training.
     fn after_step(&mut self, trainer: &Trainer<M>, report: &mut Report) -> Result<ControlFlow<()>>;
