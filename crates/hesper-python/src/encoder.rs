@@ -2,8 +2,8 @@
 //! meanwhile.
 //!
 //! A graph is handed over if it will be computed by a GPU and if the one before it took long: handing over a
-//! short one takes longer than encoding it. Nothing depends on the order in which graphs are encoded: who
-//! needs an array that is still in the queue computes it himself.
+//! short one takes longer than encoding it. Nothing depends on the order in which graphs are encoded: a
+//! thread that needs an array of a queued graph encodes that graph.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -18,7 +18,7 @@ use crate::waiting;
 
 /// Graphs that take longer to encode are handed over.
 const LONG: Duration = Duration::from_micros(300);
-/// Most graphs in the queue. Beyond that the caller encodes himself, so a program that never waits does not
+/// Most graphs in the queue. Beyond that the caller encodes the graph, so a program that never waits does not
 /// fill the memory.
 const MAX_QUEUED: usize = 4;
 
