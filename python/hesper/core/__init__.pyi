@@ -163,8 +163,8 @@ class DtypeCategory:
 class FunctionExporter:
     """Writes several traces of one function to a file; returned by `exporter`.
 
-    Called with arrays it adds a trace for arguments like these. As a context manager it writes the file when the
-    block is left.
+    Called with arrays it adds a trace for arguments like these. As a context manager it writes the file when
+    the block is left.
 
     Examples
     --------
@@ -569,12 +569,14 @@ class custom_function:
         """Sets the JVP rule: a function of the arguments and their tangents. Returns the custom function."""
         ...
     def vjp(self, f: Any) -> tuple[list[array], list[array]]:
-        """Sets the VJP rule: a function of the arguments, the cotangents of the outputs, and the outputs, which returns
-        the cotangents of the arguments. Returns the custom function.
+        """Sets the VJP rule: a function of the arguments, the cotangents of the outputs, and the outputs, which
+        returns the cotangents of the arguments. Returns the custom function.
         """
         ...
     def vmap(self, f: Any) -> Callable[..., Any]:
-        """Sets the vmap rule: a function of the arguments and their axes, which returns the outputs and their axes. Returns the custom function."""
+        """Sets the vmap rule: a function of the arguments and their axes, which returns the outputs and their
+        axes. Returns the custom function.
+        """
         ...
 
 @final
@@ -2394,22 +2396,22 @@ def expm1(a: array | scalar, stream: StreamOrDevice = None) -> array:
 def export_function(file_or_callback: Any, fun: Callable[..., Any], *args: Any, shapeless: bool = False, metadata: Any = None, **kwargs: Any) -> None:
     """Write a function to a file.
 
-    The function is traced once, with arrays that have no values; the graph is written, with the arrays that the
-    function captures. It can then be imported and called without the program that exported it, from Python and from
-    Rust.
+    The function is traced once, with arrays that have no values; the graph is written, with the arrays that
+    the function captures. It can then be imported and called without the program that exported it, from
+    Python and from Rust.
 
     Parameters
     ----------
     file_or_callback : str, path or callable
-        The file. A callable receives the graph instead, as a dict for the inputs, the keyword inputs, the outputs, the
-        constants and each op.
+        The file. A callable receives the graph instead, as a dict for the inputs, the keyword inputs, the
+        outputs, the constants and each op.
     fun : callable
         Takes arrays and returns an array or a sequence of arrays.
     *args : array
         Example arguments, by position; or a tuple of arrays, optionally followed by a dict of arrays.
     shapeless : bool
-        Whether the function can be called with other shapes of the same number of axes. Ops that depend on the lengths,
-        like a slice with a fixed end, are errors then.
+        Whether the function can be called with other shapes of the same number of axes. Ops that depend on
+        the lengths, like a slice with a fixed end, are errors then.
     metadata : str, optional
         Text to store in the file with the function.
     **kwargs : array
@@ -2418,7 +2420,8 @@ def export_function(file_or_callback: Any, fun: Callable[..., Any], *args: Any, 
     Raises
     ------
     ValueError
-        If arguments or results are not arrays, if an op cannot be written, or if there is metadata for a callable.
+        If arguments or results are not arrays, if an op cannot be written, or if there is metadata for a
+        callable.
     RuntimeError
         If the file cannot be written.
 
@@ -2594,9 +2597,9 @@ def from_dlpack(x: array, /, *, copy: Any = None) -> array:
     ----------
     x : object with ``__dlpack__``
     copy : bool, optional
-        By default memory is copied, unless its producer has copied it for this purpose. With ``False`` it is shared
-        and must not be written; ``BufferError`` is raised where that is not possible. With ``True`` it is copied.
-        Double precision is converted to single precision, which copies.
+        By default memory is copied, unless its producer has copied it for this purpose. With ``False`` it is
+        shared and must not be written; ``BufferError`` is raised where that is not possible. With ``True`` it
+        is copied. Double precision is converted to single precision, which copies.
 
     Returns
     -------
@@ -2795,8 +2798,8 @@ def grad(fun: Callable[..., Any], argnums: Any = None, argnames: Any = []) -> Ca
     Returns
     -------
     callable
-        Returns the gradient with the structure of the argument; a tuple of gradients for several arguments; a pair of
-        these and a dict with `argnames`.
+        Returns the gradient with the structure of the argument; a tuple of gradients for several arguments; a
+        pair of these and a dict with `argnames`.
 
     Examples
     --------
@@ -2933,8 +2936,8 @@ def import_function(file: Any, return_metadata: bool = False) -> Any:
     Returns
     -------
     callable, or a tuple of it and a str
-        The function takes arrays like those that it was exported with, or a tuple and a dict of them, and returns a
-        tuple of arrays.
+        The function takes arrays like those that it was exported with, or a tuple and a dict of them, and
+        returns a tuple of arrays.
 
     Raises
     ------
@@ -3179,7 +3182,8 @@ def left_shift(a: array | scalar, b: array | scalar, stream: StreamOrDevice = No
     ...
 
 def less(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
-    """Whether elements of the first are less. Complex numbers are ordered by real, then by imaginary part.
+    """Whether elements of the first are less. Complex numbers are ordered by real, then by imaginary
+    part.
 
     Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
@@ -3592,7 +3596,8 @@ def mean(a: array | scalar, /, axis: int | Sequence[int] | None = None, keepdims
     ...
 
 def median(a: array | scalar, /, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> array:
-    """The median: the middle element, or the mean of the two in the middle; NaN if there is one. Of integers as float32.
+    """The median: the middle element, or the mean of the two in the middle; NaN if there is one. Of integers
+    as float32.
 
     Parameters
     ----------
@@ -3939,7 +3944,8 @@ def positive(a: array | scalar, stream: StreamOrDevice = None) -> array:
     ...
 
 def pow(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
-    """The power, element by element. Integers stay integers: they wrap, and give zero for a negative exponent.
+    """The power, element by element. Integers stay integers: they wrap, and give zero for a negative
+    exponent.
 
     Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
@@ -3960,7 +3966,8 @@ def pow(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> 
     ...
 
 def power(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
-    """The power, element by element. Integers stay integers: they wrap, and give zero for a negative exponent.
+    """The power, element by element. Integers stay integers: they wrap, and give zero for a negative
+    exponent.
 
     Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
@@ -4380,7 +4387,8 @@ def set_default_stream(stream: StreamOrDevice) -> None:
 def set_hard_memory_limit(limit: Any) -> int:
     """Set how many bytes the default device may allocate; returns the previous limit.
 
-    An allocation that cannot be made within it is a ``RuntimeError``. At first it is the memory of the device.
+    An allocation that cannot be made within it is a ``RuntimeError``. At first it is the memory of the
+    device.
 
     Parameters
     ----------
@@ -5104,7 +5112,8 @@ def value_and_grad(fun: Callable[..., Any], argnums: Any = None, argnames: Any =
     ...
 
 def var(a: array | scalar, /, axis: int | Sequence[int] | None = None, keepdims: bool = False, ddof: int = 0, *, correction: Any = None, stream: StreamOrDevice = None) -> array:
-    """The variance: the mean of squared distances to the mean, with the divisor ``N - ddof`` for ``N`` elements.
+    """The variance: the mean of squared distances to the mean, with the divisor ``N - ddof`` for ``N``
+    elements.
 
     Parameters
     ----------

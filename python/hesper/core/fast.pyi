@@ -33,8 +33,8 @@ def cuda_kernel(name: Any, input_names: Any, output_names: Any, source: Any, hea
     name : str
         A label; kernels of one name and different text are different.
     input_names, output_names : sequence of str
-        Names of the parameters in the text. For an input ``x`` the text may also name ``x_shape``, ``x_strides``
-        and ``x_ndim``.
+        Names of the parameters in the text. For an input ``x`` the text may also name ``x_shape``,
+        ``x_strides`` and ``x_ndim``.
     source : str
         The body of the kernel; its signature is generated.
     header : str
@@ -99,9 +99,9 @@ def metal_kernel(name: Any, input_names: Any, output_names: Any, source: Any, he
     compile_options : dict, optional
         ``{"math_mode": "safe" | "relaxed" | "fast"}``; all are computed as ``"safe"``.
     unchecked : bool
-        By default an out-of-bounds read returns zero, and an out-of-bounds write is dropped and fails the launch with
-        an error that names the line. With ``True`` nothing is checked: on a GPU such an access is undefined and may
-        corrupt other arrays.
+        By default an out-of-bounds read returns zero, and an out-of-bounds write is dropped and fails the
+        launch with an error that names the line. With ``True`` nothing is checked: on a GPU such an access is
+        undefined and may corrupt other arrays.
 
     Examples
     --------

@@ -11,8 +11,8 @@ state: _RandomState
 
 @final
 class _RandomState:
-    """The global key as a list of one array, ``mx.random.state``. A compiled function that draws random numbers has it
-    among its inputs and outputs.
+    """The global key as a list of one array, ``mx.random.state``. A compiled function that draws random numbers
+    has it among its inputs and outputs.
     """
     def __len__(self) -> int: ...
     def __getitem__(self, index: Any, /) -> array: ...
