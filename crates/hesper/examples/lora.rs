@@ -1,9 +1,9 @@
 //! Teaches the demo language model another sentence by a LoRA: small matrices beside its frozen weights.
 //!
 //! The weights of the demo model are constructed: its attention copies the previous token, and steep gates
-//! compare the copy with a table. Changes of the copied values (`q_proj`, `k_proj`, `v_proj`) close gates, whose
-//! gradients are then zero. So the example adapts what the attention writes (`o_proj`) and the head, in small
-//! steps.
+//! compare the copy with a table. Changes of the copied values (`q_proj`, `k_proj`, `v_proj`) close gates,
+//! whose gradients are then zero. So the example adapts what the attention writes (`o_proj`) and the head, in
+//! small steps.
 //!
 //! `cargo run --release -p hesper --features lm --example lora`
 
