@@ -100,16 +100,20 @@ fn signed_bytes(d: f32, bytes: &[u8], to: &mut [f32]) {
     }
 }
 
-/// Writes `to.len()` elements, a multiple of sixteen, by vectors: `value(i)` gives those from `i` on.
-#[inline(always)]
-fn fill<S: Isa>(s: S, to: &mut [f32], value: impl Fn(usize) -> S::F) {
-    debug_assert!(to.len().is_multiple_of(16));
-    let mut i = 0;
-    while i < to.len() {
-        // SAFETY: the length is a multiple of that of a vector.
-        unsafe { s.store(to.as_mut_ptr().add(i), value(i)) };
-        i += S::LANES;
-    }
+/// Writes elements, a multiple of sixteen, by vectors: `$value` gives those from `$i` on. A closure that is not
+/// inlined would be compiled without the instructions of the level.
+macro_rules! fill {
+    ($s:ident, $to:expr, |$i:ident| $value:expr) => {{
+        let to: &mut [f32] = $to;
+        debug_assert!(to.len().is_multiple_of(16));
+        let mut $i = 0;
+        while $i < to.len() {
+            let value = $value;
+            // SAFETY: the length is a multiple of that of a vector.
+            unsafe { $s.store(to.as_mut_ptr().add($i), value) };
+            $i += S::LANES;
+        }
+    }};
 }
 
 /// The bytes of a vector from `at` on, as integers.
@@ -125,7 +129,7 @@ fn bytes<S: Isa>(s: S, from: &[u8], at: usize) -> S::F {
 fn levels<S: Isa>(s: S, d: f32, levels: &[i8; 16], from: &[u8], to: &mut [f32]) {
     let (table, from) = (s.table(&levels.map(f32::from)), &from[..16]);
     for (half, to) in to[..32].chunks_exact_mut(16).enumerate() {
-        fill(s, to, |i| s.mul(s.splat(d), s.lookup(table, bytes(s, from, i), 4 * half as u32)));
+        fill!(s, to, |i| s.mul(s.splat(d), s.lookup(table, bytes(s, from, i), 4 * half as u32)));
     }
 }
 
@@ -138,7 +142,7 @@ fn q2_k<S: Isa>(s: S, block: &[u8], to: &mut [f32]) {
         let scale = s.splat(d * f32::from(scales[group] & 15));
         let minimum = s.splat(low * f32::from(scales[group] >> 4));
         let (from, shift) = (group / 8 * 32 + group % 2 * 16, group % 8 / 2 * 2);
-        fill(s, &mut to[16 * group..16 * group + 16], |i| {
+        fill!(s, &mut to[16 * group..16 * group + 16], |i| {
             let code = s.bits(bytes(s, codes, from + i), shift as i32, 3);
             s.sub(s.mul(scale, s.int_to_float(code)), minimum)
         });
@@ -156,7 +160,7 @@ fn q3_k<S: Isa>(s: S, block: &[u8], to: &mut [f32]) {
         let scale = s.splat(d * (f32::from(scale) - 32.0));
         let begin = group % 2 * 16;
         let (from, shift, bit) = (group / 8 * 32 + begin, group % 8 / 2 * 2, group / 2);
-        fill(s, &mut to[16 * group..16 * group + 16], |i| {
+        fill!(s, &mut to[16 * group..16 * group + 16], |i| {
             let low = s.bits(bytes(s, codes, from + i), shift as i32, 3);
             let code = s.or(low, s.bits(bytes(s, high, begin + i), bit as i32 - 2, 4));
             s.mul(scale, s.sub(s.int_to_float(code), s.splat(4.0)))
@@ -178,7 +182,7 @@ fn q4_k<S: Isa>(s: S, block: &[u8], high: Option<&[u8]>, codes: &[u8], to: &mut 
         };
         let (scale, minimum) = (s.splat(d * f32::from(scale)), s.splat(low * f32::from(minimum)));
         let (from, shift) = (group / 2 * 32, group % 2 * 4);
-        fill(s, &mut to[32 * group..32 * group + 32], |i| {
+        fill!(s, &mut to[32 * group..32 * group + 32], |i| {
             let mut code = s.bits(bytes(s, codes, from + i), shift as i32, 15);
             if let Some(high) = high {
                 code = s.or(code, s.bits(bytes(s, high, i), group as i32 - 4, 16));
@@ -198,7 +202,7 @@ fn q6_k<S: Isa>(s: S, block: &[u8], to: &mut [f32]) {
             let scale = s.splat(d * f32::from(block[192 + 8 * part + group] as i8));
             let (pair, begin) = (group / 2, group % 2 * 16);
             let from = pair % 2 * 32 + begin;
-            fill(s, &mut to[128 * part + 16 * group..][..16], |i| {
+            fill!(s, &mut to[128 * part + 16 * group..][..16], |i| {
                 let lower = s.bits(bytes(s, low, from + i), (pair / 2 * 4) as i32, 15);
                 let code = s.or(lower, s.bits(bytes(s, high, begin + i), 2 * pair as i32 - 4, 0x30));
                 s.mul(scale, s.sub(s.int_to_float(code), s.splat(32.0)))
