@@ -23,6 +23,7 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     const NV: usize;
 
     /// Whether a kernel of this level may use tile registers, if the processor has them.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "tile registers use it"))]
     const TILES: bool = false;
 
     type F: Copy;
@@ -171,6 +172,7 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     /// ones. `bits` is a constant.
     fn dot_bytes(self, sums: Self::F, unsigned: Self::F, signed: Self::F, bits: usize) -> Self::F;
     /// Sums of integers.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "tile registers use it"))]
     fn add_int(self, a: Self::F, b: Self::F) -> Self::F;
     /// The integers as floats.
     fn int_to_float(self, a: Self::F) -> Self::F;

@@ -77,7 +77,8 @@ mod arrays {
     }
 
     macro_rules! functions {
-        ($(fn $name:ident($($a:ident: $t:ty),*) -> $r:ty $body:block)*) => {$(
+        ($($(#[$attribute:meta])? fn $name:ident($($a:ident: $t:ty),*) -> $r:ty $body:block)*) => {$(
+            $(#[$attribute])?
             #[inline(always)]
             pub(in crate::simd) fn $name($($a: $t),*) -> $r $body
         )*};
@@ -112,6 +113,7 @@ mod arrays {
                 f32::from_bits(v & mask)
             })
         }
+        #[allow(dead_code, reason = "tile registers use it, which only x86-64 has")]
         fn add_int(a: F, b: F) -> F {
             map2(a, b, |a, b| f32::from_bits(a.to_bits().wrapping_add(b.to_bits())))
         }
