@@ -100,8 +100,8 @@ fn signed_bytes(d: f32, bytes: &[u8], to: &mut [f32]) {
     }
 }
 
-/// Writes elements, a multiple of sixteen, by vectors: `$value` gives those from `$i` on. A closure that is not
-/// inlined would be compiled without the instructions of the level.
+/// Writes elements, a multiple of sixteen, by vectors: `$value` gives those from `$i` on. A closure that is
+/// not inlined would be compiled without the instructions of the level.
 macro_rules! fill {
     ($s:ident, $to:expr, |$i:ident| $value:expr) => {{
         let to: &mut [f32] = $to;

@@ -71,11 +71,11 @@ macro_rules! with_affine_codes {
     ($mat:expr, $w:ident => $body:expr, _ => $none:expr) => {
         match $mat.format {
             QuantFormat::Affine { bits: 4, .. } => {
-                let $w = &$crate::quant::int8::weights::Affine4(*$mat);
+                let $w = &$crate::quant::int8::weights::Affine::<4>(*$mat);
                 $body
             }
             QuantFormat::Affine { bits: 8, .. } => {
-                let $w = &$crate::quant::int8::weights::Affine8(*$mat);
+                let $w = &$crate::quant::int8::weights::Affine::<8>(*$mat);
                 $body
             }
             _ => $none,
@@ -326,53 +326,28 @@ impl ByteCodes for Q6K<'_> {
     }
 }
 
-/// MLX's 4-bit codes: nibbles in order.
-pub(in crate::quant) struct Affine4<'a>(pub QuantMat<'a>);
+/// MLX's codes of 4 or 8 bits, in order.
+pub(in crate::quant) struct Affine<'a, const BITS: usize>(pub QuantMat<'a>);
 
-/// MLX's 8-bit codes.
-pub(in crate::quant) struct Affine8<'a>(pub QuantMat<'a>);
-
-impl ByteCodes for Affine4<'_> {
-    const ROUNDING: Rounding = Rounding { order: CodeOrder::EvenOdd, unit: BLOCK, zero: 0 };
-    const BITS: usize = 4;
+impl<const BITS: usize> ByteCodes for Affine<'_, BITS> {
+    const ROUNDING: Rounding = Rounding {
+        order: if BITS == 4 { CodeOrder::EvenOdd } else { CodeOrder::Natural },
+        unit: BLOCK,
+        zero: 0,
+    };
+    const BITS: usize = BITS;
     const OFFSETS: bool = true;
     const STEP: usize = BLOCK;
 
     #[inline(always)]
     unsafe fn unpack<S: Isa>(&self, s: S, rows: &[usize; 16], from: usize, to: *mut f32) {
-        let w = &self.0;
-        let p = pointers(rows, |row| w.packed.as_ptr().wrapping_add(row * w.row_words() + from / 8).cast());
-        // SAFETY: the caller's promise.
-        unsafe { split_nibbles(s, &p, to, to.add(S::LANES), 2) }
-    }
-
-    #[inline(always)]
-    unsafe fn scales<S: Isa>(
-        &self,
-        s: S,
-        rows: &[usize; 16],
-        from: usize,
-        len: usize,
-        scales: *mut f32,
-        offsets: *mut f32,
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe { affine_scales(s, &self.0, rows, from, len, scales, offsets) }
-    }
-}
-
-impl ByteCodes for Affine8<'_> {
-    const ROUNDING: Rounding = rounding(BLOCK, 0);
-    const BITS: usize = 8;
-    const OFFSETS: bool = true;
-    const STEP: usize = BLOCK;
-
-    #[inline(always)]
-    unsafe fn unpack<S: Isa>(&self, s: S, rows: &[usize; 16], from: usize, to: *mut f32) {
-        let w = &self.0;
-        let p = pointers(rows, |row| w.packed.as_ptr().wrapping_add(row * w.row_words() + from / 4).cast());
+        let (w, word) = (&self.0, from * BITS / 32);
+        let p = pointers(rows, |row| w.packed.as_ptr().wrapping_add(row * w.row_words() + word).cast());
         // SAFETY: the caller's promise.
         unsafe {
+            if BITS == 4 {
+                return split_nibbles(s, &p, to, to.add(S::LANES), 2);
+            }
             for half in 0..2 {
                 for (q, v) in s.words(&p.map(|p| p.wrapping_add(16 * half))).into_iter().enumerate() {
                     s.store(to.add((4 * half + q) * S::LANES), v);
