@@ -30,6 +30,9 @@ pub struct Bench {
     /// Sequences decoded in a batch; 0 for none
     #[arg(long, value_name = "COUNT", default_value_t = 16)]
     batch: usize,
+    /// Tokens of the prompt of each sequence of the batch
+    #[arg(long, value_name = "COUNT", default_value_t = 32)]
+    batch_prompt: usize,
     /// Number of measurements; reports the best and the median
     #[arg(long, value_name = "COUNT", default_value_t = 3)]
     runs: usize,
@@ -52,8 +55,8 @@ pub fn run(args: &Bench) -> Result<(), Failure> {
     if let Some(Command::Serve(args)) = &args.of {
         return bench_serve::run(args);
     }
-    if args.prompt == 0 || args.tokens == 0 || args.runs == 0 {
-        return Err("--prompt, --tokens and --runs must be at least 1".to_string().into());
+    if [args.prompt, args.batch_prompt, args.tokens, args.runs].contains(&0) {
+        return Err("--prompt, --batch-prompt, --tokens and --runs must be at least 1".to_string().into());
     }
     let (language, load_seconds) = args.model.load(args.json)?;
     let vocabulary = language.model().config().vocab_size as u32;
@@ -125,13 +128,15 @@ fn step(generation: &mut Generation<&LanguageModel, &mut dyn KvCache>) -> Result
     }
 }
 
-/// Tokens per second of sequences with prompts of 32 tokens, decoded in a batch.
+/// Tokens per second of sequences that are decoded in a batch.
 fn batch(language: &LanguageModel, args: &Bench) -> Result<f64, Failure> {
     let vocabulary = language.model().config().vocab_size as u32;
     let mut batch = Batch::new(language);
     let count = args.tokens.min(64);
     for sequence in 0..args.batch as u32 {
-        let prompt: Vec<u32> = (0..32).map(|at| (at * 104_729 + sequence * 31 + 5) % vocabulary).collect();
+        let prompt =
+            (0..args.batch_prompt as u32).map(|at| at.wrapping_mul(104_729).wrapping_add(sequence * 31 + 5));
+        let prompt: Vec<u32> = prompt.map(|id| id % vocabulary).collect();
         batch.add(
             &prompt,
             &GenerateOptions { max_tokens: count + 2, ignore_eos: true, ..Default::default() },

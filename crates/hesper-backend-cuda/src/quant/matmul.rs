@@ -1,14 +1,18 @@
 //! Products with quantized matrices on GPUs: tensor cores read the codes in place for a few rows of
 //! activations; for many rows the matrix is dequantized once.
 
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+
 use crate::copy::copy;
 use crate::launch::{Constants, kernel, type_name};
-use hesper_core::Result;
 use hesper_core::backend::{Data, Lower, Lowering};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::quant::QuantFormat;
 use hesper_core::ops::quant::matmul::QuantizedMatmul;
 use hesper_core::shape::Shape;
+use hesper_core::{Dtype, Result};
+use hesper_runtime::Pipeline;
 
 use super::qmm_tiling::Tiling;
 use crate::Cuda;
@@ -22,10 +26,44 @@ const QMM_SM90: &str =
     concat!(include_str!("affine.cuh"), include_str!("../sm90.cuh"), include_str!("qmm_sm90.cuh"));
 
 /// An affine format.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Affine {
     pub(crate) bits: usize,
     pub(crate) group: usize,
+}
+
+/// The kernel of a product and its launch.
+struct ProductKernel {
+    pipeline: Arc<Pipeline>,
+    grid: [u64; 3],
+    /// Threads of a block.
+    threads: u64,
+}
+
+/// The same in a table: the runtime's cache keeps the pipeline.
+struct KnownKernel {
+    pipeline: Weak<Pipeline>,
+    grid: [u64; 3],
+    threads: u64,
+}
+
+impl KnownKernel {
+    fn upgrade(&self) -> Option<ProductKernel> {
+        Some(ProductKernel { pipeline: self.pipeline.upgrade()?, grid: self.grid, threads: self.threads })
+    }
+}
+
+/// A runtime, a format, the types of activations and scales, and the sizes of a product.
+type ProductKey = (u64, Affine, Dtype, Dtype, [usize; 3]);
+
+/// The most entries of the table; a full one is emptied.
+const MAX_KNOWN: usize = 1024;
+
+/// Choosing a kernel and writing down its instance takes as long as encoding the product.
+static KNOWN: LazyLock<Mutex<HashMap<ProductKey, KnownKernel>>> = LazyLock::new(Mutex::default);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Lower<QuantizedMatmul> for Cuda {
@@ -94,8 +132,8 @@ impl Affine {
         let m: usize = l.shape()[..rank - 1].iter().product();
         if transpose && l.input_shape(1).len() == 2 && m > 0 {
             let k = l.input_shape(0)[rank - 1];
-            if let Some(tiling) = self.tiling(l, [m, n, k]) {
-                return self.qmm(l, [m, n, k], &tiling).map(Some);
+            if let Some(kernel) = self.product_kernel(l, [m, n, k])? {
+                return self.qmm(l, [m, n, k], &kernel).map(Some);
             }
         }
         let mut whole: Shape = l.input_shape(2).into();
@@ -133,8 +171,34 @@ impl Affine {
             .or_else(|| Tiling::qmm(self, scale.size(), shape, &chip))
     }
 
-    fn qmm(self, l: &Lowering<'_>, [m, n, k]: [usize; 3], tiling: &Tiling) -> Result<Data> {
-        let (of, scale) = (l.dtype(), l.input_dtype(2));
+    /// The same, compiled; products of a shape that was met before find it without choosing it again.
+    fn product_kernel(self, l: &Lowering<'_>, shape: [usize; 3]) -> Result<Option<ProductKernel>> {
+        let (of, scale) = (l.input_dtype(0), l.input_dtype(2));
+        let key = (l.stream().runtime().id(), self, of, scale, shape);
+        if let Some(found) = lock(&KNOWN).get(&key).and_then(KnownKernel::upgrade) {
+            return Ok(Some(found));
+        }
+        let Some(tiling) = self.tiling(l, shape) else { return Ok(None) };
+        let (of, scale) = (type_name(of), type_name(scale));
+        let (text, types, options) = match tiling.kernel {
+            "qmm_sm90" | "qmm_sm90_early" => (QMM_SM90, of.to_string(), "\noption --gpu-architecture=sm_90a"),
+            _ => (QMM, format!("{of}, {scale}"), ""),
+        };
+        let entry =
+            format!("{}<{types}, {}, {}, {}>", tiling.kernel, self.bits, self.group, tiling.arguments);
+        let pipeline = kernel(l.stream(), text, &entry, &format!("shared {}{options}", tiling.shared))?;
+        let threads = (tiling.warps * 32) as u64;
+        let grid = [tiling.blocks as u64 * threads, tiling.row_blocks as u64, 1];
+        let mut known = lock(&KNOWN);
+        if known.len() >= MAX_KNOWN {
+            known.clear();
+        }
+        known.insert(key, KnownKernel { pipeline: Arc::downgrade(&pipeline), grid, threads });
+        Ok(Some(ProductKernel { pipeline, grid, threads }))
+    }
+
+    fn qmm(self, l: &Lowering<'_>, [m, n, k]: [usize; 3], kernel: &ProductKernel) -> Result<Data> {
+        let of = l.dtype();
         // Rows of activations are loaded in words of sixteen bytes.
         let given = l.input(0);
         let whole = |number: isize| number >= 0 && number % 8 == 0;
@@ -152,21 +216,11 @@ impl Affine {
         for (number, part) in parts.iter().enumerate() {
             command = read(command, l, 1 + number, part);
         }
-        let (of, scale) = (type_name(of), type_name(scale));
-        let (text, types, options) = match tiling.kernel {
-            "qmm_sm90" | "qmm_sm90_early" => (QMM_SM90, of.to_string(), "\noption --gpu-architecture=sm_90a"),
-            _ => (QMM, format!("{of}, {scale}"), ""),
-        };
-        let entry =
-            format!("{}<{types}, {}, {}, {}>", tiling.kernel, self.bits, self.group, tiling.arguments);
-        let pipeline = kernel(l.stream(), text, &entry, &format!("shared {}{options}", tiling.shared))?;
         let constants = Constants::default().long(m as i64).long(n as i64).long(k as i64).long(step as i64);
-        let threads = tiling.warps * 32;
-        let grid = [(tiling.blocks * threads) as u64, tiling.row_blocks as u64, 1];
         command.write(&output).constants(constants.bytes()).dispatch(
-            &pipeline,
-            grid,
-            [threads as u64, 1, 1],
+            &kernel.pipeline,
+            kernel.grid,
+            [kernel.threads, 1, 1],
         )?;
         Ok(Data::contiguous(output, l.shape()))
     }

@@ -62,6 +62,7 @@ pub struct Workload {
     pub shared_prefix: usize,
     /// The share of requests whose client goes away before the end.
     pub disconnects: f64,
+    pub temperature: f32,
     /// Decides lengths, words, arrivals and disconnects.
     pub seed: u64,
 }
@@ -311,7 +312,7 @@ impl Workload {
             "model": self.model,
             "prompt": prompt.trim_end(),
             "max_tokens": tokens,
-            "temperature": 0,
+            "temperature": self.temperature,
             // Lengths are part of the load: models that end early would make servers look faster.
             "ignore_eos": true,
             "stream": true,

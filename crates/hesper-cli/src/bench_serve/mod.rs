@@ -23,7 +23,7 @@ use report::Row;
 /// Each of --clients is a closed loop: that many clients, each of which sends its next request when the last
 /// one is answered. Each of --rate is an open loop: requests arrive at random times (a Poisson process),
 /// however long the answers take, and times count from the planned arrival. Requests go to /v1/completions,
-/// streamed, at temperature 0.
+/// streamed.
 #[derive(Args)]
 pub struct BenchServe {
     /// The server
@@ -56,6 +56,9 @@ pub struct BenchServe {
     /// Share of requests whose client goes away before the end, from 0 to 1
     #[arg(long, value_name = "NUMBER", default_value_t = 0.0)]
     disconnects: f64,
+    /// Temperature of the requests; 0 takes the most likely token
+    #[arg(long, value_name = "NUMBER", default_value_t = 0.0)]
+    temperature: f32,
     /// Longest wait for the server, in seconds
     #[arg(long, value_name = "NUMBER", default_value_t = 120.0)]
     timeout: f64,
@@ -126,6 +129,9 @@ impl BenchServe {
         if !(0.0..=1.0).contains(&self.disconnects) {
             return Err(format!("--disconnects {}: must be from 0 to 1", self.disconnects));
         }
+        if !(0.0..=100.0).contains(&self.temperature) {
+            return Err(format!("--temperature {}: must be from 0 to 100", self.temperature));
+        }
         let clients = match (self.clients.is_empty(), self.rate.is_empty()) {
             (true, true) => &[1, 8, 32][..],
             _ => &self.clients,
@@ -156,6 +162,7 @@ impl BenchServe {
             tokens: self.tokens,
             shared_prefix: self.shared_prefix,
             disconnects: self.disconnects,
+            temperature: self.temperature,
             seed: self.seed,
         })
     }

@@ -11,6 +11,7 @@ use hesper_nn::KvCache;
 use super::sequence::{Piece, Sequence};
 use super::step::PendingSteps;
 use super::{Finish, GenerateOptions, Generated, Stats, check_prompt};
+use crate::device_sampling::DeviceChoice;
 use crate::error::{Error, Result};
 use crate::language_model::LanguageModel;
 
@@ -85,7 +86,7 @@ impl<'a> Batch<'a> {
         let mut sequence = Sequence::new(prompt, options)?;
         let (mut steps, mut rest) = (PendingSteps::default(), prompt.to_vec());
         steps.prefill(model, &mut rest, &mut *cache)?;
-        steps.begin(model, &Array::try_from_slice(&rest, &[1, rest.len()])?, &mut *cache, false)?;
+        steps.begin(model, &Array::try_from_slice(&rest, &[1, rest.len()])?, &mut *cache, None)?;
         let piece = steps.read_logits(|logits| sequence.sample(language, logits, prompt.len()))??;
         steps.commit(&mut *cache);
         if piece.finish.is_none() {
@@ -123,22 +124,28 @@ impl<'a> Batch<'a> {
     fn decode(&mut self) -> Result<()> {
         let (language, model, members) = (self.language, self.language.model(), &mut self.members);
         let Some(cache) = self.cache.as_deref_mut() else { return Ok(()) };
-        let greedy = members.iter().all(|member| member.sequence.is_device_greedy()) && cache.can_roll_back();
+        let choices = |ahead| -> Option<Vec<DeviceChoice>> {
+            let each = members.iter().map(|member| member.sequence.device_choice(ahead));
+            each.collect::<Option<Vec<_>>>().filter(|_| cache.can_roll_back())
+        };
+        let (choices, choices_ahead) = (choices(0), choices(1));
         if self.steps.is_empty() {
             let ids: Vec<u32> = members.iter().map(|member| member.last_token).collect();
-            self.steps.begin(model, &Array::try_from_slice(&ids, &[ids.len(), 1])?, cache, greedy)?;
+            let ids = Array::try_from_slice(&ids, &[ids.len(), 1])?;
+            self.steps.begin(model, &ids, cache, choices.as_deref())?;
         }
         let lengths: Vec<usize> = cache.lengths().iter().map(|length| length + 1).collect();
         let mut each = members.iter().zip(&lengths);
-        if greedy && !each.any(|(member, length)| member.sequence.ends_next(language, *length)) {
-            self.steps.begin_ahead(model, cache);
+        let ends = each.any(|(member, length)| member.sequence.ends_next(language, *length));
+        if let Some(choices) = choices_ahead.filter(|_| !ends) {
+            self.steps.begin_ahead(model, cache, &choices);
         }
-        let tokens = self.steps.greedy_tokens()?;
+        let tokens = self.steps.chosen_tokens()?;
         let each = members.iter_mut().zip(&lengths);
         let pieces: Vec<Result<Piece>> = match &tokens {
             Some(tokens) => {
                 let each = each.zip(tokens);
-                each.map(|((member, length), token)| member.sequence.push(language, *token, *length))
+                each.map(|((member, length), token)| member.sequence.push_chosen(language, *token, *length))
                     .collect()
             }
             None => self.steps.read_logits(|logits| {

@@ -3,6 +3,7 @@
 use hesper_core::placement;
 
 use super::{Finish, GenerateOptions};
+use crate::device_sampling::DeviceChoice;
 use crate::error::{Error, Result};
 use crate::language_model::LanguageModel;
 use crate::sample::Sampler;
@@ -31,7 +32,6 @@ pub struct Sequence {
     max_tokens: usize,
     ignore_eos: bool,
     stop_tokens: Vec<u32>,
-    greedy: bool,
     on_device: bool,
 }
 
@@ -47,17 +47,17 @@ impl Sequence {
             max_tokens: options.max_tokens,
             ignore_eos: options.ignore_eos,
             stop_tokens: options.stop_tokens.clone(),
-            greedy: options.sampling.is_greedy(),
             on_device: placement::current_device() != placement::Device::Cpu,
         })
     }
 
-    /// Whether sampling is greedy and the device chooses tokens.
-    pub fn is_device_greedy(&self) -> bool {
-        self.greedy && self.on_device
+    /// How the device chooses the token behind the next `ahead` ones, if it does.
+    pub fn device_choice(&self, ahead: u64) -> Option<DeviceChoice> {
+        self.on_device.then(|| self.sampler.device_choice(ahead)).flatten()
     }
 
-    /// Whether the device chooses tokens where sampling is greedy. By default GPUs do.
+    /// Whether the device chooses tokens where the choice does not depend on earlier ones. By default GPUs
+    /// do.
     pub fn choose_on_device(&mut self, on_device: bool) {
         self.on_device = on_device;
     }
@@ -83,7 +83,14 @@ impl Sequence {
         self.generated + 1 >= self.max_tokens || length + 1 >= language.model().config().context_length
     }
 
-    /// Appends a token. `length` is the length of the sequence without it.
+    /// Appends a token that the device chose by [`device_choice`](Sequence::device_choice). `length` is the
+    /// length of the sequence without it.
+    pub fn push_chosen(&mut self, language: &LanguageModel, token: u32, length: usize) -> Result<Piece> {
+        self.sampler.accept(token);
+        self.push(language, token, length)
+    }
+
+    /// Appends a token of [`choose`](Sequence::choose). `length` is the length of the sequence without it.
     pub fn push(&mut self, language: &LanguageModel, token: u32, length: usize) -> Result<Piece> {
         let tokenizer = language.tokenizer();
         let mut text = String::new();

@@ -73,25 +73,26 @@ impl<L: Borrow<LanguageModel>, C: BorrowMut<dyn KvCache>> Generation<L, C> {
         let start = Instant::now();
         let (language, cache) = (self.language.borrow(), self.cache.borrow_mut());
         let (model, sequence) = (language.model(), &mut self.sequence);
-        let greedy = sequence.is_device_greedy() && cache.can_roll_back();
+        let choice = |ahead| sequence.device_choice(ahead).filter(|_| cache.can_roll_back());
+        let (choice, choice_ahead) = (choice(0), choice(1));
         self.steps.prefill(model, &mut self.next, cache)?;
         if self.steps.is_empty() {
             let ids = Array::try_from_slice(&self.next, &[1, self.next.len()])?;
-            self.steps.begin(model, &ids, cache, greedy)?;
+            self.steps.begin(model, &ids, cache, choice.as_ref().map(std::slice::from_ref))?;
         }
         let length = cache.lengths()[0] + self.steps.tokens();
-        if greedy && !sequence.ends_next(language, length) {
-            self.steps.begin_ahead(model, cache);
+        if let Some(choice) = choice_ahead.filter(|_| !sequence.ends_next(language, length)) {
+            self.steps.begin_ahead(model, cache, &[choice]);
         }
-        let (piece, is_greedy) = match self.steps.greedy_tokens()?.as_deref() {
-            Some(&[token]) => (sequence.push(language, token, length)?, true),
+        let (piece, by_device) = match self.steps.chosen_tokens()?.as_deref() {
+            Some(&[token]) => (sequence.push_chosen(language, token, length)?, true),
             _ => {
                 let sample = |logits: &[f32]| sequence.sample(language, logits, length);
                 (self.steps.read_logits(sample)??, false)
             }
         };
         self.steps.commit(cache);
-        if piece.finish.is_some() || !is_greedy {
+        if piece.finish.is_some() || !by_device {
             // The step ahead has another token than the one that was chosen.
             self.steps.clear();
         }

@@ -1,6 +1,6 @@
 //! Steps of a model whose tokens are pending in the cache.
 //!
-//! With greedy sampling on a GPU the device chooses the tokens of a step, and the next step begins with them
+//! Where the device chooses the tokens of a step, the next step begins with them
 //! before the host has read them. So up to two steps are pending. A step is committed when its result has
 //! been read; if its evaluation fails it stays pending, and reading it again evaluates it again.
 
@@ -10,9 +10,9 @@ use hesper_core::Array;
 use hesper_nn::KvCache;
 
 use super::PREFILL_CHUNK;
+use crate::device_sampling::{DeviceChoice, NOT_CHOSEN, choose_tokens};
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::sample::{NAN_LOGITS, greedy_tokens};
 
 /// A step that has not been committed.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ struct PendingStep {
     tokens: usize,
     logits: Array,
     /// The next token of each sequence, where the device chooses it.
-    greedy: Option<Array>,
+    chosen: Option<Array>,
 }
 
 /// The steps that are pending in a cache, oldest first.
@@ -44,38 +44,44 @@ impl PendingSteps {
         model: &Model,
         ids: &Array,
         cache: &mut dyn KvCache,
-        greedy: bool,
+        choices: Option<&[DeviceChoice]>,
     ) -> Result<()> {
         self.0.clear();
         cache.rollback()?;
-        self.push(model, ids, cache, greedy)
+        self.push(model, ids, cache, choices)
     }
 
-    fn push(&mut self, model: &Model, ids: &Array, cache: &mut dyn KvCache, greedy: bool) -> Result<()> {
+    fn push(
+        &mut self,
+        model: &Model,
+        ids: &Array,
+        cache: &mut dyn KvCache,
+        choices: Option<&[DeviceChoice]>,
+    ) -> Result<()> {
         let logits = model.propose(ids, cache)?;
-        let greedy = if greedy { greedy_tokens(&logits).ok() } else { None };
-        if let Some(tokens) = &greedy {
+        let chosen = choices.and_then(|choices| choose_tokens(&logits, choices).ok());
+        if let Some(tokens) = &chosen {
             // An error is reported when the tokens are read.
             let _ = hesper_core::async_eval(std::iter::once(tokens).chain(cache.arrays()));
         }
-        self.0.push_back(PendingStep { tokens: ids.shape()[1], logits, greedy });
+        self.0.push_back(PendingStep { tokens: ids.shape()[1], logits, chosen });
         Ok(())
     }
 
     /// Begins a second step with the tokens that the device chooses in the first one.
-    pub(super) fn begin_ahead(&mut self, model: &Model, cache: &mut dyn KvCache) {
-        let [PendingStep { greedy: Some(tokens), .. }] = self.0.make_contiguous() else { return };
+    pub(super) fn begin_ahead(&mut self, model: &Model, cache: &mut dyn KvCache, choices: &[DeviceChoice]) {
+        let [PendingStep { chosen: Some(tokens), .. }] = self.0.make_contiguous() else { return };
         // A step that cannot begin now is begun when its tokens are known, and reports the error then.
         if let Ok(ids) = tokens.reshape(&[-1, 1]) {
-            let _ = self.push(model, &ids, cache, true);
+            let _ = self.push(model, &ids, cache, Some(choices));
         }
     }
 
     /// The tokens that the device chose in the oldest step, or `None` if they have to be chosen by the
     /// logits.
-    pub(super) fn greedy_tokens(&self) -> Result<Option<Vec<u32>>> {
-        let Some(PendingStep { greedy: Some(tokens), .. }) = self.0.front() else { return Ok(None) };
-        Ok(Some(tokens.to_vec::<u32>()?).filter(|tokens| !tokens.contains(&NAN_LOGITS)))
+    pub(super) fn chosen_tokens(&self) -> Result<Option<Vec<u32>>> {
+        let Some(PendingStep { chosen: Some(tokens), .. }) = self.0.front() else { return Ok(None) };
+        Ok(Some(tokens.to_vec::<u32>()?).filter(|tokens| !tokens.contains(&NOT_CHOSEN)))
     }
 
     /// Reads the logits of the oldest step: a row for each sequence.
@@ -107,7 +113,7 @@ impl PendingSteps {
         while prompt.len() > PREFILL_CHUNK {
             if self.is_empty() {
                 let ids = Array::try_from_slice(&prompt[..PREFILL_CHUNK], &[1, PREFILL_CHUNK])?;
-                self.begin(model, &ids, cache, false)?;
+                self.begin(model, &ids, cache, None)?;
             }
             // The logits of this chunk are never computed.
             hesper_core::eval(cache.arrays())?;

@@ -57,8 +57,9 @@ pub struct EngineOptions {
     pub kv_bits: Option<usize>,
     /// Tokens of a page.
     pub page_tokens: usize,
-    /// Tokens of a prompt that are computed in one piece, in whole pages. By default 32 on the CPU and 256 on
-    /// a GPU. A prefix is found in whole chunks.
+    /// Tokens of a chunk of a prompt, in whole pages. By default 32 on the CPU and 128 on a GPU. A prefix is
+    /// found in whole chunks. A prompt is computed in one chunk after the other; on a GPU without a fixed
+    /// order, in as many at once as a step has room for.
     pub chunk_tokens: Option<usize>,
     /// Tokens of a step: chunks of prompts are computed beside decoding sequences up to this number. By
     /// default as many as make a step twice as long, as measured.
@@ -164,7 +165,7 @@ impl Engine {
         let (config, device) = (language.model().config(), placement::current_device());
         let on_cpu = device == placement::Device::Cpu;
         let page = options.page_tokens;
-        let chunk = (if on_cpu { 32usize } else { 256 }).next_multiple_of(page.max(1));
+        let chunk = (if on_cpu { 32usize } else { 128 }).next_multiple_of(page.max(1));
         let chunk = options.chunk_tokens.unwrap_or(chunk);
         if page == 0 || chunk == 0 || !chunk.is_multiple_of(page) {
             return invalid(format!("a chunk of {chunk} tokens is not a number of pages of {page} tokens"));
@@ -192,6 +193,7 @@ impl Engine {
         let scheduler = Scheduler::new(Limits {
             page,
             chunk,
+            fixed_pieces: on_cpu || options.fixed_order,
             pages,
             prefix_pages: options.prefix_bytes.map_or(pages, pages_in),
             running: options.max_running,

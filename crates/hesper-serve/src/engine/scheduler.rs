@@ -38,6 +38,9 @@ pub struct Limits {
     pub page: usize,
     /// Tokens of a chunk: a multiple of a page.
     pub chunk: usize,
+    /// Whether a prompt is computed chunk by chunk. Otherwise a piece of it is as many chunks as a step has
+    /// room for, and how the prompt is divided depends on other jobs.
+    pub fixed_pieces: bool,
     /// Pages in all.
     pub pages: usize,
     /// Pages that the prefix cache may hold.
@@ -474,10 +477,13 @@ impl Scheduler {
         Some(Piece { job: id, start, tokens, pages: job.pages.clone(), sample })
     }
 
-    /// Tokens of the next chunk of a prompt.
-    fn next_chunk(&self, id: JobId) -> usize {
-        let job = &self.jobs[&id];
-        ((job.planned / self.limits.chunk + 1) * self.limits.chunk).min(job.prompt()) - job.planned
+    /// Tokens of the next piece of a prompt in a step that has room for `left` tokens: at least the rest of a
+    /// chunk.
+    fn next_piece(&self, id: JobId, left: usize) -> usize {
+        let (job, chunk) = (&self.jobs[&id], self.limits.chunk);
+        let room = if self.limits.fixed_pieces { 0 } else { job.planned.saturating_add(left) };
+        let end = if room >= job.prompt() { room } else { room / chunk * chunk };
+        end.max((job.planned / chunk + 1) * chunk).min(job.prompt()) - job.planned
     }
 
     /// The next step. The jobs of a plan keep their pages until the next plan, unless they are removed. Steps
@@ -549,7 +555,10 @@ impl Scheduler {
             };
             let next = next.min_by_key(rank);
             let Some(id) = next.copied() else { break };
-            let count = self.next_chunk(id);
+            let mut count = self.next_piece(id, left);
+            if !self.extend(id, count) {
+                count = self.next_piece(id, 0);
+            }
             let weight = if self.limits.is_paced { self.weight(count) } else { count };
             if weight > left && !plan.chunks.is_empty() {
                 break;
@@ -579,8 +588,7 @@ impl Scheduler {
         };
         job.computed += piece.tokens.len();
         let chunks = job.computed.min(job.prompt()) / self.limits.chunk;
-        if job.spec.use_prefix && piece.start < job.prompt() && job.computed.is_multiple_of(self.limits.chunk)
-        {
+        if job.spec.use_prefix && chunks > piece.start / self.limits.chunk {
             let (tokens, pages) = (chunks * self.limits.chunk, chunks * self.limits.chunk / self.limits.page);
             let (tokens, pages) = (&job.spec.prompt[..tokens], &job.pages[..pages]);
             self.prefix.insert(job.spec.tenant, tokens, pages, &mut self.counts);

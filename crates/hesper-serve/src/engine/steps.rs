@@ -13,8 +13,8 @@ use std::time::Instant;
 use hesper_core::placement::Device;
 use hesper_core::{Array, Submission, concatenate};
 use hesper_lm::{
-    Finish, KvCache, LanguageModel, NAN_LOGITS, PageFormat, PagedCache, Result, SCRATCH_PAGE, Sequence,
-    greedy_tokens, log_probabilities,
+    DeviceChoice, Finish, KvCache, LanguageModel, NOT_CHOSEN, PageFormat, PagedCache, Result, SCRATCH_PAGE,
+    Sequence, choose_tokens, log_probabilities,
 };
 
 use super::EngineOptions;
@@ -277,14 +277,16 @@ impl Steps {
         let ids = self.ids(pieces, rows, in_flight)?;
         let logits = self.language.model().propose(&ids, &mut self.cache)?;
         let (mut by_host, mut by_device) = (Vec::new(), false);
+        let mut choices = vec![DeviceChoice::GREEDY; rows];
         for (at, piece) in pieces.iter().enumerate().filter(|(_, piece)| piece.sample) {
-            match self.texts.get(&piece.job) {
-                Some(text) if !text.is_chosen_on_device() => by_host.push(at),
-                Some(_) => by_device = true,
-                None => {}
+            let Some(text) = self.texts.get(&piece.job) else { continue };
+            // The text has not got the token of the step in flight.
+            match text.device_choice(u64::from(piece.tokens.contains(&UNKNOWN_TOKEN))) {
+                Some(choice) => (choices[at], by_device) = (choice, true),
+                None => by_host.push(at),
             }
         }
-        let tokens = if by_device { Some(greedy_tokens(&logits)?) } else { None };
+        let tokens = if by_device { Some(choose_tokens(&logits, &choices)?) } else { None };
         let host_logits = match by_host.len() {
             0 => None,
             count if count == rows => Some(logits.clone()),
@@ -328,7 +330,7 @@ impl Steps {
             Some(tokens) if pieces[at].sample && !pass.by_host.contains(&at) => Some(tokens[at]),
             _ => None,
         };
-        let damaged: Vec<usize> = (0..pieces.len()).filter(|at| chosen(*at) == Some(NAN_LOGITS)).collect();
+        let damaged: Vec<usize> = (0..pieces.len()).filter(|at| chosen(*at) == Some(NOT_CHOSEN)).collect();
         let mut next = |rows: &[usize], logits: &[f32]| {
             for (at, row) in rows.iter().zip(logits.chunks_exact(vocabulary)) {
                 let piece = pieces[*at];
@@ -350,9 +352,9 @@ impl Steps {
         progress.diverged |= !damaged.is_empty();
         next(&damaged, &of_damaged);
         for (at, piece) in pieces.iter().enumerate() {
-            let token = chosen(at).filter(|token| *token != NAN_LOGITS);
+            let token = chosen(at).filter(|token| *token != NOT_CHOSEN);
             if let (Some(text), Some(token)) = (texts.get_mut(&piece.job), token) {
-                let taken = text.sequence.push(language, token, piece.start + piece.tokens.len());
+                let taken = text.sequence.push_chosen(language, token, piece.start + piece.tokens.len());
                 let taken = taken.map_err(|error| error.to_string());
                 outcomes.push((piece.job, outcome(taken, None, Vec::new())));
             }
@@ -373,10 +375,10 @@ impl Steps {
 }
 
 impl Text {
-    /// Whether it takes the most likely token, whatever it is: then the device chooses, and logits stay
-    /// there.
-    fn is_chosen_on_device(&self) -> bool {
-        self.sequence.is_device_greedy() && self.filter.is_none() && self.logprobs.is_none()
+    /// How the device chooses the token behind the next `ahead` ones, if it does: then logits stay there.
+    fn device_choice(&self, ahead: u64) -> Option<DeviceChoice> {
+        let is_plain = self.filter.is_none() && self.logprobs.is_none();
+        is_plain.then(|| self.sequence.device_choice(ahead)).flatten()
     }
 
     fn choose(
