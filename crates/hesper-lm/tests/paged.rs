@@ -204,6 +204,31 @@ fn gathered_rows_give_the_same_bits_in_any_company() {
 }
 
 #[test]
+fn pieces_of_prompts_go_through_the_model_together() {
+    let (_folder, language) = model("paged-together", "llama", None);
+    // Sequences of the same length, whose mask is causal, and of others.
+    for lengths in [[0, 0, 0], [19, 19, 19], [40, 7, 0]] {
+        let mut pool = Pool::new(&language, PageFormat::Exact, 90);
+        let mut sequences = [Sequence::default(), Sequence::default(), Sequence::default()];
+        for (sequence, length) in sequences.iter_mut().zip(lengths).filter(|(_, length)| *length > 0) {
+            pool.step(&language, &mut [sequence], &[&some_tokens(length, 96, length as u64)]);
+        }
+        let pieces: Vec<Vec<u32>> = (0..3).map(|seed| some_tokens(23, 96, 50 + seed)).collect();
+        let pieces: Vec<&[u32]> = pieces.iter().map(|piece| &piece[..]).collect();
+        let mut alone = Vec::new();
+        for (sequence, piece) in sequences.iter_mut().zip(&pieces) {
+            alone.push(pool.step(&language, &mut [sequence], &[piece]).remove(0));
+            sequence.length -= piece.len();
+        }
+        let [a, b, c] = &mut sequences;
+        let together = pool.step(&language, &mut [a, b, c], &pieces);
+        for (given, expected) in together.iter().zip(&alone) {
+            close(given, expected, 1e-4);
+        }
+    }
+}
+
+#[test]
 fn rows_of_another_sequence_that_are_not_finite_do_not_matter() {
     for family in ["llama", "qwen3"] {
         let (_folder, language) = model(&format!("paged-nan-{family}"), family, None);

@@ -373,7 +373,9 @@ impl Step {
         let all_seen = window.is_none_or(|window| rows <= window);
         let mask = match (&self.starts[..], self.tokens) {
             ([_], 1) if all_seen => KvMask::None,
-            ([_], _) if all_seen => KvMask::Causal,
+            ([first, others @ ..], 2..) if all_seen && others.iter().all(|start| start == first) => {
+                KvMask::Causal
+            }
             _ => KvMask::Rows(self.row_mask(rows, window)?),
         };
         self.masks.push((window, mask.clone()));

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use hesper as _;
 use hesper_serve::engine::scheduler::{
-    JobId, JobSpec, Limits, Piece, Plan, Rejected, Scheduler, UNKNOWN_TOKEN,
+    JobId, JobSpec, Limits, Piece, Plan, Rejected, Scheduler, Time, UNKNOWN_TOKEN,
 };
 
 /// The SplitMix64 generator.
@@ -230,7 +230,11 @@ fn run(seed: u64) -> Counts {
             }
         }
         scheduler.succeeded();
-        let mut time = || Duration::from_micros(random.below(3000));
+        let mut time = || match (random.below(3), Duration::from_micros(random.below(3000))) {
+            (0, time) => Time::Exact(time),
+            (1, time) => Time::AtMost(time),
+            _ => Time::Unknown,
+        };
         scheduler.measured(&plan, time(), time());
         // The host chooses another token than the device, with which the next step was launched.
         let diverges = random.chance(2);
@@ -394,7 +398,8 @@ fn closed_loop(
         let chunk = |piece: &Piece| costs.pass.max(costs.token * piece.tokens.len() as f64);
         let prompts = plan.chunks.iter().map(chunk).sum::<f64>();
         clock += decode + prompts;
-        scheduler.measured(&plan, Duration::from_secs_f64(decode), Duration::from_secs_f64(prompts));
+        let exact = |seconds: f64| Time::Exact(Duration::from_secs_f64(seconds));
+        scheduler.measured(&plan, exact(decode), exact(prompts));
         for piece in plan.pieces() {
             scheduler.computed(piece);
             if !piece.sample {

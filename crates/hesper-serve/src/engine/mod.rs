@@ -189,7 +189,8 @@ impl Engine {
                 "{kv_bytes} bytes of KV memory hold no page: one has {page_bytes} bytes"
             ));
         }
-        let steps = steps.with_pages(pages)?;
+        let mut steps = steps.with_pages(pages)?;
+        steps.warm_up(options.max_running, chunk)?;
         let scheduler = Scheduler::new(Limits {
             page,
             chunk,

@@ -4,6 +4,8 @@
 //! prompts for more than [`PATIENCE`] wait, they get more in proportion. What rows and tokens of prompts cost
 //! is learned from the steps, so the number follows the model, the device and the number of rows.
 
+use std::time::Duration;
+
 /// How much longer a step with prompts may take than one without.
 const MAX_DELAY: f64 = 2.2;
 
@@ -19,6 +21,29 @@ const WEIGHT: f64 = 0.2;
 /// Classes of steps by the logarithm of their rows.
 const CLASSES: usize = 16;
 
+/// How long a part of a step took.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Time {
+    /// Its begin or its end was not seen.
+    #[default]
+    Unknown,
+    /// Not longer than this: the device had finished before the loop asked.
+    AtMost(Duration),
+    /// This long.
+    Exact(Duration),
+}
+
+impl Time {
+    /// The time of two parts, one after the other.
+    pub(crate) fn plus(self, other: Time) -> Time {
+        match (self, other) {
+            (Time::Exact(one), Time::Exact(other)) => Time::Exact(one + other),
+            // A part whose end was not seen says nothing about the begin of the next.
+            _ => Time::Unknown,
+        }
+    }
+}
+
 /// What steps cost.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pace {
@@ -28,10 +53,18 @@ pub(crate) struct Pace {
     token: Option<f64>,
 }
 
-/// Moves an estimate towards a measurement. One that is far off, as the first step that compiles its kernels,
-/// counts less.
-fn average(estimate: &mut Option<f64>, seconds: f64) {
-    *estimate = Some(estimate.map_or(seconds, |old| old + WEIGHT * (seconds.min(4.0 * old) - old)));
+/// Moves an estimate of one of `count` towards a measurement of all. One that is far off, as the first step
+/// that compiles its kernels, counts less.
+fn average(estimate: &mut Option<f64>, count: usize, time: Time) {
+    let (seconds, is_exact) = match time {
+        Time::Unknown => return,
+        Time::AtMost(time) => (time.as_secs_f64() / count as f64, false),
+        Time::Exact(time) => (time.as_secs_f64() / count as f64, true),
+    };
+    let is_news = is_exact || estimate.is_some_and(|old| seconds < old);
+    if count > 0 && seconds > 0.0 && is_news {
+        *estimate = Some(estimate.map_or(seconds, |old| old + WEIGHT * (seconds.min(4.0 * old) - old)));
+    }
 }
 
 fn class(rows: usize) -> usize {
@@ -46,15 +79,12 @@ impl Pace {
         lower.iter().rev().chain(upper).find_map(|seconds| *seconds)
     }
 
-    /// The rows of a step took so many seconds, and tokens of prompts so many.
-    pub(crate) fn measured(&mut self, rows: (usize, f64), prompts: (usize, f64)) {
-        let is_time = |seconds: f64| seconds.is_finite() && seconds > 0.0;
-        if rows.0 > 0 && is_time(rows.1) {
-            average(&mut self.decode[class(rows.0)], rows.1);
+    /// The time of the rows of a step, and of tokens of prompts.
+    pub(crate) fn measured(&mut self, rows: (usize, Time), prompts: (usize, Time)) {
+        if rows.0 > 0 {
+            average(&mut self.decode[class(rows.0)], 1, rows.1);
         }
-        if prompts.0 > 0 && is_time(prompts.1) {
-            average(&mut self.token, prompts.1 / prompts.0 as f64);
-        }
+        average(&mut self.token, prompts.0, prompts.1);
     }
 
     /// Tokens of prompts for a step of `rows` rows while `waiting` tokens of prompts are not computed, if
@@ -74,11 +104,18 @@ impl Pace {
 mod tests {
     use super::*;
 
+    fn exact(seconds: f64) -> Time {
+        Time::Exact(Duration::from_secs_f64(seconds))
+    }
+
     /// Steps of a device whose rows and tokens cost so many seconds.
     fn learned(base: f64, row: f64, token: f64, steps: &[(usize, usize)]) -> Pace {
         let mut pace = Pace::default();
         for (rows, tokens) in steps.iter().cycle().take(200) {
-            pace.measured((*rows, base + row * *rows as f64), (*tokens, token * *tokens as f64));
+            pace.measured(
+                (*rows, exact(base + row * *rows as f64)),
+                (*tokens, exact(token * *tokens as f64)),
+            );
         }
         pace
     }
@@ -102,10 +139,34 @@ mod tests {
     fn one_step_that_takes_too_long_and_times_that_are_none_change_little() {
         let mut pace = learned(10e-3, 0.0, 1e-3, &[(8, 0), (0, 64)]);
         let before = pace.prompt_tokens(8, 0);
-        pace.measured((8, 100.0), (0, 0.0));
-        pace.measured((8, f64::NAN), (64, 0.0));
+        pace.measured((8, exact(100.0)), (0, exact(1.0)));
+        pace.measured((8, Time::Unknown), (64, exact(0.0)));
         let (before, after) = (before.unwrap_or(0), pace.prompt_tokens(8, 0).unwrap_or(0));
         assert!(before > 0 && after <= 2 * before, "{before} {after}");
         assert_eq!(Pace::default().prompt_tokens(8, 0), None);
+    }
+
+    #[test]
+    fn a_time_that_is_only_bounded_lowers_an_estimate_and_never_raises_it() {
+        let mut pace = learned(10e-3, 0.0, 1e-3, &[(8, 0), (0, 64)]);
+        let before = pace.prompt_tokens(8, 0);
+        // The loop was busy with encoding prompts, which would allow more of them the next time.
+        for _ in 0..100 {
+            pace.measured((8, Time::AtMost(Duration::from_millis(90))), (64, Time::Unknown));
+        }
+        assert_eq!(pace.prompt_tokens(8, 0), before);
+        for _ in 0..100 {
+            pace.measured((8, Time::AtMost(Duration::from_millis(5))), (0, Time::Unknown));
+        }
+        assert!(pace.prompt_tokens(8, 0) < before);
+    }
+
+    #[test]
+    fn parts_of_which_one_was_not_seen_have_no_known_time() {
+        let (one, bound) = (exact(1.0), Time::AtMost(Duration::from_secs(1)));
+        assert_eq!(one.plus(one), exact(2.0));
+        assert_eq!(Time::Unknown.plus(one), Time::Unknown);
+        assert_eq!(one.plus(bound), Time::Unknown);
+        assert_eq!(bound.plus(one), Time::Unknown);
     }
 }

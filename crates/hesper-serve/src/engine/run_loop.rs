@@ -106,15 +106,14 @@ fn serve(shared: &Shared, steps: &mut Steps) -> String {
         };
         shared.step_began.store(0, Ordering::Release);
         let (step_time, ended) = (began.elapsed(), Instant::now());
-        let decode_time = progress.decoded.map_or(Duration::ZERO, |at| at.saturating_duration_since(began));
         let mut state = shared.lock();
         state.stats.steps += 1;
         state.stats.step_time += step_time;
-        let diverged = progress.diverged;
+        let (diverged, decode, prompts) = (progress.diverged, progress.decode, progress.prompts);
         apply(&mut state, &plan, progress, shared.now());
         if result.is_ok() {
             failed_before = false;
-            state.scheduler.measured(&plan, decode_time, step_time.saturating_sub(decode_time));
+            state.scheduler.measured(&plan, decode.unwrap_or_default(), prompts.unwrap_or_default());
             state.scheduler.succeeded();
             match ahead {
                 Some(Ok(next)) if !diverged => {

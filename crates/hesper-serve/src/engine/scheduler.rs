@@ -22,6 +22,7 @@ use std::time::Duration;
 use hesper_lm::{PageCounts, SCRATCH_PAGE};
 
 use super::pace::Pace;
+pub use super::pace::Time;
 use super::prefix::PrefixTree;
 use crate::protocol::Phase;
 
@@ -355,10 +356,9 @@ impl Scheduler {
     }
 
     /// Those that decode in a plan took so long, and its prompts so long.
-    pub fn measured(&mut self, plan: &Plan, decode: Duration, prompts: Duration) {
+    pub fn measured(&mut self, plan: &Plan, decode: Time, prompts: Time) {
         let tokens = plan.chunks.iter().map(|piece| self.weight(piece.tokens.len())).sum();
-        let rows = (plan.decode.len(), decode.as_secs_f64());
-        self.pace.measured(rows, (tokens, prompts.as_secs_f64()));
+        self.pace.measured((plan.decode.len(), decode), (tokens, prompts));
     }
 
     /// A step succeeded.

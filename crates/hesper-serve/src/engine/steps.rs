@@ -14,10 +14,11 @@ use hesper_core::placement::Device;
 use hesper_core::{Array, Submission, concatenate};
 use hesper_lm::{
     DeviceChoice, Finish, KvCache, LanguageModel, NOT_CHOSEN, PageFormat, PagedCache, Result, SCRATCH_PAGE,
-    Sequence, choose_tokens, log_probabilities,
+    Sampler, Sampling, Sequence, choose_tokens, log_probabilities,
 };
 
 use super::EngineOptions;
+use super::pace::Time;
 use super::scheduler::{JobId, Piece, Plan, UNKNOWN_TOKEN};
 use super::state::State;
 use crate::protocol::{self, Failure, FailureKind, Token};
@@ -75,8 +76,10 @@ pub(super) struct Progress {
     /// Pieces of the plan that are computed.
     pub(super) pieces: usize,
     pub(super) outcomes: Vec<(JobId, Outcome)>,
-    /// When the rows that decode were computed. The prompts come behind them.
-    pub(super) decoded: Option<Instant>,
+    /// How long the rows that decode took.
+    pub(super) decode: Option<Time>,
+    /// How long the prompts took, which come behind them.
+    pub(super) prompts: Option<Time>,
     /// The host has chosen another token than the device: a step that was launched meanwhile goes on with the
     /// wrong one.
     pub(super) diverged: bool,
@@ -121,6 +124,11 @@ pub(super) struct Steps {
     /// Pages that had memory after the last step.
     allocated: usize,
     look_ahead: bool,
+    /// Whether prompts go through the model together, where they round as the number of rows has it.
+    joins_prompts: bool,
+    /// When the device had finished the last pass, and whether it was seen to finish: not if it had before
+    /// the loop asked.
+    finished: (Instant, bool),
 }
 
 impl Steps {
@@ -136,8 +144,21 @@ impl Steps {
         let texts = HashMap::new();
         let (min_rows, max_rows, allocated) = (1, usize::MAX, 0);
         let look_ahead = options.look_ahead.unwrap_or(device != Device::Cpu);
-        let mut steps =
-            Steps { language, cache, format, device, texts, min_rows, max_rows, allocated, look_ahead };
+        let (joins_prompts, finished) =
+            (device != Device::Cpu && !options.fixed_order, (Instant::now(), false));
+        let mut steps = Steps {
+            language,
+            cache,
+            format,
+            device,
+            texts,
+            min_rows,
+            max_rows,
+            allocated,
+            look_ahead,
+            joins_prompts,
+            finished,
+        };
         let mut probe = |rows: usize| -> Result<Vec<u32>> {
             steps.bind(&vec![Vec::new(); rows], &vec![0; rows])?;
             let ids = Array::try_from_slice(&vec![0u32; rows], &[rows, 1])?;
@@ -164,6 +185,30 @@ impl Steps {
         let page = self.cache.page_tokens();
         self.cache = PagedCache::new(self.language.model().config(), self.format, page, pages)?;
         Ok(self)
+    }
+
+    /// Computes steps of one to `rows` rows and a chunk of a prompt, without results, on a GPU: its kernels are
+    /// compiled before a request waits for them.
+    pub(super) fn warm_up(&mut self, rows: usize, chunk: usize) -> Result<()> {
+        if self.device == Device::Cpu {
+            return Ok(());
+        }
+        let rows = rows.min(self.max_rows);
+        let counts =
+            std::iter::successors(Some(1), |count| Some(count * 2)).take_while(|count| *count < rows);
+        let sampling = Sampling { temperature: 1.0, top_k: 40, top_p: 0.9, ..Sampling::default() };
+        let drawn = Sampler::new(&sampling)?.device_choice(0).unwrap_or(DeviceChoice::GREEDY);
+        for (rows, tokens) in counts.chain([rows]).map(|rows| (rows, 1)).chain([(1, chunk)]) {
+            let rows = if tokens == 1 { rows.max(self.min_rows) } else { rows };
+            let pages = vec![SCRATCH_PAGE; tokens.div_ceil(self.cache.page_tokens())];
+            self.bind(&vec![pages; rows], &vec![0; rows])?;
+            let ids = Array::try_from_slice(&vec![0u32; rows * tokens], &[rows, tokens])?;
+            let logits = self.language.model().propose(&ids, &mut self.cache)?;
+            let greedy = choose_tokens(&logits, &vec![DeviceChoice::GREEDY; rows])?;
+            hesper_core::eval([&greedy, &choose_tokens(&logits, &vec![drawn; rows])?])?;
+            self.cache.rollback()?;
+        }
+        Ok(())
     }
 
     /// Bytes of a page.
@@ -205,9 +250,13 @@ impl Steps {
     /// Begins to compute a plan, behind the step in flight. After an error nothing of it counts as computed.
     pub(super) fn launch(&mut self, plan: Plan, in_flight: Option<&Launched>) -> Result<Launched> {
         let (mut passes, mut places, mut all) = (Vec::new(), HashMap::new(), Vec::new());
+        if in_flight.is_none() {
+            self.finished = (Instant::now(), true);
+        }
         let (decodes, max_rows) = (plan.decode.len(), self.max_rows.min(plan.decode.len()).max(1));
         let rows = (0..decodes).step_by(max_rows).map(|at| (at, (decodes - at).min(max_rows)));
-        let chunks = (0..plan.chunks.len()).map(|at| (decodes + at, 1));
+        let chunks = self.passes_of(&plan.chunks).map(|pieces| (decodes + pieces.start, pieces.len()));
+        let chunks: Vec<(usize, usize)> = chunks.collect();
         for (at, count) in rows.chain(chunks) {
             let pieces: Vec<&Piece> = plan.pieces().skip(at).take(count).collect();
             let padded = if at < decodes { count.max(self.min_rows) } else { count };
@@ -225,6 +274,21 @@ impl Steps {
             all => Some(concatenate(all, 0)?),
         };
         Ok(Launched { plan, passes, tokens, places })
+    }
+
+    /// The pieces of prompts that go through the model together: on a GPU without a fixed order, neighbours that
+    /// begin and end at the same positions.
+    fn passes_of<'a>(&self, chunks: &'a [Piece]) -> impl Iterator<Item = Range<usize>> + use<'a> {
+        let (mut next, joins) = (0, self.joins_prompts);
+        std::iter::from_fn(move || {
+            let first = chunks.get(next)?;
+            let is_like = |piece: &&Piece| {
+                (piece.start, piece.tokens.len()) == (first.start, first.tokens.len()) && joins
+            };
+            let count = 1 + chunks[next + 1..].iter().take_while(is_like).count();
+            next += count;
+            Some(next - count..next)
+        })
     }
 
     /// Whether the next step can be launched before a step is finished: the device chooses all of its tokens.
@@ -303,11 +367,23 @@ impl Steps {
     /// `progress` can be computed again.
     pub(super) fn finish(&mut self, step: &Launched, progress: &mut Progress) -> Result<()> {
         for pass in &step.passes {
+            let was_done = pass.submissions.iter().all(Submission::is_done);
+            for submission in &pass.submissions {
+                submission.wait().map_err(hesper_core::Error::from)?;
+            }
+            let (began, is_known) = std::mem::replace(&mut self.finished, (Instant::now(), !was_done));
+            let time = match (is_known, was_done) {
+                (true, false) => Time::Exact(self.finished.0.saturating_duration_since(began)),
+                (true, true) => Time::AtMost(self.finished.0.saturating_duration_since(began)),
+                (false, _) => Time::Unknown,
+            };
             self.finish_pass(&step.plan, pass, progress)?;
             progress.pieces = pass.pieces.end;
-            if progress.pieces <= step.plan.decode.len() {
-                progress.decoded = Some(Instant::now());
-            }
+            let sum = match pass.pieces.end <= step.plan.decode.len() {
+                true => &mut progress.decode,
+                false => &mut progress.prompts,
+            };
+            *sum = Some(sum.map_or(time, |sum| sum.plus(time)));
         }
         if self.cache.allocated() > self.allocated {
             // The old pools have sizes that nothing else needs.
@@ -319,9 +395,6 @@ impl Steps {
 
     fn finish_pass(&mut self, plan: &Plan, pass: &Pass, progress: &mut Progress) -> Result<()> {
         // What can fail comes first: a step that fails is computed again.
-        for submission in &pass.submissions {
-            submission.wait().map_err(hesper_core::Error::from)?;
-        }
         let pieces: Vec<&Piece> = plan.pieces().skip(pass.pieces.start).take(pass.pieces.len()).collect();
         let vocabulary = self.language.model().config().vocab_size;
         let (language, texts, outcomes) = (&self.language, &mut self.texts, &mut progress.outcomes);
