@@ -34,6 +34,9 @@ const MIN_CPU_ROWS: usize = 5;
 /// groups of them than the device has multiprocessors, the parts depend on the longest sequence.
 const UNSPLIT_GROUPS: usize = 256;
 
+/// Tokens of a prompt whose attention and products take the kernels of long ones.
+const LONG_PROMPT: usize = 2048;
+
 /// The most rows of a step on a GPU for which attention is one launch.
 const MAX_GPU_ROWS: usize = 256;
 
@@ -187,8 +190,8 @@ impl Steps {
         Ok(self)
     }
 
-    /// Computes steps of one to `rows` rows and a chunk of a prompt, without results, on a GPU: its kernels are
-    /// compiled before a request waits for them.
+    /// Computes steps of one to `rows` rows, a chunk and a long prompt, without results, on a GPU: their
+    /// kernels are compiled before a request waits for them.
     pub(super) fn warm_up(&mut self, rows: usize, chunk: usize) -> Result<()> {
         if self.device == Device::Cpu {
             return Ok(());
@@ -198,7 +201,8 @@ impl Steps {
             std::iter::successors(Some(1), |count| Some(count * 2)).take_while(|count| *count < rows);
         let sampling = Sampling { temperature: 1.0, top_k: 40, top_p: 0.9, ..Sampling::default() };
         let drawn = Sampler::new(&sampling)?.device_choice(0).unwrap_or(DeviceChoice::GREEDY);
-        for (rows, tokens) in counts.chain([rows]).map(|rows| (rows, 1)).chain([(1, chunk)]) {
+        let long = LONG_PROMPT.min(self.language.model().config().context_length);
+        for (rows, tokens) in counts.chain([rows]).map(|rows| (rows, 1)).chain([(1, chunk), (1, long)]) {
             let rows = if tokens == 1 { rows.max(self.min_rows) } else { rows };
             let pages = vec![SCRATCH_PAGE; tokens.div_ceil(self.cache.page_tokens())];
             self.bind(&vec![pages; rows], &vec![0; rows])?;
@@ -276,8 +280,8 @@ impl Steps {
         Ok(Launched { plan, passes, tokens, places })
     }
 
-    /// The pieces of prompts that go through the model together: on a GPU without a fixed order, neighbours that
-    /// begin and end at the same positions.
+    /// The pieces of prompts that go through the model together: on a GPU without a fixed order, neighbours
+    /// that begin and end at the same positions.
     fn passes_of<'a>(&self, chunks: &'a [Piece]) -> impl Iterator<Item = Range<usize>> + use<'a> {
         let (mut next, joins) = (0, self.joins_prompts);
         std::iter::from_fn(move || {
