@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use crate::ops::Op;
 use crate::ops::rope::Rope;
 
-/// Inputs: an array of four axes, rows for a slice of it, the periods of the rotation if it has no base. Gives
-/// the array with the rotated rows in the slice.
+/// Inputs: an array of four axes, rows for a slice of it, the periods of the rotation if it has no base.
+/// Gives the array with the rotated rows in the slice.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct RopeUpdate {
     /// The rotation of the rows.
