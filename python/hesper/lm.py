@@ -206,20 +206,31 @@ def load(path_or_name: str | os.PathLike, *, round_activations: bool = False) ->
     return Model(native), Tokenizer(native)
 
 
-def _options(
-    max_tokens: int = 256,
+def _sampling(
     temperature: float = 0.0,
     top_k: int = 0,
     top_p: float = 1.0,
     min_p: float = 0.0,
     repetition_penalty: float = 1.0,
     repetition_context: int = 64,
+    frequency_penalty: float = 0.0,
+    presence_penalty: float = 0.0,
+    logit_bias: Mapping[int, float] | None = None,
     seed: int = 0,
+) -> dict:
+    logit_bias = dict(logit_bias or {})
+    return locals()
+
+
+def _options(
+    max_tokens: int = 256,
     stop: str | Sequence[str] = (),
     window: int | None = None,
     kv_bits: int | None = None,
+    **sampling,
 ) -> dict:
     stop = [stop] if isinstance(stop, str) else list(stop)
+    sampling = _sampling(**sampling)
     return locals()
 
 
@@ -246,6 +257,10 @@ def stream_generate(
         Limits on the tokens to sample from. Default: ``0``, ``1.0``, ``0.0``, which keep all.
     repetition_penalty, repetition_context
         The penalty for tokens that occur among the last ``repetition_context``. Default: ``1.0`` (none), ``64``.
+    frequency_penalty, presence_penalty : float
+        Penalties for generated tokens. Default: ``0``.
+    logit_bias : mapping of int to float, optional
+        Added to the logits of tokens.
     seed : int
         The seed of the sampler. Default: ``0``.
     stop : str or sequence of str
@@ -482,16 +497,6 @@ class Answer(Iterator[AnswerToken], AsyncIterator[AnswerToken]):
 
 def _request(
     max_tokens: int = 256,
-    temperature: float = 0.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    min_p: float = 0.0,
-    repetition_penalty: float = 1.0,
-    repetition_context: int = 64,
-    frequency_penalty: float = 0.0,
-    presence_penalty: float = 0.0,
-    logit_bias: Mapping[int, float] | None = None,
-    seed: int = 0,
     stop: str | Sequence[str] = (),
     stop_token_ids: Sequence[int] = (),
     ignore_eos: bool = False,
@@ -502,12 +507,13 @@ def _request(
     priority: int = 0,
     timeout: float | None = None,
     cache_prompt: bool = True,
+    **sampling,
 ) -> dict:
     stop = [stop] if isinstance(stop, str) else list(stop)
     stop_token_ids = list(stop_token_ids)
-    logit_bias = dict(logit_bias or {})
     if json_schema is not None and not isinstance(json_schema, str):
         json_schema = json.dumps(json_schema)
+    sampling = _sampling(**sampling)
     return locals()
 
 
@@ -582,12 +588,9 @@ class Engine:
         ----------
         prompt : str, sequence of int or sequence of dict
             Text, tokens, or the messages of a conversation (see :meth:`Tokenizer.apply_chat_template`).
-        max_tokens, temperature, top_k, top_p, min_p, repetition_penalty, repetition_context, seed, stop
+        max_tokens, stop, seed, temperature, top_k, top_p, min_p
+        repetition_penalty, repetition_context, frequency_penalty, presence_penalty, logit_bias
             As for :func:`stream_generate`.
-        frequency_penalty, presence_penalty : float
-            Penalties for generated tokens. Default: ``0``.
-        logit_bias : mapping of int to float, optional
-            Added to the logits of tokens.
         stop_token_ids : sequence of int
             Tokens that end the answer beside those of the model.
         ignore_eos : bool

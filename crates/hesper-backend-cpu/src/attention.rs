@@ -1,13 +1,16 @@
 //! Attention over heads. Keys and values are read in place; the matrix of scores is never built.
 
 use crate::float::{Float, Wide};
-use crate::walk::Strided;
+use crate::rope::RotatedRows;
+use crate::walk::{Strided, rows};
 use hesper_compute::{
     AttentionShape, GradientInputs, HeadSlice, MaskSlice, attention_gradient, attention_slices,
 };
 use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder};
 use hesper_core::ops::attention::{Attention, AttentionGradient};
 use hesper_core::ops::command::Commands;
+use hesper_core::ops::composite::rope_attention::RopeAttention;
+use hesper_core::ops::rope::Rope;
 use hesper_core::shape::Strides;
 use hesper_core::{Dtype, Element, Result};
 use hesper_cpu::Cores;
@@ -18,12 +21,19 @@ use crate::Cpu;
 use crate::dispatch::with_float;
 
 pub(crate) fn register(table: OpTableBuilder<Cpu>) -> OpTableBuilder<Cpu> {
-    table.with::<Attention>().with::<AttentionGradient>()
+    table.with::<Attention>().with::<AttentionGradient>().with::<RopeAttention>()
 }
 
 impl Lower<Attention> for Cpu {
     fn lower(op: &Attention, l: &mut Lowering<'_>) -> Result<Option<Data>> {
-        with_float!(l.dtype(), run::<_>(op, l))
+        with_float!(l.dtype(), run::<_>(op, None, l))
+    }
+}
+
+impl Lower<RopeAttention> for Cpu {
+    fn lower(op: &RopeAttention, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        let attention = Attention { scale: op.scale, causal: false, mask: false, sinks: false };
+        with_float!(l.dtype(), run::<_>(&attention, Some(op.rope), l))
     }
 }
 
@@ -44,12 +54,6 @@ fn sizes(l: &Lowering<'_>) -> AttentionShape {
         head_dim: q[3],
         value_dim: v[3],
     }
-}
-
-/// An input whose rows are contiguous.
-fn rows(l: &Lowering<'_>, at: usize) -> Result<Strided> {
-    let contiguous = l.input_shape(at)[3] == 1 || l.input(at).strides[3] == 1;
-    if contiguous { Ok(Strided::input(l, at)) } else { Strided::row_major(l, at) }
 }
 
 type NativeResult<T> = std::result::Result<T, hesper_runtime::NativeError>;
@@ -110,7 +114,12 @@ fn run_gradient<T: Float + hesper_compute::Float>(op: &AttentionGradient, l: &Lo
     Ok(Data::contiguous(output, l.shape()))
 }
 
-fn run<T: Float + hesper_compute::Float>(op: &Attention, l: &Lowering<'_>) -> Result<Data> {
+/// Attention; a rotation is that of the queries, of one row for each head.
+fn run<T: Float + hesper_compute::Float>(
+    op: &Attention,
+    rope: Option<Rope>,
+    l: &Lowering<'_>,
+) -> Result<Data> {
     let shape = sizes(l);
     let (q, v) = (l.input_shape(0), l.input_shape(2));
     let (scale, causal, masked, sinks) = (op.scale, op.causal, op.mask, op.sinks);
@@ -120,6 +129,10 @@ fn run<T: Float + hesper_compute::Float>(op: &Attention, l: &Lowering<'_>) -> Re
     }
     if sinks {
         bound.push(Strided::row_major(l, 3 + usize::from(masked))?);
+    }
+    let rotated = rope.map(|rope| RotatedRows::new(rope, &bound[0]));
+    if rope.is_some_and(|rope| rope.base.is_none()) {
+        bound.push(Strided::row_major(l, 3)?);
     }
     let marks = masked && l.input_dtype(3) == Dtype::Bool;
     let output = l.output()?;
@@ -141,7 +154,22 @@ fn run<T: Float + hesper_compute::Float>(op: &Attention, l: &Lowering<'_>) -> Re
         };
         let to = out.as_mut_slice::<T>()?;
         let [q, k, v] = [0, 1, 2].map(|at| heads::<T>(&inputs[at], &bound[at]));
-        let (q, k, v) = (q?, k?, v?);
+        let (mut q, k, v) = (q?, k?, v?);
+        let mut queries = Vec::new();
+        if let Some(rotated) = &rotated {
+            let periods = inputs.get(3).map_or(Ok(&[][..]), |periods| periods.as_slice::<f32>())?;
+            let width = shape.head_dim;
+            queries.resize(shape.batch * shape.q_heads * width, <T as bytemuck::Zeroable>::zeroed());
+            rotated.each::<T>(q.data, periods, |[sequence, head], row| {
+                let begin = (sequence * shape.q_heads + head) * width;
+                <T as Float>::store(row, &mut queries[begin..begin + width]);
+            });
+            q = HeadSlice {
+                data: &queries,
+                first: 0,
+                strides: [shape.q_heads * width, width, width].map(|s| s as isize),
+            };
+        }
         attention_slices(&Cores, shape, q, k, v, to, scale.0, mask, scores.as_deref())
             .map_err(|error| error.to_string().into())
     })?;

@@ -5,10 +5,11 @@
 
 use crate::float::{Float, Wide};
 use crate::parallel::{GRAIN, par_chunks_mut};
-use crate::walk::{Cursor, Strided};
+use crate::walk::{Cursor, Strided, rows};
 use half::{bf16, f16};
 use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder};
 use hesper_core::ops::command::Commands;
+use hesper_core::ops::composite::rope_update::RopeUpdate;
 use hesper_core::ops::index_arrays::Indices;
 use hesper_core::ops::rope::{Rope, steps};
 use hesper_core::{Dtype, Result};
@@ -16,9 +17,21 @@ use hesper_runtime::Access;
 use smallvec::{SmallVec, smallvec};
 
 use crate::Cpu;
+use crate::copy::copy;
 
 pub(crate) fn register(table: OpTableBuilder<Cpu>) -> OpTableBuilder<Cpu> {
-    table.with::<Rope>()
+    table.with::<Rope>().with::<RopeUpdate>()
+}
+
+impl Lower<RopeUpdate> for Cpu {
+    fn lower(op: &RopeUpdate, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        match l.dtype() {
+            Dtype::Float32 => update::<f32>(op, l).map(Some),
+            Dtype::Float16 => update::<f16>(op, l).map(Some),
+            Dtype::Bfloat16 => update::<bf16>(op, l).map(Some),
+            _ => Ok(None),
+        }
+    }
 }
 
 impl Lower<Rope> for Cpu {
@@ -50,6 +63,101 @@ fn rotate<W: Wide>(op: &Rope, row: &mut [W], rotation: &[f32]) {
             (*x, *y) = rotated(*x, *y, c, s);
         }
     }
+}
+
+/// Writes the cosines of a position, then the sines.
+fn angles(op: &Rope, steps: &[f32], position: f32, to: &mut [f32]) {
+    let position = position * op.scale.0;
+    let (cos, sin) = to.split_at_mut(steps.len());
+    for ((step, cos), sin) in steps.iter().zip(cos).zip(sin) {
+        (*sin, *cos) = (position * step).sin_cos();
+        *sin = if op.back { -*sin } else { *sin };
+    }
+}
+
+/// Heads of one row each at a known position.
+pub(crate) struct RotatedRows {
+    op: Rope,
+    /// Sequences and heads, and their strides.
+    counts: [usize; 2],
+    strides: [isize; 2],
+    offset: isize,
+    width: usize,
+}
+
+impl RotatedRows {
+    /// Rows whose elements are contiguous.
+    pub(crate) fn new(op: Rope, rows: &Strided) -> Self {
+        let (shape, strides) = (&rows.shape, rows.strides());
+        RotatedRows {
+            op,
+            counts: [shape[0], shape[1]],
+            strides: [strides[0], strides[1]],
+            offset: rows.offset,
+            width: shape[3],
+        }
+    }
+
+    /// Rotates the rows, and gives each with its sequence and head.
+    pub(crate) fn each<T: Float>(
+        &self,
+        from: &[T],
+        periods: &[f32],
+        mut give: impl FnMut([usize; 2], &[T::Wide]),
+    ) {
+        let op = &self.op;
+        let steps = steps(op.dims / 2, op.base.map(|base| base.0), periods);
+        let mut rotation = vec![0.0; op.dims];
+        angles(op, &steps, op.offset.unwrap_or(0) as f32, &mut rotation);
+        let mut row = vec![T::Wide::of(0.0); self.width];
+        for at in 0..self.counts[0] * self.counts[1] {
+            let place = [at / self.counts[1], at % self.counts[1]];
+            let apart: isize = place.iter().zip(self.strides).map(|(at, stride)| *at as isize * stride).sum();
+            let start = (self.offset + apart) as usize;
+            T::load(&from[start..start + self.width], &mut row);
+            rotate(op, &mut row, &rotation);
+            give(place, &row);
+        }
+    }
+}
+
+/// Writes rotated rows into a slice, in place if the op owns the array.
+fn update<T: Float>(op: &RopeUpdate, l: &Lowering<'_>) -> Result<Data> {
+    let (shape, size) = (l.shape(), l.dtype().size());
+    let from = rows(l, 1)?;
+    let rotated = RotatedRows::new(op.rope, &from);
+    let periods = if op.rope.base.is_none() { Some(Strided::row_major(l, 2)?) } else { None };
+    let row = {
+        let (heads, room, width) = (shape[1], shape[2], shape[3]);
+        let first = [0, 1, 2].map(|axis| op.starts[axis] as usize);
+        move |sequence: usize, head: usize| {
+            (((first[0] + sequence) * heads + first[1] + head) * room + first[2]) * width
+        }
+    };
+    let [batch, heads] = rotated.counts;
+    let (first, end) = (row(0, 0), row(batch - 1, heads - 1) + rotated.width);
+    let block = match l.take_in_place() {
+        Some(owned) => owned.into_data(),
+        None => Data::contiguous(copy(l.stream(), l.input(0), shape, l.dtype())?, shape),
+    };
+    let base = block.offset as usize;
+    let mut command = l.stream().command(op.name()).read_range(&from.data.buffer, from.bytes);
+    if let Some(periods) = &periods {
+        command = command.read_range(&periods.data.buffer, periods.bytes.clone());
+    }
+    command.read_write_range(&block.buffer, (base + first) * size..(base + end) * size).run(
+        move |native| {
+            let Some((to, inputs)) = native.views().split_last_mut() else { return Ok(()) };
+            let to = to.as_mut_slice::<T>()?;
+            let periods = inputs.get(1).map_or(Ok(&[][..]), |periods| periods.as_slice::<f32>())?;
+            rotated.each::<T>(inputs[0].as_slice()?, periods, |[sequence, head], found| {
+                let begin = row(sequence, head) - first;
+                T::store(found, &mut to[begin..begin + found.len()]);
+            });
+            Ok(())
+        },
+    )?;
+    Ok(block)
 }
 
 /// Cosines and sines in a table on the heap, at most.
@@ -101,7 +209,7 @@ fn run<T: Float>(op: Rope, l: &Lowering<'_>) -> Result<Data> {
                 (0..tables).map(|at| all.number(offsets.offset + at as isize * stride) as f32).collect()
             }
         };
-        let (dims, half) = (op.dims, op.dims / 2);
+        let dims = op.dims;
         let mut heap = Vec::new();
         let table = match table.first_mut() {
             Some(table) => table.as_mut_slice::<f32>()?,
@@ -114,12 +222,7 @@ fn run<T: Float>(op: Rope, l: &Lowering<'_>) -> Result<Data> {
             let first = task * (GRAIN / 16 / dims.max(1)).max(1);
             for (at, rotation) in rotations.chunks_exact_mut(dims).enumerate() {
                 let (start, place) = (starts[(first + at) / length], (first + at) % length);
-                let position = (place as f32 + start) * op.scale.0;
-                let (cos, sin) = rotation.split_at_mut(half);
-                for ((step, cos), sin) in steps.iter().zip(cos).zip(sin) {
-                    (*sin, *cos) = (position * step).sin_cos();
-                    *sin = if op.back { -*sin } else { *sin };
-                }
+                angles(&op, &steps, place as f32 + start, rotation);
             }
         });
         let (table, x_all) = (&*table, inputs[0].as_slice::<T>()?);

@@ -257,6 +257,13 @@ pub fn copy_range<T: Copy>(
     });
 }
 
+/// An input whose rows are contiguous: itself, or a copy.
+pub fn rows(l: &Lowering<'_>, at: usize) -> Result<Strided> {
+    let last = l.input_shape(at).len() - 1;
+    let contiguous = l.input_shape(at)[last] == 1 || l.input(at).strides[last] == 1;
+    if contiguous { Ok(Strided::input(l, at)) } else { Strided::row_major(l, at) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

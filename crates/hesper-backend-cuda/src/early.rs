@@ -71,21 +71,38 @@ fn parameter_name(parameter: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use std::path::Path;
 
     use super::*;
 
-    const TEXTS: [(&str, &str); 5] = [
-        ("matmul", include_str!("matmul.cuh")),
-        ("qmm", include_str!("quant/qmm.cuh")),
-        ("qmm_sm90", include_str!("quant/qmm_sm90.cuh")),
-        ("step", include_str!("step.cuh")),
-        ("packed", include_str!("packed.cuh")),
-    ];
+    /// The texts with declarations, by their names.
+    fn texts() -> Vec<(String, String)> {
+        let (mut open, mut found) = (vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")], Vec::new());
+        while let Some(path) = open.pop() {
+            if path.is_dir() {
+                open.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+                continue;
+            }
+            let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+            if path.extension().is_none_or(|extension| extension != "cuh") || name == "prelude" {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let waits = text.contains("wait_for_dependencies()");
+            assert_eq!(waits, declared(&text).count() > 0, "{name}");
+            if waits {
+                found.push((name, text));
+            }
+        }
+        assert!(found.len() >= 5, "{} texts", found.len());
+        found
+    }
 
     #[test]
     fn declarations_become_bindings() {
-        let [matmul, qmm, sm90, step, _] = TEXTS.map(|(_, text)| text);
+        let texts = texts();
+        let text = |name: &str| &texts.iter().find(|(known, _)| known == name).unwrap().1[..];
+        let (matmul, qmm, sm90, step) = (text("matmul"), text("qmm"), text("qmm_sm90"), text("step"));
         assert_eq!(bindings(matmul, "gemv"), Some(vec![1]));
         assert_eq!(bindings(matmul, "gemm_tiled"), None);
         assert_eq!(bindings(qmm, "qmv"), Some(vec![1, 2, 3]));
@@ -103,27 +120,7 @@ mod tests {
 
     #[test]
     fn kernels_that_wait_are_declared_and_no_others() {
-        let cuda = concat!(env!("CARGO_MANIFEST_DIR"), "/../hesper-backend-cuda/src");
-        let mut folders = vec![concat!(env!("CARGO_MANIFEST_DIR"), "/src/gpu").into(), PathBuf::from(cuda)];
-        let mut texts = 0;
-        while let Some(entry) = folders.pop() {
-            if entry.is_dir() {
-                folders.extend(std::fs::read_dir(entry).unwrap().map(|entry| entry.unwrap().path()));
-                continue;
-            }
-            let path = entry;
-            let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-            if path.extension().is_none_or(|extension| extension != "cuh") || name == "prelude" {
-                continue;
-            }
-            texts += 1;
-            let text = std::fs::read_to_string(&path).unwrap();
-            let waits = text.contains("wait_for_dependencies()");
-            assert_eq!(waits, declared(&text).count() > 0, "{name}");
-            assert!(!waits || TEXTS.iter().any(|(known, _)| *known == name), "{name} is not tested here");
-        }
-        assert!(texts > TEXTS.len());
-        for (name, text) in TEXTS.iter().filter(|(name, _)| *name != "qmm_sm90") {
+        for (name, text) in texts().iter().filter(|(name, _)| *name != "qmm_sm90") {
             let waiting =
                 text.split("__global__").skip(1).filter(|kernel| kernel.contains("wait_for_dependencies()"));
             assert_eq!(waiting.count(), declared(text).count(), "{name}");
@@ -132,7 +129,7 @@ mod tests {
 
     #[test]
     fn only_what_is_declared_may_be_read_early() {
-        for (file, text) in TEXTS {
+        for (file, text) in &texts() {
             for (kernel, named) in declared(text) {
                 let parameters = parameters(text, kernel);
                 assert!(!parameters.is_empty(), "{file}: {kernel} has no parameters");
@@ -155,7 +152,7 @@ mod tests {
 
     #[test]
     fn before_the_wait_other_parameters_are_addresses_only_and_nothing_is_stored() {
-        for (file, text) in TEXTS.iter().filter(|(name, _)| *name != "qmm_sm90") {
+        for (file, text) in texts().iter().filter(|(name, _)| *name != "qmm_sm90") {
             for (kernel, named) in declared(text) {
                 let start = text.split("__global__").skip(1).find(|body| {
                     body.contains(&format!("{kernel}(")) && body.contains("wait_for_dependencies()")

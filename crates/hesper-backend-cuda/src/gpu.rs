@@ -2,14 +2,16 @@
 
 use hesper_backend_gpu::{
     AlongAxis, CombinedRuns, CombinedSlices, FourierRows, GatedDeltaRows, GatheredSlices, Gpu, Launch,
-    Rotation, SliceStarts, StridedCopy, TransposedCopy,
+    Rotation, SliceStarts, SortRows, StridedCopy, TransposedCopy,
 };
 use hesper_core::ops::quant::QuantFormat;
 use hesper_core::{Dtype, Result};
 use hesper_runtime::{Buffer, Stream};
 
 use crate::quant::convert;
-use crate::{Cuda, along_axis, copy, fft, gated_delta, gather, index_arrays, rope, scatter, search, walk};
+use crate::{
+    Cuda, along_axis, copy, fft, gated_delta, gather, index_arrays, random, rope, scatter, search, sort, walk,
+};
 
 impl Gpu for Cuda {
     /// Kernels index with 64 bits.
@@ -70,6 +72,18 @@ impl Gpu for Cuda {
 
     fn rope(stream: &Stream, rotation: &Rotation<'_>) -> Result<Launch> {
         rope::rope(stream, rotation)
+    }
+
+    fn random_bits(stream: &Stream, words: usize) -> Result<Launch> {
+        random::random_bits(stream, words)
+    }
+
+    fn sort(rows: &SortRows<'_>, output: &Buffer, places: bool) -> Result<()> {
+        sort::sort(rows, output, places)
+    }
+
+    fn partition(rows: &SortRows<'_>, kth: usize, places: bool) -> Result<Option<Launch>> {
+        sort::partition(rows, kth, places)
     }
 
     fn search(stream: &Stream, dtype: Dtype, right: bool, length: usize, count: usize) -> Result<Launch> {

@@ -3,10 +3,9 @@
 //! A kernel's text is a `.cuh` file beside its launcher, after [`PRELUDE`]; it needs no header of a toolkit.
 //! Pipelines are cached by text, instance and device.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, LazyLock};
 
-use hesper_backend_gpu::Launch;
+use hesper_backend_gpu::{KnownPipelines, Launch};
 use hesper_runtime::{Pipeline, PipelineSource, Stream};
 
 use hesper_core::{Dtype, Result};
@@ -15,10 +14,6 @@ use crate::early;
 
 /// What all texts begin with.
 pub(crate) const PRELUDE: &str = include_str!("prelude.cuh");
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The parameters of a kernel after its pointers.
 #[derive(Default)]
@@ -85,35 +80,20 @@ pub(crate) fn kernel(
 ) -> Result<Arc<Pipeline>> {
     /// A device, a text (its address and length) and its instance.
     type Key = (u64, usize, usize, String);
-    /// Most entries. A full table drops the kernels that the runtime has released; if there are none, it is
-    /// cleared.
-    const MAX_KNOWN: usize = 1024;
-    // The runtime's cache limits pipelines; this table only finds them again.
-    static KNOWN: OnceLock<Mutex<HashMap<Key, Weak<Pipeline>>>> = OnceLock::new();
+    static KNOWN: LazyLock<KnownPipelines<Key>> = LazyLock::new(KnownPipelines::default);
     let runtime = stream.runtime();
     let specialisation = format!("entry {entry}\nminimal\n{options}");
-    let key = (runtime.id(), text.as_ptr() as usize, text.len(), specialisation);
-    let known = KNOWN.get_or_init(Mutex::default);
-    if let Some(found) = lock(known).get(&key).and_then(Weak::upgrade) {
-        return Ok(found);
-    }
-    let mut specialisation = key.3.clone();
-    if let Some(bindings) = early::bindings(text, entry.split('<').next().unwrap_or(entry)) {
-        specialisation.push_str("\nahead");
-        bindings.iter().for_each(|binding| specialisation.push_str(&format!(" {binding}")));
-    }
-    let source = PipelineSource::new(entry, "cuda", format!("{PRELUDE}{text}").as_str())
-        .specialised(specialisation.as_str());
-    let pipeline = runtime.pipeline(&source)?;
-    let mut known = lock(known);
-    if known.len() >= MAX_KNOWN {
-        known.retain(|_, pipeline| pipeline.strong_count() > 0);
-    }
-    if known.len() >= MAX_KNOWN {
-        known.clear();
-    }
-    known.insert(key, Arc::downgrade(&pipeline));
-    Ok(pipeline)
+    let key = (runtime.id(), text.as_ptr().addr(), text.len(), specialisation);
+    KNOWN.get(key, |(.., specialisation)| {
+        let mut specialisation = specialisation.clone();
+        if let Some(bindings) = early::bindings(text, entry.split('<').next().unwrap_or(entry)) {
+            specialisation.push_str("\nahead");
+            bindings.iter().for_each(|binding| specialisation.push_str(&format!(" {binding}")));
+        }
+        let source = PipelineSource::new(entry, "cuda", format!("{PRELUDE}{text}").as_str())
+            .specialised(specialisation.as_str());
+        Ok(runtime.pipeline(&source)?)
+    })
 }
 
 /// A kernel with its constants, on blocks of 256 threads for a grid-stride loop over `n` elements.

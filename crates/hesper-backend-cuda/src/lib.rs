@@ -71,11 +71,9 @@ static OPS: LazyLock<OpTable> = LazyLock::new(|| {
         .extend(packed_layer::register)
         .extend(quant::register)
         .extend(silu_gate::register)
-        .extend(sort::register)
         .extend(step::register)
         .extend(cuda_kernel::register)
         .extend(custom::register)
-        .extend(random::register)
         .extend(reduce::register)
         .extend(scan::register);
     #[cfg(feature = "linalg")]

@@ -60,7 +60,7 @@ template <class T> __device__ __forceinline__ void store16(T* p, const pack<T>& 
   *(w16*)p = w;
 }
 
-// Sixteen bytes that nobody reads again.
+// Loads sixteen bytes that are not read again.
 __device__ __forceinline__ w16 load_once(const void* p) {
   w16 r;
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(r.v[0]), "=r"(r.v[1]), "=r"(r.v[2]), "=r"(r.v[3]) : "l"(p));

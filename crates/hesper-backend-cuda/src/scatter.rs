@@ -1,13 +1,13 @@
 //! Kernels of scatters and of updates of slices.
 
-use hesper_backend_gpu::{CombinedRuns, CombinedSlices, Launch};
+use hesper_backend_gpu::{CombinedRuns, CombinedSlices, Launch, SortRows};
 use hesper_core::ops::command::Commands;
 use hesper_core::{Dtype, Result};
 use hesper_runtime::{Buffer, Stream};
 
 use crate::copy::word;
 use crate::launch::{Constants, lanes_shift, launch, type_name};
-use crate::sort::SortRows;
+use crate::sort::sort;
 use crate::walk::walk;
 
 const TEXT: &str = include_str!("scatter.cuh");
@@ -33,8 +33,8 @@ pub(crate) fn link_points(stream: &Stream, keys: &Buffer, points: usize) -> Resu
 fn order(stream: &Stream, keys: &Buffer, points: usize) -> Result<Buffer> {
     let output = stream.alloc(points * 4)?;
     if points > MAX_PAIRWISE {
-        let rows = SortRows { stream, dtype: Dtype::Uint32, rows: 1, length: points };
-        rows.encode((keys, 0..points * 4), &output, true)?;
+        let (dtype, bytes) = (Dtype::Uint32, 0..points * 4);
+        sort(&SortRows { stream, dtype, rows: 1, length: points, buffer: keys, bytes }, &output, true)?;
         return Ok(output);
     }
     let command = stream.command("order").read(keys).write(&output);

@@ -1,16 +1,12 @@
 //! Radix sort of rows: elements, or their indices.
 
+use hesper_backend_gpu::{Launch, SortRows};
+use hesper_core::Result;
+use hesper_core::ops::command::Commands;
 use hesper_runtime::{Buffer, Stream};
 
-use crate::launch::{Constants, kernel, type_name};
-use hesper_core::backend::reach;
-use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
-use hesper_core::ops::command::Commands;
-use hesper_core::ops::sort::{Order, Sort};
-use hesper_core::{Dtype, Result};
-
-use crate::Cuda;
 use crate::chip::Chip;
+use crate::launch::{Constants, kernel, launch_blocks, type_name};
 use crate::scan::running_counts;
 
 const TEXT: &str = include_str!("sort.cuh");
@@ -19,91 +15,45 @@ const TILE: usize = 4096;
 /// Shared memory of a block that partitions a row, in bytes, besides the row.
 const OTHER_SHARED: usize = 12 << 10;
 
-pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {
-    table.with::<Sort>()
-}
-
-impl Lower<Sort> for Cuda {
-    fn lower(op: &Sort, l: &mut Lowering<'_>) -> Result<Option<Data>> {
-        match op.order {
-            Order::Sorted => sort(l, op.places, None),
-            Order::Around(kth) => sort(l, op.places, Some(kth)),
-            Order::Middle => hesper_backend_gpu::median(l),
-        }
-    }
-}
-
-/// Sorts the rows of the last axis, or partitions them around an element; gives elements, or their indices.
-fn sort(l: &mut Lowering<'_>, places: bool, around: Option<usize>) -> Result<Option<Data>> {
-    let dtype = l.input_dtype(0);
-    let shape = l.input_shape(0);
-    let length = shape[shape.len() - 1];
-    if dtype == Dtype::Complex64 || length >= 1 << 31 {
-        return Ok(None);
-    }
-    l.bring()?;
-    let stream = l.stream();
-    let shape = l.input_shape(0);
-    let rows: usize = shape[..shape.len() - 1].iter().product();
-    let input = l.row_major(0)?;
-    let output = l.output()?;
-    if rows * length == 0 {
-        stream.command("sort").write(&output).run(|_| Ok(()))?;
-        return Ok(Some(Data::contiguous(output, l.shape())));
-    }
-    let (bytes, _) = reach(&input, shape, dtype.size());
+/// A block partitions a row that its shared memory holds.
+pub(crate) fn partition(given: &SortRows<'_>, kth: usize, places: bool) -> Result<Option<Launch>> {
+    let SortRows { stream, dtype, rows, length, .. } = *given;
     let held = length * dtype.size();
     let most = Chip::of(stream).map_or(0, |chip| chip.shared.saturating_sub(OTHER_SHARED));
-    if let Some(kth) = around.filter(|_| held <= most) {
-        let entry = format!("partitioned<{}, {places}>", type_name(dtype));
-        let pipeline = kernel(stream, TEXT, &entry, &format!("shared {held}"))?;
-        let command = stream.command("partition").read_range(&input.buffer, bytes).write(&output);
-        let constants = Constants::default().long(length as i64).long(kth as i64);
-        let command = command.constants(constants.bytes());
-        command.dispatch(&pipeline, [256 * rows as u64, 1, 1], [256, 1, 1])?;
-        return Ok(Some(Data::contiguous(output, l.shape())));
+    if held > most {
+        return Ok(None);
     }
-    // A sorted row is partitioned around any element.
-    SortRows { stream, dtype, rows, length }.encode((&input.buffer, bytes), &output, places)?;
-    Ok(Some(Data::contiguous(output, l.shape())))
+    let entry = format!("partitioned<{}, {places}>", type_name(dtype));
+    let constants = Constants::default().long(length as i64).long(kth as i64);
+    launch_blocks(stream, TEXT, &entry, &format!("shared {held}"), constants, rows as u64).map(Some)
 }
 
-/// Contiguous rows to sort.
-pub(crate) struct SortRows<'a> {
-    pub(crate) stream: &'a Stream,
-    pub(crate) dtype: Dtype,
-    pub(crate) rows: usize,
-    pub(crate) length: usize,
-}
-
-impl SortRows<'_> {
-    /// Sorts; gives elements, or their indices.
-    pub(crate) fn encode(&self, input: Read<'_>, output: &Buffer, places: bool) -> Result<()> {
-        let SortRows { stream, dtype, rows, length } = *self;
-        let size = dtype.size();
-        let tiles = length.div_ceil(TILE);
-        let scratch = |bytes: usize| -> Result<Buffer> { Ok(stream.alloc(bytes)?) };
-        let keys = [scratch(rows * length * size)?, scratch(rows * length * size)?];
-        let order = match places {
-            true => [scratch(rows * length * 4)?, scratch(rows * length * 4)?],
-            false => [scratch(0)?, scratch(0)?],
+/// Sorts rows; gives elements, or their indices.
+pub(crate) fn sort(given: &SortRows<'_>, output: &Buffer, places: bool) -> Result<()> {
+    let SortRows { stream, dtype, rows, length, buffer, ref bytes } = *given;
+    let size = dtype.size();
+    let tiles = length.div_ceil(TILE);
+    let scratch = |bytes: usize| -> Result<Buffer> { Ok(stream.alloc(bytes)?) };
+    let keys = [scratch(rows * length * size)?, scratch(rows * length * size)?];
+    let order = match places {
+        true => [scratch(rows * length * 4)?, scratch(rows * length * 4)?],
+        false => [scratch(0)?, scratch(0)?],
+    };
+    let pass = Pass { stream, of: type_name(dtype), size, places, rows, length, tiles };
+    for digit in 0..size {
+        let (first, last) = (digit == 0, digit + 1 == size);
+        let counts = scratch(rows * 256 * tiles * 4)?;
+        let (from, range) = match first {
+            true => (buffer, bytes.clone()),
+            false => (&keys[digit % 2], 0..rows * length * size),
         };
-        let pass = Pass { stream, of: type_name(dtype), size, places, rows, length, tiles };
-        for digit in 0..size {
-            let (first, last) = (digit == 0, digit + 1 == size);
-            let counts = scratch(rows * 256 * tiles * 4)?;
-            let (from, range) = match first {
-                true => input.clone(),
-                false => (&keys[digit % 2], 0..rows * length * size),
-            };
-            pass.count((from, range.clone()), &counts, digit, first)?;
-            let starts = running_counts(stream, &counts, rows, 256 * tiles)?;
-            let to = if last && !places { output } else { &keys[(digit + 1) % 2] };
-            let placed = if last && places { output } else { &order[(digit + 1) % 2] };
-            pass.move_keys((from, range), &order[digit % 2], &starts, to, placed, digit, [first, last])?;
-        }
-        Ok(())
+        pass.count((from, range.clone()), &counts, digit, first)?;
+        let starts = running_counts(stream, &counts, rows, 256 * tiles)?;
+        let to = if last && !places { output } else { &keys[(digit + 1) % 2] };
+        let placed = if last && places { output } else { &order[(digit + 1) % 2] };
+        pass.move_keys((from, range), &order[digit % 2], &starts, to, placed, digit, [first, last])?;
     }
+    Ok(())
 }
 
 struct Pass<'a> {
@@ -118,7 +68,7 @@ struct Pass<'a> {
 }
 
 /// A buffer and the bytes of it that are read.
-pub(crate) type Read<'a> = (&'a Buffer, std::ops::Range<usize>);
+type Read<'a> = (&'a Buffer, std::ops::Range<usize>);
 
 impl Pass<'_> {
     fn constants(&self, digit: usize) -> Constants {

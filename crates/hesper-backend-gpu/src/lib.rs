@@ -17,6 +17,7 @@ mod gated_delta;
 mod gather;
 mod hadamard;
 mod index_arrays;
+mod pipelines;
 mod products;
 mod quant;
 mod random;
@@ -39,11 +40,12 @@ pub use fft::FourierRows;
 pub use gated_delta::GatedDeltaRows;
 pub use gather::{GatheredSlices, IndexedAxis};
 pub use index_arrays::SliceStarts;
+pub use pipelines::KnownPipelines;
 pub use products::quantized_matmul;
 pub use quant::{block_format, dequantize_float, float_format};
 pub use rope::Rotation;
 pub use scatter::{CombinedRuns, CombinedSlices};
-pub use sort::median;
+pub use sort::SortRows;
 pub use walk::{Axes, fits, joined};
 
 /// The kernels of a GPU backend that the ops of this crate launch.
@@ -111,6 +113,19 @@ pub trait Gpu: Sized + 'static {
 
     /// Rotary position embedding. Buffers: the input, the offsets, the periods, the output.
     fn rope(stream: &Stream, rotation: &Rotation<'_>) -> Result<Launch>;
+
+    /// `words` random words of 32 bits, two by a thread. Buffers: the key, the output.
+    fn random_bits(stream: &Stream, words: usize) -> Result<Launch>;
+
+    /// Sorts rows into a buffer: the elements, or their indices, of which equal elements keep their order
+    /// (`places`).
+    fn sort(rows: &SortRows<'_>, output: &Buffer, places: bool) -> Result<()>;
+
+    /// Partitions rows around the element at index `kth`: the elements, or their indices (`places`). Buffers:
+    /// the rows, the output. `None`: the backend has no kernel for such rows, and sorts them.
+    fn partition(_rows: &SortRows<'_>, _kth: usize, _places: bool) -> Result<Option<Launch>> {
+        Ok(None)
+    }
 
     /// Where `count` elements belong in a sorted row of `length`. Buffers: the row, the elements, the output.
     fn search(stream: &Stream, dtype: Dtype, right: bool, length: usize, count: usize) -> Result<Launch>;

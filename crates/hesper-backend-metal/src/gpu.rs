@@ -2,13 +2,13 @@
 
 use hesper_backend_gpu::{
     AlongAxis, CombinedSlices, FourierRows, GatedDeltaRows, GatheredSlices, Gpu, Launch, Rotation,
-    SliceStarts, StridedCopy, TransposedCopy,
+    SliceStarts, SortRows, StridedCopy, TransposedCopy,
 };
 use hesper_core::ops::quant::QuantFormat;
 use hesper_core::{Dtype, Result};
 use hesper_runtime::{Buffer, Stream};
 
-use crate::{MetalBackend, copy, fft, gated_delta, index, launch, quant, rope, sort, walk};
+use crate::{MetalBackend, copy, fft, gated_delta, index, launch, quant, random, rope, sort, walk};
 
 impl Gpu for MetalBackend {
     const MAX_ELEMENTS: usize = launch::MAX_ELEMENTS;
@@ -60,6 +60,14 @@ impl Gpu for MetalBackend {
 
     fn rope(stream: &Stream, rotation: &Rotation<'_>) -> Result<Launch> {
         rope::rope(stream, rotation)
+    }
+
+    fn random_bits(stream: &Stream, words: usize) -> Result<Launch> {
+        random::random_bits(stream, words)
+    }
+
+    fn sort(rows: &SortRows<'_>, output: &Buffer, places: bool) -> Result<()> {
+        sort::sort(rows, output, places)
     }
 
     fn search(stream: &Stream, dtype: Dtype, right: bool, length: usize, count: usize) -> Result<Launch> {

@@ -1,12 +1,14 @@
 //! Kernels of gathers, scatters and updates of slices.
 
-use hesper_backend_gpu::{AlongAxis, CombinedSlices, GatheredSlices, IndexedAxis, Launch, SliceStarts};
+use hesper_backend_gpu::{
+    AlongAxis, CombinedSlices, GatheredSlices, IndexedAxis, Launch, SliceStarts, SortRows,
+};
 use hesper_core::ops::command::Commands;
 use hesper_core::{Dtype, Result};
 use hesper_runtime::{Buffer, Stream};
 
 use crate::launch::{Constants, Kernel, type_name, word};
-use crate::sort::SortRows;
+use crate::sort::sort;
 use crate::walk::walk;
 
 const TEXT: &str = text!("index.metal");
@@ -66,8 +68,8 @@ pub(crate) fn link_points(stream: &Stream, keys: &Buffer, points: usize) -> Resu
         return Ok(output);
     }
     let order = stream.alloc(points * 4)?;
-    let rows = SortRows { stream, dtype: Dtype::Uint32, rows: 1, length: points };
-    rows.encode((keys, 0..points * 4), &order, true)?;
+    let (dtype, bytes) = (Dtype::Uint32, 0..points * 4);
+    sort(&SortRows { stream, dtype, rows: 1, length: points, buffer: keys, bytes }, &order, true)?;
     let command = stream.command("links").read(keys).read(&order).write(&output);
     launch(stream, "link_sorted", constants, points)?.encode(command)?;
     Ok(output)

@@ -3,10 +3,9 @@
 //! A kernel's text is a `.metal` file behind [`PRELUDE`]. A template is instantiated by the last line of the
 //! text. Kernels index with 32 bits: larger arrays are left to the host ([`fits`]).
 
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock};
 
-use hesper_backend_gpu::Launch;
+use hesper_backend_gpu::{KnownPipelines, Launch};
 use hesper_core::backend::{Data, Lowering, reach};
 use hesper_core::{Dtype, Result};
 use hesper_metal::LANGUAGE;
@@ -133,41 +132,26 @@ impl Kernel<'_> {
     fn pipeline(&self, stream: &Stream, threads: u64) -> Result<Arc<Pipeline>> {
         /// A device, the address of a text, an instance, and the largest threadgroup.
         type Key = (u64, usize, String, u64);
-        /// Most entries. A full table drops the pipelines that the runtime has released; if there are none,
-        /// it is cleared.
-        const MAX_KNOWN: usize = 1024;
-        // The runtime's cache owns pipelines; this table finds them again.
-        static KNOWN: LazyLock<Mutex<HashMap<Key, Weak<Pipeline>>>> = LazyLock::new(Mutex::default);
-        let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        static KNOWN: LazyLock<KnownPipelines<Key>> = LazyLock::new(KnownPipelines::default);
         // A small last group must not compile a second pipeline.
         let threads = threads.max(THREADS);
         let runtime = stream.runtime();
         let key = (runtime.id(), self.text.as_ptr().addr(), self.entry.to_string(), threads);
-        if let Some(found) = known().get(&key).and_then(Weak::upgrade) {
-            return Ok(found);
-        }
-        let mut text = format!("{PRELUDE}{}", self.text);
-        let mut name = self.entry.to_string();
-        if let Some((function, _)) = self.entry.split_once('<') {
-            name = self.entry.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-            let instance = self.entry;
-            text += &format!(
-                "\n#line 1 \"the instance\"\ntemplate [[host_name(\"{name}\")]] [[kernel]] decltype({instance}) {instance};\n"
-            );
-            debug_assert!(self.text.contains(function), "{function}");
-        }
-        let source = PipelineSource::new(self.entry, LANGUAGE, text.as_str())
-            .specialised(format!("entry {name}\nmax_threads {threads}").as_str());
-        let pipeline = runtime.pipeline(&source)?;
-        let mut known = known();
-        if known.len() >= MAX_KNOWN {
-            known.retain(|_, pipeline| pipeline.strong_count() > 0);
-        }
-        if known.len() >= MAX_KNOWN {
-            known.clear();
-        }
-        known.insert(key, Arc::downgrade(&pipeline));
-        Ok(pipeline)
+        KNOWN.get(key, |_| {
+            let mut text = format!("{PRELUDE}{}", self.text);
+            let mut name = self.entry.to_string();
+            if let Some((function, _)) = self.entry.split_once('<') {
+                name = self.entry.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+                let instance = self.entry;
+                text += &format!(
+                    "\n#line 1 \"the instance\"\ntemplate [[host_name(\"{name}\")]] [[kernel]] decltype({instance}) {instance};\n"
+                );
+                debug_assert!(self.text.contains(function), "{function}");
+            }
+            let source = PipelineSource::new(self.entry, LANGUAGE, text.as_str())
+                .specialised(format!("entry {name}\nmax_threads {threads}").as_str());
+            Ok(runtime.pipeline(&source)?)
+        })
     }
 }
 

@@ -66,10 +66,8 @@ static OPS: LazyLock<OpTable> = LazyLock::new(|| {
         .extend(norm::register)
         .extend(packed::register)
         .extend(quant::register)
-        .extend(random::register)
         .extend(reduce::register)
         .extend(scan::register)
-        .extend(sort::register)
         .extend(step::register)
         .build()
 });

@@ -120,7 +120,7 @@ impl<T> Clone for Shared<T> {
 
 impl<T> Copy for Shared<T> {}
 
-// SAFETY: whoever dereferences the pointer promises that tasks touch disjoint elements.
+// SAFETY: the code that dereferences the pointer promises that tasks touch disjoint elements.
 unsafe impl<T> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Shared<T> {}

@@ -404,9 +404,10 @@ impl Run<'_> {
             self.check_early(work, commands);
         }
         let nodes = commands.iter().filter(|command| matches!(command, PreparedCommand::Node(_))).count();
-        let fits = !commands
-            .iter()
-            .any(|command| matches!(command, PreparedCommand::Node(Node::Copy(_, _, len) | Node::Clear(_, len)) if *len > MAX_GRAPH_COPY));
+        let fits = commands.iter().all(|command| match command {
+            PreparedCommand::Node(Node::Copy(_, _, len) | Node::Clear(_, len)) => *len <= MAX_GRAPH_COPY,
+            _ => true,
+        });
         if nodes >= self.shared.options.graph_from.max(2) && fits {
             let outcome = self.launch_graph(work, commands, scratch, counters);
             match outcome {

@@ -4,13 +4,11 @@
 //! events without the lock; a coroutine is woken by one notifier thread, which hands callbacks to the event
 //! loops.
 
-use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, SendError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use hesper_lm::Sampling;
 use hesper_serve::engine::{Engine, EngineOptions};
 use hesper_serve::protocol::{
     Constraint, Event, Events, Failure, FailureKind, Finish, Generator, Health, Refusal, Request,
@@ -18,7 +16,7 @@ use hesper_serve::protocol::{
 use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::lm::{LanguageModel_, refuse};
+use crate::lm::{LanguageModel_, SamplingOptions, refuse};
 use crate::waiting::{attached, detached, wait};
 
 /// How often a thread that waits polls for signals.
@@ -58,16 +56,7 @@ struct Settings {
 #[pyo3(from_item_all)]
 struct RequestOptions {
     max_tokens: usize,
-    temperature: f32,
-    top_k: usize,
-    top_p: f32,
-    min_p: f32,
-    repetition_penalty: f32,
-    repetition_context: usize,
-    frequency_penalty: f32,
-    presence_penalty: f32,
-    logit_bias: BTreeMap<u32, f32>,
-    seed: u64,
+    sampling: SamplingOptions,
     stop: Vec<String>,
     stop_token_ids: Vec<u32>,
     ignore_eos: bool,
@@ -102,18 +91,7 @@ impl RequestOptions {
             prompt,
             max_tokens: self.max_tokens,
             constraint: self.constraint()?,
-            sampling: Sampling {
-                temperature: self.temperature,
-                top_k: self.top_k,
-                top_p: self.top_p,
-                min_p: self.min_p,
-                repetition_penalty: self.repetition_penalty,
-                repetition_context: self.repetition_context,
-                frequency_penalty: self.frequency_penalty,
-                presence_penalty: self.presence_penalty,
-                logit_bias: self.logit_bias,
-                seed: self.seed,
-            },
+            sampling: self.sampling.into(),
             stops: self.stop,
             stop_tokens: self.stop_token_ids,
             ignore_eos: self.ignore_eos,

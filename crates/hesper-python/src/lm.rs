@@ -3,7 +3,7 @@
 //! Generations share a model; each has its own KV cache. The interpreter's lock is released for every step,
 //! so Python threads generate concurrently, and signals are handled between steps.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
 use hesper_lm::{
@@ -44,18 +44,45 @@ fn step_of(piece: Piece) -> Step {
     (piece.token, piece.text, piece.finish.map(|finish| finish.name()))
 }
 
-/// Options of a generation, from Python's keywords.
+/// How tokens are chosen, from Python's keywords.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct Options {
-    max_tokens: usize,
+pub(crate) struct SamplingOptions {
     temperature: f32,
     top_k: usize,
     top_p: f32,
     min_p: f32,
     repetition_penalty: f32,
     repetition_context: usize,
+    frequency_penalty: f32,
+    presence_penalty: f32,
+    logit_bias: BTreeMap<u32, f32>,
     seed: u64,
+}
+
+impl From<SamplingOptions> for Sampling {
+    fn from(given: SamplingOptions) -> Self {
+        Sampling {
+            temperature: given.temperature,
+            top_k: given.top_k,
+            top_p: given.top_p,
+            min_p: given.min_p,
+            repetition_penalty: given.repetition_penalty,
+            repetition_context: given.repetition_context,
+            frequency_penalty: given.frequency_penalty,
+            presence_penalty: given.presence_penalty,
+            logit_bias: given.logit_bias,
+            seed: given.seed,
+        }
+    }
+}
+
+/// Options of a generation, from Python's keywords.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Options {
+    max_tokens: usize,
+    sampling: SamplingOptions,
     stop: Vec<String>,
     window: Option<usize>,
     kv_bits: Option<usize>,
@@ -70,16 +97,7 @@ impl Options {
         }
         Ok(GenerateOptions {
             max_tokens: self.max_tokens,
-            sampling: Sampling {
-                temperature: self.temperature,
-                top_k: self.top_k,
-                top_p: self.top_p,
-                min_p: self.min_p,
-                repetition_penalty: self.repetition_penalty,
-                repetition_context: self.repetition_context,
-                seed: self.seed,
-                ..Sampling::default()
-            },
+            sampling: self.sampling.into(),
             stops: self.stop,
             cache: CacheKind::of(self.window, self.kv_bits),
             ..GenerateOptions::default()

@@ -199,7 +199,10 @@ impl Shared {
         for source in &sources {
             let Some(replicas) = source.replicas.get() else { continue };
             let mut list = replicas.list.lock();
-            let idle = |entry: &mut Replica| matches!(entry, Replica::Ready(buffer) if buffer.0.shared.id == self.id && buffer.is_unique());
+            let idle = |entry: &mut Replica| match entry {
+                Replica::Ready(buffer) => buffer.0.shared.id == self.id && buffer.is_unique(),
+                _ => false,
+            };
             dropped.extend(list.extract_if(.., idle));
         }
         !dropped.is_empty()

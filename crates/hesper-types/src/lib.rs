@@ -1,8 +1,9 @@
-//! What arrays, files and host kernels all name: the formats of quantized numbers, and the function that
-//! makes random bits. Definitions only; `hesper-compute` computes with them.
+//! What arrays, files and host kernels all name: the formats of quantized numbers, the function that makes
+//! random bits, and the exponential function. Definitions only; `hesper-compute` computes with them.
 #![forbid(unsafe_code)]
 
 mod ggml;
+pub mod math;
 mod quant;
 mod random;
 

@@ -197,6 +197,8 @@ fn every_type_of_op_can_be_written_to_a_file_or_is_known_not_to() {
         "Keep",
         "Attend",
         "AddNorm",
+        "RopeAttention",
+        "RopeUpdate",
         "SiluGate",
         "PackedLayer",
         "RowProducts",

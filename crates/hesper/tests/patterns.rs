@@ -5,7 +5,8 @@ use crate::alone;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 use crate::reference::{Reference, ReferenceBackend, TAKES_COMPOSITE};
-use hesper::eval::{Apart, why_apart};
+use hesper::eval::{Apart, StepKind, why_apart};
+use hesper::fast::AttentionMask;
 use hesper::{
     Array, Dtype, Error, PackedArray, PackedFormat, Result, Split, backend, concatenate, eval, fast,
     placement, random, transform,
@@ -405,6 +406,77 @@ fn products_of_one_row_with_several_matrices_become_one_command() {
             let matrix = k.add(first.sum(())?)?;
             Ok(vec![product(&x, &matrix)?, first])
         });
+    }
+}
+
+fn rope(x: &Array, position: i32) -> Result<Array> {
+    fast::rope(x, 8, false, Some(10_000.0), 1.0, position, None)
+}
+
+/// A cache with rows for the heads from `head` on, at row 3.
+fn updated(cache: &Array, rows: &Array, head: isize) -> Result<Array> {
+    let [batch, heads, length, width] = [0, 1, 2, 3].map(|axis| rows.shape()[axis] as isize);
+    cache.slice_update(rows, &[0, head, 3, 0], &[batch, head + heads, 3 + length, width], &[1; 4])
+}
+
+#[test]
+fn heads_of_one_token_are_rotated_as_a_cache_or_attention_takes_them() {
+    let _alone = alone();
+    let none = AttentionMask::None;
+    for dtype in FLOATS {
+        let heads = |count: isize, seed| {
+            let tokens = normal(&[2, 1, 10 * count as usize], seed, dtype);
+            tokens.reshape(&[2, 1, count, 10]).unwrap().transpose(&[0, 2, 1, 3]).unwrap()
+        };
+        let (q, k, v) = (heads(6, 1), heads(2, 2), heads(2, 3));
+        let cache = |heads| normal(&[2, heads, 5, 10], 4, dtype);
+        let rows = |cache: &Array, head| cache.slice(&[0, head, 0, 0], &[2, head + 2, 4, 10], &[1; 4]);
+        takes("keys", 1, &|| Ok(vec![updated(&cache(2), &rope(&k, 3)?, 0)?]));
+        takes("keys behind other heads", 1, &|| Ok(vec![updated(&cache(4), &rope(&k, 3)?, 2)?]));
+        let held = cache(2);
+        takes("keys of a cache that is held", 2, &|| Ok(vec![updated(&held, &rope(&k, 3)?, 0)?]));
+        takes("keys that are a result too", 2, &|| {
+            let k = rope(&k, 3)?;
+            Ok(vec![updated(&cache(2), &k, 0)?, k])
+        });
+        takes("keys of two tokens", 2, &|| {
+            let k = normal(&[2, 2, 2, 10], 5, dtype);
+            Ok(vec![updated(&cache(2), &rope(&k, 3)?, 0)?])
+        });
+        let attention = |q: &Array, mask| {
+            fast::scaled_dot_product_attention(q, &rows(&held, 0)?, &rows(&held, 0)?, 0.3, mask, None)
+        };
+        takes("queries", 1, &|| Ok(vec![attention(&rope(&q, 3)?, none)?]));
+        takes("the queries of the last token", 1, &|| {
+            Ok(vec![attention(&rope(&q, 3)?, AttentionMask::Causal)?])
+        });
+        let mask = Array::ones(&[1, 4], Dtype::Bool).unwrap();
+        mask.eval().unwrap();
+        takes("a mask", 2, &|| Ok(vec![attention(&rope(&q, 3)?, AttentionMask::Array(&mask))?]));
+        let periods = Array::from_slice(&[1.0f32, 3.0, 9.0, 27.0]);
+        takes("periods", 2, &|| {
+            let rope = |x: &Array| fast::rope(x, 8, true, None, 0.5, 3, Some(&periods));
+            Ok(vec![updated(&cache(2), &rope(&k)?, 0)?, attention(&rope(&q)?, none)?])
+        });
+        let offset = Array::from_slice(&[3i32]);
+        takes("a position that is computed", 4, &|| {
+            let rope = |x: &Array| fast::rope(x, 8, false, Some(10_000.0), 1.0, &offset, None);
+            Ok(vec![updated(&cache(2), &rope(&k)?, 0)?, attention(&rope(&q)?, none)?])
+        });
+        let step = |position: i32| -> Result<Vec<Array>> {
+            let (keys, values) = (updated(&cache(2), &rope(&k, position)?, 0)?, updated(&cache(2), &v, 0)?);
+            let (k, v) = (rows(&keys, 0)?, rows(&values, 0)?);
+            let y = fast::scaled_dot_product_attention(&rope(&q, position)?, &k, &v, 0.3, none, None)?;
+            Ok(vec![keys, values, y])
+        };
+        takes("a step", 3, &|| step(3));
+        takes("a step at another position, which is not planned again", 3, &|| step(4));
+        let plan = step(3).unwrap().remove(2).explain().unwrap();
+        let names = plan.steps.iter().filter_map(|step| match step.kind {
+            StepKind::Composite(name) => Some(name),
+            _ => None,
+        });
+        assert_eq!(names.collect::<Vec<_>>(), ["rope_update", "rope_attention"], "{plan}");
     }
 }
 

@@ -61,6 +61,18 @@ def test_sampling_follows_its_seed(demo):
     assert len({draw(seed) for seed in range(8)}) > 1
 
 
+def test_a_generation_and_a_request_take_the_same_sampling_options(demo, engine):
+    model, tokenizer = demo
+    token = tokenizer.encode("star")[-1]
+    options = {"max_tokens": 3, "logit_bias": {token: 100.0}}
+    assert [step.token for step in lm.stream_generate(model, tokenizer, "The", **options)] == [token] * 3
+    assert engine.generate("The", **options).result().tokens == [token] * 3
+    # The penalty outweighs the bias once the token was generated.
+    options["frequency_penalty"] = 200.0
+    steps = [step.token for step in lm.stream_generate(model, tokenizer, "The", **options)]
+    assert steps[0] == token and token not in steps[1:]
+
+
 def test_a_stop_text_ends_a_text_before_it(demo):
     model, tokenizer = demo
     text = lm.generate(model, tokenizer, "The evening star", max_tokens=12)

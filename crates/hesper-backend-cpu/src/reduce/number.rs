@@ -18,7 +18,10 @@ macro_rules! numbers {
         impl Number for $t {
             type Sum = $sum;
             #[inline(always)]
-            fn sum(total: Self::Acc, scale: f64) -> $sum { let f: fn(Self::Acc, f64) -> $sum = $store; f(total, scale) }
+            fn sum(total: Self::Acc, scale: f64) -> $sum {
+                let f: fn(Self::Acc, f64) -> $sum = $store;
+                f(total, scale)
+            }
             #[inline(always)]
             fn narrow(extreme: Self::Acc) -> $t { let f: fn(Self::Acc) -> $t = $narrow; f(extreme) }
         }

@@ -11,7 +11,7 @@ const MAX_BODY: u64 = 1 << 22;
 /// The most header lines of a response.
 const MAX_HEADERS: usize = 256;
 
-/// Where a server listens, and what it is told about the client.
+/// Where a server listens, and what it learns about the client.
 #[derive(Debug, Clone)]
 pub struct Target {
     host: String,

@@ -414,7 +414,7 @@ impl<S: Isa> Local<S> for Taps {
     fn run(self, s: S) {
         macro_rules! of_pixels {
             ($(($r:literal $m:literal))*) => {
-                // SAFETY: whoever made the tile promised its memory.
+                // SAFETY: the tile was made with valid memory.
                 unsafe {
                     match (self.rows, self.pixels, self.cols > S::LANES) {
                         $(($r, $m, true) if $r * $m <= 6 || S::LANES == 16 => taps::<S, $r, $m, 2>(s, &self),

@@ -141,7 +141,7 @@ impl<S: Isa, P: Precision> Local<S> for Column<P> {
             let m = rows.min(S::MR);
             macro_rules! of_rows {
                 ($($m:literal)*) => {
-                    // SAFETY: whoever made the column promised its memory.
+                    // SAFETY: the column was made with valid memory.
                     unsafe {
                         match (m, vectors) {
                             $(($m, 3) if $m <= S::MR && S::NV == 3 => tile_of::<S, P, $m, 3>(s, &t),

@@ -103,7 +103,7 @@ unsafe fn transposed<S: Isa, T: Float>(
             lines[i] = src.wrapping_offset(i as isize * ws);
         }
         // SAFETY: the caller's promise.
-        return unsafe { eights(s, &lines, valid, 8 * ws, k, dst) };
+        return unsafe { pack_eight_lines(s, &lines, valid, 8 * ws, k, dst) };
     }
     // SAFETY: the caller's promise; partial blocks go through loads of exactly the elements there are.
     unsafe {
@@ -161,7 +161,7 @@ pub(crate) unsafe fn scattered<S: Isa, T: Float>(
 ) {
     if width == 8 && S::LANES == 16 {
         // SAFETY: the caller's promise.
-        return unsafe { eights(s, lines, valid, 0, k, dst) };
+        return unsafe { pack_eight_lines(s, lines, valid, 0, k, dst) };
     }
     // SAFETY: the caller's promise; the last block goes through loads of exactly the elements there are.
     unsafe {
@@ -195,7 +195,7 @@ pub(crate) unsafe fn scattered<S: Isa, T: Float>(
 /// # Safety
 /// `k` elements of each of the first `valid` lines are readable, and `8 * k` floats of `dst` writable.
 #[inline(always)]
-unsafe fn eights<S: Isa, T: Float>(
+unsafe fn pack_eight_lines<S: Isa, T: Float>(
     s: S,
     lines: &[*const T; 16],
     valid: usize,
@@ -307,7 +307,7 @@ unsafe fn pair_lines<S: Isa>(
             lines[i] = src.wrapping_offset(i as isize * ws).cast();
         }
         // SAFETY: the caller's promise.
-        return unsafe { eights(s, &lines, valid, 4 * ws, whole, dst) };
+        return unsafe { pack_eight_lines(s, &lines, valid, 4 * ws, whole, dst) };
     }
     // SAFETY: the caller's promise.
     unsafe {

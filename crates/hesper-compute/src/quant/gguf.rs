@@ -137,7 +137,7 @@ pub fn gguf_matmul<T: Float>(
     }
     in_f32(par, x, y, &|x, y| {
         if many {
-            // SAFETY: the same view, which nobody else writes.
+            // SAFETY: the same view, which no other task writes.
             let y = unsafe { MatMut::from_raw(y.ptr, y.rows, y.cols, y.row_stride, y.col_stride) };
             return panels::<Single<f32>>(par, x, QuantColumns::Blocks(*w), y);
         }

@@ -5,6 +5,8 @@
 //! activations would cost as much as a product.
 
 use super::columns::QuantColumns;
+use hesper_types::math::sigmoid;
+
 use super::gguf::{GgufMat, MAX_TILED_ROWS};
 use super::gguf_dot::Tiles;
 use super::int8::{self, Rounded};
@@ -15,7 +17,7 @@ use crate::mat::{MatMut, MatRef};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::rows::norm::rms_norm;
 use crate::scratch::Scratch;
-use crate::simd::{Isa, Kernel, dispatch, math};
+use crate::simd::{Isa, Kernel, dispatch};
 
 /// The epilogue of the products.
 #[derive(Clone, Copy, Debug)]
@@ -226,7 +228,7 @@ fn one_by_one(
     let mut begin = 0;
     for (number, w) in matrices.iter().enumerate() {
         let to = if gated && number == 0 { gates.ptr() } else { y.as_mut_ptr().wrapping_add(begin) };
-        // SAFETY: columns of the result that nobody else writes meanwhile.
+        // SAFETY: columns of the result that no other task writes.
         product(w, unsafe { MatMut::from_raw(to, m, w.rows, n as isize, 1) })?;
         begin += if gated { 0 } else { w.rows };
     }
@@ -271,7 +273,7 @@ impl Kernel for Gate {
                 std::ptr::copy_nonoverlapping(self.up.add(i), u.as_mut_ptr(), n);
             }
             for (g, u) in g.iter_mut().zip(&u) {
-                *g = *g * math::sigmoid(*g) * u;
+                *g = *g * sigmoid(*g) * u;
             }
             // SAFETY: the same.
             unsafe { std::ptr::copy_nonoverlapping(g.as_ptr(), self.to.add(i), n) };

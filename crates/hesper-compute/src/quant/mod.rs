@@ -190,7 +190,7 @@ pub fn qmatmul<T: Float>(
         if transpose && x.rows <= MAX_EXACT_ROWS && k > 0 {
             exact::run(par, x, w, y);
         } else {
-            // SAFETY: the same view, which nobody else writes.
+            // SAFETY: the same view, which no other task writes.
             let y = unsafe { MatMut::from_raw(y.ptr, y.rows, y.cols, y.row_stride, y.col_stride) };
             panels::<Single<f32>>(par, x, columns::QuantColumns::Codes { w: *w, transpose }, y);
         }

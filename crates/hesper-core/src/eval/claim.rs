@@ -240,7 +240,7 @@ impl Store for Claim {
         }
     }
 
-    /// The memory goes with the array, unless somebody else holds it.
+    /// The memory goes with the array, unless there is another handle on it.
     fn release(&mut self, slot: Slot) {
         let array = match slot.kind() {
             SlotKind::Node(at) => self.0.nodes[at].take(),

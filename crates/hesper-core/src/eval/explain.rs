@@ -96,7 +96,7 @@ pub(super) struct Planned {
     pub(super) externals: Vec<Array>,
     pub(super) graph: Graph,
     roles: Vec<Role>,
-    /// Nodes that somebody else has a handle of.
+    /// Nodes with another handle.
     pub(super) held: Vec<bool>,
     pub(super) program: Program,
 }

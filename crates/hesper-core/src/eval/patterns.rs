@@ -14,6 +14,8 @@
 //! | `add_norm` | `s = x + y`, `rms_norm(s)`; both are results |
 //! | `silu_gate` | `g * sigmoid(g) * u` of the halves `g` and `u` of rows |
 //! | `packed_layer` | products of the same rows with packed matrices: side by side, concatenated, plus an array, or as `g * sigmoid(g) * u`; with the `rms_norm` of the rows if nothing else reads that |
+//! | `rope_update` | a slice of a KV cache replaced by the rotated keys of one token |
+//! | `rope_attention` | attention of one token with rotated queries |
 //! | `row_products` | products of the same row with several matrices, which are there before the first of them |
 
 use std::any::Any;
@@ -32,16 +34,21 @@ use crate::error::Result;
 use crate::identity::BitEq;
 use crate::ids::WordHash;
 use crate::ops::PatternOp;
+use crate::ops::attention::Attention;
 use crate::ops::compose::compose_all;
 use crate::ops::composite::Composite;
 use crate::ops::composite::add_norm::AddNorm;
 use crate::ops::composite::packed_layer::{End, PackedLayer};
+use crate::ops::composite::rope_attention::RopeAttention;
+use crate::ops::composite::rope_update::RopeUpdate;
 use crate::ops::composite::row_products::RowProducts;
 use crate::ops::composite::silu_gate::SiluGate;
 use crate::ops::concat::concatenate;
 use crate::ops::norm::RowOp;
 use crate::ops::packed::PackedMatmul;
 use crate::ops::quant::Activations;
+use crate::ops::rope::Rope;
+use crate::ops::slices::{SliceUpdate, Starts};
 use crate::shape::{Shape, row_major, signed};
 
 /// The largest number of rows of which products are put side by side. Their results are columns of one array,
@@ -49,6 +56,8 @@ use crate::shape::{Shape, row_major, signed};
 const FEW_ROWS: usize = 64;
 /// The largest number of products in one composite op.
 const MAX_PRODUCTS: usize = 3;
+/// The largest number of rotated elements in one composite op, which one thread rotates.
+const MAX_ROTATED: usize = 1 << 14;
 
 /// What a node is to patterns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -77,6 +86,12 @@ enum Fact {
     FewRoundedProduct,
     /// A product of one row with a matrix.
     RowProduct,
+    /// Heads of one row each, rotated by a known position.
+    RotatedRow,
+    /// Attention of one query of each head to all keys.
+    RowAttention,
+    /// Rows of an array of four axes, replaced.
+    RowUpdate,
 }
 
 impl Fact {
@@ -160,6 +175,16 @@ fn fact(graph: &Graph, nodes: &impl Nodes, at: usize, node: &NodeView<'_>) -> Op
             };
             (node.dtype == Dtype::Float32 && input(0)?.1 == Dtype::Float32).then_some(fact)
         }
+        PatternOp::Rope => {
+            let heads_of_one_row = matches!(*node.shape.as_slice(), [_, _, 1, _]);
+            let few = node.shape.iter().product::<usize>() <= MAX_ROTATED;
+            (heads_of_one_row && few && is_float(node.dtype)).then_some(Fact::RotatedRow)
+        }
+        PatternOp::Attention => (node.shape[2] == 1 && is_float(node.dtype)).then_some(Fact::RowAttention),
+        PatternOp::Update => {
+            let rows = node.shape.len() == 4 && input(1)?.0.last() == node.shape.last();
+            (rows && is_float(node.dtype) && input(1)?.1 == node.dtype).then_some(Fact::RowUpdate)
+        }
         PatternOp::Concat(axis) => (axis + 1 == node.shape.len()).then_some(Fact::Concat),
         PatternOp::Reshape => (input(0)?.0.last() == node.shape.last()).then_some(Fact::Reshape),
         PatternOp::LastAxis(start) => {
@@ -186,6 +211,8 @@ pub(super) enum Pattern {
     SiluGate,
     PackedLayer { norm: Option<u32>, products: SmallVec<[u32; 3]>, end: End },
     RowProducts,
+    RopeAttention { rope: u32 },
+    RopeUpdate { rope: u32 },
 }
 
 impl Pattern {
@@ -196,6 +223,8 @@ impl Pattern {
             Pattern::SiluGate => "silu_gate",
             Pattern::PackedLayer { .. } => "packed_layer",
             Pattern::RowProducts => "row_products",
+            Pattern::RopeAttention { .. } => "rope_attention",
+            Pattern::RopeUpdate { .. } => "rope_update",
         }
     }
 
@@ -212,12 +241,9 @@ impl Pattern {
                 let mut matrices = SmallVec::new();
                 let mut activations = Activations::Exact;
                 for product in products {
-                    let product = store.node(*product as usize)?;
-                    let op: &dyn Any = product.op.get();
-                    let product_op: &PackedMatmul = op.downcast_ref().ok_or_else(missing)?;
-                    activations = product_op.activations;
-                    let format = &product_op.format;
-                    matrices.push((*format, product.shape[1]));
+                    let op: &PackedMatmul = op_of(store, *product)?;
+                    activations = op.activations;
+                    matrices.push((op.format, store.node(*product as usize)?.shape[1]));
                 }
                 if outputs.len() > 1 {
                     shape[1] = matrices.iter().map(|(_, rows)| rows).sum();
@@ -234,6 +260,16 @@ impl Pattern {
                     *last = columns.iter().sum();
                 }
                 Box::new(RowProducts { columns })
+            }
+            Pattern::RopeAttention { rope } => {
+                let attention: &Attention = op_of(store, outputs[0])?;
+                Box::new(RopeAttention { rope: *op_of(store, *rope)?, scale: attention.scale })
+            }
+            Pattern::RopeUpdate { rope } => {
+                let SliceUpdate { starts: Starts::At(starts), .. } = op_of(store, outputs[0])? else {
+                    return Err(missing());
+                };
+                Box::new(RopeUpdate { rope: *op_of::<Rope>(store, *rope)?, starts: starts.clone() })
             }
         };
         Ok((op, shape))
@@ -289,11 +325,16 @@ impl Pattern {
 
 /// The epsilon of a norm.
 fn eps(store: &impl Store, norm: u32) -> Result<BitEq<f32>> {
-    let op: &dyn Any = store.node(norm as usize)?.op.get();
-    match op.downcast_ref() {
-        Some(RowOp::RmsNorm { eps, .. }) => Ok(BitEq(eps.0 as f32)),
+    match op_of(store, norm)? {
+        RowOp::RmsNorm { eps, .. } => Ok(BitEq(eps.0 as f32)),
         _ => Err(missing()),
     }
+}
+
+/// The op of a node, which is of a type.
+fn op_of<T: 'static>(store: &impl Store, at: u32) -> Result<&T> {
+    let op: &dyn Any = store.node(at as usize)?.op.get();
+    op.downcast_ref().ok_or_else(missing)
 }
 
 /// A composite op in the place of nodes.
@@ -339,6 +380,8 @@ impl<'a> Rewrites<'a> {
                 Fact::Sum => found.product_plus(at),
                 Fact::Norm => found.add_norm(at),
                 Fact::Concat => found.concatenated(at),
+                Fact::RowAttention => found.rope_attention(at),
+                Fact::RowUpdate => found.rope_update(at),
                 Fact::None if graph.is_named(at as usize, "multiply") => found.gate(at),
                 _ => None,
             };
@@ -577,6 +620,32 @@ impl<'a> Rewrites<'a> {
                 }
             }
         }
+    }
+
+    /// The rotation that a node reads, what it rotates, and its periods.
+    fn rotation(&self, root: u32, number: usize) -> Option<(u32, Slot, Option<Slot>)> {
+        let rope = self.node(self.read(root, number)?)?;
+        let rotates = self.fact(rope) == Fact::RotatedRow;
+        rotates.then_some(())?;
+        Some((rope, self.read(rope, 0)?, self.read(rope, 1)))
+    }
+
+    /// Attention with rotated queries.
+    fn rope_attention(&mut self, root: u32) -> Option<()> {
+        let (rope, q, periods) = self.rotation(root, 0)?;
+        let inputs = [q, self.read(root, 1)?, self.read(root, 2)?].into_iter().chain(periods).collect();
+        self.implements(root, CompositeSet::ROPE_ATTENTION).then_some(())?;
+        let (members, outputs) = (smallvec![rope, root], smallvec![root]);
+        self.add(Rewrite { pattern: Pattern::RopeAttention { rope }, at: root, inputs, members, outputs })
+    }
+
+    /// A slice replaced by rotated rows.
+    fn rope_update(&mut self, root: u32) -> Option<()> {
+        let (rope, rows, periods) = self.rotation(root, 1)?;
+        let inputs = [self.read(root, 0)?, rows].into_iter().chain(periods).collect();
+        self.implements(root, CompositeSet::ROPE_UPDATE).then_some(())?;
+        let (members, outputs) = (smallvec![rope, root], smallvec![root]);
+        self.add(Rewrite { pattern: Pattern::RopeUpdate { rope }, at: root, inputs, members, outputs })
     }
 
     /// What a slot is another shape of. The reshapes in between are added to `between`.

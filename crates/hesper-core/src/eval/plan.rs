@@ -3,7 +3,7 @@
 //!
 //! Going from the results to the inputs, an element-wise node joins the group of its consumers if all
 //! of them are in that one group and have its shape and stream. Then no path leads out of
-//! the group and back in, so the group can be computed at once. A node that somebody still holds becomes
+//! the group and back in, so the group can be computed at once. A node that a user still holds becomes
 //! an output of its group: it is computed once, and never left lazy.
 //!
 //! An op that reads its first input row by row (a sum, a softmax, a norm) can be the end of a group too: its

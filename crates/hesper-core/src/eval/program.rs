@@ -1,7 +1,7 @@
 //! A planned program: the steps of a graph, in order, with explicit last uses.
 //!
 //! A step reads slots: external arrays and results of earlier steps. Each input says whether it is the last
-//! use of its slot. Only then is it handed to an op as owned, if nobody else can reach the memory; only an
+//! use of its slot. Only then is it handed to an op as owned, if nothing else can reach the memory; only an
 //! owned operand can be overwritten ([`operand`](super::operand)). After a step its list of ended slots is
 //! released.
 //!
@@ -100,7 +100,7 @@ pub(crate) trait Store {
     /// What `f` says of the memory of a slot, if it has some.
     fn with_data<R>(&self, slot: Slot, f: impl FnOnce(&Data) -> R) -> Option<R>;
 
-    /// A slot as an operand: owned if this is its `last` use and nobody else can reach its memory.
+    /// A slot as an operand: owned if this is its `last` use and nothing else can reach its memory.
     fn operand(&mut self, slot: Slot, last: bool) -> Result<Operand>;
 
     /// Takes back an operand of a step that is over. If the step `failed`, a slot that was not overwritten

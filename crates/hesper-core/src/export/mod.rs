@@ -3,7 +3,7 @@
 //! A file holds one function with one or several traces of it, each for arguments of its own shapes and
 //! types, or for all shapes with as many axes. A trace is a list of steps: an op's name, its attributes and
 //! what it reads. What the function took from around it (weights) is stored once, as it lies in memory. The
-//! bytes are told in `docs/exported-functions.md`.
+//! bytes are described in `docs/exported-functions.md`.
 //!
 //! A call of an imported function puts its steps together again through the ops' own constructors, which
 //! check all that they get: a damaged or hostile file is an error and never an op that could not have been

@@ -266,12 +266,19 @@ macro_rules! arithmetic_ops {
         cases [Positive, Real] [Integer, Count] [ComplexRight, Complex];
     /// The angle of the point whose height is the first operand and whose width is the second.
     arctan2 | atan2(other): RealInexact = |b, x, y| b.binary(BinaryOp::Atan2, x, y)
-        => |x, _, at| { let square = x[0].square()?.add(x[1].square()?)?; let other = if at == 0 { x[1].clone() } else { x[0].negative()? }; Ok(Times(other.divide(square)?)) };
+        => |x, _, at| {
+            let square = x[0].square()?.add(x[1].square()?)?;
+            let other = if at == 0 { x[1].clone() } else { x[0].negative()? };
+            Ok(Times(other.divide(square)?))
+        };
         python "mx.array([7, 4]), mx.array([2, 4])" => "array([1.2925, 0.785398], dtype=float32)";
         cases [Real, Positive];
     /// The logarithm of the sum of exponentials, without overflow.
     logaddexp(other): Inexact = |b, x, y| logaddexp(b, x, y)
-        => |x, out, at| Ok(Times(if out.dtype().is(Category::Complex) { x[at].subtract(out)?.exp()? } else { x[at].subtract(&x[1 - at])?.sigmoid()? }));
+        => |x, out, at| Ok(Times(match out.dtype().is(Category::Complex) {
+            true => x[at].subtract(out)?.exp()?,
+            false => x[at].subtract(&x[1 - at])?.sigmoid()?,
+        }));
         python "mx.array([7, 4]), mx.array([2, 4])" => "array([7.00672, 4.69315], dtype=float32)";
         cases [Real, Real] [ComplexRight, Complex];
     } };

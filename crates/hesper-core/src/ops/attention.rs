@@ -4,7 +4,7 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::multi::{Parts, together};
-use super::{Op, OpRef};
+use super::{Op, OpRef, PatternOp};
 use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
@@ -52,6 +52,10 @@ pub struct Attention {
 impl Op for Attention {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn pattern(&self) -> PatternOp {
+        if self.mask || self.sinks { PatternOp::None } else { PatternOp::Attention }
     }
 
     fn export(&self) -> Export {

@@ -1,6 +1,6 @@
 //! Arrays that are made, not computed from others: constants, ranges, matrices of ones and zeros,
 //! windows. They are element-wise ops of an element's place, so a consumer's kernel makes them as it goes
-//! and nothing is stored that nobody asked for.
+//! and nothing is stored.
 
 use hesper_kernel::ir::{Builder, Scalar, UnaryOp, ValueId};
 use smallvec::smallvec;

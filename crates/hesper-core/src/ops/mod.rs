@@ -102,6 +102,12 @@ pub enum PatternOp {
     Reshape,
     /// A slice by steps of one that starts at an index of the last axis, and at zero of all others.
     LastAxis(usize),
+    /// A rotation by known positions.
+    Rope,
+    /// Attention to all keys.
+    Attention,
+    /// A slice by steps of one, from known indices, replaced.
+    Update,
 }
 
 /// An op. It holds its parameters and no array. Equal ops on the same inputs give the same array.

@@ -2,7 +2,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::{Op, OpRef};
+use super::{Op, OpRef, PatternOp};
 use crate::Dtype;
 use crate::array::Array;
 use crate::dtype::Category;
@@ -74,6 +74,10 @@ impl Op for Rope {
         "rope"
     }
 
+    fn pattern(&self) -> PatternOp {
+        if self.offset.is_some() { PatternOp::Rope } else { PatternOp::None }
+    }
+
     fn export(&self) -> Export {
         let record = Record::new("rope").with("dims", self.dims).with("traditional", self.traditional);
         let record = record
@@ -123,6 +127,12 @@ impl Op for Rope {
 }
 
 impl Rope {
+    /// The rotation of rows by known positions.
+    pub(super) fn apply(&self, x: &Array, periods: Option<&Array>) -> Result<Array> {
+        let inputs = std::iter::once(x).chain(periods).cloned().collect();
+        Array::lazy(x.0.shape.clone(), x.dtype(), OpRef::new(*self), inputs)
+    }
+
     /// The cotangent of the periods. An angle turns a pair of results (a, b) by (-b, a).
     fn of_periods(&self, rule: &Backward<'_>) -> Result<Array> {
         let (rank, half) = (rule.output.ndim(), self.dims as isize / 2);

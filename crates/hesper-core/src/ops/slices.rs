@@ -11,7 +11,7 @@ use super::gather::{check_indices, smallvec_of};
 use super::logic::select;
 use super::update_mode::UpdateMode;
 use super::view::{near_steps, slice_of};
-use super::{Op, OpRef};
+use super::{Op, OpRef, PatternOp};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
@@ -42,6 +42,11 @@ pub struct SliceUpdate {
 impl Op for SliceUpdate {
     fn name(&self) -> &'static str {
         "slice_update"
+    }
+
+    fn pattern(&self) -> PatternOp {
+        let known = matches!(self.starts, Starts::At(_)) && self.steps.iter().all(|step| *step == 1);
+        if known && self.mode == UpdateMode::Set { PatternOp::Update } else { PatternOp::None }
     }
 
     fn export(&self) -> Export {

@@ -4,9 +4,7 @@
 use hesper::fast;
 use hesper::ops::domain::Domain;
 use hesper::placement::{self, Device};
-use hesper::{
-    Array, Axes, Conv, CustomKernel, Dtype, Error, Operand, Pad, QuantMode, axes, random, transform,
-};
+use hesper::{Array, Conv, CustomKernel, Dtype, Error, Operand, Pad, axes, random, transform};
 
 use crate::compare::Case;
 
@@ -95,12 +93,8 @@ pub fn all() -> Vec<Case> {
     let mut cases = Cases(Vec::new());
     elementwise(&mut cases);
     layouts(&mut cases);
-    reductions(&mut cases);
-    rows(&mut cases);
-    products(&mut cases);
-    wide_codes(&mut cases);
-    rows_by_matrices(&mut cases);
-    float_codes(&mut cases);
+    crate::reduction_cases::add(&mut cases);
+    crate::product_cases::add(&mut cases);
     movement(&mut cases);
     networks(&mut cases);
     crate::attention::all(&mut cases);
@@ -116,7 +110,7 @@ pub fn all() -> Vec<Case> {
 type Call = fn(&[Array]) -> Result<Array, Error>;
 
 /// Numbers of a domain.
-fn sample(domain: Domain, shape: &[usize], dtype: Dtype, seed: u64) -> Array {
+pub fn sample(domain: Domain, shape: &[usize], dtype: Dtype, seed: u64) -> Array {
     let (low, high) = domain.range();
     let make = || -> Result<Array, Error> {
         let values = data(shape, Dtype::Float32, seed);
@@ -140,7 +134,7 @@ fn sample(domain: Domain, shape: &[usize], dtype: Dtype, seed: u64) -> Array {
 }
 
 /// The dtypes of a domain.
-fn dtypes(domain: Domain) -> &'static [Dtype] {
+pub fn dtypes(domain: Domain) -> &'static [Dtype] {
     match domain {
         Domain::Integer | Domain::Count => &[Dtype::Int32, Dtype::Int64, Dtype::Int8],
         Domain::Bool => &[Dtype::Bool],
@@ -274,345 +268,6 @@ fn layouts(cases: &mut Cases) {
             x.pad(&[(1, 2), (3, 0)], &Pad::Constant(1.5.into()))?,
         ])
     });
-}
-
-/// The cases of the tables of reductions and scans.
-fn reduction_tables(cases: &mut Cases) {
-    type Reduce = fn(&Array) -> CaseResult;
-    let mut add = |name: &str, domain: Domain, f: Reduce| {
-        for dtype in dtypes(domain).iter().copied() {
-            cases.add(format!("{name} [{domain:?}] {dtype}"), tolerance(dtype) * 5.0, move || {
-                let x = sample(domain, &[7, 5, 40], dtype, 1);
-                let mut results = f(&x)?;
-                results.extend(f(&x.transpose(&[1, 2, 0])?)?);
-                Ok(results)
-            });
-        }
-    };
-    macro_rules! add_cases {
-        ($($(#[doc = $doc:literal])+ $name:ident $(| $alias:ident)* ($signature:ident) = |$($x:ident),+| $body:expr;
-            $(python $args:literal => $result:literal $(, method $method:ident)?;)?
-            cases $([$domain:ident])+;)*) => {
-            $($(add(stringify!($name), Domain::$domain, add_cases!(@$signature $name));)+)*
-        };
-        (@axes $name:ident) => {
-            |x| over().into_iter().map(|axes| x.$name(axes)).collect()
-        };
-        (@axis $name:ident) => {
-            |x| [axes(0), axes(1), axes(2), axes(())].into_iter().map(|axis| x.$name(axis.keepdims())).collect()
-        };
-        (@spread $name:ident) => {
-            |x| over().into_iter().map(|axes| x.$name(axes, 1)).collect()
-        };
-        (@scan $name:ident) => {
-            |x| {
-                let flags = [(false, true), (true, true), (false, false), (true, false)];
-                let axes = [Some(0), Some(1), Some(2), None].into_iter().zip(flags);
-                axes.map(|(axis, (reverse, inclusive))| x.$name(axis, reverse, inclusive)).collect()
-            }
-        };
-    }
-    hesper::reduction_ops!(add_cases);
-    hesper::scan_ops!(add_cases);
-}
-
-/// Axes of an array of three, and whether they are kept.
-fn over() -> [Axes; 4] {
-    [axes([0, 1]), axes(1).keepdims(), axes(2), axes([0, 2]).keepdims()]
-}
-
-fn reductions(cases: &mut Cases) {
-    reduction_tables(cases);
-    let shapes: [&[usize]; 6] = [&[1000], &[37, 129], &[64, 2048], &[3, 50, 70], &[5, 3, 8], &[2, 70000]];
-    for dtype in [
-        Dtype::Float32,
-        Dtype::Bfloat16,
-        Dtype::Int32,
-        Dtype::Uint8,
-        Dtype::Float64,
-        Dtype::Int64,
-        Dtype::Bool,
-    ] {
-        let name = format!("reductions {dtype}");
-        cases.add(name, tolerance(dtype), move || {
-            let mut results = Vec::new();
-            for shape in shapes {
-                let x = data(shape, dtype, 9);
-                let rank = shape.len() as isize;
-                let mut over: Vec<Vec<isize>> = (0..rank).map(|axis| vec![axis]).collect();
-                over.push((0..rank).collect());
-                if rank == 3 {
-                    over.extend([vec![0, 2], vec![1, 2], vec![0, 1]]);
-                }
-                for over in &over {
-                    results.push(x.sum(over)?);
-                    results.push(x.max(axes(over).keepdims())?);
-                    results.push(x.min(over)?);
-                    results.push(x.any(over)?);
-                    results.push(x.all(over)?);
-                    results.push(x.count_nonzero(over)?);
-                }
-            }
-            Ok(results)
-        });
-    }
-    for dtype in FLOATS {
-        cases.add(format!("mean, var, std {dtype}"), tolerance(dtype), move || {
-            let x = data(&[40, 70, 33], dtype, 11);
-            Ok(vec![
-                x.mean(1)?,
-                x.var([0, 2], 0)?,
-                x.std(axes(2).keepdims(), 1)?,
-                x.transpose(&[2, 0, 1])?.sum(1)?,
-                x.slice(&[0, 0, 0], &[40, 70, 33], &[1, 2, 1])?.sum(1)?,
-            ])
-        });
-        cases.add(format!("argmax, argmin {dtype}"), 0.0, move || {
-            let x = data(&[40, 700, 33], dtype, 12);
-            Ok(vec![
-                x.argmax(0)?,
-                x.argmax(1)?,
-                x.argmin(axes(2).keepdims())?,
-                x.argmax(())?,
-                x.flip(1)?.argmax(1)?,
-            ])
-        });
-    }
-    for dtype in [Dtype::Bfloat16, Dtype::Float16, Dtype::Float32, Dtype::Int32, Dtype::Uint8] {
-        cases.add(format!("many rows and long ones {dtype}"), tolerance(dtype), move || {
-            let mut all = Vec::new();
-            let shapes = [[2200, 1032], [2113, 4160], [300, 20000], [3, 300000], [5000, 40]];
-            for shape in sized(shapes, [[70, 132], [33, 1160], [3, 5000], [2, 20000], [500, 4]]) {
-                // Few different values, so that extremes repeat.
-                let x = data(&shape, dtype, 21).multiply(3.0)?.floor()?.astype(dtype)?;
-                for axis in [0, 1] {
-                    all.extend([x.sum(axis)?, x.max(axis)?]);
-                    all.extend([x.argmax(axis)?, x.argmin(axes(axis).keepdims())?]);
-                }
-                all.extend([x.sum(())?, x.argmax(())?, x.argmin(())?]);
-                let turned = x.flip(1)?;
-                all.extend([turned.argmax(1)?, turned.max(0)?]);
-            }
-            Ok(all)
-        });
-    }
-    cases.add("prod and complex", 1e-4, || {
-        let x = data(&[9, 33], Dtype::Float32, 12);
-        let z = data(&[9, 33], Dtype::Complex64, 13);
-        Ok(vec![x.prod(0)?, z.sum(1)?, z.prod(0)?, z.max(())?])
-    });
-    cases.add("extremes with nan", 0.0, || {
-        let x = data(&[20, 300], Dtype::Float32, 14);
-        let y = hesper::select(&x.greater(1.99)?, &Array::scalar(f64::NAN, Dtype::Float32)?, &x)?;
-        let mut all = vec![y.max(1)?, y.min(())?, y.argmax(1)?, y.argmin(0)?];
-        let shape = sized([2200, 1032], [40, 132]);
-        let low = Array::full(&shape, f64::NEG_INFINITY, Some(Dtype::Float32))?;
-        for dtype in FLOATS {
-            let x = data(&shape, Dtype::Float32, 15);
-            let y = hesper::select(&x.greater(1.99)?, &Array::scalar(f64::NAN, Dtype::Float32)?, &x)?;
-            let y = y.astype(dtype)?;
-            all.extend([y.argmax(1)?, y.argmin(1)?, y.max(1)?]);
-            all.push(low.astype(dtype)?.argmax(1)?);
-        }
-        Ok(all)
-    });
-}
-
-fn rows(cases: &mut Cases) {
-    for dtype in [Dtype::Float32, Dtype::Bfloat16, Dtype::Float16, Dtype::Float64] {
-        for length in [1usize, 7, 64, 1000, 1024, 4096, 8192, 33000] {
-            cases.add(format!("rows {dtype} {length}"), tolerance(dtype), move || {
-                let x = data(&[sized(9, 2), length], dtype, 15);
-                let (w, b) = (data(&[length], dtype, 16), data(&[length], dtype, 17));
-                Ok(vec![
-                    x.softmax(-1)?,
-                    x.logsumexp(-1)?,
-                    fast::rms_norm(&x, Some(&w), 1e-5)?,
-                    fast::rms_norm(&x, None, 1e-5)?,
-                    fast::layer_norm(&x, Some(&w), Some(&b), 1e-5)?,
-                    fast::layer_norm(&x, None, None, 1e-5)?,
-                ])
-            });
-        }
-    }
-    cases.add("softmax over other axes", 1e-5, || {
-        let x = data(&[6, 17, 40], Dtype::Float32, 18);
-        Ok(vec![x.softmax(0)?, x.softmax([1, 2])?, x.log_softmax(1)?])
-    });
-    cases.add("cross entropy", 1e-4, || {
-        let x = data(&[33, 1000], Dtype::Float32, 19);
-        Ok(vec![fast::cross_entropy(&x, &indices(&[33], 1000, 1))?])
-    });
-}
-
-fn products(cases: &mut Cases) {
-    for dtype in [Dtype::Float32, Dtype::Bfloat16, Dtype::Float16, Dtype::Float64, Dtype::Complex64] {
-        let close = if dtype == Dtype::Complex64 { 1e-4 } else { tolerance(dtype) * 5.0 };
-        cases.add(format!("matmul {dtype}"), close, move || {
-            let x = |shape: &[usize], seed| data(shape, dtype, seed);
-            let mut all = vec![
-                x(&[64, 128], 1).matmul(&x(&[128, 96], 2))?,
-                x(&[65, 129], 1).matmul(&x(&[129, 33], 2))?,
-                x(&[1, 256], 1).matmul(&x(&[512, 256], 2).t()?)?,
-                x(&[3, 256], 1).matmul(&x(&[512, 256], 2).t()?)?,
-                x(&[7, 256], 1).matmul(&x(&[512, 256], 2).t()?)?,
-                x(&[128, 64], 1).t()?.matmul(&x(&[128, 64], 2))?,
-                x(&[128, 64], 1).t()?.matmul(&x(&[96, 128], 2).t()?)?,
-                x(&[4, 3, 20, 40], 1).matmul(&x(&[4, 3, 40, 24], 2))?,
-                x(&[4, 3, 20, 40], 1).matmul(&x(&[40, 24], 2))?,
-                x(&[4, 1, 20, 40], 1).matmul(&x(&[3, 40, 24], 2))?,
-                x(&[4, 20, 3, 40], 1).transpose(&[0, 2, 1, 3])?.matmul(&x(&[4, 3, 40, 24], 2))?,
-                x(&[40], 1).matmul(&x(&[40, 24], 2))?,
-                x(&[24, 40], 1).matmul(&x(&[40], 2))?,
-                x(&[40], 1).matmul(&x(&[40], 2))?,
-                x(&[33, 80], 1).slice(&[0, 0], &[33, 80], &[1, 2])?.matmul(&x(&[40, 24], 2))?,
-                x(&[0, 8], 1).matmul(&x(&[8, 4], 2))?,
-                x(&[3, 0], 1).matmul(&x(&[0, 4], 2))?,
-            ];
-            all.push(x(&[24], 3).addmm(&x(&[33, 40], 1), &x(&[40, 24], 2), 1.0, 1.0)?);
-            all.push(x(&[33, 24], 3).addmm(&x(&[33, 40], 1), &x(&[40, 24], 2), 0.5, 2.0)?);
-            all.push(x(&[24], 3).addmm(&x(&[33, 0], 1), &x(&[0, 24], 2), 0.5, 2.0)?);
-            all.push(x(&[24], 3).addmm(&x(&[2, 40], 1), &x(&[24, 40], 2).t()?, 1.0, 1.0)?);
-            Ok(all)
-        });
-    }
-    cases.add("einsum, inner, outer, tensordot", 1e-4, || {
-        let (x, y) = (data(&[5, 6, 7], Dtype::Float32, 1), data(&[7, 6, 4], Dtype::Float32, 2));
-        Ok(vec![
-            hesper::einsum("abc,cbd->ad", &[&x, &y])?,
-            x.reshape(&[30, 7])?.inner(&data(&[9, 7], Dtype::Float32, 3))?,
-            data(&[9], Dtype::Float32, 3).outer(&data(&[8], Dtype::Float32, 4))?,
-        ])
-    });
-    cases.add("gather_mm", 1e-4, || {
-        let (x, y) = (data(&[5, 6, 32], Dtype::Float32, 1), data(&[4, 32, 16], Dtype::Float32, 2));
-        Ok(vec![x.gather_mm(&y, None, Some(&indices(&[5], 4, 3)))?])
-    });
-    for (bits, group) in [(4usize, 64usize), (8, 64), (4, 32), (8, 128), (2, 64), (3, 64), (6, 64)] {
-        for dtype in [Dtype::Bfloat16, Dtype::Float32, Dtype::Float16] {
-            cases.add(format!("quantized {bits} bits, groups of {group}, {dtype}"), 2e-2, move || {
-                let (n, k) = sized((256, 512), (80, 128));
-                let w = data(&[n, k], dtype, 1);
-                let quantized = placement::with_device(Device::Cpu, || {
-                    w.quantize(Some(group), Some(bits), QuantMode::Affine)
-                });
-                let (q, scales, biases) = quantized??;
-                let biases = biases.as_ref();
-                let mut all = Vec::new();
-                for rows in [1usize, 2, 5, 33] {
-                    let x = data(&[rows, k], dtype, 2);
-                    all.push(x.quantized_matmul(
-                        &q,
-                        &scales,
-                        biases,
-                        true,
-                        Some(group),
-                        Some(bits),
-                        QuantMode::Affine,
-                    )?);
-                }
-                all.extend(more_rows(group, bits, dtype)?);
-                let y = data(&[3, n], dtype, 3);
-                all.push(y.quantized_matmul(
-                    &q,
-                    &scales,
-                    biases,
-                    false,
-                    Some(group),
-                    Some(bits),
-                    QuantMode::Affine,
-                )?);
-                all.push(q.dequantize(&scales, biases, Some(group), Some(bits), QuantMode::Affine, None)?);
-                Ok(all)
-            });
-        }
-    }
-}
-
-/// Quantized products with several tiles of rows per block, and many activations.
-fn wide_codes(cases: &mut Cases) {
-    type Case = (usize, usize, usize, usize, Dtype, &'static [usize]);
-    let all: [Case; 7] = [
-        (9001, 256, 4, 64, Dtype::Bfloat16, &[13, 100]),
-        (8832, 384, 8, 32, Dtype::Float16, &[30, 64]),
-        (17001, 256, 4, 128, Dtype::Bfloat16, &[16, 40]),
-        (600, 2304, 2, 64, Dtype::Float16, &[6, 64, 200]),
-        (4100, 1280, 4, 32, Dtype::Bfloat16, &[9, 13, 31, 45, 97]),
-        (28672, 512, 4, 64, Dtype::Bfloat16, &[1, 5, 16]),
-        (28700, 256, 8, 32, Dtype::Float16, &[1, 8]),
-    ];
-    for (n, k, bits, group, dtype, rows) in all {
-        cases.add(format!("quantized {n}x{k}, {bits} bits, groups of {group}, {dtype}"), 2e-2, move || {
-            let (n, k, rows) = sized((n, k, rows), (n / 100, 256, &rows[..2]));
-            let w = data(&[n, k], dtype, 1);
-            let quantized = placement::with_device(Device::Cpu, || {
-                w.quantize(Some(group), Some(bits), QuantMode::Affine)
-            });
-            let (q, scales, biases) = quantized??;
-            let product = |rows: &usize| {
-                let (group, bits) = (Some(group), Some(bits));
-                let x = data(&[*rows, k], dtype, 2);
-                x.quantized_matmul(&q, &scales, biases.as_ref(), true, group, bits, QuantMode::Affine)
-            };
-            rows.iter().map(product).collect()
-        });
-    }
-}
-
-/// A row times quantized matrices of all bit widths that have their own kernel, with an addend.
-fn rows_by_matrices(cases: &mut Cases) {
-    for dtype in FLOATS {
-        cases.add(format!("a row by a matrix {dtype}"), 2e-2, move || {
-            let mut all = Vec::new();
-            let shapes = [(70usize, 16usize), (1000, 8200), (3001, 1288), (9000, 1032), (8200, 40)];
-            for (n, k) in sized(shapes, [(70, 16), (10, 8200), (31, 1288), (90, 132), (820, 40)]) {
-                let (x, w) = (data(&[1, k], dtype, 1), data(&[n, k], dtype, 2));
-                all.push(x.matmul(&w.t()?)?);
-                all.push(data(&[1, n], dtype, 3).addmm(&x, &w.t()?, 0.5, 2.0)?);
-            }
-            Ok(all)
-        });
-    }
-}
-
-/// Quantized products with small floats as codes.
-fn float_codes(cases: &mut Cases) {
-    for mode in [QuantMode::Mxfp4, QuantMode::Mxfp8, QuantMode::Nvfp4] {
-        for dtype in FLOATS {
-            cases.add(format!("quantized {} {dtype}", mode.name()), 2e-2, move || {
-                let (n, k) = sized((256, 512), (80, 128));
-                let w = data(&[n, k], dtype, 1);
-                let (q, scales, _) = placement::with_device(Device::Cpu, || w.quantize(None, None, mode))??;
-                let product = |rows: usize, width: usize, transpose: bool| {
-                    let x = data(&[rows, width], dtype, 2);
-                    x.quantized_matmul(&q, &scales, None, transpose, None, None, mode)
-                };
-                Ok(vec![product(1, k, true)?, product(40, k, true)?, product(3, n, false)?])
-            });
-        }
-    }
-}
-
-/// Quantized products whose rows are no multiple of a block, with strided three-dimensional activations, and
-/// with many.
-fn more_rows(group: usize, bits: usize, dtype: Dtype) -> CaseResult {
-    let (n, k) = sized((1000, 1024), (70, 128));
-    let w = data(&[n, k], dtype, 4);
-    let quantized =
-        placement::with_device(Device::Cpu, || w.quantize(Some(group), Some(bits), QuantMode::Affine));
-    let (q, scales, biases) = quantized??;
-    let (group, bits) = (Some(group), Some(bits));
-    let product =
-        |x: &Array| x.quantized_matmul(&q, &scales, biases.as_ref(), true, group, bits, QuantMode::Affine);
-    let mut all = Vec::new();
-    for rows in [1usize, 3, 8, 9, 16, 17, 40, 64, 65] {
-        all.push(product(&data(&[rows, k], dtype, 5))?);
-    }
-    let end = k as isize;
-    all.push(product(&data(&[2, 5, k], dtype, 6))?);
-    all.push(product(&data(&[12, 2 * k], dtype, 7).slice(&[0, end / 2], &[12, end / 2 * 3], &[2, 1])?)?);
-    all.push(product(&data(&[4, k + 3], dtype, 8).slice(&[0, 3], &[4, end + 3], &[1, 1])?)?);
-    Ok(all)
 }
 
 fn movement(cases: &mut Cases) {

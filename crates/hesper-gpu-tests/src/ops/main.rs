@@ -19,6 +19,8 @@ mod failures;
 mod linalg_cases;
 mod more_cases;
 mod networks;
+mod product_cases;
+mod reduction_cases;
 mod stress;
 
 use std::process::ExitCode;

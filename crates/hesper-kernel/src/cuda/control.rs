@@ -266,7 +266,7 @@ impl Emitter<'_> {
                 JumpScope::Masked { id, collects, in_body, collected, left } => {
                     let set = match kind {
                         Jump::Continue => String::new(),
-                        // Without collecting, only a return is told from falling out.
+                        // Without collecting, only a return is distinguished from falling out.
                         Jump::Break if !(*collects && *in_body) => String::new(),
                         _ => format!("j{id} = {}u; ", kind as u32),
                     };

@@ -1,45 +1,14 @@
 //! Exponentials, logarithms and their kin in f32, and the f64 kernels the rarer ones use.
 
+use hesper_types::math::{LN2_HI, LN2_LO, MAGIC, magic_int, scale};
+pub use hesper_types::math::{exp, sigmoid};
+
 use super::poly;
 
-const LOG2_E: f32 = std::f32::consts::LOG2_E;
-/// Adding it to a small float leaves the nearest integer in the low mantissa bits.
-const MAGIC: f32 = 12_582_912.0;
 pub(super) const MAGIC64: f64 = 6_755_399_441_055_744.0;
 /// ln 2 in a part short enough for exact products with exponents, and the rest.
-const LN2_HI: f32 = 0.693_145_75;
-const LN2_LO: f32 = 1.428_606_8e-6;
 pub(super) const LN2_HI64: f64 = 0.693_147_180_369_123_8;
 pub(super) const LN2_LO64: f64 = 1.908_214_929_270_587_7e-10;
-
-/// `y * 2^n` for `|n| < 252`, in two exact steps (the last may round into the subnormals); NaN
-/// stays NaN whatever `n`.
-#[inline(always)]
-fn scale(y: f32, n: i32) -> f32 {
-    let half = n >> 1;
-    let p = |k: i32| f32::from_bits(((k + 127) << 23) as u32);
-    y * p(half) * p(n - half)
-}
-
-/// `e^x`.
-#[inline(always)]
-pub fn exp(x: f32) -> f32 {
-    let c = if x > 89.0 { 89.0 } else { x };
-    let c = if c < -104.0 { -104.0 } else { c };
-    let t = c.mul_add(LOG2_E, MAGIC);
-    let n = t - MAGIC;
-    let r = n.mul_add(-LN2_LO, n.mul_add(-LN2_HI, c));
-    let p = poly!(r; 0.5, 0.166_666_67, 0.041_666_463, 0.008_333_310_5, 0.001_393_373_1,
-        1.989_108e-4);
-    let y = 1.0 + (r * r).mul_add(p, r);
-    scale(y, magic_int(t))
-}
-
-/// The integer that adding [`MAGIC`] left in `t`; any number for NaN.
-#[inline(always)]
-fn magic_int(t: f32) -> i32 {
-    (t.to_bits() as i32).wrapping_sub(MAGIC.to_bits() as i32)
-}
 
 /// `2^x`.
 #[inline(always)]
@@ -196,14 +165,6 @@ pub fn tanh(x: f32) -> f32 {
     let large = 1.0 - 2.0 / (exp(2.0 * c) + 1.0);
     let y = if a < 0.55 { small } else { large };
     y.copysign(x)
-}
-
-/// `1 / (1 + e^-x)`.
-#[inline(always)]
-pub fn sigmoid(x: f32) -> f32 {
-    let e = exp(-x.abs());
-    let top = if x < 0.0 { e } else { 1.0 };
-    top / (1.0 + e)
 }
 
 /// Inverse hyperbolic sine.

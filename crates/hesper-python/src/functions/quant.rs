@@ -56,7 +56,8 @@ fn rescaled(array: &Array, scale: Option<&Array>, out: bool) -> hesper::Result<A
 /// >>> [part.shape for part in mx.quantize(mx.ones((2, 64)))]
 /// [(2, 8), (2, 1), (2, 1)]
 #[pyfunction]
-#[pyo3(signature = (w, /, group_size = None, bits = None, mode = "affine", *, global_scale = None, stream = None))]
+#[pyo3(signature = (w, /, group_size = None, bits = None, mode = "affine", *, global_scale = None,
+    stream = None))]
 fn quantize<'py>(
     py: Python<'py>,
     w: PyArray,
@@ -83,7 +84,8 @@ fn quantize<'py>(
 /// >>> mx.dequantize(*mx.quantize(mx.ones((2, 64)))).shape
 /// (2, 64)
 #[pyfunction]
-#[pyo3(signature = (w, /, scales, biases = None, group_size = None, bits = None, mode = "affine", global_scale = None, dtype = None, *, stream = None))]
+#[pyo3(signature = (w, /, scales, biases = None, group_size = None, bits = None, mode = "affine",
+    global_scale = None, dtype = None, *, stream = None))]
 fn dequantize(
     w: PyArray,
     scales: PyArray,
@@ -112,7 +114,8 @@ fn dequantize(
 /// >>> mx.quantized_matmul(mx.ones((1, 64)), *mx.quantize(mx.ones((2, 64)))).shape
 /// (1, 2)
 #[pyfunction]
-#[pyo3(signature = (x, w, /, scales, biases = None, transpose = true, group_size = None, bits = None, mode = "affine", *, stream = None))]
+#[pyo3(signature = (x, w, /, scales, biases = None, transpose = true, group_size = None, bits = None,
+    mode = "affine", *, stream = None))]
 fn quantized_matmul(
     x: PyArray,
     w: PyArray,
@@ -137,7 +140,9 @@ fn quantized_matmul(
 /// >>> mx.gather_qmm(mx.ones((1, 1, 64)), *mx.quantize(mx.ones((3, 2, 64))), rhs_indices=mx.array([1])).shape
 /// (1, 1, 2)
 #[pyfunction]
-#[pyo3(signature = (x, w, /, scales, biases = None, lhs_indices = None, rhs_indices = None, transpose = true, group_size = None, bits = None, mode = "affine", global_scale = None, *, sorted_indices = false, stream = None))]
+#[pyo3(signature = (x, w, /, scales, biases = None, lhs_indices = None, rhs_indices = None,
+    transpose = true, group_size = None, bits = None, mode = "affine", global_scale = None, *,
+    sorted_indices = false, stream = None))]
 fn gather_qmm(
     x: PyArray,
     w: PyArray,
@@ -170,7 +175,8 @@ fn gather_qmm(
 
 /// The product with the transpose of a matrix, both quantized.
 #[pyfunction]
-#[pyo3(signature = (x, w, scales = None, group_size = None, bits = None, mode = "nvfp4", global_scale_x = None, global_scale_w = None, *, stream = None))]
+#[pyo3(signature = (x, w, scales = None, group_size = None, bits = None, mode = "nvfp4",
+    global_scale_x = None, global_scale_w = None, *, stream = None))]
 fn qqmm(
     x: PyArray,
     w: PyArray,
@@ -235,7 +241,9 @@ fn qqmm(
 /// >>> mx.gather_qqmm(x, w, rhs_indices=mx.array([2, 0]), mode="mxfp8").shape
 /// (2, 1, 4)
 #[pyfunction]
-#[pyo3(signature = (x, w, /, scales = None, lhs_indices = None, rhs_indices = None, group_size = None, bits = None, mode = "nvfp4", global_scale_x = None, global_scale_w = None, *, sorted_indices = false, stream = None))]
+#[pyo3(signature = (x, w, /, scales = None, lhs_indices = None, rhs_indices = None, group_size = None,
+    bits = None, mode = "nvfp4", global_scale_x = None, global_scale_w = None, *, sorted_indices = false,
+    stream = None))]
 fn gather_qqmm(
     x: PyArray,
     w: PyArray,
@@ -305,7 +313,8 @@ fn to_fp8(x: PyArray, stream: Option<On>) -> PyResult<PyArray> {
 /// >>> mx.from_fp8(mx.array([56, 66], mx.uint8), mx.float32)
 /// array([1, 2.5], dtype=float32)
 #[pyfunction]
-#[pyo3(signature = (x, dtype = None, *, stream = None), text_signature = "(x, dtype=bfloat16, *, stream=None)")]
+#[pyo3(signature = (x, dtype = None, *, stream = None), text_signature = "(x, dtype=bfloat16, *,
+    stream=None)")]
 fn from_fp8(x: PyArray, dtype: Option<PyDtype>, stream: Option<On>) -> PyResult<PyArray> {
     let (x, dtype) = (x.value(), dtype.map_or(Dtype::Bfloat16, |dtype| dtype.0));
     array_on(stream, || x.from_fp8(dtype))

@@ -79,7 +79,7 @@ pub struct EngineOptions {
     /// them. By default on GPUs: on the CPU there is no device that would be idle.
     pub look_ahead: Option<bool>,
     /// Whether every decode step has the same number of rows on a GPU, so that kernels that depend on it sum
-    /// in the same order whoever else runs. On the CPU texts do not depend on others in any case.
+    /// in the same order whatever else runs. On the CPU texts never depend on other requests.
     pub fixed_order: bool,
 }
 

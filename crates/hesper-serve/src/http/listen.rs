@@ -114,7 +114,7 @@ where
         }
     }
     connection.as_mut().graceful_shutdown();
-    // The client is told by the connection's end; there is nobody else to tell.
+    // The end of the connection reports it to the client.
     let _ = connection.await;
 }
 

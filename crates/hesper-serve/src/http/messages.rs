@@ -1,4 +1,4 @@
-//! `/v1/messages`, the API of Anthropic: a request becomes one for a chat completion, and its answer is told
+//! `/v1/messages`, the API of Anthropic: a request becomes one for a chat completion, and its answer is sent
 //! in blocks.
 
 use std::collections::VecDeque;

@@ -162,12 +162,12 @@ pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// A number that nobody can guess.
+/// A number that cannot be guessed.
 pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// A name that nobody can guess: an id lets its owner cancel the request.
+/// A name that cannot be guessed: an id lets its owner cancel the request.
 pub(crate) fn random_id(prefix: &str) -> String {
     format!("{prefix}-{:016x}{:016x}", random(), random())
 }

@@ -7,6 +7,8 @@
 
 pub mod add_norm;
 pub mod packed_layer;
+pub mod rope_attention;
+pub mod rope_update;
 pub mod row_products;
 pub mod silu_gate;
 
@@ -18,6 +20,8 @@ use crate::error::Result;
 
 use add_norm::AddNorm;
 use packed_layer::PackedLayer;
+use rope_attention::RopeAttention;
+use rope_update::RopeUpdate;
 use row_products::RowProducts;
 use silu_gate::SiluGate;
 
@@ -40,6 +44,10 @@ impl CompositeSet {
     pub const PACKED_LAYER: Self = CompositeSet(4);
     /// [`RowProducts`].
     pub const ROW_PRODUCTS: Self = CompositeSet(8);
+    /// [`RopeAttention`].
+    pub const ROPE_ATTENTION: Self = CompositeSet(16);
+    /// [`RopeUpdate`].
+    pub const ROPE_UPDATE: Self = CompositeSet(32);
 
     /// Those among the ops of some types.
     pub(crate) fn among(has: impl Fn(TypeId) -> bool) -> Self {
@@ -48,6 +56,8 @@ impl CompositeSet {
             (TypeId::of::<SiluGate>(), Self::SILU_GATE),
             (TypeId::of::<PackedLayer>(), Self::PACKED_LAYER),
             (TypeId::of::<RowProducts>(), Self::ROW_PRODUCTS),
+            (TypeId::of::<RopeAttention>(), Self::ROPE_ATTENTION),
+            (TypeId::of::<RopeUpdate>(), Self::ROPE_UPDATE),
         ];
         let found = all.into_iter().filter(|(id, _)| has(*id));
         found.fold(CompositeSet::default(), |set, (_, bit)| CompositeSet(set.0 | bit.0))

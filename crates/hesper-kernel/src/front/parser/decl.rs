@@ -262,16 +262,23 @@ impl Parser<'_> {
         }
     }
 
+    /// The type in front of a name, with the specifiers around it: the one that several names share, and that
+    /// of the first.
+    fn declared_type(&mut self, specs: &mut Specs) -> Parsed<(TypeSyntax, TypeSyntax)> {
+        let mut shared = self.base_type()?;
+        self.specifiers(specs);
+        shared.quals.is_const |= specs.quals.is_const;
+        shared.quals.space = shared.quals.space.or(specs.quals.space);
+        let mut ty = shared.clone();
+        self.wraps(&mut ty);
+        self.specifiers(specs);
+        Ok((shared, ty))
+    }
+
     fn function_or_var(&mut self, template: Option<Vec<TemplateParam>>, out: &mut Vec<Item>) -> Parsed<()> {
         let mut specs = Specs::default();
         self.specifiers(&mut specs);
-        let mut ty = self.base_type()?;
-        self.specifiers(&mut specs);
-        ty.quals.is_const |= specs.quals.is_const;
-        ty.quals.space = ty.quals.space.or(specs.quals.space);
-        let shared = ty.clone();
-        self.wraps(&mut ty);
-        self.specifiers(&mut specs);
+        let (shared, ty) = self.declared_type(&mut specs)?;
         if self.is_word("operator") {
             let f = self.operator_fn(template, ty, &specs)?;
             out.push(Item::Function(f));
@@ -749,13 +756,7 @@ impl Parser<'_> {
             s.methods.push(f);
             return Ok(());
         }
-        let mut ty = self.base_type()?;
-        self.specifiers(&mut specs);
-        ty.quals.is_const |= specs.quals.is_const;
-        ty.quals.space = ty.quals.space.or(specs.quals.space);
-        let shared = ty.clone();
-        self.wraps(&mut ty);
-        self.specifiers(&mut specs);
+        let (shared, mut ty) = self.declared_type(&mut specs)?;
         if self.is_word("operator") {
             let f = self.operator_fn(template, ty, &specs)?;
             s.methods.push(f);
