@@ -207,20 +207,23 @@ fn host_stream() -> Result<&'static Stream> {
     HOST.get_or_init(|| Ok(cpu().stream()?)).as_ref().map_err(Clone::clone)
 }
 
-/// Whether a stream is the default one of the host, which lives as long as the process.
-pub(crate) fn is_host_default(stream: &Stream) -> bool {
-    host_stream().is_ok_and(|host| host.id() == stream.id())
+/// The default stream of a device, which lives as long as the process.
+fn stream_of(device: Device) -> Result<&'static Stream> {
+    let Device::Gpu(number) = device else { return host_stream() };
+    let stream = slot(number)?.stream.get_or_init(|| Ok(gpu(number)?.stream()?));
+    stream.as_ref().map_err(Clone::clone)
+}
+
+/// Whether a stream is the default one of a device, which lives as long as the process.
+pub(crate) fn is_default(stream: &Stream) -> bool {
+    let is_same = |default: &Stream| default.id() == stream.id();
+    let of_slot = |slot: &Slot| matches!(slot.stream.get(), Some(Ok(default)) if is_same(default));
+    host_stream().is_ok_and(is_same) || SLOTS.get().is_some_and(|slots| slots.iter().any(of_slot))
 }
 
 /// The default stream of a device, which all threads share.
 pub fn default_stream(device: Device) -> Result<Stream> {
-    match device {
-        Device::Cpu => host_stream().cloned(),
-        Device::Gpu(number) => {
-            let runtime = gpu(number)?;
-            slot(number)?.stream.get_or_init(|| Ok(runtime.stream()?)).clone()
-        }
-    }
+    stream_of(device).cloned()
 }
 
 thread_local! {
@@ -251,10 +254,7 @@ pub(crate) fn with_current<R>(f: impl FnOnce(&Stream) -> R) -> Result<R> {
     if let Some(stream) = scope() {
         return Ok(f(&stream));
     }
-    match default_device() {
-        Device::Cpu => host_stream().map(f),
-        device => default_stream(device).map(|stream| f(&stream)),
-    }
+    stream_of(default_device()).map(f)
 }
 
 /// The device on which ops of the current thread run. A device that was not opened by this module counts as a

@@ -2,8 +2,8 @@
 //!
 //! A graph has thousands of small nodes, and allocating them costs as much as planning them. An evaluation
 //! recycles the nodes that it drops. A thread that builds arrays takes nodes from its own list and refills
-//! that from a shared one. Both lists are bounded. Only nodes of the host's default stream are pooled: a node
-//! holds its stream, and a pooled node would keep any other stream alive.
+//! that from a shared one. Both lists are bounded. Only nodes of the default streams of devices are pooled: a
+//! node holds its stream, and a pooled node would keep any other stream alive.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,11 +28,11 @@ fn shared() -> MutexGuard<'static, Vec<Arc<Node>>> {
     SHARED.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Clears the node of an array for reuse. `None` if there is another handle on it, or if it is not of the
-/// host's default stream.
+/// Clears the node of an array for reuse. `None` if there is another handle on it, or if it is not of a
+/// default stream.
 pub(crate) fn recycle(mut array: Array) -> Option<Arc<Node>> {
     let node = Arc::get_mut(&mut array.0)?;
-    if !placement::is_host_default(&node.stream) {
+    if !placement::is_default(&node.stream) {
         return None;
     }
     node.scope = None;
