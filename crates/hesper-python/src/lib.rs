@@ -31,11 +31,6 @@ mod waiting;
 
 use pyo3::prelude::*;
 
-/// Nodes of graphs are allocated by the thread that builds them and freed by the one that encodes them. With
-/// the system's allocator both wait for each other.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Arrays, functions on them, and custom kernels.
 #[pymodule]
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
