@@ -177,6 +177,7 @@ fn tables(cases: &mut Cases) {
     macro_rules! add_cases {
         ($($(#[doc = $doc:literal])+ $name:ident $(| $alias:ident)* ($($other:ident),*): $types:ident
             = |$($x:ident),+| $body:expr $(=> $derivative:expr)?;
+            rust $example:literal => $shown:literal;
             $(python $args:literal => $result:literal $(, method $method:ident)?;)?
             cases $([$($domain:ident),+])+;)*) => {
             $(let call: Call = add_cases!(@call $name $($other)*);
@@ -291,6 +292,7 @@ fn reduction_tables(cases: &mut Cases) {
     };
     macro_rules! add_cases {
         ($($(#[doc = $doc:literal])+ $name:ident $(| $alias:ident)* ($signature:ident) = |$($x:ident),+| $body:expr;
+            rust $example:literal => $shown:literal;
             $(python $args:literal => $result:literal $(, method $method:ident)?;)?
             cases $([$domain:ident])+;)*) => {
             $($(add(stringify!($name), Domain::$domain, add_cases!(@$signature $name));)+)*
