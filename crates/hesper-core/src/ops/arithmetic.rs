@@ -291,6 +291,13 @@ arithmetic_ops!(define_ops);
 
 impl Array {
     /// The quotient rounded down, and what is left; both are constants to derivatives.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let (quotient, rest) = array![7, -7].divmod(3)?;
+    /// assert_eq!((quotient.to_vec::<i32>()?, rest.to_vec::<i32>()?), (vec![2, -3], vec![1, 2]));
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn divmod(&self, other: impl Into<Operand>) -> Result<(Array, Array)> {
         let other = other.into().beside(self)?;
         // Asked first: it refuses complex numbers.

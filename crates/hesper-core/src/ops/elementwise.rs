@@ -282,6 +282,14 @@ static ASTYPE: Elementwise =
 impl Array {
     /// The array with its elements converted to another type. Complex numbers lose their imaginary part,
     /// except that as bools they are true unless both parts are zero.
+    ///
+    /// ```
+    /// use hesper::{Dtype, array};
+    /// let x = array![1.9, -1.9];
+    /// assert_eq!(x.astype(Dtype::Int32)?.to_vec::<i32>()?, [1, -1]);
+    /// assert_eq!(x.astype(Dtype::Bool)?.to_bools()?, [true, true]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn astype(&self, dtype: Dtype) -> Result<Array> {
         if self.dtype() == dtype {
             return Ok(self.clone());

@@ -102,7 +102,7 @@ macro_rules! function_ops {
     /// The square root.
     sqrt(): Inexact = |b, x| of(b, UnaryOp::Sqrt, complex::sqrt, x)
         => |_, out, _| Ok(Times(out.reciprocal()?.multiply(0.5)?));
-        rust "array![4.0, -1.0].sqrt()" => "array([2, nan], dtype=float32)";
+        rust "array![4, 2].sqrt()" => "array([2, 1.41421], dtype=float32)";
         python "mx.array([4.0, 9.0])" => "array([2, 3], dtype=float32)", method sqrt;
         cases [Positive] [ComplexRight];
     /// One over the square root.
@@ -323,6 +323,13 @@ impl Array {
 
     /// NaN replaced by `nan`, infinities by `posinf` and `neginf`, or by the largest and smallest finite
     /// numbers of the type.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let x = array![f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
+    /// assert_eq!(x.nan_to_num(0.0, Some(9.0), None)?.to_vec::<f32>()?, [0.0, 9.0, f32::MIN]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn nan_to_num(&self, nan: f64, posinf: Option<f64>, neginf: Option<f64>) -> Result<Array> {
         let largest = match self.dtype() {
             Dtype::Float16 => f64::from(half::f16::MAX),

@@ -172,6 +172,14 @@ macro_rules! logic_ops {
 logic_ops!(define_ops);
 
 /// `if_true` where `condition` holds, else `if_false`, element by element: `where` in other languages.
+///
+/// ```
+/// use hesper::{array, select};
+/// let x = array![-1.0, 2.0, -3.0];
+/// let leaky = select(&x.less(0.0)?, &x.multiply(0.5)?, &x)?;
+/// assert_eq!(leaky.to_vec::<f32>()?, [-0.5, 2.0, -1.5]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn select(condition: &Array, if_true: &Array, if_false: &Array) -> Result<Array> {
     static OP: Elementwise =
         Elementwise::new("where", Types::Same, |b, inputs| b.select(inputs[0], inputs[1], inputs[2]))
@@ -205,6 +213,13 @@ impl Default for Tolerance {
 
 impl Array {
     /// Whether elements are close. Infinities are close to themselves only.
+    ///
+    /// ```
+    /// use hesper::{Tolerance, array};
+    /// let (a, b) = (array![1.0, 2.0], array![1.000001, 2.1]);
+    /// assert_eq!(a.isclose(&b, Tolerance::default())?.to_bools()?, [true, false]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn isclose(&self, other: &Array, tolerance: Tolerance) -> Result<Array> {
         let distance = self.subtract(other)?.abs()?;
         let allowed = other.abs()?.multiply(tolerance.relative)?.add(tolerance.absolute)?;
@@ -218,11 +233,26 @@ impl Array {
     }
 
     /// Whether all elements are close: a bool of no axes.
+    ///
+    /// ```
+    /// use hesper::{Tolerance, array};
+    /// let (a, b) = (array![1.0, 2.0], array![1.0, 2.1]);
+    /// let rough = Tolerance { relative: 0.1, ..Tolerance::default() };
+    /// assert!(a.allclose(&b, rough)?.to_bools()?[0]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn allclose(&self, other: &Array, tolerance: Tolerance) -> Result<Array> {
         holds(&self.isclose(other, tolerance)?)
     }
 
     /// Whether shapes and all elements are equal, whatever the types: a bool of no axes.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// assert!(array![1, 2].array_equal(&array![1.0, 2.0], false)?.to_bools()?[0]);
+    /// assert!(!array![1, 2].array_equal(&array![[1, 2]], false)?.to_bools()?[0]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn array_equal(&self, other: &Array, equal_nan: bool) -> Result<Array> {
         if self.shape() != other.shape() {
             return Array::scalar(0.0, Dtype::Bool);

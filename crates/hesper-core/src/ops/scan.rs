@@ -234,6 +234,13 @@ impl Array {
     }
 
     /// The differences of neighbours along an axis, `n` times over.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// assert_eq!(array![1, 4, 9, 16].diff(1, 0)?.to_vec::<i32>()?, [3, 5, 7]);
+    /// assert_eq!(array![1, 4, 9, 16].diff(2, 0)?.to_vec::<i32>()?, [2, 2]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn diff(&self, n: usize, along: isize) -> Result<Array> {
         let at = axis("diff", along, self.ndim())?;
         let mut result = self.clone();

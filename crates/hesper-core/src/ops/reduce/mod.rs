@@ -316,6 +316,13 @@ impl Array {
     }
 
     /// The smallest and the largest element over [axes](Axes), `()` for all.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let (least, most) = array![[3, 1], [2, 4]].minmax(0)?;
+    /// assert_eq!((least.to_vec::<i32>()?, most.to_vec::<i32>()?), (vec![2, 1], vec![3, 4]));
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn minmax(&self, over: impl Into<Axes>) -> Result<(Array, Array)> {
         let over = over.into();
         Ok((self.min(over.clone())?, self.max(over)?))
