@@ -1,5 +1,5 @@
-//! Balances a pole on a cart by deep Q-learning: a network learns how long the pole stays up after pushing the cart to
-//! the left or to the right.
+//! Balances a pole on a cart by deep Q-learning: a network learns how long the pole stays up after a push of
+//! the cart to the left or to the right.
 //!
 //! `cargo run --release -p hesper --features nn --example cart_pole`
 

@@ -1,5 +1,5 @@
-//! Finds groups of points without being told of them: principal components by the eigenvectors of the covariance, then
-//! k-means.
+//! Finds groups of points without being told of them: principal components by the eigenvectors of the
+//! covariance, then k-means.
 //!
 //! `cargo run --release -p hesper --features linalg --example clusters`
 
@@ -37,8 +37,8 @@ fn distances(x: &Array, centres: &Array) -> hesper::Result<Array> {
     (x.expand_dims(1)? - centres).square()?.sum(-1)
 }
 
-/// Centres, and the nearest one of each point. The first centre is a point, and each other one the point that is
-/// farthest from those before.
+/// Centres, and the nearest one of each point. The first centre is a point, and each other one the point that
+/// is farthest from those before.
 fn k_means(x: &Array, count: usize) -> hesper::Result<(Array, Array)> {
     let mut chosen = vec![x.index(s![0])?];
     while chosen.len() < count {
