@@ -183,11 +183,27 @@ impl Array {
     }
 
     /// The type of its elements.
+    ///
+    /// ```
+    /// use hesper::{Dtype, array};
+    /// let x = array![[1.0, 2.0], [3.0, 4.0]].astype(Dtype::Float16)?;
+    /// assert_eq!((x.shape(), x.dtype()), (&[2, 2][..], Dtype::Float16));
+    /// assert_eq!((x.ndim(), x.size(), x.nbytes()), (2, 4, 8));
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn dtype(&self) -> Dtype {
         self.0.dtype
     }
 
     /// The stream that computes it.
+    ///
+    /// ```
+    /// use hesper::{array, placement};
+    /// let on = placement::Device::Cpu.stream()?;
+    /// let x = placement::with_stream(&on, || array![1.0, 2.0].exp())?;
+    /// assert_eq!(x.stream().id(), on.id());
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn stream(&self) -> &Stream {
         &self.0.stream
     }
@@ -208,6 +224,15 @@ impl Array {
     }
 
     /// Whether its memory exists (what fills it may still be under way).
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let x = array![1.0, 2.0].exp()?;
+    /// assert!(!x.is_evaluated());
+    /// x.eval()?;
+    /// assert!(x.is_evaluated());
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn is_evaluated(&self) -> bool {
         matches!(*self.state(), State::Ready(_) | State::Kept(..) | State::Known(_))
     }
@@ -337,17 +362,39 @@ impl Array {
     }
 
     /// Whether both are handles of the same array. To compare elements, use [`Array::array_equal`].
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let x = array![1, 2];
+    /// assert!(x.ptr_eq(&x.clone()));
+    /// assert!(!x.ptr_eq(&array![1, 2]));
+    /// ```
     pub fn ptr_eq(&self, other: &Array) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Computes the array; returns when it is computed, or has failed.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let x = array![1.0, 4.0].sqrt()?;
+    /// x.eval()?; // later readers find the elements in memory
+    /// assert!(x.is_evaluated());
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn eval(&self) -> Result<()> {
         crate::eval::schedule(&[self])?;
         Ok(self.data()?.buffer.wait()?)
     }
 
     /// Calls `f` with the elements, row by row, after computing them.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let x = array![3, 1, 2].multiply(10)?;
+    /// assert_eq!(x.read(|elements: &[i32]| elements.iter().max().copied())?, Some(30));
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn read<T: Element, R>(&self, f: impl FnOnce(&[T]) -> R) -> Result<R> {
         if self.dtype() != T::DTYPE {
             return Err(Error::Type {
@@ -360,6 +407,13 @@ impl Array {
     }
 
     /// Calls `f` with the bytes of the elements, row by row, after computing them.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let x = array![1u16, 2];
+    /// assert_eq!(x.read_bytes(<[u8]>::to_vec)?, [1u16.to_ne_bytes(), 2u16.to_ne_bytes()].concat());
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn read_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> Result<R> {
         crate::eval::schedule(&[self])?;
         let mut data = self.data()?;
@@ -377,11 +431,26 @@ impl Array {
     }
 
     /// The elements, row by row.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let x = array![[1.0, 2.0], [3.0, 4.0]];
+    /// assert_eq!(x.t()?.to_vec::<f32>()?, [1.0, 3.0, 2.0, 4.0]);
+    /// assert!(x.to_vec::<f64>().is_err()); // a vector of another type: astype first
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         self.read(<[T]>::to_vec)
     }
 
     /// The one element of an array of size one.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// assert_eq!(array![1.0, 2.5].sum(())?.item::<f32>()?, 3.5);
+    /// assert!(array![1.0, 2.5].item::<f32>().is_err());
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn item<T: Element>(&self) -> Result<T> {
         if self.size() != 1 {
             return Err(Error::value(
@@ -395,6 +464,12 @@ impl Array {
     /// A one-dimensional array with a copy of `elements`.
     ///
     /// Panics where the host has no memory for it; [`Array::try_from_slice`] gives an error.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// let x = Array::from_slice(&[1.5f64, 2.5]);
+    /// assert_eq!((x.shape(), x.dtype()), (&[2][..], Dtype::Float64));
+    /// ```
     pub fn from_slice<T: Element>(elements: &[T]) -> Self {
         match Array::try_from_slice(elements, &[elements.len()]) {
             Ok(array) => array,
@@ -403,11 +478,26 @@ impl Array {
     }
 
     /// An array of a shape with a copy of `elements`, row by row.
+    ///
+    /// ```
+    /// use hesper::Array;
+    /// let x = Array::try_from_slice(&[1, 2, 3, 4, 5, 6], &[2, 3])?;
+    /// assert_eq!(x.sum(1)?.to_vec::<i32>()?, [6, 15]);
+    /// assert!(Array::try_from_slice(&[1, 2, 3], &[2, 3]).is_err());
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn try_from_slice<T: Element>(elements: &[T], shape: &[usize]) -> Result<Self> {
         Array::from_bytes(bytemuck::cast_slice(elements), T::DTYPE, shape)
     }
 
     /// An array of a shape and type with a copy of its bytes, row by row.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// let x = Array::from_bytes(&[1, 0, 1], Dtype::Bool, &[3])?;
+    /// assert_eq!(x.to_bools()?, [true, false, true]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn from_bytes(bytes: &[u8], dtype: Dtype, shape: &[usize]) -> Result<Self> {
         let size = size_of(shape)?;
         if size * dtype.size() != bytes.len() {
@@ -420,6 +510,21 @@ impl Array {
 
     /// A read-only array on memory that `owner` owns (a mapped file, an array of another
     /// library), without a copy.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// use hesper::HostMemory;
+    /// struct Lines(Vec<u8>);
+    /// // SAFETY: a vector's bytes stay where they are when it is moved, and no one changes them.
+    /// unsafe impl HostMemory for Lines {
+    ///     fn bytes(&self) -> &[u8] {
+    ///         &self.0
+    ///     }
+    /// }
+    /// let x = Array::adopt(Lines(vec![1, 2, 3, 4]), "lines", Dtype::Uint8, &[2, 2])?;
+    /// assert_eq!(x.sum(0)?.to_vec::<u32>()?, [4, 6]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn adopt(
         owner: impl hesper_runtime::HostMemory,
         what: &'static str,

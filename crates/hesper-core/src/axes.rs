@@ -27,6 +27,14 @@ pub struct Axes {
 }
 
 /// Axes, to say more of them: see [`Axes::keepdims`].
+///
+/// ```
+/// use hesper::{array, axes};
+/// let x = array![[1.0, 3.0]];
+/// let centred = x.subtract(x.mean(axes(-1).keepdims())?)?;
+/// assert_eq!(centred.to_vec::<f32>()?, [-1.0, 1.0]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn axes(axes: impl Into<Axes>) -> Axes {
     axes.into()
 }
@@ -38,21 +46,48 @@ impl Axes {
     }
 
     /// Makes a reduction keep these axes with length one, or not.
+    ///
+    /// ```
+    /// use hesper::{array, axes};
+    /// let x = array![[1, 2], [3, 4]];
+    /// for kept in [false, true] {
+    ///     assert_eq!(x.sum(axes(0).keepdims_if(kept))?.ndim(), if kept { 2 } else { 1 });
+    /// }
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn keepdims_if(self, keepdims: bool) -> Self {
         Axes { keepdims, ..self }
     }
 
     /// Whether a reduction keeps the axes.
+    ///
+    /// ```
+    /// use hesper::axes;
+    /// assert!(axes(0).keepdims().is_kept() && !axes(0).is_kept());
+    /// ```
     pub fn is_kept(&self) -> bool {
         self.keepdims
     }
 
     /// The axes as they were named; `None` stands for all.
+    ///
+    /// ```
+    /// use hesper::axes;
+    /// assert_eq!(axes([0, -1]).named(), Some(&[0, -1][..]));
+    /// assert_eq!(axes(()).named(), None); // all of them
+    /// ```
     pub fn named(&self) -> Option<&[isize]> {
         self.list.as_deref()
     }
 
     /// The axes of an array of `rank` axes, in order. Fails for one that does not exist or is named twice.
+    ///
+    /// ```
+    /// use hesper::axes;
+    /// assert_eq!(axes([-1, 0]).resolve("my op", 3)?[..], [0, 2]);
+    /// assert!(axes(3).resolve("my op", 3).is_err());
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn resolve(&self, op: &str, rank: usize) -> Result<SmallVec<[usize; 6]>> {
         match &self.list {
             Some(list) => shape::axes(op, list, rank),

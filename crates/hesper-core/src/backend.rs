@@ -326,6 +326,13 @@ pub(crate) fn count_fallback(op: &'static str) {
 }
 
 /// Which ops were computed on the host because their device has no implementation, and how often.
+///
+/// ```
+/// use hesper::placement;
+/// for (op, times) in placement::fallbacks() {
+///     println!("{op} ran {times} times on the host for want of a kernel");
+/// }
+/// ```
 pub fn fallbacks() -> Vec<(&'static str, u64)> {
     lock(&FALLBACKS).iter().map(|(name, count)| (*name, *count)).collect()
 }

@@ -81,6 +81,11 @@ impl Dtype {
     ];
 
     /// Bytes of one element.
+    ///
+    /// ```
+    /// use hesper::Dtype;
+    /// assert_eq!((Dtype::Bfloat16.size(), Dtype::Complex64.size()), (2, 8));
+    /// ```
     pub fn size(self) -> usize {
         match self {
             Dtype::Bool | Dtype::Uint8 | Dtype::Int8 => 1,
@@ -92,6 +97,11 @@ impl Dtype {
     }
 
     /// The name, as in `float32`.
+    ///
+    /// ```
+    /// use hesper::Dtype;
+    /// assert_eq!(Dtype::Bfloat16.name(), "bfloat16");
+    /// ```
     pub fn name(self) -> &'static str {
         match self {
             Dtype::Bool => "bool",
@@ -113,6 +123,11 @@ impl Dtype {
     }
 
     /// Whether the type is of a kind.
+    ///
+    /// ```
+    /// use hesper::{Category, Dtype};
+    /// assert!(Dtype::Uint8.is(Category::Integer) && !Dtype::Uint8.is(Category::Inexact));
+    /// ```
     pub fn is(self, category: Category) -> bool {
         let unsigned = matches!(self, Dtype::Uint8 | Dtype::Uint16 | Dtype::Uint32 | Dtype::Uint64);
         let signed = matches!(self, Dtype::Int8 | Dtype::Int16 | Dtype::Int32 | Dtype::Int64);
@@ -173,11 +188,22 @@ impl Dtype {
     }
 
     /// The floating-point type that functions such as `exp` compute in.
+    ///
+    /// ```
+    /// use hesper::Dtype;
+    /// assert_eq!(Dtype::Int32.to_inexact(), Dtype::Float32);
+    /// assert_eq!(Dtype::Float16.to_inexact(), Dtype::Float16);
+    /// ```
     pub fn to_inexact(self) -> Dtype {
         if self.is(Category::Inexact) { self } else { Dtype::Float32 }
     }
 
     /// The type of the parts of a complex number; any other type is its own.
+    ///
+    /// ```
+    /// use hesper::Dtype;
+    /// assert_eq!((Dtype::Complex64.real(), Dtype::Int8.real()), (Dtype::Float32, Dtype::Int8));
+    /// ```
     pub fn real(self) -> Dtype {
         match self {
             Dtype::Complex64 => Dtype::Float32,
@@ -187,6 +213,11 @@ impl Dtype {
     }
 
     /// The complex type for numbers of a type: of double precision for those that have it.
+    ///
+    /// ```
+    /// use hesper::Dtype;
+    /// assert_eq!(Dtype::Float64.complex(), Dtype::Complex128);
+    /// ```
     pub fn complex(self) -> Dtype {
         if self.real() == Dtype::Float64 { Dtype::Complex128 } else { Dtype::Complex64 }
     }

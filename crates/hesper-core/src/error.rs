@@ -113,11 +113,24 @@ impl From<hesper_files::Error> for Error {
 
 impl Error {
     /// The error of a user's function.
+    ///
+    /// ```
+    /// use hesper::Error;
+    /// use std::error::Error as _;
+    /// let error = Error::user(std::io::Error::other("no more samples"));
+    /// assert!(error.source().is_some());
+    /// ```
     pub fn user(error: impl std::error::Error + Send + Sync + 'static) -> Self {
         Error::User(Arc::new(error))
     }
 
     /// Whether a file that an array comes from was truncated or changed after it was loaded.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let error = array![1, 2].reshape(&[3]).unwrap_err();
+    /// assert!(!error.is_damage()); // true where a mapped file changed after it was loaded
+    /// ```
     pub fn is_damage(&self) -> bool {
         match self {
             #[cfg(feature = "files")]
@@ -136,6 +149,18 @@ impl Error {
     }
 
     /// An error about shapes that an op was given.
+    ///
+    /// ```
+    /// use hesper::{Array, Error, array};
+    /// fn first_row(x: &Array) -> hesper::Result<Array> {
+    ///     if x.ndim() != 2 {
+    ///         return Err(Error::shape("first_row", format!("a matrix expected, not {:?}", x.shape())));
+    ///     }
+    ///     x.slice_axis(0, 0, 1, 1)
+    /// }
+    /// assert!(first_row(&array![1, 2]).unwrap_err().to_string().contains("a matrix expected"));
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn shape(op: &str, what: impl Into<String>) -> Self {
         Error::Shape { op: op.to_string(), what: what.into(), shapes: Vec::new() }
     }
@@ -162,6 +187,12 @@ impl Error {
     }
 
     /// An error about a value that an op was given.
+    ///
+    /// ```
+    /// use hesper::Error;
+    /// let error = Error::value("dropout", "the probability must be below 1, not 1.5");
+    /// assert!(error.to_string().contains("not 1.5"));
+    /// ```
     pub fn value(op: &str, what: impl Into<String>) -> Self {
         Error::Value { op: op.to_string(), what: what.into() }
     }

@@ -8,6 +8,16 @@ use crate::shape::{Shape, Strides};
 use crate::{Dtype, eval};
 
 /// Read access to the elements of an array in place. They are not overwritten while it lives.
+///
+/// ```
+/// use hesper::{Dtype, array};
+/// let host = array![[1u8, 2], [3, 4]].t()?.host()?;
+/// assert_eq!((host.shape(), host.strides(), host.dtype()), (&[2, 2][..], &[1, 2][..], Dtype::Uint8));
+/// assert_eq!((host.element(1), host.element(9)), (&[2u8][..], &[][..]));
+/// assert!(!host.as_ptr().is_null());
+/// host.check()?; // after the elements were used: were they all there?
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub struct HostArray {
     guard: HostRead,
     /// The offset of the first element in bytes.
@@ -43,6 +53,14 @@ impl Array {
 
     /// As [`host`](Array::host), but elements of a mapped file are copied and checked: a change of the file
     /// cannot affect them any more.
+    ///
+    /// ```
+    /// use hesper::{Dtype, array};
+    /// let host = array![1u8, 2, 3].host_kept()?;
+    /// assert_eq!((host.element(2), host.dtype()), (&[3u8][..], Dtype::Uint8));
+    /// host.check()?;
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn host_kept(&self) -> Result<HostArray> {
         let host = self.host()?;
         if !host.guard.is_watched() {

@@ -6,6 +6,19 @@ use crate::shape::Shape;
 use crate::{Dtype, Element};
 
 /// A number or a bool, or nested lists of them. All elements have one type.
+///
+/// ```
+/// use hesper::{Array, Nested, Shape};
+/// let rows = vec![vec![1.5f64, 2.5], vec![3.5, 4.5]];
+/// assert_eq!(Array::from_nested(&rows)?.shape(), [2, 2]);
+///
+/// let (mut shape, mut bytes) = (Shape::new(), Vec::new());
+/// rows.lengths(&mut shape);
+/// rows.write(&shape, &mut bytes)?;
+/// assert_eq!((&shape[..], bytes.len()), (&[2, 2][..], 32));
+/// assert!(Array::from_nested(&vec![vec![1, 2], vec![3]]).is_err());
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub trait Nested {
     /// The type of the elements.
     const DTYPE: Dtype;
@@ -121,6 +134,12 @@ impl Array {
     }
 
     /// The elements of an array of bools in row-major order.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// assert_eq!(array![1, 5].greater(3)?.to_bools()?, [false, true]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn to_bools(&self) -> Result<Vec<bool>> {
         if self.dtype() != Dtype::Bool {
             let what = "cannot read bools from an array".into();

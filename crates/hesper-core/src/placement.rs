@@ -41,6 +41,13 @@ pub enum Device {
 
 impl Device {
     /// The runtime of the device. Fails if the device is not available.
+    ///
+    /// ```
+    /// use hesper::placement;
+    /// let runtime = placement::Device::Cpu.runtime()?;
+    /// assert!(!runtime.info().name.is_empty());
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn runtime(self) -> Result<Runtime> {
         match self {
             Device::Cpu => Ok(cpu().clone()),
@@ -49,11 +56,27 @@ impl Device {
     }
 
     /// Whether the device can be opened.
+    ///
+    /// ```
+    /// use hesper::{array, placement};
+    /// use hesper::placement::Device;
+    /// let device = if Device::Gpu(0).is_available() { Device::Gpu(0) } else { Device::Cpu };
+    /// let y = placement::with_device(device, || array![1.0, 2.0].exp())??;
+    /// assert_eq!(y.shape(), [2]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn is_available(self) -> bool {
         self.runtime().is_ok()
     }
 
     /// A new stream on the device.
+    ///
+    /// ```
+    /// use hesper::placement;
+    /// let (a, b) = (placement::Device::Cpu.stream()?, placement::Device::Cpu.stream()?);
+    /// assert_ne!(a.id(), b.id());
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn stream(self) -> Result<Stream> {
         Ok(self.runtime()?.stream()?)
     }
@@ -87,6 +110,12 @@ impl FromStr for Device {
 ///
 /// # Panics
 /// If no backend for the host is linked. The crate `hesper` links one.
+///
+/// ```
+/// use hesper::placement;
+/// assert!(placement::cpu().same(&placement::Device::Cpu.runtime()?));
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn cpu() -> &'static Runtime {
     static CPU: OnceLock<Runtime> = OnceLock::new();
     CPU.get_or_init(|| match backend::host().and_then(|host| host.open(0)) {
@@ -96,6 +125,14 @@ pub fn cpu() -> &'static Runtime {
 }
 
 /// The number of GPUs; 0 if there is no driver.
+///
+/// ```
+/// use hesper::placement;
+/// for number in 0..placement::gpu_count() {
+///     println!("{}", placement::gpu(number)?.info().name);
+/// }
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn gpu_count() -> usize {
     slots().len()
 }
@@ -132,12 +169,23 @@ fn slot(number: usize) -> Result<&'static Slot> {
 }
 
 /// The runtime of a GPU, opened once for the process.
+///
+/// ```
+/// use hesper::placement;
+/// let error = placement::gpu(1000).unwrap_err();
+/// assert!(error.to_string().contains("cannot open GPU 1000"));
+/// ```
 pub fn gpu(number: usize) -> Result<Runtime> {
     let slot = slot(number)?;
     slot.runtime.get_or_init(|| slot.backend.open(slot.number)).clone()
 }
 
 /// The opened runtimes, that of the host first.
+///
+/// ```
+/// use hesper::placement;
+/// assert!(placement::opened()[0].same(placement::cpu()));
+/// ```
 pub fn opened() -> Vec<Runtime> {
     let gpus = SLOTS.get().map(Vec::as_slice).unwrap_or_default();
     let gpus = gpus.iter().filter_map(|slot| slot.runtime.get()?.as_ref().ok().cloned());
@@ -145,6 +193,13 @@ pub fn opened() -> Vec<Runtime> {
 }
 
 /// The device of a stream; `None` if its runtime was not opened by this module.
+///
+/// ```
+/// use hesper::placement;
+/// let stream = placement::Device::Cpu.stream()?;
+/// assert_eq!(placement::device_of(&stream), Some(placement::Device::Cpu));
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn device_of(stream: &Stream) -> Option<Device> {
     let runtime = stream.runtime();
     if runtime.same(cpu()) {
@@ -164,6 +219,12 @@ static GPU_PREFERRED: AtomicBool = AtomicBool::new(false);
 /// Makes the first GPU the default device if it can be opened and neither `HESPER_DEVICE` nor
 /// [`set_default_device`] chooses another. It is opened when the default device is first used; after that the
 /// call has no effect.
+///
+/// ```
+/// use hesper::placement;
+/// placement::prefer_gpu(); // at the start of a program: on a GPU where there is one
+/// println!("on {}", placement::default_device());
+/// ```
 pub fn prefer_gpu() {
     GPU_PREFERRED.store(true, Ordering::Relaxed);
 }
@@ -171,6 +232,11 @@ pub fn prefer_gpu() {
 /// The device on which ops run outside of a scope. It is the device of [`set_default_device`], else that of
 /// `HESPER_DEVICE` (`cpu`, `gpu`, `gpu:N`), else the first GPU after [`prefer_gpu`]. If that is not
 /// available, it is the host.
+///
+/// ```
+/// use hesper::placement;
+/// assert!(placement::default_device().is_available());
+/// ```
 pub fn default_device() -> Device {
     match DEFAULT.load(Ordering::Relaxed) {
         0 => Device::Cpu,
@@ -187,6 +253,11 @@ pub fn default_device() -> Device {
 }
 
 /// Sets the device on which ops of all threads run outside of a scope.
+///
+/// ```
+/// use hesper::placement;
+/// assert!(placement::set_default_device(placement::Device::Gpu(1000)).is_err());
+/// ```
 pub fn set_default_device(device: Device) -> Result<()> {
     default_stream(device)?;
     remember(device);
@@ -222,6 +293,13 @@ pub(crate) fn is_default(stream: &Stream) -> bool {
 }
 
 /// The default stream of a device, which all threads share.
+///
+/// ```
+/// use hesper::placement;
+/// let cpu = placement::Device::Cpu;
+/// assert_eq!(placement::default_stream(cpu)?.id(), placement::default_stream(cpu)?.id());
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn default_stream(device: Device) -> Result<Stream> {
     stream_of(device).cloned()
 }
@@ -240,6 +318,14 @@ fn scope() -> Option<Stream> {
 
 /// The stream on which ops of the current thread run: that of the innermost [`with_stream`] or
 /// [`with_device`], else the default stream of the default device.
+///
+/// ```
+/// use hesper::placement;
+/// let own = placement::Device::Cpu.stream()?;
+/// let inside = placement::with_stream(&own, placement::current_stream)?;
+/// assert_eq!(inside.id(), own.id());
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn current_stream() -> Result<Stream> {
     hesper_runtime::fork::check()?;
     match scope() {
@@ -259,6 +345,13 @@ pub(crate) fn with_current<R>(f: impl FnOnce(&Stream) -> R) -> Result<R> {
 
 /// The device on which ops of the current thread run. A device that was not opened by this module counts as a
 /// GPU if its backend is not that of the host.
+///
+/// ```
+/// use hesper::placement;
+/// let device = placement::with_device(placement::Device::Cpu, placement::current_device)?;
+/// assert_eq!(device, placement::Device::Cpu);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn current_device() -> Device {
     let Some(stream) = scope() else { return default_device() };
     let host = backend::of_stream(&stream).is_ok_and(|backend| backend.kind() == BackendKind::Host);
@@ -266,6 +359,16 @@ pub fn current_device() -> Device {
 }
 
 /// Runs `f` with its ops on `stream`.
+///
+/// ```
+/// use hesper::{array, placement};
+/// let (left, right) = (placement::Device::Cpu.stream()?, placement::Device::Cpu.stream()?);
+/// let a = placement::with_stream(&left, || array![1.0, 2.0].exp())?;
+/// let b = placement::with_stream(&right, || array![1.0, 2.0].sin())?; // may run beside a
+/// let sum = a.add(&b)?; // waits for both
+/// assert_eq!(sum.shape(), [2]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn with_stream<R>(stream: &Stream, f: impl FnOnce() -> R) -> R {
     struct Leave;
     impl Drop for Leave {
@@ -288,6 +391,13 @@ pub fn with_stream<R>(stream: &Stream, f: impl FnOnce() -> R) -> R {
 }
 
 /// Runs `f` with its ops on the default stream of a device.
+///
+/// ```
+/// use hesper::{array, placement};
+/// let y = placement::with_device(placement::Device::Cpu, || array![3, 4].square())??;
+/// assert_eq!(y.to_vec::<i32>()?, [9, 16]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn with_device<R>(device: Device, f: impl FnOnce() -> R) -> Result<R> {
     Ok(with_stream(&default_stream(device)?, f))
 }

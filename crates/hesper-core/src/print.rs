@@ -22,11 +22,22 @@ pub struct PrintOptions {
 static PRECISION: AtomicI64 = AtomicI64::new(-1);
 
 /// Sets how the process prints arrays.
+///
+/// ```
+/// use hesper::{PrintOptions, array, set_print_options};
+/// set_print_options(PrintOptions { precision: Some(2) });
+/// assert_eq!(array![1.0, 2.345].to_string(), "array([1.00, 2.35], dtype=float32)");
+/// ```
 pub fn set_print_options(options: PrintOptions) {
     PRECISION.store(options.precision.map_or(-1, i64::from), Ordering::Relaxed);
 }
 
 /// How the process prints arrays.
+///
+/// ```
+/// use hesper::print_options;
+/// assert_eq!(print_options().precision, None); // six significant digits
+/// ```
 pub fn print_options() -> PrintOptions {
     PrintOptions { precision: u16::try_from(PRECISION.load(Ordering::Relaxed)).ok() }
 }

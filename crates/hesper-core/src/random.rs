@@ -44,6 +44,15 @@ pub fn key(seed: u64) -> Result<Array> {
 }
 
 /// Sets the process's key, from which calls without a key take theirs.
+///
+/// ```
+/// use hesper::{Dtype, random};
+/// random::seed(7);
+/// let first = random::normal(&[2], Dtype::Float32, 0.0, 1.0, None)?.to_vec::<f32>()?;
+/// random::seed(7);
+/// assert_eq!(random::normal(&[2], Dtype::Float32, 0.0, 1.0, None)?.to_vec::<f32>()?, first);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn seed(seed: u64) {
     *GLOBAL.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(words(seed));
 }
@@ -55,6 +64,13 @@ fn from_the_clock() -> [u32; 2] {
 }
 
 /// The process's key.
+///
+/// ```
+/// use hesper::{Dtype, random};
+/// let key = random::state()?;
+/// assert_eq!((key.shape(), key.dtype()), (&[2][..], Dtype::Uint32));
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn state() -> Result<Array> {
     let mut global = GLOBAL.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let own = *global.get_or_insert_with(from_the_clock);
@@ -74,11 +90,27 @@ fn next() -> Result<Array> {
 }
 
 /// `count` new keys from one: an array of shape `[count, 2]`.
+///
+/// ```
+/// use hesper::random;
+/// let keys = random::split(&random::key(7)?, 2)?.unstack(0)?;
+/// let a = random::bits(&[4], Some(&keys[0]))?.to_vec::<u32>()?;
+/// assert_ne!(a, random::bits(&[4], Some(&keys[1]))?.to_vec::<u32>()?);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn split(key: &Array, count: usize) -> Result<Array> {
     bits(&[count, 2], Some(key))
 }
 
 /// Random words: uint32.
+///
+/// ```
+/// use hesper::{Dtype, random};
+/// let key = random::key(7)?;
+/// let words = random::bits(&[1000], Some(&key))?;
+/// assert_eq!(words.dtype(), Dtype::Uint32);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn bits(shape: &[usize], key: Option<&Array>) -> Result<Array> {
     let key = match key {
         Some(key) if key.shape() != [2] => {
@@ -141,6 +173,14 @@ fn fits(op: &str, parameters: &[usize], shape: &[usize]) -> Result<()> {
 }
 
 /// Evenly distributed numbers from `low` up to and without `high`.
+///
+/// ```
+/// use hesper::{Dtype, random};
+/// let x = random::uniform(-1.0, 1.0, &[1000], Dtype::Float32, Some(&random::key(7)?))?;
+/// let (least, most) = x.minmax(())?;
+/// assert!(least.item::<f32>()? >= -1.0 && most.item::<f32>()? < 1.0);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn uniform(
     low: impl Into<Operand>,
     high: impl Into<Operand>,
@@ -177,6 +217,14 @@ fn unit(shape: &[usize], dtype: Dtype, key: Option<&Array>) -> Result<Array> {
 
 /// Normally distributed numbers with a mean and a standard deviation. Complex numbers have half of the
 /// variance in each part.
+///
+/// ```
+/// use hesper::{Dtype, random};
+/// let x = random::normal(&[10_000], Dtype::Float32, 5.0, 2.0, Some(&random::key(7)?))?;
+/// assert!((x.mean(())?.item::<f32>()? - 5.0).abs() < 0.1);
+/// assert!((x.std((), 0)?.item::<f32>()? - 2.0).abs() < 0.1);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn normal(
     shape: &[usize],
     dtype: Dtype,
@@ -211,6 +259,14 @@ fn normal_quantiles(shape: &[usize], key: Option<&Array>) -> Result<Array> {
 
 /// Integers from `low` up to and without `high`, all equally likely. They are drawn as float32, so that not
 /// every integer of a range above 2^24 occurs.
+///
+/// ```
+/// use hesper::{Dtype, random};
+/// let dice = random::randint(1, 7, &[1000], Dtype::Int32, Some(&random::key(7)?))?;
+/// let (least, most) = dice.minmax(())?;
+/// assert_eq!((least.item::<i32>()?, most.item::<i32>()?), (1, 6));
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn randint(
     low: impl Into<Operand>,
     high: impl Into<Operand>,
@@ -241,6 +297,13 @@ pub fn randint(
 }
 
 /// Truth values that hold with probability `p`; of `p`'s shape unless another is given.
+///
+/// ```
+/// use hesper::random;
+/// let coins = random::bernoulli(0.25, Some(&[10_000]), Some(&random::key(7)?))?;
+/// assert!((coins.mean(())?.item::<f32>()? - 0.25).abs() < 0.02);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn bernoulli(p: impl Into<Operand>, shape: Option<&[usize]>, key: Option<&Array>) -> Result<Array> {
     let p = alone(p.into())?;
     if !p.dtype().is(Category::Floating) {
@@ -253,6 +316,14 @@ pub fn bernoulli(p: impl Into<Operand>, shape: Option<&[usize]>, key: Option<&Ar
 }
 
 /// Normally distributed numbers that lie between bounds; of the bounds' shape unless another is given.
+///
+/// ```
+/// use hesper::{Dtype, random};
+/// let key = random::key(7)?;
+/// let x = random::truncated_normal(-2.0, 2.0, Some(&[1000]), Dtype::Float32, Some(&key))?;
+/// assert!(x.abs()?.max(())?.item::<f32>()? <= 2.0);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn truncated_normal(
     lower: impl Into<Operand>,
     upper: impl Into<Operand>,
@@ -271,6 +342,13 @@ pub fn truncated_normal(
 }
 
 /// Numbers of the standard Gumbel distribution.
+///
+/// ```
+/// use hesper::{Dtype, random};
+/// let noise = random::gumbel(&[10_000], Dtype::Float32, Some(&random::key(7)?))?;
+/// assert!((noise.mean(())?.item::<f32>()? - 0.577).abs() < 0.05); // Euler's constant
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn gumbel(shape: &[usize], dtype: Dtype, key: Option<&Array>) -> Result<Array> {
     floating("gumbel", dtype)?;
     let drawn = unit(shape, dtype, key)?;
@@ -278,6 +356,13 @@ pub fn gumbel(shape: &[usize], dtype: Dtype, key: Option<&Array>) -> Result<Arra
 }
 
 /// Numbers of the Laplace distribution.
+///
+/// ```
+/// use hesper::{Dtype, random};
+/// let x = random::laplace(&[10_000], Dtype::Float32, 3.0, 1.0, Some(&random::key(7)?))?;
+/// assert!((x.median(())?.item::<f32>()? - 3.0).abs() < 0.05);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn laplace(shape: &[usize], dtype: Dtype, loc: f64, scale: f64, key: Option<&Array>) -> Result<Array> {
     if dtype != Dtype::Float64 {
         floating("laplace", dtype)?;
@@ -305,6 +390,15 @@ pub enum Draws<'a> {
 ///
 /// One distribution whose draws have an axis is drawn by its cumulative weights, with one random number for
 /// each draw. Several distributions, or a scalar draw, take Gumbel noise for each logit.
+///
+/// ```
+/// use hesper::{array, random};
+/// let logits = array![0.1, 0.7, 0.2].log()?;
+/// let draws = random::categorical(&logits, -1, random::Draws::Many(10_000), Some(&random::key(7)?))?;
+/// let share = draws.equal(1)?.mean(())?.item::<f32>()?;
+/// assert!((share - 0.7).abs() < 0.03);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn categorical(logits: &Array, axis: isize, draws: Draws<'_>, key: Option<&Array>) -> Result<Array> {
     let op = "categorical";
     let axis = axis_of(op, axis, logits.ndim())?;
@@ -349,12 +443,27 @@ fn invert_cdf(logits: &Array, shape: &[usize], key: Option<&Array>) -> Result<Ar
 }
 
 /// The integers below `count` in random order: uint32.
+///
+/// ```
+/// use hesper::random;
+/// let order = random::permutation(5, Some(&random::key(7)?))?;
+/// assert_eq!(order.sort(0)?.to_vec::<u32>()?, [0, 1, 2, 3, 4]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn permutation(count: usize, key: Option<&Array>) -> Result<Array> {
     let order = bits(&[count], key)?;
     permute_rows(&Array::arange(Range::Int(0, count as i64, 1), Some(Dtype::Uint32))?, &order)
 }
 
 /// The entries of an array along an axis in random order.
+///
+/// ```
+/// use hesper::{array, random};
+/// let rows = array![[1, 2], [3, 4], [5, 6]];
+/// let shuffled = random::permute(&rows, 0, Some(&random::key(7)?))?;
+/// assert_eq!(shuffled.sum(0)?.to_vec::<i32>()?, [9, 12]); // whole rows change places
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn permute(array: &Array, axis: isize, key: Option<&Array>) -> Result<Array> {
     let axis = axis_of("permutation", axis, array.ndim())? as isize;
     let mut order: Vec<isize> = (0..array.ndim() as isize).filter(|one| *one != axis).collect();
@@ -368,6 +477,18 @@ pub fn permute(array: &Array, axis: isize, key: Option<&Array>) -> Result<Array>
 
 /// Vectors of normally distributed numbers with a mean (`[..., n]`) and a covariance (`[..., n, n]`,
 /// symmetric, not negative definite). An empty `shape` is that of the means and covariances.
+///
+/// ```
+/// use hesper::{Dtype, array, random};
+/// let (mean, covariance) = (array![1.0, -1.0], array![[1.0, 0.9], [0.9, 1.0]]);
+/// let key = random::key(7)?;
+/// let x = random::multivariate_normal(&mean, &covariance, &[5000], Dtype::Float32, Some(&key))?;
+/// assert_eq!(x.shape(), [5000, 2]);
+/// let centred = x.subtract(x.mean(0)?)?;
+/// let found = centred.t()?.matmul(&centred)?.divide(5000.0)?.to_vec::<f32>()?;
+/// assert!((found[1] - 0.9).abs() < 0.05);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 #[cfg(feature = "linalg")]
 pub fn multivariate_normal(
     mean: &Array,

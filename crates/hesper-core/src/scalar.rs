@@ -85,6 +85,12 @@ numbers!(Float(f64): f32, f64);
 
 impl Array {
     /// An array of no axes that holds a number, converted to a type.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// assert_eq!(Array::scalar(2.5, Dtype::Float16)?.to_string(), "array(2.5, dtype=float16)");
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn scalar(value: f64, dtype: Dtype) -> Result<Array> {
         match dtype {
             Dtype::Bool => Array::known(&[u8::from(value != 0.0)], dtype),
@@ -98,6 +104,13 @@ impl Array {
     }
 
     /// An array of no axes that holds a complex number; other types than complex ones keep the real part.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// let i = Array::complex([0.0, 1.0], Dtype::Complex64)?;
+    /// assert_eq!(i.square()?.to_string(), "array(-1+0j, dtype=complex64)");
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn complex(value: [f64; 2], dtype: Dtype) -> Result<Array> {
         match dtype {
             Dtype::Complex64 => Array::known(bytemuck::bytes_of(&value.map(|part| part as f32)), dtype),
@@ -107,6 +120,13 @@ impl Array {
     }
 
     /// An array of no axes that holds an integer, converted to a type.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// let large = Array::integer(i64::MAX, Dtype::Int64)?; // a float would round it
+    /// assert_eq!(large.item::<i64>()?, i64::MAX);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn integer(value: i64, dtype: Dtype) -> Result<Array> {
         match dtype {
             Dtype::Uint8 | Dtype::Int8 => Array::known(&[value as u8], dtype),

@@ -22,12 +22,26 @@ use crate::error::{Error, Result};
 use crate::placement;
 
 /// Starts recording on all devices that the process has opened. Earlier events are discarded.
+///
+/// ```
+/// use hesper::{array, trace};
+/// trace::start();
+/// array![1.0, 2.0].exp()?.eval()?;
+/// std::fs::write(std::env::temp_dir().join("hesper-trace-start.json"), trace::stop()).ok();
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn start() {
     placement::opened().iter().for_each(|runtime| runtime.trace().start());
 }
 
 /// Stops recording and returns the events as a Chrome trace (JSON), with the host's memory bandwidth, which
 /// is measured now.
+///
+/// ```
+/// use hesper::trace;
+/// trace::start();
+/// assert!(trace::stop().contains("traceEvents"));
+/// ```
 pub fn stop() -> String {
     let (mut events, mut dropped) = (String::new(), 0);
     for (at, runtime) in placement::opened().iter().enumerate() {
@@ -54,6 +68,14 @@ pub fn stop() -> String {
 
 /// Records while `f` runs, and writes the trace to a file. What `f` does not wait for may be missing:
 /// evaluate in it.
+///
+/// ```
+/// use hesper::{array, trace};
+/// let file = std::env::temp_dir().join("hesper-trace-record.json");
+/// let sum = trace::record(&file, || array![1.0, 2.0].sum(())?.item::<f32>())?; // `item` waits
+/// assert_eq!(sum, 3.0);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn record<R>(path: impl AsRef<Path>, f: impl FnOnce() -> Result<R>) -> Result<R> {
     start();
     let result = f();

@@ -77,6 +77,14 @@ crate::settings!(Activation);
 
 impl Activation {
     /// The activation with a name as in `config.json`.
+    ///
+    /// ```
+    /// # use hesper as _;
+    /// use hesper_nn::Activation;
+    /// assert!(matches!(Activation::named("silu")?, Activation::Silu));
+    /// assert!(Activation::named("unknown").is_err());
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn named(name: &str) -> Result<Self> {
         Ok(match name {
             "silu" | "swish" => Activation::Silu,

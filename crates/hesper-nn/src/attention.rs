@@ -52,6 +52,24 @@ pub enum Projections {
 }
 
 /// An attention layer.
+///
+/// ```
+/// use hesper::{Dtype, random};
+/// use hesper_nn::{Attention, Heads, Linear, NoCache, Projections, Rope};
+/// let heads = Heads { queries: 4, kv: 2, dim: 8 }; // two heads of queries share one of keys
+/// let projections = Projections::Separate {
+///     queries: Linear::new(16, 32)?,
+///     keys: Linear::new(16, 16)?,
+///     values: Linear::new(16, 16)?,
+/// };
+/// let rope = Rope::new(8, false, 10000.0, None)?;
+/// let layer = Attention::new(heads, projections, Linear::new(32, 16)?, None, Some(rope))?;
+/// let mut layer = layer.with_window(Some(64));
+/// layer.fuse_projections()?;
+/// let x = random::normal(&[1, 5, 16], Dtype::Float32, 0.0, 1.0, None)?;
+/// assert_eq!(layer.forward(&x, 0, &mut NoCache::default())?.shape(), [1, 5, 16]);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Module, Clone)]
 pub struct Attention {
     heads: Heads,

@@ -68,6 +68,8 @@ macro_rules! convolutions {
         /// use hesper_nn::Conv2d;
         /// let layer = Conv2d::new(3, 8, 3)?.with_padding(1).with_stride([2, 2]);
         /// assert_eq!(layer.forward(&Array::zeros(&[1, 28, 28, 3], Dtype::Float32)?)?.shape(), [1, 14, 14, 8]);
+        /// let wide = Conv2d::new(3, 8, 3)?.with_dilation(2).without_bias(); // sees 5 by 5 elements
+        /// assert_eq!(wide.forward(&Array::zeros(&[1, 28, 28, 3], Dtype::Float32)?)?.shape(), [1, 24, 24, 8]);
         /// # Ok::<(), hesper_nn::Error>(())
         /// ```
         #[derive(Module, Clone)]
@@ -88,6 +90,14 @@ macro_rules! convolutions {
             }
 
             /// The same in groups of channels: each output sees the inputs of its group only.
+            ///
+            /// ```
+            /// # use hesper as _;
+            /// use hesper_nn::{Conv2d, ModuleExt};
+            /// assert_eq!(Conv2d::grouped(8, 8, 3, 8)?.count(), 8 * 9 + 8); // each channel by itself
+            /// assert!(Conv2d::grouped(8, 8, 3, 3).is_err());
+            /// # Ok::<(), hesper_nn::Error>(())
+            /// ```
             pub fn grouped(
                 inputs: usize,
                 outputs: usize,
@@ -119,7 +129,7 @@ macro_rules! convolutions {
         /// ```
         /// use hesper::{Array, Dtype};
         /// use hesper_nn::ConvTranspose2d;
-        /// let layer = ConvTranspose2d::new(8, 3, 2)?.with_stride(2);
+        /// let layer = ConvTranspose2d::new(8, 3, 2)?.with_stride(2).with_dilation(1).without_bias();
         /// assert_eq!(layer.forward(&Array::zeros(&[1, 14, 14, 8], Dtype::Float32)?)?.shape(), [1, 28, 28, 3]);
         /// # Ok::<(), hesper_nn::Error>(())
         /// ```
@@ -148,6 +158,14 @@ macro_rules! convolutions {
             }
 
             /// Sets what is added at the end of an axis.
+            ///
+            /// ```
+            /// use hesper::{Array, Dtype};
+            /// use hesper_nn::ConvTranspose2d;
+            /// let layer = ConvTranspose2d::new(8, 3, 3)?.with_stride(2).with_padding(1).with_output_padding(1);
+            /// assert_eq!(layer.forward(&Array::zeros(&[1, 7, 7, 8], Dtype::Float32)?)?.shape(), [1, 14, 14, 3]);
+            /// # Ok::<(), hesper_nn::Error>(())
+            /// ```
             pub fn with_output_padding(self, output_padding: impl Into<Sizes<$rank>>) -> Self {
                 Self { output_padding: output_padding.into().get(), ..self }
             }

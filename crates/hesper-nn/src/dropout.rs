@@ -41,12 +41,29 @@ impl Dropout {
     }
 
     /// Drops whole channels of images of shape (batch, height, width, channels), or without the batch axis.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// use hesper_nn::Dropout;
+    /// let y = Dropout::new_2d(0.5)?.forward(&Array::ones(&[1, 4, 4, 8], Dtype::Float32)?)?;
+    /// let sums = y.sum([1, 2])?.to_vec::<f32>()?; // a channel is kept or dropped as a whole
+    /// assert!(sums.iter().all(|sum| *sum == 0.0 || *sum == 32.0));
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn new_2d(p: f32) -> Result<Self> {
         Ok(Dropout { spatial_axes: 2, ..Dropout::new(p)? })
     }
 
     /// Drops whole channels of volumes of shape (batch, depth, height, width, channels), or without the batch
     /// axis.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// use hesper_nn::Dropout;
+    /// let y = Dropout::new_3d(0.5)?.forward(&Array::ones(&[1, 2, 2, 2, 8], Dtype::Float32)?)?;
+    /// assert!(y.sum([1, 2, 3])?.to_vec::<f32>()?.iter().all(|sum| *sum == 0.0 || *sum == 16.0));
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn new_3d(p: f32) -> Result<Self> {
         Ok(Dropout { spatial_axes: 3, ..Dropout::new(p)? })
     }

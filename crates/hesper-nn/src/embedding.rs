@@ -33,6 +33,15 @@ impl Embedding {
     }
 
     /// An embedding with a table of shape (ids, elements).
+    ///
+    /// ```
+    /// use hesper::array;
+    /// use hesper_nn::Embedding;
+    /// let layer = Embedding::from_weight(array![[1.0, 2.0], [3.0, 4.0]].into());
+    /// assert_eq!(layer.forward(&array![1])?.to_vec::<f32>()?, [3.0, 4.0]);
+    /// assert_eq!(layer.weight().shape(), [2, 2]);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn from_weight(weight: Weight) -> Self {
         Embedding { weight }
     }

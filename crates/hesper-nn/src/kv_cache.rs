@@ -27,6 +27,50 @@ use crate::weight::Quantization;
 ///
 /// Rows have the shape (sequences, heads, tokens, head dimension). An error leaves the committed tokens as
 /// they were, or is [`Error::CacheLost`].
+///
+/// ```
+/// use hesper::{Array, Dtype};
+/// use hesper_nn::{KvCache, KvMask, KvRows, KvView, Positions, Result};
+///
+/// /// A sequence and one layer, whose rows grow by a copy.
+/// #[derive(Debug)]
+/// struct Growing(Positions, Option<(Array, Array)>);
+///
+/// impl KvCache for Growing {
+///     fn positions(&self) -> &Positions { &self.0 }
+///     fn positions_mut(&mut self) -> &mut Positions { &mut self.0 }
+///     fn arrays(&self) -> Vec<&Array> { self.1.iter().flat_map(|(k, v)| [k, v]).collect() }
+///     fn can_roll_back(&self) -> bool { false }
+///     fn append(&mut self, _: usize, keys: &Array, values: &Array, window: Option<usize>) -> Result<KvView> {
+///         let (k, v) = match self.1.take() {
+///             None => (keys.clone(), values.clone()),
+///             Some((k, v)) => (
+///                 hesper::concatenate(&[k, keys.clone()], 2)?,
+///                 hesper::concatenate(&[v, values.clone()], 2)?,
+///             ),
+///         };
+///         let mask = self.0.step_mut()?.mask(window)?;
+///         self.1 = Some((k.clone(), v.clone()));
+///         Ok(KvView { keys: KvRows::Dense(k), values: KvRows::Dense(v), mask })
+///     }
+/// }
+///
+/// let mut cache = Growing(Positions::new(1), None);
+/// for tokens in [3, 1] {
+///     let rows = Array::ones(&[1, 2, tokens, 4], Dtype::Float32)?;
+///     cache.begin(tokens)?;
+///     let view = cache.append(0, &rows, &rows, None)?;
+///     assert_eq!(view.attend(&rows, 0.5)?.shape(), [1, 2, tokens, 4]);
+///     cache.end();
+///     cache.commit(tokens); // when the step was evaluated
+/// }
+/// assert_eq!((cache.lengths(), cache.nbytes()), (&[4][..], 2 * 2 * 4 * 4 * 4));
+/// cache.begin(1)?;
+/// cache.rollback()?; // the step did not work out
+/// assert!(cache.truncate(2).is_err() && cache.remove(0).is_err());
+/// assert!(cache.join(Box::new(hesper_nn::NoCache::default())).is_err());
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 pub trait KvCache: Any + fmt::Debug + Send {
     /// Lengths, pending tokens and the open step.
     fn positions(&self) -> &Positions;
@@ -123,6 +167,16 @@ pub trait KvCache: Any + fmt::Debug + Send {
 }
 
 /// What the queries of one layer read in one step.
+///
+/// ```
+/// use hesper::{Array, Dtype};
+/// use hesper_nn::{KvMask, KvRows, KvView};
+/// let rows = KvRows::Dense(Array::ones(&[1, 2, 5, 4], Dtype::Float32)?);
+/// let view = KvView { keys: rows.clone(), values: rows, mask: KvMask::None };
+/// let y = view.attend(&Array::ones(&[1, 2, 1, 4], Dtype::Float32)?, 0.5)?;
+/// assert_eq!(y.to_vec::<f32>()?, [1.0; 8]); // a mean of equal values
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct KvView {
     /// The keys.
@@ -167,6 +221,17 @@ pub enum KvRows {
 
 impl KvRows {
     /// The rows as floats.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype, QuantMode};
+    /// use hesper_nn::{KvRows, Quantization};
+    /// let rows = Array::ones(&[1, 1, 2, 64], Dtype::Float32)?;
+    /// let (codes, scales, biases) = rows.quantize(None, None, QuantMode::Affine)?;
+    /// # let biases = biases.ok_or_else(|| hesper_nn::Error::InvalidArgument("no biases".into()))?;
+    /// let rows = KvRows::Quantized { codes, scales, biases, quantization: Quantization::new(64, 4, "affine")? };
+    /// assert_eq!(rows.dense()?.shape(), [1, 1, 2, 64]);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn dense(&self) -> Result<Array> {
         Ok(match self {
             KvRows::Dense(rows) => rows.clone(),
@@ -228,6 +293,26 @@ impl TokenView<'_> {
 }
 
 /// Lengths of the sequences of a cache, its pending tokens and its open step.
+///
+/// ```
+/// use hesper_nn::Positions;
+/// let mut positions = Positions::new(2); // two empty sequences
+/// positions.begin(3)?;
+/// assert_eq!(positions.step()?.starts(), [0, 0]);
+/// positions.end();
+/// assert_eq!((positions.pending(), positions.lengths()), (3, &[0, 0][..]));
+/// positions.commit(2);
+/// positions.discard(); // the third token
+/// positions.begin(1)?;
+/// assert_eq!(positions.step_mut()?.tokens(), 1);
+/// positions.abort();
+/// assert!(positions.step().is_err());
+/// positions.join(&Positions::with_lengths(vec![7]));
+/// positions.truncate(5);
+/// positions.remove(0);
+/// assert_eq!(positions.lengths(), [5, 2]);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Positions {
     /// Committed tokens of each sequence.
@@ -323,6 +408,18 @@ fn no_step() -> Error {
 }
 
 /// A step of a model: the same number of new tokens for every sequence.
+///
+/// ```
+/// use hesper_nn::{KvMask, Positions};
+/// let mut positions = Positions::with_lengths(vec![4]);
+/// positions.begin(2)?;
+/// let step = positions.step_mut()?;
+/// assert_eq!((step.starts(), step.tokens(), step.rows()), (&[4][..], 2, 6));
+/// assert!(matches!(step.mask(None)?, KvMask::Causal));
+/// let KvMask::Rows(mask) = step.mask(Some(3))? else { panic!("a window needs a mask of rows") };
+/// assert_eq!(mask.to_bools()?[..6], [false, false, true, true, true, false]);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Step {
     /// Tokens of each sequence before the step.

@@ -40,6 +40,14 @@ pub trait Layer: Module + CloneLayer + fmt::Debug + Send + Sync {
 }
 
 /// Clones layers in boxes; every layer that is `Clone` has it.
+///
+/// ```
+/// # use hesper as _;
+/// use hesper_nn::{CloneLayer, Layer, Linear, ModuleExt};
+/// let layer: Box<dyn Layer> = Box::new(Linear::new(4, 2)?);
+/// assert_eq!(layer.clone_layer().count(), 10);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 pub trait CloneLayer {
     /// The layer in a new box.
     fn clone_layer(&self) -> Box<dyn Layer>;
@@ -124,6 +132,14 @@ impl Sequential {
     }
 
     /// The layers.
+    ///
+    /// ```
+    /// # use hesper as _;
+    /// use hesper_nn::{Activation, Linear, Sequential};
+    /// let net = Sequential::new().with(Linear::new(2, 8)?).with(Activation::Relu);
+    /// assert_eq!(net.layers().len(), 2);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn layers(&self) -> &[Box<dyn Layer>] {
         &self.layers
     }

@@ -32,11 +32,27 @@ impl Linear {
     }
 
     /// The same layer without its bias.
+    ///
+    /// ```
+    /// # use hesper as _;
+    /// use hesper_nn::{Linear, ModuleExt};
+    /// assert_eq!(Linear::new(4, 2)?.without_bias().count(), 8);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn without_bias(self) -> Self {
         Linear { bias: None, ..self }
     }
 
     /// A layer with a weight of shape (outputs, inputs) and a bias of shape (outputs).
+    ///
+    /// ```
+    /// use hesper::array;
+    /// use hesper_nn::Linear;
+    /// let layer = Linear::from_weight(array![[1.0, 2.0]].into(), Some(array![10.0]))?;
+    /// assert_eq!(layer.forward(&array![3.0, 4.0])?.to_vec::<f32>()?, [21.0]);
+    /// assert_eq!(layer.weight().shape(), [1, 2]);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn from_weight(weight: Weight, bias: Option<Array>) -> Result<Self> {
         let [outputs, _] = weight.shape();
         if let Some(bias) = &bias
@@ -123,6 +139,13 @@ impl Bilinear {
     }
 
     /// The same layer without its bias.
+    ///
+    /// ```
+    /// # use hesper as _;
+    /// use hesper_nn::{Bilinear, ModuleExt};
+    /// assert_eq!(Bilinear::new(2, 3, 4)?.without_bias().count(), 24);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn without_bias(self) -> Self {
         Bilinear { bias: None, ..self }
     }
@@ -148,6 +171,14 @@ impl Bilinear {
 }
 
 /// Returns its input.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::{Identity, Sequential};
+/// let net = Sequential::new().with(Identity {}); // the place of a layer that is left out
+/// assert_eq!(Identity {}.forward(&array![1.0])?.shape(), net.forward(&array![1.0])?.shape());
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Module, Clone, Default)]
 pub struct Identity {}
 

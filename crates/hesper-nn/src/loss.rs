@@ -284,6 +284,16 @@ pub fn smooth_l1(predictions: &Array, targets: &Array, beta: f32, reduction: Red
 }
 
 /// How much farther anchors are from positives than from negatives, plus a margin. Distances are `p`-norms.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::loss::{self, Reduction};
+/// let (anchor, near, far) = (array![[0.0, 0.0]], array![[0.0, 1.0]], array![[3.0, 0.0]]);
+/// let good = loss::triplet(&anchor, &near, &far, -1, 2.0, 1.0, Reduction::Mean)?;
+/// let bad = loss::triplet(&anchor, &far, &near, -1, 2.0, 1.0, Reduction::Mean)?;
+/// assert!(good.item::<f32>()? == 0.0 && (bad.item::<f32>()? - 3.0).abs() < 1e-3);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 pub fn triplet(
     anchors: &Array,
     positives: &Array,
@@ -358,6 +368,16 @@ pub fn cosine_similarity(x1: &Array, x2: &Array, axis: isize, reduction: Reducti
 }
 
 /// `max(-targets * (inputs1 - inputs2) + margin, 0)` with targets of -1 and 1.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::loss::{self, Reduction};
+/// let (first, second) = (array![2.0, 1.0], array![1.0, 2.0]);
+/// let wanted = array![1.0, 1.0]; // the first should rank higher
+/// let loss = loss::margin_ranking(&first, &second, &wanted, 0.5, Reduction::None)?;
+/// assert_eq!(loss.to_vec::<f32>()?, [0.0, 1.5]);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 pub fn margin_ranking(
     inputs1: &Array,
     inputs2: &Array,

@@ -8,6 +8,19 @@ use crate::linear::Linear;
 use crate::module::Module;
 
 /// `down(activation(up(x)))`; with a gate, `down(activation(gate(x)) * up(x))`.
+///
+/// ```
+/// use hesper::{Array, Dtype};
+/// use hesper_nn::{Activation, Linear, Mlp};
+/// let (gate, up, down) = (Linear::new(4, 8)?, Linear::new(4, 8)?, Linear::new(8, 4)?);
+/// let mut layer = Mlp::new(Some(gate), up, down, Activation::Silu);
+/// let x = Array::ones(&[3, 4], Dtype::Float32)?;
+/// let apart = layer.forward(&x)?.to_vec::<f32>()?;
+/// layer.fuse_projections()?; // one product in the place of two
+/// let fused = layer.forward(&x)?.to_vec::<f32>()?;
+/// assert!(apart.iter().zip(fused).all(|(a, b)| (a - b).abs() < 1e-5));
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Module, Clone)]
 pub struct Mlp {
     gate_proj: Option<Linear>,

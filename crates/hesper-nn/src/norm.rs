@@ -58,6 +58,14 @@ impl RmsNorm {
     }
 
     /// A norm with a weight; `eps` is added to the mean square.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// use hesper_nn::RmsNorm;
+    /// let y = RmsNorm::from_weight(array![1.0, 10.0], 0.0).forward(&array![[3.0, 3.0]])?;
+    /// assert_eq!(y.to_vec::<f32>()?, [1.0, 10.0]);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn from_weight(weight: Array, eps: f32) -> Self {
         RmsNorm { weight: weight.into(), eps }
     }
@@ -97,16 +105,38 @@ impl LayerNorm {
     }
 
     /// A norm with weight and bias; `eps` is added to the variance.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// use hesper_nn::LayerNorm;
+    /// let norm = LayerNorm::from_weight(array![1.0, 1.0], Some(array![5.0, 5.0]), 0.0);
+    /// assert_eq!(norm.forward(&array![[1.0, 3.0]])?.to_vec::<f32>()?, [4.0, 6.0]);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn from_weight(weight: Array, bias: Option<Array>, eps: f32) -> Self {
         LayerNorm { weight: Some(weight.into()), bias: bias.map(Parameter::new), eps }
     }
 
     /// The same norm without its bias.
+    ///
+    /// ```
+    /// # use hesper as _;
+    /// use hesper_nn::{LayerNorm, ModuleExt};
+    /// assert_eq!(LayerNorm::new(8)?.without_bias().count(), 8);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn without_bias(self) -> Self {
         LayerNorm { bias: None, ..self }
     }
 
     /// The same norm without weight and bias.
+    ///
+    /// ```
+    /// # use hesper as _;
+    /// use hesper_nn::{LayerNorm, ModuleExt};
+    /// assert_eq!(LayerNorm::new(8)?.without_affine().count(), 0);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn without_affine(self) -> Self {
         LayerNorm { weight: None, bias: None, ..self }
     }
@@ -124,6 +154,16 @@ impl LayerNorm {
 }
 
 /// Either norm.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::{LayerNorm, Norm, RmsNorm};
+/// let norms: [Norm; 2] = [RmsNorm::new(2)?.into(), LayerNorm::new(2)?.into()];
+/// for norm in norms {
+///     assert_eq!(norm.forward(&array![[1.0, 3.0]])?.shape(), [1, 2]);
+/// }
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Module, Clone)]
 pub enum Norm {
     /// Root mean square.
@@ -177,6 +217,14 @@ impl InstanceNorm {
     }
 
     /// A norm of `dims` channels with a weight and a bias.
+    ///
+    /// ```
+    /// # use hesper as _;
+    /// use hesper_nn::{InstanceNorm, ModuleExt};
+    /// let norm = InstanceNorm::with_affine(3)?.with_eps(1e-6);
+    /// assert_eq!(norm.count(), 6);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn with_affine(dims: usize) -> Result<Self> {
         Ok(InstanceNorm { affine: Some(Affine::new(dims)?), eps: EPS })
     }
@@ -242,6 +290,16 @@ impl GroupNorm {
     }
 
     /// Makes groups of adjacent channels, as PyTorch does.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// use hesper_nn::GroupNorm;
+    /// let norm = GroupNorm::new(2, 4)?.with_adjacent_channels().without_affine().with_eps(1e-6);
+    /// let x = Array::try_from_slice(&[1f32, 3.0, 10.0, 30.0], &[1, 1, 4])?; // groups: the first two, the last two
+    /// let y = norm.forward(&x)?.round(2)?;
+    /// assert_eq!((y.dtype(), y.to_vec::<f32>()?), (Dtype::Float32, vec![-1.0, 1.0, -1.0, 1.0]));
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn with_adjacent_channels(self) -> Self {
         GroupNorm { adjacent: true, ..self }
     }
@@ -328,6 +386,15 @@ impl BatchNorm {
     }
 
     /// The same norm without running statistics: it always uses those of the batch.
+    ///
+    /// ```
+    /// # use hesper as _;
+    /// use hesper_nn::{BatchNorm, ModuleExt};
+    /// let norm = BatchNorm::new(3)?.with_momentum(0.01).with_eps(1e-3);
+    /// assert_eq!(norm.count(), 12); // weight, bias, mean and variance
+    /// assert_eq!(norm.without_running_statistics().without_affine().count(), 0);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn without_running_statistics(self) -> Self {
         BatchNorm { running: None, ..self }
     }

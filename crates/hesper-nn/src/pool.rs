@@ -65,6 +65,16 @@ impl Pool {
     }
 
     /// Sets the steps between windows, one for each axis.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// use hesper_nn::Pool;
+    /// let x = Array::arange(0.0..4.0, Some(Dtype::Float32))?.reshape(&[1, 4, 1])?;
+    /// let y = Pool::max_1d(2)?.with_stride(&[1])?.forward(&x)?; // windows that overlap
+    /// assert_eq!(y.to_vec::<f32>()?, [1.0, 2.0, 3.0]);
+    /// assert!(Pool::mean_1d(2)?.with_stride(&[1, 1]).is_err());
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn with_stride(self, stride: &[usize]) -> Result<Self> {
         if stride.len() != self.kernel.len() || stride.contains(&0) {
             let what = format!(
@@ -78,6 +88,16 @@ impl Pool {
 
     /// Sets the padding on each side, one for each axis: zeros for means, the lowest number for largest
     /// elements.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// use hesper_nn::Pool;
+    /// let x = Array::ones(&[1, 2, 2, 2, 1], Dtype::Float32)?;
+    /// let y = Pool::mean_3d(2)?.with_padding(&[1, 0, 0])?.forward(&x)?;
+    /// assert_eq!((y.shape(), y.to_vec::<f32>()?), (&[1, 2, 1, 1, 1][..], vec![0.5, 0.5]));
+    /// assert_eq!(Pool::max_3d(2)?.forward(&x)?.shape(), [1, 1, 1, 1, 1]);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn with_padding(self, padding: &[usize]) -> Result<Self> {
         if padding.len() != self.kernel.len() {
             let what =

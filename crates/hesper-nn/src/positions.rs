@@ -31,6 +31,15 @@ impl SinusoidalPositions {
     }
 
     /// The same with other frequencies, evenly spaced in log space; in turns if `full_turns`.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// use hesper_nn::SinusoidalPositions;
+    /// let positions = SinusoidalPositions::with_frequencies(2, 1.0, 1.0, true)?.with_scale(1.0).with_cos_first();
+    /// let y = positions.forward(&array![0.0, 0.25])?.round(3)?.to_vec::<f32>()?;
+    /// assert_eq!((y[0], y[3]), (1.0, 1.0)); // the cosine of 0, and the sine of a quarter turn
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn with_frequencies(dims: usize, min: f64, max: f64, full_turns: bool) -> Result<Self> {
         if dims == 0 || !dims.is_multiple_of(2) {
             let what = format!("cannot encode positions in {dims} features; dims must be positive and even");
@@ -87,6 +96,13 @@ impl Alibi {
     /// The slope of each head, of shape (heads, 1, 1). For a power of two they are geometric down to `2^-8`.
     /// For other numbers of heads, every second slope of the next power of two follows those of the power
     /// below.
+    ///
+    /// ```
+    /// # use hesper as _;
+    /// use hesper_nn::Alibi;
+    /// assert_eq!(Alibi::slopes(8)?.to_vec::<f32>()?[..3], [0.5, 0.25, 0.125]);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn slopes(heads: usize) -> Result<Array> {
         let Some(power) = heads.checked_ilog2().map(|log| 1usize << log) else {
             return Err(Error::argument("cannot make slopes for 0 heads; there must be at least 1"));
@@ -99,6 +115,15 @@ impl Alibi {
     }
 
     /// The biases of queries from position `offset` on, of shape (1, heads, queries, keys).
+    ///
+    /// ```
+    /// use hesper::Dtype;
+    /// use hesper_nn::Alibi;
+    /// let biases = Alibi::biases(1, 3, 1, 2, Dtype::Float32)?; // one query, after two keys
+    /// let slope = 2f32.powi(-8);
+    /// assert_eq!(biases.to_vec::<f32>()?, [-2.0 * slope, -slope, 0.0]);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn biases(queries: usize, keys: usize, heads: usize, offset: usize, dtype: Dtype) -> Result<Array> {
         let range = |from: usize, count: usize| Array::arange(from as i64..(from + count) as i64, None);
         let rows = range(offset, queries)?.expand_dims(1)?;

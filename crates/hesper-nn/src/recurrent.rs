@@ -63,6 +63,14 @@ impl Rnn {
     }
 
     /// The same layer without its bias.
+    ///
+    /// ```
+    /// # use hesper as _;
+    /// use hesper_nn::{Activation, ModuleExt, Rnn};
+    /// let layer = Rnn::new(3, 8)?.without_bias().with_activation(Activation::Relu);
+    /// assert_eq!(layer.count(), 8 * 3 + 8 * 8);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn without_bias(self) -> Self {
         Rnn { bias: None, ..self }
     }
@@ -119,6 +127,13 @@ impl Gru {
     }
 
     /// The same layer without its biases.
+    ///
+    /// ```
+    /// # use hesper as _;
+    /// use hesper_nn::{Gru, ModuleExt};
+    /// assert_eq!(Gru::new(3, 8)?.without_bias().count(), 3 * (8 * 3 + 8 * 8));
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn without_bias(self) -> Self {
         Gru { b: None, bhn: None, ..self }
     }
@@ -184,6 +199,13 @@ impl Lstm {
     }
 
     /// The same layer without its bias.
+    ///
+    /// ```
+    /// # use hesper as _;
+    /// use hesper_nn::{Lstm, ModuleExt};
+    /// assert_eq!(Lstm::new(3, 8)?.without_bias().count(), 4 * (8 * 3 + 8 * 8));
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn without_bias(self) -> Self {
         Lstm { bias: None, ..self }
     }

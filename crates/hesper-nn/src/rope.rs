@@ -41,6 +41,12 @@ pub enum RopeScaling {
 
 impl RopeScaling {
     /// YaRN's factor of queries and keys: `0.1 * mscale * ln(factor) + 1`.
+    ///
+    /// ```
+    /// # use hesper as _;
+    /// use hesper_nn::RopeScaling;
+    /// assert!((RopeScaling::yarn_attention_factor(4.0, 1.0) - 1.1386).abs() < 1e-4);
+    /// ```
     pub fn yarn_attention_factor(factor: f32, mscale: f32) -> f32 {
         if factor <= 1.0 { 1.0 } else { 0.1 * mscale * factor.ln() + 1.0 }
     }
@@ -137,6 +143,13 @@ impl Rope {
     }
 
     /// The factor of queries and of keys.
+    ///
+    /// ```
+    /// # use hesper as _;
+    /// use hesper_nn::Rope;
+    /// assert_eq!(Rope::new(8, false, 10000.0, None)?.attention_factor(), 1.0); // without a scaling
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn attention_factor(&self) -> f32 {
         self.attention_factor
     }

@@ -46,6 +46,15 @@ impl MultiHeadAttention {
     }
 
     /// Attention with given projections of queries, keys, values and outputs.
+    ///
+    /// ```
+    /// # use hesper as _;
+    /// use hesper_nn::{Linear, MultiHeadAttention};
+    /// let layer = || Linear::new(16, 16); // with biases
+    /// assert!(MultiHeadAttention::from_layers(4, layer()?, layer()?, layer()?, layer()?).is_ok());
+    /// assert!(MultiHeadAttention::from_layers(3, layer()?, layer()?, layer()?, layer()?).is_err());
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn from_layers(heads: usize, query: Linear, key: Linear, value: Linear, out: Linear) -> Result<Self> {
         let [[q, _], [k, _], [v, _]] = [&query, &key, &value].map(|layer| layer.weight().shape());
         if heads == 0 || q != k || !q.is_multiple_of(heads) || !v.is_multiple_of(heads) {
@@ -82,6 +91,14 @@ impl MultiHeadAttention {
     }
 
     /// A mask to add to scores: the lowest number of the dtype for keys after a query.
+    ///
+    /// ```
+    /// use hesper::Dtype;
+    /// use hesper_nn::MultiHeadAttention;
+    /// let mask = MultiHeadAttention::causal_mask(2, Dtype::Float32)?;
+    /// assert_eq!(mask.to_vec::<f32>()?, [0.0, f32::MIN, 0.0, 0.0]);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn causal_mask(length: usize, dtype: Dtype) -> Result<Array> {
         let positions = Array::arange(length as i64, None)?;
         let later = positions.greater(positions.expand_dims(1)?)?;
@@ -96,6 +113,13 @@ impl MultiHeadAttention {
 }
 
 /// The sizes of a transformer's layers.
+///
+/// ```
+/// # use hesper as _;
+/// use hesper_nn::{Activation, TransformerConfig};
+/// let config = TransformerConfig { dropout: 0.1, activation: Activation::Gelu, ..TransformerConfig::new(64, 4) };
+/// assert_eq!((config.dims, config.heads), (64, 4));
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct TransformerConfig {
     /// Features.
@@ -169,6 +193,16 @@ impl FeedForward {
 }
 
 /// Self-attention and a network of two linear layers.
+///
+/// ```
+/// use hesper::fast::AttentionMask;
+/// use hesper::{Dtype, random};
+/// use hesper_nn::{TransformerConfig, TransformerEncoderLayer};
+/// let layer = TransformerEncoderLayer::new(&TransformerConfig::new(16, 4))?;
+/// let x = random::normal(&[2, 5, 16], Dtype::Float32, 0.0, 1.0, None)?;
+/// assert_eq!(layer.forward(&x, AttentionMask::None)?.shape(), [2, 5, 16]);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Module, Clone)]
 pub struct TransformerEncoderLayer {
     attention: MultiHeadAttention,
@@ -204,6 +238,17 @@ impl TransformerEncoderLayer {
 }
 
 /// Self-attention, attention to a memory and a network of two linear layers.
+///
+/// ```
+/// use hesper::fast::AttentionMask;
+/// use hesper::{Dtype, random};
+/// use hesper_nn::{TransformerConfig, TransformerDecoderLayer};
+/// let layer = TransformerDecoderLayer::new(&TransformerConfig::new(16, 4))?;
+/// let x = |length| random::normal(&[2, length, 16], Dtype::Float32, 0.0, 1.0, None);
+/// let y = layer.forward(&x(5)?, &x(9)?, AttentionMask::Causal, AttentionMask::None)?;
+/// assert_eq!(y.shape(), [2, 5, 16]);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Module, Clone)]
 pub struct TransformerDecoderLayer {
     self_attention: MultiHeadAttention,
@@ -340,6 +385,17 @@ impl TransformerEncoder {
 }
 
 /// Layers of a decoder, with a last norm.
+///
+/// ```
+/// use hesper::fast::AttentionMask;
+/// use hesper::{Dtype, random};
+/// use hesper_nn::{TransformerConfig, TransformerDecoder};
+/// let decoder = TransformerDecoder::new(2, &TransformerConfig::new(16, 4))?;
+/// let x = |length| random::normal(&[2, length, 16], Dtype::Float32, 0.0, 1.0, None);
+/// let y = decoder.forward(&x(5)?, &x(9)?, AttentionMask::Causal, AttentionMask::None)?;
+/// assert_eq!(y.shape(), [2, 5, 16]);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Module, Clone)]
 pub struct TransformerDecoder {
     layers: Vec<TransformerDecoderLayer>,

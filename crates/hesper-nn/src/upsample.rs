@@ -50,11 +50,29 @@ impl Upsample {
     }
 
     /// Aligns the first and the last elements of input and output.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// use hesper_nn::{Interpolation, Upsample};
+    /// let x = Array::arange(0.0..2.0, Some(Dtype::Float32))?.reshape(&[1, 2, 1])?;
+    /// let layer = Upsample::new(&[1.5], Interpolation::Linear)?.with_align_corners()?;
+    /// assert_eq!(layer.forward(&x)?.to_vec::<f32>()?, [0.0, 0.5, 1.0]);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn with_align_corners(self) -> Result<Self> {
         Upsample { align_corners: true, ..self }.checked()
     }
 
     /// Widens the filters where an axis gets smaller.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// use hesper_nn::{Interpolation, Upsample};
+    /// let x = Array::ones(&[1, 8, 8, 3], Dtype::Float32)?;
+    /// let smaller = Upsample::new(&[0.5, 0.5], Interpolation::Linear)?.with_antialias()?;
+    /// assert_eq!(smaller.forward(&x)?.shape(), [1, 4, 4, 3]);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn with_antialias(self) -> Result<Self> {
         Upsample { antialias: true, ..self }.checked()
     }

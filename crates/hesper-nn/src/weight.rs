@@ -7,6 +7,16 @@ use crate::init;
 use crate::module::{Leaf, LeafMut, Module, ModuleExt, Parameter, Path};
 
 /// How the rows of a weight were quantized: in groups of codes.
+///
+/// ```
+/// use hesper::QuantMode;
+/// use hesper_nn::Quantization;
+/// let quantization = Quantization::new(64, 4, "affine")?;
+/// assert_eq!((quantization.group(), quantization.bits()), (64, 4));
+/// assert_eq!(quantization.mode(), QuantMode::Affine);
+/// assert!(Quantization::new(64, 7, "affine").is_err());
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quantization {
     group: usize,
@@ -61,6 +71,20 @@ impl Quantization {
 crate::settings!(Quantization);
 
 /// A matrix of shape (outputs, inputs).
+///
+/// ```
+/// use hesper::{Activations, Array, Dtype, array};
+/// use hesper_nn::{Quantization, Weight};
+/// let dense = Weight::from(Array::ones(&[8, 64], Dtype::Float32)?);
+/// let small = dense.quantize(Quantization::new(64, 4, "affine")?, Activations::Exact)?;
+/// assert_eq!((small.shape(), small.dtype()), ([8, 64], Dtype::Float32));
+/// let x = Array::ones(&[1, 64], Dtype::Float32)?;
+/// assert_eq!(small.apply(&x)?.to_vec::<f32>()?, dense.apply(&x)?.to_vec::<f32>()?);
+/// assert_eq!(small.rows(&array![3])?.shape(), [1, 64]);
+/// let tuned = dense.adapt(4, 2.0)?; // with a LoRA of rank 4
+/// assert_eq!(tuned.merge()?.shape(), [8, 64]);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub enum Weight {
     /// Floats.
@@ -106,6 +130,17 @@ impl From<Array> for Weight {
 
 impl Weight {
     /// A quantized weight as a checkpoint stores it.
+    ///
+    /// ```
+    /// use hesper::{Activations, Array, Dtype, QuantMode};
+    /// use hesper_nn::{Quantization, Weight};
+    /// let w = Array::ones(&[8, 64], Dtype::Float32)?;
+    /// let (codes, scales, biases) = w.quantize(Some(64), Some(4), QuantMode::Affine)?;
+    /// let quantization = Quantization::new(64, 4, "affine")?;
+    /// let weight = Weight::quantized(codes, scales, biases, quantization, Activations::Exact);
+    /// assert_eq!(weight.shape(), [8, 64]);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn quantized(
         codes: Array,
         scales: Array,

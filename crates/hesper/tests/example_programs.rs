@@ -1,6 +1,8 @@
 //! The example programs run to their end, and draw their pictures.
 #![allow(clippy::duplicate_mod, reason = "each example has its own helpers")]
 
+#[path = "../examples/clusters.rs"]
+mod clusters;
 #[path = "../examples/heat.rs"]
 mod heat;
 #[path = "../examples/mandelbrot.rs"]
@@ -27,6 +29,12 @@ fn mandelbrot_draws_a_picture() {
 fn heat_draws_a_picture() {
     heat::main().unwrap();
     assert!(is_drawn("heat.png"));
+}
+
+#[test]
+fn clusters_are_those_of_the_groups() {
+    clusters::main().unwrap();
+    assert!(is_drawn("clusters.png"));
 }
 
 #[test]

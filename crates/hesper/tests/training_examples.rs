@@ -28,6 +28,7 @@ examples! {
     two_moons "../examples/two_moons.rs",
     digits "../examples/digits.rs",
     characters "../examples/characters.rs",
+    cart_pole "../examples/cart_pole.rs",
     vae "../examples/vae.rs",
     lora "../examples/lora.rs",
 }

@@ -121,3 +121,14 @@ fn compiled_functions_are_traced_once_for_each_structure() {
     assert_eq!(f(&other).unwrap().item::<f32>().unwrap(), 80.0);
     assert_eq!(traces.load(Ordering::Relaxed), 3);
 }
+
+#[test]
+fn eval_of_a_tree_computes_every_array_and_reports_one_that_fails() {
+    let (x, y) = (number(1.0).exp().unwrap(), number(2.0).sin().unwrap());
+    tree::eval(&(x.clone(), vec![y.clone()])).unwrap();
+    assert!(x.is_evaluated() && y.is_evaluated());
+    let singular = hesper::linalg::inv(&Array::zeros(&[2, 2], hesper::Dtype::Float32).unwrap()).unwrap();
+    let good = number(3.0).cos().unwrap();
+    assert!(tree::eval(&(good.clone(), Some(singular))).is_err());
+    assert_eq!(good.to_vec::<f32>().unwrap(), [3f32.cos()]);
+}

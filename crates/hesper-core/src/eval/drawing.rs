@@ -67,6 +67,13 @@ impl Array {
 impl GraphPicture {
     /// The picture as SVG. Ops of one colour are one kernel; white boxes are commands of their own or views;
     /// rounded boxes are arrays that are computed already.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let picture = array![1.0, 2.0].exp()?.sum(())?.graph()?;
+    /// assert!(picture.svg().starts_with("<svg"));
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn svg(&self) -> String {
         let layout = Layout::new(&self.nodes, &self.edges);
         let fill = |at: usize| match self.groups[at] {
@@ -77,6 +84,13 @@ impl GraphPicture {
     }
 
     /// The graph in the language of Graphviz, as [`to_dot`] gives it.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let picture = array![1.0, 2.0].exp()?.sum(())?.graph()?;
+    /// assert!(picture.dot().starts_with("digraph"));
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn dot(&self) -> &str {
         &self.dot
     }

@@ -52,6 +52,15 @@ pub use plan::{fusion_enabled, set_fusion};
 pub use report::{Plan, PlanStep, StepKind};
 
 /// Computes arrays and waits for all of them. An error is that of the first array that failed.
+///
+/// ```
+/// use hesper::{array, eval};
+/// let x = array![1.0, 2.0];
+/// let (y, z) = (x.exp()?, x.sin()?);
+/// eval([&y, &z])?; // both at once: one kernel
+/// assert!(y.is_evaluated() && z.is_evaluated());
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<()> {
     let arrays: Vec<&Array> = arrays.into_iter().collect();
     schedule(&arrays)?;
@@ -68,6 +77,17 @@ pub fn eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<()> {
 
 /// Starts computing arrays and returns without waiting. A later failure is reported by the arrays, and by the
 /// submissions that compute them, which are returned.
+///
+/// ```
+/// use hesper::{array, async_eval};
+/// let x = array![1.0, 2.0].exp()?;
+/// for submission in async_eval([&x])? {
+///     // Other work of the host comes here.
+///     submission.wait()?;
+/// }
+/// assert!(x.is_evaluated());
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn async_eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<Vec<Submission>> {
     let arrays: Vec<&Array> = arrays.into_iter().collect();
     schedule(&arrays)?;

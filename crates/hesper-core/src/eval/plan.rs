@@ -26,6 +26,13 @@ pub(super) const MAX_GROUP: usize = 64;
 static FUSION: AtomicU8 = AtomicU8::new(2);
 
 /// Whether element-wise ops are fused: yes, unless `HESPER_FUSION=0` or [`set_fusion`] says no.
+///
+/// ```
+/// use hesper::{array, eval};
+/// let y = array![1.0, 2.0].exp()?.sin()?;
+/// assert_eq!(y.explain()?.launches(), if eval::fusion_enabled() { 1 } else { 2 });
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn fusion_enabled() -> bool {
     match FUSION.load(Ordering::Relaxed) {
         0 => false,
@@ -39,6 +46,12 @@ pub fn fusion_enabled() -> bool {
 }
 
 /// Switches fusion on or off for the process.
+///
+/// ```
+/// use hesper::eval;
+/// eval::set_fusion(true); // with false, each op is a kernel of its own: to find out what fusion changes
+/// assert!(eval::fusion_enabled());
+/// ```
 pub fn set_fusion(on: bool) {
     FUSION.store(u8::from(on), Ordering::Relaxed);
 }

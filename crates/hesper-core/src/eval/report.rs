@@ -56,6 +56,14 @@ pub struct PlanStep {
 
 impl Plan {
     /// How many steps run kernels or commands.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let x = array![[1.0, 2.0], [3.0, 4.0]];
+    /// assert_eq!(x.t()?.explain()?.launches(), 0); // a view
+    /// assert_eq!(x.exp()?.sin()?.matmul(&x)?.explain()?.launches(), 2); // one for exp and sin
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn launches(&self) -> usize {
         self.steps.iter().filter(|step| step.kind != StepKind::View).count()
     }

@@ -62,6 +62,17 @@ impl Exporter {
     }
 
     /// Whether the function also takes other shapes of the same rank than those that it is traced with.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// use hesper::export::Exporter;
+    /// # let path = std::env::temp_dir().join(format!("hesper-shapeless-{}", std::process::id()));
+    /// let mut exporter = Exporter::new(&path).shapeless(true).metadata("any length");
+    /// exporter.trace(&[array![1.0]], &[], |x| Ok::<_, hesper::Error>(vec![x[0].exp()?]))?;
+    /// exporter.finish()?;
+    /// # std::fs::remove_file(&path).ok();
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn shapeless(mut self, shapeless: bool) -> Self {
         self.shapeless = shapeless;
         self

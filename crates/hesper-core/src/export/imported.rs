@@ -12,6 +12,21 @@ use crate::array::Array;
 use crate::error::{Error, Result};
 
 /// An imported function.
+///
+/// ```
+/// use hesper::array;
+/// use hesper::export;
+/// # let path = std::env::temp_dir().join(format!("hesper-imported-{}", std::process::id()));
+/// let mut exporter = export::Exporter::new(&path).shapeless(true).metadata("twice a vector");
+/// exporter.trace(&[array![1.0]], &[], |x| Ok::<_, hesper::Error>(vec![x[0].multiply(2.0)?]))?;
+/// exporter.finish()?;
+/// let twice = export::Imported::from_bytes(std::fs::read(&path).unwrap())?;
+/// assert_eq!(twice.metadata(), "twice a vector");
+/// assert_eq!((twice.signatures().count(), twice.graphs().len()), (1, 1));
+/// assert_eq!(twice.call(&[array![3.0, 4.0]], &[])?[0].to_vec::<f32>()?, [6.0, 8.0]);
+/// # std::fs::remove_file(&path).ok();
+/// # Ok::<(), hesper::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Imported {
     metadata: String,
@@ -20,6 +35,17 @@ pub struct Imported {
 
 /// Imports a function from a file that [`export_function`](super::export_function) or an
 /// [`Exporter`](super::Exporter) wrote. The whole file is checked now; constants stay in the mapped file.
+///
+/// ```
+/// use hesper::array;
+/// use hesper::export;
+/// # let path = std::env::temp_dir().join(format!("hesper-import-{}", std::process::id()));
+/// export::export_function(&path, |x| Ok(vec![x[0].multiply(2.0)?]), &[array![1.0]], false)?;
+/// let twice = export::import_function(&path)?;
+/// assert_eq!(twice.call(&[array![3.0]], &[])?[0].to_vec::<f32>()?, [6.0]);
+/// # std::fs::remove_file(&path).ok();
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn import_function(path: impl AsRef<Path>) -> Result<Imported> {
     Imported::read(Source::open(path)?)
 }

@@ -29,6 +29,7 @@ pub fn op_names() -> impl Iterator<Item = &'static str> {
 pub use exporter::{Exporter, export_function};
 #[cfg(feature = "files")]
 #[doc(hidden)]
+#[doc(hidden)]
 pub use format::header as file_header;
 pub use graph::{Graph, Signature, Step, ValueRef};
 #[cfg(feature = "files")]

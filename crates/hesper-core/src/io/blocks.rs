@@ -15,6 +15,21 @@ use crate::shape::Shape;
 use crate::{Dtype, PackedArray};
 
 /// A tensor of quantised blocks.
+///
+/// ```
+/// use hesper::{Array, Dtype, PackedArray, PackedFormat, io};
+/// let w = PackedArray::quantize(&Array::ones(&[2, 32], Dtype::Float32)?, PackedFormat::Q4_0)?;
+/// let mut bytes = Vec::new();
+/// io::write_gguf(&mut bytes, [("w", &w)], &[])?;
+/// let file = io::load_bytes(bytes)?;
+/// let blocks = &file.all_blocks()[0].1;
+/// assert_eq!((blocks.shape(), blocks.kind()), (&[2, 32][..], PackedFormat::Q4_0));
+/// assert_eq!(blocks.bytes().size(), 36); // for each row a scale of two bytes and sixteen bytes of codes
+/// assert!(blocks.dequantize(Dtype::Float32)?.subtract(1.0)?.abs()?.max(())?.item::<f32>()? < 0.01);
+/// assert_eq!(blocks.affine()?.map(|affine| affine.bits), Some(4));
+/// assert!(blocks.packed()?.is_some());
+/// # Ok::<(), hesper::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Blocks {
     bytes: Array,

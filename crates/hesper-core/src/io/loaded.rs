@@ -16,6 +16,19 @@ use crate::placement;
 pub(super) type Part = (Arc<OpenFile>, usize);
 
 /// The content of a file, or of the files of one checkpoint. Arrays are lazy.
+///
+/// ```
+/// use hesper::{array, io};
+/// let mut bytes = Vec::new();
+/// io::write_safetensors(&mut bytes, [("w", &array![1.0, 2.0])], &[("step".into(), "7".into())])?;
+/// let file = io::load_bytes(bytes)?;
+/// assert_eq!((file.format(), file.byte_len()), (io::Format::Safetensors, 8));
+/// assert_eq!(file.metadata().get("step").and_then(io::MetaValue::as_str), Some("7"));
+/// assert_eq!(file.arrays()[0].0, "w");
+/// assert!(file.get("w").is_some() && file.get("b").is_none() && file.require("b").is_err());
+/// assert!(file.single().is_none()); // only an npy file has one
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub struct Loaded {
     format: Format,
     metadata: Metadata,
@@ -105,6 +118,16 @@ impl Loaded {
     }
 
     /// All arrays in the order of their data.
+    ///
+    /// ```
+    /// use hesper::{array, io};
+    /// let mut bytes = Vec::new();
+    /// io::write_npy(&mut bytes, &array![1, 2])?;
+    /// for (name, array) in io::load_bytes(bytes)?.into_arrays() {
+    ///     assert_eq!(array.to_vec::<i32>()?, [1, 2], "{name}");
+    /// }
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn into_arrays(self) -> Vec<(String, Array)> {
         self.arrays
     }
@@ -128,6 +151,19 @@ impl Loaded {
     }
 
     /// A quantized tensor by name, as the blocks of the file.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype, PackedArray, PackedFormat, io};
+    /// let w = PackedArray::quantize(&Array::ones(&[2, 32], Dtype::Float32)?, PackedFormat::Q8_0)?;
+    /// let mut bytes = Vec::new();
+    /// io::write_gguf(&mut bytes, [("w", &w)], &[])?;
+    /// let file = io::load_bytes(bytes)?;
+    /// assert_eq!(file.all_blocks().len(), 1);
+    /// assert_eq!(file.blocks("w").map(|blocks| blocks.kind()), Some(PackedFormat::Q8_0));
+    /// let y = file.packed("w")?.map(|w| w.matmul(&Array::ones(&[32], Dtype::Float32)?)).transpose()?;
+    /// assert_eq!(y.map(|y| y.shape().to_vec()), Some(vec![2]));
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn blocks(&self, name: &str) -> Option<&Blocks> {
         self.blocks.iter().find(|(other, _)| other == name).map(|(_, blocks)| blocks)
     }
@@ -150,6 +186,16 @@ impl Loaded {
 
     /// Reads all tensors into new memory with several threads. The file is not needed any more then.
     /// `progress` is called after each piece; `cancel` stops the reading from another thread.
+    ///
+    /// ```
+    /// use hesper::{array, io};
+    /// let mut bytes = Vec::new();
+    /// io::write_npy(&mut bytes, &array![1, 2])?;
+    /// let (reading, cancel) = (io::Reading::default(), io::Cancel::default());
+    /// let file = io::load_bytes(bytes)?.read(reading, &cancel, |progress| println!("{progress:?}"))?;
+    /// assert!(file.arrays()[0].1.is_evaluated());
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn read(
         self,
         options: LoadOptions,

@@ -70,21 +70,63 @@ impl Default for Options {
 }
 
 /// Loads a file, a sharded checkpoint by its index file, or a folder with either. Reads only headers.
+///
+/// ```
+/// use hesper::{array, io};
+/// # let folder = std::env::temp_dir().join(format!("hesper-load-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder).unwrap();
+/// # let path = folder.join("x.npy");
+/// io::save_npy(&path, &array![1.5, 2.5])?;
+/// let file = io::load(&path)?; // the format is found by the content
+/// for (name, array) in file.arrays() {
+///     println!("{name}: {:?}", array.shape());
+/// }
+/// # std::fs::remove_dir_all(&folder).ok();
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn load(path: impl AsRef<Path>) -> Result<Loaded> {
     load_with(path.as_ref(), &Options::default())
 }
 
 /// Loads from bytes. Arrays use them in place.
+///
+/// ```
+/// use hesper::{array, io};
+/// let mut bytes = Vec::new();
+/// io::write_safetensors(&mut bytes, [("w", &array![1.0, 2.0])], &[])?;
+/// assert_eq!(io::load_bytes(bytes)?.require("w")?.to_vec::<f32>()?, [1.0, 2.0]);
+/// assert!(io::load_bytes(*b"no tensors").is_err());
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn load_bytes(bytes: impl Into<Vec<u8>>) -> Result<Loaded> {
     load_with(Source::from_bytes(bytes), &Options::default())
 }
 
 /// Loads from a reader, which is read when an array is evaluated.
+///
+/// ```
+/// use hesper::{array, io};
+/// let mut bytes = std::io::Cursor::new(Vec::new());
+/// io::write_npz(&mut bytes, [("a", &array![1, 2])])?;
+/// assert_eq!(io::load_reader(bytes)?.require("a")?.to_vec::<i32>()?, [1, 2]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn load_reader(reader: impl Read + Seek + Send + 'static) -> Result<Loaded> {
     load_with(Source::from_reader(reader)?, &Options::default())
 }
 
 /// Loads with options. Arrays belong to the current stream (see [`placement`](crate::placement)).
+///
+/// ```
+/// use hesper::{array, io};
+/// # let path = std::env::temp_dir().join(format!("hesper-with-{}.npy", std::process::id()));
+/// io::save_npy(&path, &array![1, 2])?;
+/// // Read instead of mapped: for a file that another program will write over.
+/// let file = io::load_with(path.as_path(), &io::Options { mapped: false, ..io::Options::default() })?;
+/// assert!(file.single().is_some());
+/// # std::fs::remove_file(&path).ok();
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn load_with(input: impl Into<Input>, options: &Options) -> Result<Loaded> {
     let file = match input.into() {
         Input::Source(source) => parse(source, options)?,

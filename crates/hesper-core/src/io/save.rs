@@ -12,6 +12,16 @@ use crate::error::Result;
 use crate::{Dtype, PackedArray};
 
 /// Saves a safetensors file: a temporary file that takes the place of the old one when all went well.
+///
+/// ```
+/// use hesper::{array, io};
+/// # let path = std::env::temp_dir().join(format!("hesper-save-{}.safetensors", std::process::id()));
+/// let (w, b) = (array![[1.0, 2.0]], array![0.5]);
+/// io::save_safetensors(&path, [("w", &w), ("b", &b)], &[("step".into(), "7".into())])?;
+/// assert_eq!(io::load(&path)?.require("b")?.item::<f32>()?, 0.5);
+/// # std::fs::remove_file(&path).ok();
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn save_safetensors<'a, N: Into<String>>(
     path: impl AsRef<Path>,
     arrays: impl IntoIterator<Item = (N, &'a Array)>,
@@ -22,12 +32,29 @@ pub fn save_safetensors<'a, N: Into<String>>(
 }
 
 /// Saves one array as npy, as [`save_safetensors`] saves many.
+///
+/// ```
+/// use hesper::{array, io};
+/// # let path = std::env::temp_dir().join(format!("hesper-save-{}.npy", std::process::id()));
+/// io::save_npy(&path, &array![[1, 2], [3, 4]])?; // for numpy.load
+/// # std::fs::remove_file(&path).ok();
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn save_npy(path: impl AsRef<Path>, array: &Array) -> Result<()> {
     let (specs, arrays) = specs([("array", array)]);
     Ok(write::save_npy(path, &specs[0], &mut producer(&arrays))?)
 }
 
 /// Saves an npz file, whose arrays can be used in place.
+///
+/// ```
+/// use hesper::{array, io};
+/// # let path = std::env::temp_dir().join(format!("hesper-save-{}.npz", std::process::id()));
+/// io::save_npz(&path, [("x", &array![1, 2]), ("y", &array![0.5])])?;
+/// assert_eq!(io::load(&path)?.arrays().len(), 2);
+/// # std::fs::remove_file(&path).ok();
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn save_npz<'a, N: Into<String>>(
     path: impl AsRef<Path>,
     arrays: impl IntoIterator<Item = (N, &'a Array)>,
@@ -37,6 +64,16 @@ pub fn save_npz<'a, N: Into<String>>(
 }
 
 /// Saves a compressed npz file.
+///
+/// ```
+/// use hesper::{Array, Dtype, io};
+/// # let path = std::env::temp_dir().join(format!("hesper-small-{}.npz", std::process::id()));
+/// let zeros = Array::zeros(&[1000], Dtype::Float32)?;
+/// io::save_npz_compressed(&path, [("zeros", &zeros)])?;
+/// assert!(std::fs::metadata(&path).unwrap().len() < 1000);
+/// # std::fs::remove_file(&path).ok();
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn save_npz_compressed<'a, N: Into<String>>(
     path: impl AsRef<Path>,
     arrays: impl IntoIterator<Item = (N, &'a Array)>,
@@ -75,6 +112,18 @@ impl<'a> From<&'a Blocks> for GgufTensor<'a> {
 }
 
 /// Saves a GGUF file of arrays, packed matrices and blocks.
+///
+/// ```
+/// use hesper::{Array, Dtype, PackedArray, PackedFormat, io};
+/// # let path = std::env::temp_dir().join(format!("hesper-save-{}.gguf", std::process::id()));
+/// let w = Array::linspace(-1.0, 1.0, 64, Dtype::Float32)?.reshape(&[2, 32])?;
+/// let packed = PackedArray::quantize(&w, PackedFormat::Q8_0)?;
+/// let name = ("general.name".to_string(), io::MetaValue::String("tiny".into()));
+/// io::save_gguf(&path, [("w", &packed)], &[name])?;
+/// assert!(io::load(&path)?.packed("w")?.is_some());
+/// # std::fs::remove_file(&path).ok();
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn save_gguf<'a, N: Into<String>, T: Into<GgufTensor<'a>>>(
     path: impl AsRef<Path>,
     tensors: impl IntoIterator<Item = (N, T)>,
@@ -85,6 +134,14 @@ pub fn save_gguf<'a, N: Into<String>, T: Into<GgufTensor<'a>>>(
 }
 
 /// Writes a GGUF file to a writer.
+///
+/// ```
+/// use hesper::{array, io};
+/// let mut bytes = Vec::new();
+/// io::write_gguf(&mut bytes, [("x", &array![1.0, 2.0])], &[])?;
+/// assert!(bytes.starts_with(b"GGUF"));
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn write_gguf<'a, N: Into<String>, T: Into<GgufTensor<'a>>>(
     out: &mut dyn Write,
     tensors: impl IntoIterator<Item = (N, T)>,
@@ -109,6 +166,14 @@ fn gguf_specs<'a, N: Into<String>, T: Into<GgufTensor<'a>>>(
 }
 
 /// Writes a safetensors file to a writer.
+///
+/// ```
+/// use hesper::{Dtype, array, io};
+/// let mut bytes = Vec::new();
+/// io::write_safetensors(&mut bytes, [("x", &array![1.0, 2.0])], &[])?;
+/// assert_eq!(io::load_bytes(bytes)?.require("x")?.dtype(), Dtype::Float32);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn write_safetensors<'a, N: Into<String>>(
     out: &mut dyn Write,
     arrays: impl IntoIterator<Item = (N, &'a Array)>,
@@ -119,12 +184,28 @@ pub fn write_safetensors<'a, N: Into<String>>(
 }
 
 /// Writes one array as npy to a writer.
+///
+/// ```
+/// use hesper::{array, io};
+/// let mut bytes = Vec::new();
+/// io::write_npy(&mut bytes, &array![1, 2])?;
+/// assert!(bytes.starts_with(b"\x93NUMPY"));
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn write_npy(out: &mut dyn Write, array: &Array) -> Result<()> {
     let (specs, arrays) = specs([("array", array)]);
     Ok(write::npy(out, &specs[0], &mut producer(&arrays))?)
 }
 
 /// Writes an npz file to a writer that can go back.
+///
+/// ```
+/// use hesper::{array, io};
+/// let mut bytes = std::io::Cursor::new(Vec::new());
+/// io::write_npz(&mut bytes, [("x", &array![1, 2])])?;
+/// assert!(bytes.into_inner().starts_with(b"PK"));
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn write_npz<'a, N: Into<String>>(
     out: &mut (impl Write + Seek),
     arrays: impl IntoIterator<Item = (N, &'a Array)>,
@@ -134,6 +215,14 @@ pub fn write_npz<'a, N: Into<String>>(
 }
 
 /// Writes a compressed npz file to a writer that can go back.
+///
+/// ```
+/// use hesper::{Array, Dtype, io};
+/// let mut bytes = std::io::Cursor::new(Vec::new());
+/// io::write_npz_compressed(&mut bytes, [("x", &Array::zeros(&[1000], Dtype::Int32)?)])?;
+/// assert!(bytes.into_inner().len() < 1000);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn write_npz_compressed<'a, N: Into<String>>(
     out: &mut (impl Write + Seek),
     arrays: impl IntoIterator<Item = (N, &'a Array)>,

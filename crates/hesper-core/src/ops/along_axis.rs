@@ -97,6 +97,14 @@ impl Op for PutAlong {
 impl Array {
     /// The elements that `indices` point at along an axis. Except along it, both broadcast. Without an
     /// axis, both are one row.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let x = array![[3, 1, 2], [6, 5, 4]];
+    /// let order = x.argsort(1)?;
+    /// assert_eq!(x.take_along_axis(&order, 1)?.to_vec::<i32>()?, [1, 2, 3, 4, 5, 6]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn take_along_axis(&self, indices: &Array, along: impl Into<Option<isize>>) -> Result<Array> {
         let Some(along) = along.into() else {
             return self.reshape(&[-1])?.take_along_axis(&indices.reshape(&[-1])?, Some(0));
@@ -108,6 +116,14 @@ impl Array {
 
     /// The array with `values` in place of the elements that `indices` point at along an axis; without
     /// an axis, of the array as one row. Where several meet, the last one stays.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let x = array![[3, 1], [6, 5]];
+    /// let y = x.put_along_axis(&array![[1], [0]], &array![[9], [8]], 1)?;
+    /// assert_eq!(y.to_vec::<i32>()?, [3, 9, 8, 5]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn put_along_axis(
         &self,
         indices: &Array,
@@ -118,6 +134,14 @@ impl Array {
     }
 
     /// Like [`put_along_axis`](Array::put_along_axis), adding the values.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype, array};
+    /// let counts = Array::zeros(&[4], Dtype::Int32)?;
+    /// let seen = array![1, 3, 1];
+    /// assert_eq!(counts.scatter_add_axis(&seen, &array![1, 1, 1], 0)?.to_vec::<i32>()?, [0, 2, 0, 1]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn scatter_add_axis(&self, indices: &Array, values: &Array, along: isize) -> Result<Array> {
         self.put_by(UpdateMode::Add, "scatter_add_axis", indices, values, Some(along))
     }

@@ -216,11 +216,13 @@ macro_rules! arithmetic_ops {
     /// The sum, element by element.
     add(other): Same = |b, x, y| arithmetic(b, BinaryOp::Add, BinaryOp::Or, x, y)
         => |_, _, _| Ok(One);
+        rust "array![7, 4].add(array![2, 4])" => "array([9, 8], dtype=int32)";
         python "mx.array([7, 4]), mx.array([2, 4])" => "array([9, 8], dtype=int32)";
         cases [Real, Real] [Integer, Count] [Complex, Complex];
     /// The difference, element by element.
     subtract(other): Same = |b, x, y| arithmetic(b, BinaryOp::Sub, BinaryOp::Xor, x, y)
         => |_, _, at| Ok(if at == 0 { One } else { MinusOne });
+        rust "array![7, 4].subtract(array![[2], [4]])" => "array([[5, 2],\n       [3, 0]], dtype=int32)";
         python "mx.array([7, 4]), mx.array([2, 4])" => "array([5, 0], dtype=int32)";
         cases [Real, Real] [Integer, Count] [Complex, Complex];
     /// The product, element by element.
@@ -229,6 +231,7 @@ macro_rules! arithmetic_ops {
         _ => arithmetic(b, BinaryOp::Mul, BinaryOp::And, x, y),
     }
         => |x, _, at| Ok(Times(x[1 - at].clone()));
+        rust "array![7, 4].multiply(0.5)" => "array([3.5, 2], dtype=float32)";
         python "mx.array([7, 4]), mx.array([2, 4])" => "array([14, 16], dtype=int32)";
         cases [Real, Real] [Integer, Count] [Complex, ComplexRight];
     /// The quotient, element by element; of integers as float32.
@@ -237,31 +240,37 @@ macro_rules! arithmetic_ops {
         _ => b.div(x, y),
     }
         => |x, out, at| Ok(Times(if at == 0 { x[1].reciprocal()? } else { out.divide(&x[1])?.negative()? }));
+        rust "array![7, 4].divide(array![2, 0])" => "array([3.5, inf], dtype=float32)";
         python "mx.array([7, 4]), mx.array([2, 4])" => "array([3.5, 1], dtype=float32)";
         cases [Real, Positive] [Integer, Count] [Complex, ComplexRight];
     /// The quotient rounded down. Integers stay integers; by zero they give zero.
     floor_divide(other): Same = |b, x, y| floor_divide(b, x, y);
+        rust "array![7, -7].floor_divide(2)" => "array([3, -4], dtype=int32)";
         python "mx.array([7, 4]), mx.array([2, 4])" => "array([3, 1], dtype=int32)";
         cases [Real, Positive] [Integer, Count];
     /// The remainder, with the sign of the divisor. Integers divided by zero are left as they are.
     remainder(other): Real = |b, x, y| remainder(b, x, y)
         => |x, _, at| Ok(if at == 0 { One } else { Times(x[0].floor_divide(&x[1])?.negative()?) });
+        rust "array![7, -7].remainder(3)" => "array([1, 2], dtype=int32)";
         python "mx.array([7, 4]), mx.array([2, 4])" => "array([1, 0], dtype=int32)";
         cases [Real, Positive] [Integer, Count];
     /// The larger of two, element by element; NaN if either is.
     maximum(other): Same = |b, x, y| extreme(b, BinaryOp::MaxNan, BinaryOp::Or, CmpOp::Gt, x, y)
         => |x, _, at| { let first = x[0].greater(&x[1])?; Ok(if at == 0 { If(first) } else { Unless(first) }) };
+        rust "array![-1.0, 2.0].maximum(0.0)" => "array([0, 2], dtype=float32)";
         python "mx.array([7, 4]), mx.array([2, 4])" => "array([7, 4], dtype=int32)";
         cases [Real, Real] [Integer, Count];
     /// The smaller of two, element by element; NaN if either is.
     minimum(other): Same = |b, x, y| extreme(b, BinaryOp::MinNan, BinaryOp::And, CmpOp::Lt, x, y)
         => |x, _, at| { let first = x[0].less(&x[1])?; Ok(if at == 0 { If(first) } else { Unless(first) }) };
+        rust "array![7, 4].minimum(array![2, 9])" => "array([2, 4], dtype=int32)";
         python "mx.array([7, 4]), mx.array([2, 4])" => "array([2, 4], dtype=int32)";
         cases [Real, Real] [Integer, Count];
     /// The power, element by element. Integers stay integers: they wrap, and give zero for a negative
     /// exponent.
     power | pow(other): Same = |b, x, y| power(b, x, y)
         => power_derivative;
+        rust "array![2.0, 9.0].power(array![3.0, 0.5])" => "array([8, 3], dtype=float32)";
         python "mx.array([7, 4]), mx.array([2, 4])" => "array([49, 256], dtype=int32)";
         cases [Positive, Real] [Integer, Count] [ComplexRight, Complex];
     /// The angle of the point whose height is the first operand and whose width is the second.
@@ -271,6 +280,7 @@ macro_rules! arithmetic_ops {
             let other = if at == 0 { x[1].clone() } else { x[0].negative()? };
             Ok(Times(other.divide(square)?))
         };
+        rust "array![1.0, -1.0].arctan2(array![0.0, -1.0])" => "array([1.5708, -2.35619], dtype=float32)";
         python "mx.array([7, 4]), mx.array([2, 4])" => "array([1.2925, 0.785398], dtype=float32)";
         cases [Real, Positive];
     /// The logarithm of the sum of exponentials, without overflow.
@@ -279,6 +289,7 @@ macro_rules! arithmetic_ops {
             true => x[at].subtract(out)?.exp()?,
             false => x[at].subtract(&x[1 - at])?.sigmoid()?,
         }));
+        rust "array![1000.0].logaddexp(1000.0)" => "array([1000.69], dtype=float32)";
         python "mx.array([7, 4]), mx.array([2, 4])" => "array([7.00672, 4.69315], dtype=float32)";
         cases [Real, Real] [ComplexRight, Complex];
     } };
@@ -287,6 +298,13 @@ arithmetic_ops!(define_ops);
 
 impl Array {
     /// The quotient rounded down, and what is left; both are constants to derivatives.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let (quotient, rest) = array![7, -7].divmod(3)?;
+    /// assert_eq!((quotient.to_vec::<i32>()?, rest.to_vec::<i32>()?), (vec![2, -3], vec![1, 2]));
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn divmod(&self, other: impl Into<Operand>) -> Result<(Array, Array)> {
         let other = other.into().beside(self)?;
         // Asked first: it refuses complex numbers.

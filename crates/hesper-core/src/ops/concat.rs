@@ -95,6 +95,13 @@ pub fn concatenate(arrays: &[Array], along: isize) -> Result<Array> {
 }
 
 /// Arrays of one shape along a new axis.
+///
+/// ```
+/// use hesper::{array, stack};
+/// let rows = stack(&[array![1, 2], array![3, 4]], 0)?;
+/// assert_eq!((rows.shape(), rows.to_vec::<i32>()?), (&[2, 2][..], vec![1, 2, 3, 4]));
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn stack(arrays: &[Array], along: isize) -> Result<Array> {
     let [first, others @ ..] = arrays else {
         return Err(Error::value("stack", "no arrays were given"));

@@ -371,6 +371,14 @@ impl Array {
     }
 
     /// A convolution over one spatial axis.
+    ///
+    /// ```
+    /// use hesper::Array;
+    /// let signal = Array::try_from_slice(&[1f32, 2.0, 4.0, 8.0], &[1, 4, 1])?; // batch, length, channels
+    /// let difference = Array::try_from_slice(&[-1f32, 1.0], &[1, 2, 1])?; // out, width, in
+    /// assert_eq!(signal.conv1d(&difference, 1, 0, 1, 1)?.to_vec::<f32>()?, [1.0, 2.0, 4.0]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn conv1d(
         &self,
         weight: &Array,
@@ -383,6 +391,16 @@ impl Array {
     }
 
     /// A convolution over two spatial axes.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// let images = Array::ones(&[1, 4, 4, 3], Dtype::Float32)?; // batch, height, width, channels
+    /// let weight = Array::ones(&[8, 3, 3, 3], Dtype::Float32)?; // out, height, width, in
+    /// let y = images.conv2d(&weight, [1, 1], [1, 1], [1, 1], 1)?;
+    /// assert_eq!(y.shape(), [1, 4, 4, 8]);
+    /// assert_eq!(y.max(())?.item::<f32>()?, 27.0);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn conv2d(
         &self,
         weight: &Array,
@@ -395,6 +413,14 @@ impl Array {
     }
 
     /// A convolution over three spatial axes.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// let volume = Array::ones(&[1, 4, 4, 4, 2], Dtype::Float32)?;
+    /// let weight = Array::ones(&[5, 2, 2, 2, 2], Dtype::Float32)?;
+    /// assert_eq!(volume.conv3d(&weight, [2; 3], [0; 3], [1; 3], 1)?.shape(), [1, 2, 2, 2, 5]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn conv3d(
         &self,
         weight: &Array,
@@ -437,6 +463,15 @@ impl Array {
     }
 
     /// A transposed convolution over one spatial axis.
+    ///
+    /// ```
+    /// use hesper::Array;
+    /// let x = Array::try_from_slice(&[1f32, 2.0], &[1, 2, 1])?;
+    /// let weight = Array::try_from_slice(&[1f32, 10.0], &[1, 2, 1])?;
+    /// let y = x.conv_transpose1d(&weight, 2, 0, 1, 0, 1)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [1.0, 10.0, 2.0, 20.0]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn conv_transpose1d(
         &self,
         weight: &Array,
@@ -450,6 +485,15 @@ impl Array {
     }
 
     /// A transposed convolution over two spatial axes.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// let x = Array::ones(&[1, 4, 4, 8], Dtype::Float32)?;
+    /// let weight = Array::ones(&[3, 2, 2, 8], Dtype::Float32)?;
+    /// let y = x.conv_transpose2d(&weight, [2; 2], [0; 2], [1; 2], [0; 2], 1)?;
+    /// assert_eq!(y.shape(), [1, 8, 8, 3]); // twice as large
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn conv_transpose2d(
         &self,
         weight: &Array,
@@ -463,6 +507,15 @@ impl Array {
     }
 
     /// A transposed convolution over three spatial axes.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// let x = Array::ones(&[1, 2, 2, 2, 4], Dtype::Float32)?;
+    /// let weight = Array::ones(&[1, 3, 3, 3, 4], Dtype::Float32)?;
+    /// let y = x.conv_transpose3d(&weight, [1; 3], [0; 3], [1; 3], [0; 3], 1)?;
+    /// assert_eq!(y.shape(), [1, 4, 4, 4, 1]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn conv_transpose3d(
         &self,
         weight: &Array,
@@ -476,6 +529,14 @@ impl Array {
     }
 
     /// The convolution of two signals of one axis.
+    ///
+    /// ```
+    /// use hesper::{ConvolveMode, array};
+    /// let (x, box3) = (array![1.0, 2.0, 3.0, 4.0], array![1.0, 1.0, 1.0]);
+    /// assert_eq!(x.convolve(&box3, ConvolveMode::Valid)?.to_vec::<f32>()?, [6.0, 9.0]);
+    /// assert_eq!(x.convolve(&box3, ConvolveMode::Full)?.shape(), [6]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn convolve(&self, other: &Array, mode: ConvolveMode) -> Result<Array> {
         if self.ndim() != 1 || other.ndim() != 1 || self.size() == 0 || other.size() == 0 {
             let what =

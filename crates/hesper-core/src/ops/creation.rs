@@ -189,36 +189,81 @@ impl Array {
     }
 
     /// An array of the same shape, filled, of the same type unless another is given.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let x = array![1u8, 2];
+    /// assert_eq!(x.full_like(7, None)?.to_vec::<u8>()?, [7, 7]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn full_like(&self, value: impl Into<Operand>, dtype: Option<Dtype>) -> Result<Array> {
         Array::full(self.shape(), value, Some(dtype.unwrap_or(self.dtype())))
     }
 
     /// An array of zeros.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// let x = Array::zeros(&[2, 3], Dtype::Bfloat16)?;
+    /// assert_eq!((x.shape(), x.nbytes()), (&[2, 3][..], 12));
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn zeros(shape: &[usize], dtype: Dtype) -> Result<Array> {
         Array::full(shape, 0, Some(dtype))
     }
 
     /// An array of ones.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// assert_eq!(Array::ones(&[2], Dtype::Int64)?.to_vec::<i64>()?, [1, 1]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn ones(shape: &[usize], dtype: Dtype) -> Result<Array> {
         Array::full(shape, 1, Some(dtype))
     }
 
     /// An array whose elements are not said; they are zeros.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// assert_eq!(Array::empty(&[0, 3], Dtype::Float32)?.size(), 0);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn empty(shape: &[usize], dtype: Dtype) -> Result<Array> {
         Array::zeros(shape, dtype)
     }
 
     /// Zeros of the same shape and type.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// assert_eq!(array![1.5, 2.5].zeros_like()?.to_vec::<f32>()?, [0.0, 0.0]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn zeros_like(&self) -> Result<Array> {
         Array::zeros(self.shape(), self.dtype())
     }
 
     /// Ones of the same shape and type.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// assert_eq!(array![5, 6].ones_like()?.to_vec::<i32>()?, [1, 1]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn ones_like(&self) -> Result<Array> {
         Array::ones(self.shape(), self.dtype())
     }
 
     /// An array of the same shape and type whose elements are not said; they are zeros.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let x = array![[5, 6]];
+    /// assert_eq!(x.empty_like()?.shape(), x.shape());
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn empty_like(&self) -> Result<Array> {
         self.zeros_like()
     }
@@ -293,23 +338,51 @@ impl Array {
     }
 
     /// A number of evenly spaced numbers from `start` to `stop`, both included.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// let x = Array::linspace(0.0, 1.0, 5, Dtype::Float32)?;
+    /// assert_eq!(x.to_vec::<f32>()?, [0.0, 0.25, 0.5, 0.75, 1.0]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn linspace(start: f64, stop: f64, count: usize, dtype: Dtype) -> Result<Array> {
         let last = count.saturating_sub(1).max(1) as f64;
         LINSPACE.generate(&[count], dtype, smallvec![float(start)?, float(stop)?, float(last)?])
     }
 
     /// A matrix with ones on a diagonal: the main one, or `k` columns to its right.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// let x = Array::eye(2, 3, 1, Dtype::Int32)?;
+    /// assert_eq!(x.to_vec::<i32>()?, [0, 1, 0, 0, 0, 1]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn eye(rows: usize, columns: usize, k: isize, dtype: Dtype) -> Result<Array> {
         let (row, column) = places(rows, columns, k)?;
         column.equal(&row)?.astype(dtype)
     }
 
     /// The square matrix with ones on its main diagonal.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype, array};
+    /// let x = array![[1.0, 2.0], [3.0, 4.0]];
+    /// let same = x.matmul(&Array::identity(2, Dtype::Float32)?)?;
+    /// assert_eq!(same.to_vec::<f32>()?, x.to_vec::<f32>()?);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn identity(rows: usize, dtype: Dtype) -> Result<Array> {
         Array::eye(rows, rows, 0, dtype)
     }
 
     /// A matrix with ones on and below a diagonal: the main one, or `k` columns to its right.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// assert_eq!(Array::tri(2, 3, 0, Dtype::Int32)?.to_vec::<i32>()?, [1, 0, 0, 1, 1, 0]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn tri(rows: usize, columns: usize, k: isize, dtype: Dtype) -> Result<Array> {
         let (row, column) = places(rows, columns, k)?;
         column.less_equal(&row)?.astype(dtype)
@@ -317,6 +390,12 @@ impl Array {
 
     /// The matrices of the last two axes with zeros above a diagonal: the main one, or `k` columns to its
     /// right.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// assert_eq!(array![[1, 2], [3, 4]].tril(-1)?.to_vec::<i32>()?, [0, 0, 3, 0]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn tril(&self, k: isize) -> Result<Array> {
         let (row, column) = self.places("tril", k)?;
         select(&column.less_equal(&row)?, self, &Array::scalar(0.0, self.dtype())?)
@@ -324,6 +403,12 @@ impl Array {
 
     /// The matrices of the last two axes with zeros below a diagonal: the main one, or `k` columns to its
     /// right.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// assert_eq!(array![[1, 2], [3, 4]].triu(0)?.to_vec::<i32>()?, [1, 2, 0, 4]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn triu(&self, k: isize) -> Result<Array> {
         let (row, column) = self.places("triu", k)?;
         select(&column.less(&row)?, &Array::scalar(0.0, self.dtype())?, self)
@@ -338,21 +423,46 @@ impl Array {
     }
 
     /// The window `0.5 - 0.5 cos(2 pi n / (count - 1))`.
+    ///
+    /// ```
+    /// use hesper::Array;
+    /// assert_eq!(Array::hanning(3)?.to_string(), "array([0, 1, 0], dtype=float32)");
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn hanning(count: usize) -> Result<Array> {
         window(&HANNING, count)
     }
 
     /// The window `0.54 - 0.46 cos(2 pi n / (count - 1))`.
+    ///
+    /// ```
+    /// use hesper::Array;
+    /// assert_eq!(Array::hamming(3)?.to_string(), "array([0.08, 1, 0.08], dtype=float32)");
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn hamming(count: usize) -> Result<Array> {
         window(&HAMMING, count)
     }
 
     /// The window `0.42 - 0.5 cos(2 pi n / (count - 1)) + 0.08 cos(4 pi n / (count - 1))`.
+    ///
+    /// ```
+    /// use hesper::{Array, array};
+    /// let window = Array::blackman(5)?;
+    /// assert!(window.round(4)?.array_equal(&array![0.0, 0.34, 1.0, 0.34, 0.0], false)?.to_bools()?[0]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn blackman(count: usize) -> Result<Array> {
         window(&BLACKMAN, count)
     }
 
     /// The window that rises from zero to one and falls to zero, evenly.
+    ///
+    /// ```
+    /// use hesper::Array;
+    /// assert_eq!(Array::bartlett(5)?.to_string(), "array([0, 0.5, 1, 0.5, 0], dtype=float32)");
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn bartlett(count: usize) -> Result<Array> {
         window(&BARTLETT, count)
     }
@@ -379,6 +489,16 @@ fn window(op: &'static Elementwise, count: usize) -> Result<Array> {
 }
 
 /// Each array (flattened) along an axis of its own, stretched along all others unless `sparse`.
+///
+/// ```
+/// use hesper::{Indexing, array, meshgrid};
+/// let (x, y) = (array![1, 2, 3], array![10, 20]);
+/// let grid = meshgrid(&[x, y], false, Indexing::Xy)?;
+/// let sums = grid[0].add(&grid[1])?;
+/// assert_eq!(sums.shape(), [2, 3]);
+/// assert_eq!(sums.to_vec::<i32>()?, [11, 12, 13, 21, 22, 23]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn meshgrid(arrays: &[Array], sparse: bool, indexing: Indexing) -> Result<Vec<Array>> {
     let mut shape: Vec<usize> = arrays.iter().map(Array::size).collect();
     let crossed = indexing == Indexing::Xy && arrays.len() > 1;

@@ -88,6 +88,16 @@ impl CustomKernel {
 
     /// The same with a header (functions, structs, templates before the body), with strided inputs as
     /// they are unless `ensure_row_contiguous`, and with atomic outputs.
+    ///
+    /// ```
+    /// use hesper::{CustomKernel, Dtype, array};
+    /// let header = "inline float twice(float x) { return 2 * x; }";
+    /// let body = "uint i = thread_position_in_grid.x; out[i] = twice(x[i]);";
+    /// let kernel = CustomKernel::with_options("twice", &["x"], &["out"], body, header, true, false)?;
+    /// let call = kernel.call(&[array![1.0, 2.0]]).grid([2, 1, 1]).output(&[2], Dtype::Float32);
+    /// assert_eq!(call.run()?[0].to_vec::<f32>()?, [2.0, 4.0]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn with_options(
         name: &str,
         inputs: &[&str],
@@ -123,6 +133,18 @@ impl CustomKernel {
     ///
     /// By default a write outside of a buffer, threadgroup array or local array is dropped, and the outputs
     /// of the launch fail with an error that names the kernel, the line and the memory.
+    ///
+    /// ```
+    /// use hesper::{CustomKernel, Dtype, placement};
+    /// let body = "out[thread_position_in_grid.x + 1] = 7;"; // the last thread writes past the end
+    /// let kernel = CustomKernel::new("past", &[], &["out"], body)?;
+    /// let call = |kernel: &CustomKernel| kernel.call(&[]).grid([2, 1, 1]).output(&[2], Dtype::Int32).run();
+    /// assert!(call(&kernel)?[0].eval().is_err());
+    /// # if placement::default_device() == placement::Device::Cpu {
+    /// assert!(call(&kernel.unchecked())?[0].eval().is_ok()); // on the CPU; undefined on a GPU
+    /// # }
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn unchecked(mut self) -> Self {
         self.unchecked = true;
         self
@@ -168,6 +190,25 @@ impl CustomKernel {
 }
 
 /// A call of a [`CustomKernel`] under construction.
+///
+/// ```
+/// use hesper::{CustomKernel, Dtype, array};
+/// let source = "uint i = thread_position_in_grid.x; if (i % STRIDE == 0 || ALL) out[i] = T(x[i]);";
+/// let kernel = CustomKernel::new("pick", &["x"], &["out"], source)?;
+/// let call = kernel
+///     .call(&[array![1.0, 2.0, 3.0, 4.0]])
+///     .template_dtype("T", Dtype::Int32)
+///     .template_int("STRIDE", 2)
+///     .template_bool("ALL", false)
+///     .grid([4, 1, 1])
+///     .threadgroup([4, 1, 1])
+///     .init_value(-1.0)
+///     .output(&[4], Dtype::Int32)
+///     .checked(true);
+/// assert!(call.text().contains("pick"));
+/// assert_eq!(call.run()?[0].to_vec::<i32>()?, [1, -1, 3, -1]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 #[must_use = "a call takes effect with `run`"]
 pub struct KernelCall<'a> {
     kernel: &'a CustomKernel,

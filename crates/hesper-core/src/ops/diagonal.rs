@@ -98,6 +98,13 @@ impl Op for Diag {
 impl Array {
     /// The diagonal of two axes, `offset` places along the second, as a view: those axes go, and the
     /// diagonal is the last one.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let x = array![[1, 2, 3], [4, 5, 6]];
+    /// assert_eq!(x.diagonal(1, 0, 1)?.to_vec::<i32>()?, [2, 6]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn diagonal(&self, offset: isize, axis1: isize, axis2: isize) -> Result<Array> {
         let op = "diagonal";
         if self.ndim() < 2 {
@@ -119,6 +126,14 @@ impl Array {
 
     /// Of a matrix a diagonal; of a vector the square matrix that has it on its diagonal and is zero
     /// elsewhere. `k` places to the right of the main one.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let x = array![1, 2].diag(0)?;
+    /// assert_eq!(x.to_vec::<i32>()?, [1, 0, 0, 2]);
+    /// assert_eq!(x.diag(0)?.to_vec::<i32>()?, [1, 2]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn diag(&self, k: isize) -> Result<Array> {
         match self.ndim() {
             2 => self.diagonal(k, 0, 1),
@@ -135,6 +150,13 @@ impl Array {
     }
 
     /// The sum of a diagonal of two axes, of elements of a type of their own if asked.
+    ///
+    /// ```
+    /// use hesper::{Dtype, array};
+    /// let x = array![[1u8, 2], [3, 255]];
+    /// assert_eq!(x.trace(0, 0, 1, Some(Dtype::Int32))?.item::<i32>()?, 256);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn trace(&self, offset: isize, axis1: isize, axis2: isize, dtype: Option<Dtype>) -> Result<Array> {
         let diagonal = self.diagonal(offset, axis1, axis2)?;
         let diagonal = match dtype {

@@ -314,6 +314,15 @@ pub fn einsum(text: &str, operands: &[&Array]) -> Result<Array> {
 
 /// In which order [`einsum`] contracts its operands (places among those that are left, two for each step, or
 /// all that are left in the last one; the result of a step comes last), and a text about what that costs.
+///
+/// ```
+/// use hesper::{Array, Dtype, einsum_path};
+/// let (a, b) = (Array::ones(&[2, 100], Dtype::Float32)?, Array::ones(&[100, 100], Dtype::Float32)?);
+/// let (order, report) = einsum_path("ij,jk,kl->il", &[&a, &b, &b])?;
+/// assert_eq!(order, [vec![0, 1], vec![0, 1]]); // the small one first
+/// println!("{report}");
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn einsum_path(text: &str, operands: &[&Array]) -> Result<(Vec<Vec<usize>>, String)> {
     let expression = Expression::read(text, operands)?;
     let contraction = expression.contraction();

@@ -12,6 +12,7 @@
 //!     _ => x,
 //! }
 //!     => |_, _, _| Ok(Conjugate);                             the derivative; none: flat wherever it is smooth
+//!     rust "array![1.0].conjugate()" => "array([1], dtype=float32)";
 //!     python "mx.array([1 + 2j])" => "array([1-2j], dtype=complex64)", method conj;
 //!     cases [Real] [Complex];                                 test cases: the domain of each operand
 //! ```
@@ -20,6 +21,7 @@
 //! * [`Types`] lists the rules for types. `composed` in its place defines a function of arrays, made of other
 //!   ops: `degrees(): composed = |x| x.multiply(57.3)`. It has no kernel and no reader of its own.
 //! * [`Derivative`] and [`Factor`] explain the derivative.
+//! * `rust` is the example of the method's documentation, and what its result is printed as.
 //! * `python` makes it a Python function under all its names, with an example; `method` a method of Python's
 //!   array too. An entry without it is for Rust only.
 //! * `cases` lists [`Domain`](super::domain::Domain)s. Each list in brackets is a case: its values and
@@ -280,6 +282,14 @@ static ASTYPE: Elementwise =
 impl Array {
     /// The array with its elements converted to another type. Complex numbers lose their imaginary part,
     /// except that as bools they are true unless both parts are zero.
+    ///
+    /// ```
+    /// use hesper::{Dtype, array};
+    /// let x = array![1.9, -1.9];
+    /// assert_eq!(x.astype(Dtype::Int32)?.to_vec::<i32>()?, [1, -1]);
+    /// assert_eq!(x.astype(Dtype::Bool)?.to_bools()?, [true, true]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn astype(&self, dtype: Dtype) -> Result<Array> {
         if self.dtype() == dtype {
             return Ok(self.clone());
@@ -288,30 +298,49 @@ impl Array {
     }
 }
 
+/// The example of a table's entry in the documentation of its method.
+macro_rules! example {
+    ($example:literal, $shown:literal) => {
+        concat!(
+            "\n```\n# use hesper::{Array, Dtype};\nuse hesper::array;\nassert_eq!(",
+            $example,
+            "?.to_string(), ",
+            stringify!($shown),
+            ");\n# Ok::<(), hesper::Error>(())\n```"
+        )
+    };
+}
+pub(crate) use example;
+
 /// Defines what the entries of a table mean: methods of [`Array`](crate::Array), and readers for files.
 macro_rules! define_ops {
     ($($(#[doc = $doc:literal])+ $name:ident $(| $alias:ident)* ($($other:ident),*): $types:ident
         = |$($x:ident),+| $body:expr $(=> $derivative:expr)?;
+        rust $example:literal => $shown:literal;
         $(python $args:literal => $result:literal $(, method $method:ident)?;)?
         cases $([$($domain:ident),+])+;)*) => {
         impl $crate::Array {
-            $(define_ops!(@method [$($doc)+] $name $types [$($other)*] [$($x)+] $body, $($derivative)?);)*
+            $(define_ops!(@method [$($doc)+] [$example $shown] $name $types [$($other)*] [$($x)+] $body,
+                $($derivative)?);)*
             $(define_ops!(@aliases $name [$($alias)*] [$($other)*]);)*
         }
 
         $(define_ops!(@reader $name $types $($other)*);)*
     };
-    (@method [$($doc:literal)+] $name:ident composed [$($other:ident)*] [$x:ident $($y:ident)*] $body:expr,) => {
+    (@method [$($doc:literal)+] [$example:literal $shown:literal] $name:ident composed [$($other:ident)*]
+        [$x:ident $($y:ident)*] $body:expr,) => {
         $(#[doc = $doc])+
+        #[doc = $crate::ops::elementwise::example!($example, $shown)]
         pub fn $name(&self $(, $other: impl Into<$crate::Operand>)*) -> $crate::Result<$crate::Array> {
             let $x = self;
             $(let $y = $other.into().beside(self)?;)*
             $body
         }
     };
-    (@method [$($doc:literal)+] $name:ident $types:ident [$($other:ident)*] [$b:ident $($x:ident)+] $body:expr,
-        $($derivative:expr)?) => {
+    (@method [$($doc:literal)+] [$example:literal $shown:literal] $name:ident $types:ident [$($other:ident)*]
+        [$b:ident $($x:ident)+] $body:expr, $($derivative:expr)?) => {
         $(#[doc = $doc])+
+        #[doc = $crate::ops::elementwise::example!($example, $shown)]
         pub fn $name(&self $(, $other: impl Into<$crate::Operand>)*) -> $crate::Result<$crate::Array> {
             use $crate::ops::elementwise::{Elementwise, Types};
             static OP: Elementwise = Elementwise::new(stringify!($name), Types::$types, |$b, inputs| {

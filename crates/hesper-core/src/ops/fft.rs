@@ -115,6 +115,14 @@ impl Op for Transform {
 }
 
 /// The complex transform of the last axis, not scaled.
+///
+/// ```
+/// use hesper::{array, fft};
+/// let x = array![1.0, 2.0, 3.0, 4.0];
+/// let back = fft::unscaled(&fft::unscaled(&x, false)?, true)?;
+/// assert_eq!(back.real()?.to_vec::<f32>()?, [4.0, 8.0, 12.0, 16.0]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn unscaled(x: &Array, inverse: bool) -> Result<Array> {
     let length = x.shape().last().copied().unwrap_or(0);
     let op = Transform { kind: FftKind::Complex, inverse, length, scale: BitEq(1.0) };
@@ -193,11 +201,29 @@ fn complex(x: &Array, plan: &[(usize, Option<usize>)], inverse: bool, norm: Norm
         .try_fold(x.clone(), |x, (along, length)| one(&x, FftKind::Complex, inverse, *length, *along, norm))
 }
 
+/// The example of a transform: its arguments, and the result as it is printed.
+macro_rules! example {
+    ($name:ident, $args:literal, $shown:literal) => {
+        concat!(
+            "\n```\nuse hesper::array;\nuse hesper::fft::{self, Norm};\nlet y = fft::",
+            stringify!($name),
+            "(",
+            $args,
+            ")?;\nassert_eq!(y.to_string(), ",
+            stringify!($shown),
+            ");\n# Ok::<(), hesper::Error>(())\n```"
+        )
+    };
+}
+
 macro_rules! transforms {
-    ($($(#[doc = $doc:literal])+ $name:ident, $name2:ident, $namen:ident: |$x:ident, $plan:ident, $norm:ident| $body:expr;)*) => {
+    ($($(#[doc = $doc:literal])+ $name:ident($args:literal => $shown:literal),
+        $name2:ident($args2:literal => $shown2:literal), $namen:ident($argsn:literal => $shownn:literal):
+        |$x:ident, $plan:ident, $norm:ident| $body:expr;)*) => {
         $($(#[doc = $doc])+
         ///
         /// Along one axis, which is cut or filled with zeros to `n` elements.
+        #[doc = example!($name, $args, $shown)]
         pub fn $name(x: &Array, n: Option<usize>, along: isize, norm: Norm) -> Result<Array> {
             let lengths = n.map(|n| [n]);
             $namen(x, lengths.as_ref().map(|n| &n[..]), Some(&[along]), norm)
@@ -206,6 +232,7 @@ macro_rules! transforms {
         $(#[doc = $doc])+
         ///
         /// Along two axes.
+        #[doc = example!($name2, $args2, $shown2)]
         pub fn $name2(x: &Array, s: Option<[usize; 2]>, along: [isize; 2], norm: Norm) -> Result<Array> {
             $namen(x, s.as_ref().map(|s| &s[..]), Some(&along), norm)
         }
@@ -213,6 +240,7 @@ macro_rules! transforms {
         $(#[doc = $doc])+
         ///
         /// Along several axes, or all.
+        #[doc = example!($namen, $argsn, $shownn)]
         pub fn $namen(
             $x: &Array,
             s: Option<&[usize]>,
@@ -227,28 +255,54 @@ macro_rules! transforms {
 
 transforms! {
     /// The discrete Fourier transform.
-    fft, fft2, fftn: |x, plan, norm| complex(x, &plan, false, norm);
+    fft("&array![1.0, 2.0, 3.0, 4.0], None, -1, Norm::Backward" => "array([10+0j, -2+2j, -2+0j, -2-2j], dtype=complex64)"),
+    fft2("&array![[1.0, 2.0]], None, [-2, -1], Norm::Backward" => "array([[3+0j, -1+0j]], dtype=complex64)"),
+    fftn("&array![[1.0, 2.0]], None, None, Norm::Forward" => "array([[1.5+0j, -0.5+0j]], dtype=complex64)"):
+    |x, plan, norm| complex(x, &plan, false, norm);
     /// The inverse of the discrete Fourier transform.
-    ifft, ifft2, ifftn: |x, plan, norm| complex(x, &plan, true, norm);
+    ifft("&array![10.0, 2.0], None, -1, Norm::Backward" => "array([6+0j, 4+0j], dtype=complex64)"),
+    ifft2("&array![[3.0, -1.0]], None, [-2, -1], Norm::Backward" => "array([[1+0j, 2+0j]], dtype=complex64)"),
+    ifftn("&array![[4.0, 0.0]], None, None, Norm::Backward" => "array([[2+0j, 2+0j]], dtype=complex64)"):
+    |x, plan, norm| complex(x, &plan, true, norm);
     /// The discrete Fourier transform of real numbers: the frequencies of the last axis that are not
     /// negative.
-    rfft, rfft2, rfftn: |x, plan, norm| {
+    rfft("&array![1.0, 2.0, 3.0, 4.0], None, -1, Norm::Backward" => "array([10+0j, -2+2j, -2+0j], dtype=complex64)"),
+    rfft2("&array![[1.0, 2.0]], Some([1, 3]), [-2, -1], Norm::Backward" => "array([[3+0j, 0-1.73205j]], dtype=complex64)"),
+    rfftn("&array![[1.0, 2.0, 3.0, 4.0]], None, Some(&[1]), Norm::Backward" => "array([[10+0j, -2+2j, -2+0j]], dtype=complex64)"):
+    |x, plan, norm| {
         let Some(((along, length), others)) = plan.split_last() else { return Ok(x.clone()) };
         complex(&one(x, FftKind::RealToComplex, false, *length, *along, norm)?, others, false, norm)
     };
     /// The inverse of the discrete Fourier transform of real numbers.
-    irfft, irfft2, irfftn: |x, plan, norm| {
+    irfft("&array![10.0, 0.0, 0.0], None, -1, Norm::Backward" => "array([2.5, 2.5, 2.5, 2.5], dtype=float32)"),
+    irfft2("&array![[3.0, -1.0]], None, [-2, -1], Norm::Backward" => "array([[1, 2]], dtype=float32)"),
+    irfftn("&array![[4.0, 0.0]], None, None, Norm::Backward" => "array([[2, 2]], dtype=float32)"):
+    |x, plan, norm| {
         let Some(((along, length), others)) = plan.split_last() else { return Ok(x.clone()) };
         one(&complex(x, others, true, norm)?, FftKind::ComplexToReal, true, *length, *along, norm)
     };
 }
 
 /// The frequency zero moved to the middle of axes, or of all.
+///
+/// ```
+/// use hesper::{array, fft};
+/// let shifted = fft::fftshift(&array![0, 1, 2, -2, -1], None)?;
+/// assert_eq!(shifted.to_vec::<i32>()?, [-2, -1, 0, 1, 2]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn fftshift(x: &Array, along: Option<&[isize]>) -> Result<Array> {
     shift(x, along, |length| length / 2)
 }
 
 /// The inverse of [`fftshift`].
+///
+/// ```
+/// use hesper::{array, fft};
+/// let shifted = fft::ifftshift(&array![-2, -1, 0, 1, 2], None)?;
+/// assert_eq!(shifted.to_vec::<i32>()?, [0, 1, 2, -2, -1]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn ifftshift(x: &Array, along: Option<&[isize]>) -> Result<Array> {
     shift(x, along, |length| -(length / 2))
 }
@@ -271,12 +325,24 @@ fn frequencies(op: &str, n: usize, d: f64, list: impl Iterator<Item = isize>) ->
 }
 
 /// The frequencies of a transform of `n` elements at a distance of `d`.
+///
+/// ```
+/// use hesper::fft;
+/// assert_eq!(fft::fftfreq(4, 0.25)?.to_vec::<f32>()?, [0.0, 1.0, -2.0, -1.0]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn fftfreq(n: usize, d: f64) -> Result<Array> {
     let half = n.div_ceil(2) as isize;
     frequencies("fftfreq", n, d, (0..half).chain(-(n as isize / 2)..0))
 }
 
 /// The frequencies of a transform of `n` real elements at a distance of `d`.
+///
+/// ```
+/// use hesper::fft;
+/// assert_eq!(fft::rfftfreq(4, 0.25)?.to_vec::<f32>()?, [0.0, 1.0, 2.0]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn rfftfreq(n: usize, d: f64) -> Result<Array> {
     frequencies("rfftfreq", n, d, 0..(n / 2 + 1) as isize)
 }

@@ -156,6 +156,16 @@ pub fn all_of(batch: &[usize]) -> Result<Array> {
 impl Array {
     /// Matrix products of matrices that indices choose: flat indices of the axes before the last two, for
     /// each side. Both broadcast; without indices, a side's matrices are taken in order.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let rows = array![[[1.0, 2.0]], [[3.0, 4.0]], [[5.0, 6.0]]];
+    /// let experts = array![[[1.0], [0.0]], [[0.0], [1.0]]]; // the first column, and the second
+    /// let chosen = array![1, 0, 1];
+    /// let y = rows.gather_mm(&experts, None, Some(&chosen))?;
+    /// assert_eq!(y.to_vec::<f32>()?, [2.0, 3.0, 6.0]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn gather_mm(&self, other: &Array, left: Option<&Array>, right: Option<&Array>) -> Result<Array> {
         let dtype = self.dtype().promote(other.dtype());
         if left.is_none() && right.is_none() {
@@ -203,6 +213,14 @@ impl Array {
 
     /// Matrix products over segments of the inner axis: for each pair of `segments`, its start and its
     /// end, one product.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let (a, b) = (array![[1.0, 2.0, 3.0]], array![[1.0], [10.0], [100.0]]);
+    /// let y = a.segmented_mm(&b, &array![[0, 2], [2, 3]])?; // columns 0 and 1, then column 2
+    /// assert_eq!((y.shape(), y.to_vec::<f32>()?), (&[2, 1, 1][..], vec![21.0, 300.0]));
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn segmented_mm(&self, other: &Array, segments: &Array) -> Result<Array> {
         let dtype = self.dtype().promote(other.dtype());
         if !dtype.is(Category::Floating) {
@@ -230,6 +248,15 @@ impl Array {
 
     /// The matrix product with blocks of the operands or the result masked: left out by bools, scaled by
     /// numbers. A mask has one element for each block of `block_size` rows and columns.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype, array};
+    /// let x = Array::ones(&[64, 64], Dtype::Float32)?;
+    /// let upper = array![[true, true], [false, true]]; // which blocks of 32 by 32 of the result are computed
+    /// let y = x.block_masked_mm(&x, 32, Some(&upper), None, None)?;
+    /// assert_eq!(y.slice_axis(1, 0, 1, 1)?.sum(())?.item::<f32>()?, 32.0 * 64.0);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn block_masked_mm(
         &self,
         other: &Array,

@@ -99,6 +99,15 @@ impl Op for Hadamard {
 impl Array {
     /// The Walsh-Hadamard transform of the last axis, times `scale` (one over the square root of its
     /// length, if not given). The length is a power of two, or such a power times 12, 20 or 28.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let x = array![1.0, 2.0, 3.0, 4.0];
+    /// assert_eq!(x.hadamard_transform(Some(1.0))?.to_vec::<f32>()?, [10.0, -2.0, -4.0, 0.0]);
+    /// let twice = x.hadamard_transform(None)?.hadamard_transform(None)?; // its own inverse
+    /// assert_eq!(twice.to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn hadamard_transform(&self, scale: Option<f32>) -> Result<Array> {
         let length = self.shape().last().copied().unwrap_or(1);
         let order = [1, 12, 20, 28]

@@ -41,11 +41,26 @@ pub enum Index {
 
 impl Index {
     /// A whole axis.
+    ///
+    /// ```
+    /// use hesper::{Index, array};
+    /// let x = array![[1, 2], [3, 4]];
+    /// assert_eq!(x.index(&[Index::all(), Index::Int(1)])?.to_vec::<i32>()?, [2, 4]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn all() -> Self {
         Index::Slice { start: None, stop: None, step: 1 }
     }
 
     /// Every `step`-th element between bounds.
+    ///
+    /// ```
+    /// use hesper::{Index, array};
+    /// let x = array![1, 2, 3, 4, 5];
+    /// assert_eq!(x.index(&[Index::slice(None, None, -2)])?.to_vec::<i32>()?, [5, 3, 1]);
+    /// assert_eq!(x.index(&[Index::slice(1, -1, 1)])?.to_vec::<i32>()?, [2, 3, 4]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn slice(start: impl Into<Option<isize>>, stop: impl Into<Option<isize>>, step: isize) -> Self {
         Index::Slice { start: start.into(), stop: stop.into(), step }
     }
@@ -463,12 +478,27 @@ impl Array {
 
     /// The elements where `mask` is true, as the first axis. Its length depends on the data: the mask is
     /// evaluated.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let x = array![[3, -1], [-2, 4]];
+    /// assert_eq!(x.masked_select(&x.greater(0)?)?.to_vec::<i32>()?, [3, 4]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn masked_select(&self, mask: &Array) -> Result<Array> {
         self.index([Index::Mask(mask.clone())])
     }
 
     /// For each axis, the places of the elements that are not zero, in order. Their number depends on
     /// the data: the array is evaluated.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let places = array![[0, 7], [8, 0]].nonzero()?;
+    /// assert_eq!(places[0].to_vec::<i64>()?, [0, 1]); // rows
+    /// assert_eq!(places[1].to_vec::<i64>()?, [1, 0]); // columns
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn nonzero(&self) -> Result<Vec<Array>> {
         let shape = self.shape();
         let mut places: Vec<Vec<i64>> = vec![Vec::new(); shape.len()];

@@ -62,87 +62,108 @@ macro_rules! logic_ops {
         $callback! {
         /// Whether elements are equal.
         equal(other): Compare = |b, x, y| compare(b, CmpOp::Eq, x, y);
+            rust "array![7, 4].equal(array![7.0, 4.5])" => "array([True, False], dtype=bool)";
             python "mx.array([7, 4]), mx.array([2, 4])" => "array([False, True], dtype=bool)";
             cases [Integer, Count] [Real, Real] [Complex, Complex];
         /// Whether elements differ.
         not_equal(other): Compare = |b, x, y| compare(b, CmpOp::Ne, x, y);
+            rust "array![7, 4].not_equal(4)" => "array([True, False], dtype=bool)";
             python "mx.array([7, 4]), mx.array([2, 4])" => "array([True, False], dtype=bool)";
             cases [Integer, Count] [Real, Real] [Complex, Complex];
         /// Whether elements of the first are less. Complex numbers are ordered by real, then by imaginary
         /// part.
         less(other): Compare = |b, x, y| compare(b, CmpOp::Lt, x, y);
+            rust "array![1.0, f32::NAN].less(2.0)" => "array([True, False], dtype=bool)";
             python "mx.array([7, 4]), mx.array([2, 4])" => "array([False, False], dtype=bool)";
             cases [Real, Real] [Integer, Count] [Complex, Complex];
         /// Whether elements of the first are less or equal.
         less_equal(other): Compare = |b, x, y| compare(b, CmpOp::Le, x, y);
+            rust "array![1, 2, 3].less_equal(2)" => "array([True, True, False], dtype=bool)";
             python "mx.array([7, 4]), mx.array([2, 4])" => "array([False, True], dtype=bool)";
             cases [Real, Real] [Integer, Count] [Complex, Complex];
         /// Whether elements of the first are greater.
         greater(other): Compare = |b, x, y| compare(b, CmpOp::Gt, x, y);
+            rust "array![7, 4].greater(array![2, 4])" => "array([True, False], dtype=bool)";
             python "mx.array([7, 4]), mx.array([2, 4])" => "array([True, False], dtype=bool)";
             cases [Real, Real] [Integer, Count] [Complex, Complex];
         /// Whether elements of the first are greater or equal.
         greater_equal(other): Compare = |b, x, y| compare(b, CmpOp::Ge, x, y);
+            rust "array![7, 4].greater_equal(array![2, 5])" => "array([True, False], dtype=bool)";
             python "mx.array([7, 4]), mx.array([2, 4])" => "array([True, True], dtype=bool)";
             cases [Real, Real] [Integer, Count] [Complex, Complex];
         /// Logical and.
         logical_and(other): Logical = |b, x, y| b.binary(BinaryOp::And, x, y);
+            rust "array![2, 0].logical_and(true)" => "array([True, False], dtype=bool)";
             python "mx.array([True, False]), True" => "array([True, False], dtype=bool)";
             cases [Integer, Count];
         /// Logical or.
         logical_or(other): Logical = |b, x, y| b.binary(BinaryOp::Or, x, y);
+            rust "array![true, false].logical_or(array![false, false])" => "array([True, False], dtype=bool)";
             python "mx.array([True, False]), False" => "array([True, False], dtype=bool)";
             cases [Integer, Count];
         /// Logical exclusive or.
         logical_xor(other): Logical = |b, x, y| b.binary(BinaryOp::Xor, x, y);
+            rust "array![true, false].logical_xor(true)" => "array([False, True], dtype=bool)";
             python "mx.array([True, False]), True" => "array([False, True], dtype=bool)";
             cases [Integer, Count];
         /// Logical not.
         logical_not(): Logical = |b, x| b.unary(UnaryOp::Not, x);
+            rust "array![0.0, 0.5].logical_not()" => "array([True, False], dtype=bool)";
             python "mx.array([True, False])" => "array([False, True], dtype=bool)";
             cases [Integer];
         /// Bitwise and.
         bitwise_and(other): Integral = |b, x, y| b.binary(BinaryOp::And, x, y);
+            rust "array![6, 3].bitwise_and(2)" => "array([2, 2], dtype=int32)";
             python "mx.array([6, 3]), 2" => "array([2, 2], dtype=int32)";
             cases [Integer, Count];
         /// Bitwise or.
         bitwise_or(other): Integral = |b, x, y| b.binary(BinaryOp::Or, x, y);
+            rust "array![6, 3].bitwise_or(1)" => "array([7, 3], dtype=int32)";
             python "mx.array([6, 3]), 1" => "array([7, 3], dtype=int32)";
             cases [Integer, Count];
         /// Bitwise exclusive or.
         bitwise_xor(other): Integral = |b, x, y| b.binary(BinaryOp::Xor, x, y);
+            rust "array![6, 3].bitwise_xor(2)" => "array([4, 1], dtype=int32)";
             python "mx.array([6, 3]), 2" => "array([4, 1], dtype=int32)";
             cases [Integer, Count];
         /// All bits turned over.
         bitwise_invert(): Integral = |b, x| b.unary(UnaryOp::Not, x);
+            rust "array![0u8, 5].bitwise_invert()" => "array([255, 250], dtype=uint8)";
             python "mx.array([0, 5])" => "array([-1, -6], dtype=int32)";
             cases [Integer];
         /// Bits shifted to the left.
         left_shift | bitwise_left_shift(other): Shift = |b, x, y| shift(b, BinaryOp::Shl, x, y);
+            rust "array![1, 3].left_shift(2)" => "array([4, 12], dtype=int32)";
             python "mx.array([1, 3]), 2" => "array([4, 12], dtype=int32)";
             cases [Integer, Count];
         /// Bits shifted to the right.
         right_shift | bitwise_right_shift(other): Shift = |b, x, y| shift(b, BinaryOp::Shr, x, y);
+            rust "array![8, -8].right_shift(1)" => "array([4, -4], dtype=int32)";
             python "mx.array([8, 3]), 1" => "array([4, 1], dtype=int32)";
             cases [Integer, Count];
         /// Whether elements are NaN.
         isnan(): Compare = |b, x| classify(b, UnaryOp::IsNan, x);
+            rust "array![1.0, f32::NAN].isnan()" => "array([False, True], dtype=bool)";
             python "mx.array([1.0, mx.nan])" => "array([False, True], dtype=bool)";
             cases [Real] [Integer] [Complex];
         /// Whether elements are infinite.
         isinf(): Compare = |b, x| classify(b, UnaryOp::IsInf, x);
+            rust "array![1.0, f32::NEG_INFINITY].isinf()" => "array([False, True], dtype=bool)";
             python "mx.array([1.0, mx.inf])" => "array([False, True], dtype=bool)";
             cases [Real] [Integer] [Complex];
         /// Whether elements are finite.
         isfinite(): Compare = |b, x| classify(b, UnaryOp::IsFinite, x);
+            rust "array![1.0, f32::INFINITY].isfinite()" => "array([True, False], dtype=bool)";
             python "mx.array([1.0, mx.inf])" => "array([True, False], dtype=bool)";
             cases [Real] [Integer] [Complex];
         /// Whether elements are positive infinity.
         isposinf(): Compare = |b, x| infinity(b, x, 1.0);
+            rust "array![f32::INFINITY, f32::NEG_INFINITY].isposinf()" => "array([True, False], dtype=bool)";
             python "mx.array([1.0, mx.inf])" => "array([False, True], dtype=bool)";
             cases [Real] [Integer] [Complex];
         /// Whether elements are negative infinity.
         isneginf(): Compare = |b, x| infinity(b, x, -1.0);
+            rust "array![f32::INFINITY, f32::NEG_INFINITY].isneginf()" => "array([False, True], dtype=bool)";
             python "mx.array([1.0, -mx.inf])" => "array([False, True], dtype=bool)";
             cases [Real] [Integer] [Complex];
         }
@@ -151,6 +172,14 @@ macro_rules! logic_ops {
 logic_ops!(define_ops);
 
 /// `if_true` where `condition` holds, else `if_false`, element by element: `where` in other languages.
+///
+/// ```
+/// use hesper::{array, select};
+/// let x = array![-1.0, 2.0, -3.0];
+/// let leaky = select(&x.less(0.0)?, &x.multiply(0.5)?, &x)?;
+/// assert_eq!(leaky.to_vec::<f32>()?, [-0.5, 2.0, -1.5]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn select(condition: &Array, if_true: &Array, if_false: &Array) -> Result<Array> {
     static OP: Elementwise =
         Elementwise::new("where", Types::Same, |b, inputs| b.select(inputs[0], inputs[1], inputs[2]))
@@ -184,6 +213,13 @@ impl Default for Tolerance {
 
 impl Array {
     /// Whether elements are close. Infinities are close to themselves only.
+    ///
+    /// ```
+    /// use hesper::{Tolerance, array};
+    /// let (a, b) = (array![1.0, 2.0], array![1.000001, 2.1]);
+    /// assert_eq!(a.isclose(&b, Tolerance::default())?.to_bools()?, [true, false]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn isclose(&self, other: &Array, tolerance: Tolerance) -> Result<Array> {
         let distance = self.subtract(other)?.abs()?;
         let allowed = other.abs()?.multiply(tolerance.relative)?.add(tolerance.absolute)?;
@@ -197,11 +233,26 @@ impl Array {
     }
 
     /// Whether all elements are close: a bool of no axes.
+    ///
+    /// ```
+    /// use hesper::{Tolerance, array};
+    /// let (a, b) = (array![1.0, 2.0], array![1.0, 2.1]);
+    /// let rough = Tolerance { relative: 0.1, ..Tolerance::default() };
+    /// assert!(a.allclose(&b, rough)?.to_bools()?[0]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn allclose(&self, other: &Array, tolerance: Tolerance) -> Result<Array> {
         holds(&self.isclose(other, tolerance)?)
     }
 
     /// Whether shapes and all elements are equal, whatever the types: a bool of no axes.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// assert!(array![1, 2].array_equal(&array![1.0, 2.0], false)?.to_bools()?[0]);
+    /// assert!(!array![1, 2].array_equal(&array![[1, 2]], false)?.to_bools()?[0]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn array_equal(&self, other: &Array, equal_nan: bool) -> Result<Array> {
         if self.shape() != other.shape() {
             return Array::scalar(0.0, Dtype::Bool);

@@ -105,6 +105,13 @@ impl Array {
     }
 
     /// `alpha` times the matrix product of `a` and `b`, plus `beta` times this array, which broadcasts.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let (bias, x, w) = (array![10.0, 20.0], array![[1.0, 2.0]], array![[1.0, 0.0], [0.0, 1.0]]);
+    /// assert_eq!(bias.addmm(&x, &w, 2.0, 0.5)?.to_vec::<f32>()?, [7.0, 14.0]); // 2 x w + bias / 2
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn addmm(&self, a: &Array, b: &Array, alpha: f32, beta: f32) -> Result<Array> {
         let op = Matmul { alpha: BitEq(f64::from(alpha)), beta: BitEq(f64::from(beta)), add: true };
         let dtype = a.dtype().promote(b.dtype()).promote(self.dtype());

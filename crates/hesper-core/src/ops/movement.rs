@@ -22,6 +22,13 @@ pub enum Split<'a> {
 
 impl Array {
     /// Moves an axis; the others keep their order.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// let images = Array::zeros(&[8, 3, 32, 24], Dtype::Uint8)?; // channels first
+    /// assert_eq!(images.moveaxis(1, -1)?.shape(), [8, 32, 24, 3]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn moveaxis(&self, source: isize, destination: isize) -> Result<Array> {
         let from = axis("moveaxis", source, self.ndim())?;
         let to = axis("moveaxis", destination, self.ndim())?;
@@ -32,6 +39,12 @@ impl Array {
     }
 
     /// Swaps two axes.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// assert_eq!(array![[1, 2, 3], [4, 5, 6]].swapaxes(0, 1)?.to_vec::<i32>()?, [1, 4, 2, 5, 3, 6]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn swapaxes(&self, a: isize, b: isize) -> Result<Array> {
         let (a, b) = (axis("swapaxes", a, self.ndim())?, axis("swapaxes", b, self.ndim())?);
         let mut order: Signed = (0..self.ndim() as isize).collect();
@@ -40,6 +53,14 @@ impl Array {
     }
 
     /// Removes axes of length one: the given [axes](Axes), or with `()` all.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// let x = Array::zeros(&[1, 3, 1], Dtype::Float32)?;
+    /// assert_eq!((x.squeeze(())?.shape(), x.squeeze(0)?.shape()), (&[3][..], &[3, 1][..]));
+    /// assert!(x.squeeze(1).is_err());
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn squeeze(&self, which: impl Into<Axes>) -> Result<Array> {
         let removed = match which.into().without_keepdims("squeeze")? {
             Some(which) => axes("squeeze", &which, self.ndim())?,
@@ -55,6 +76,13 @@ impl Array {
     }
 
     /// Inserts axes of length one at these [axes](Axes) of the result.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let x = array![1, 2, 3];
+    /// assert_eq!((x.expand_dims(0)?.shape(), x.expand_dims([0, -1])?.shape()), (&[1, 3][..], &[1, 3, 1][..]));
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn expand_dims(&self, new_axes: impl Into<Axes>) -> Result<Array> {
         let Some(new_axes) = new_axes.into().without_keepdims("expand_dims")? else {
             return Err(Error::value("expand_dims", "cannot insert all axes; name those of the result"));
@@ -69,6 +97,13 @@ impl Array {
     }
 
     /// Joins the axes from `start` to `end` inclusive. Both are clamped to the axes of the array.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// let x = Array::zeros(&[8, 4, 4, 16], Dtype::Float32)?;
+    /// assert_eq!(x.flatten(1, -1)?.shape(), [8, 256]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn flatten(&self, start: isize, end: isize) -> Result<Array> {
         if self.ndim() == 0 {
             return self.reshape(&[1]);
@@ -89,6 +124,13 @@ impl Array {
     }
 
     /// Splits an axis into several; one of their lengths may be -1.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// let x = Array::zeros(&[10, 64], Dtype::Float32)?;
+    /// assert_eq!(x.unflatten(1, &[8, -1])?.shape(), [10, 8, 8]); // heads
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn unflatten(&self, along: isize, lengths: &[isize]) -> Result<Array> {
         let at = axis("unflatten", along, self.ndim())?;
         let length = self.shape()[at];
@@ -109,11 +151,23 @@ impl Array {
     }
 
     /// An array of at least one axis.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// assert_eq!(Array::scalar(3.0, Dtype::Float32)?.atleast_1d()?.shape(), [1]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn atleast_1d(&self) -> Result<Array> {
         if self.ndim() == 0 { self.reshape(&[1]) } else { Ok(self.clone()) }
     }
 
     /// An array of at least two axes; a vector becomes a matrix of one row.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// assert_eq!(array![1, 2, 3].atleast_2d()?.shape(), [1, 3]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn atleast_2d(&self) -> Result<Array> {
         match self.ndim() {
             0 | 1 => self.reshape(&[1, self.size() as isize]),
@@ -122,6 +176,12 @@ impl Array {
     }
 
     /// An array of at least three axes; a vector becomes the middle axis, a matrix the first two.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// assert_eq!(array![1, 2, 3].atleast_3d()?.shape(), [1, 3, 1]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn atleast_3d(&self) -> Result<Array> {
         match self.ndim() {
             0 | 1 => self.reshape(&[1, self.size() as isize, 1]),
@@ -131,6 +191,13 @@ impl Array {
     }
 
     /// A slice along one axis.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let x = array![[1, 2, 3, 4], [5, 6, 7, 8]];
+    /// assert_eq!(x.slice_axis(1, 1, -1, 1)?.to_vec::<i32>()?, [2, 3, 6, 7]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn slice_axis(&self, along: usize, start: isize, stop: isize, step: isize) -> Result<Array> {
         let mut bounds = [smallvec_of(0, self.ndim()), signed(self.shape()), smallvec_of(1, self.ndim())];
         (bounds[0][along], bounds[1][along], bounds[2][along]) = (start, stop, step);
@@ -138,6 +205,14 @@ impl Array {
     }
 
     /// Reverses the elements along [axes](Axes), `()` for all. A view.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let x = array![[1, 2], [3, 4]];
+    /// assert_eq!(x.flip(1)?.to_vec::<i32>()?, [2, 1, 4, 3]);
+    /// assert_eq!(x.flip(())?.to_vec::<i32>()?, [4, 3, 2, 1]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn flip(&self, along: impl Into<Axes>) -> Result<Array> {
         let along = along.into().without_keepdims("flip")?;
         let along = along.unwrap_or_else(|| (0..self.ndim() as isize).collect());
@@ -189,6 +264,13 @@ impl Array {
     }
 
     /// The slices along an axis, without it. Views.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let columns = array![[1, 2], [3, 4]].unstack(1)?;
+    /// assert_eq!((columns.len(), columns[1].to_vec::<i32>()?), (2, vec![2, 4]));
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn unstack(&self, along: isize) -> Result<Vec<Array>> {
         let at = axis("unstack", along, self.ndim())?;
         (0..self.shape()[at] as isize).map(|k| self.slice_axis(at, k, k + 1, 1)?.squeeze(at)).collect()
@@ -196,6 +278,13 @@ impl Array {
 
     /// Repeats the array along each axis. If `reps` has fewer elements than there are axes, they are for the
     /// last axes.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// assert_eq!(array![1, 2].tile(&[2, 2])?.shape(), [2, 4]);
+    /// assert_eq!(array![1, 2].tile(&[2])?.to_vec::<i32>()?, [1, 2, 1, 2]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn tile(&self, reps: &[usize]) -> Result<Array> {
         let rank = self.ndim().max(reps.len());
         let missing = rank - self.ndim();
@@ -214,6 +303,13 @@ impl Array {
     }
 
     /// Repeats each element along an axis, or of the flattened array.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// assert_eq!(array![1, 2].repeat(2, None)?.to_vec::<i32>()?, [1, 1, 2, 2]);
+    /// assert_eq!(array![[1, 2]].repeat(3, 0)?.shape(), [3, 2]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn repeat(&self, times: usize, along: impl Into<Option<isize>>) -> Result<Array> {
         let Some(along) = along.into() else { return self.reshape(&[-1])?.repeat(times, Some(0)) };
         let at = axis("repeat", along, self.ndim())?;
@@ -230,6 +326,13 @@ impl Array {
     /// Shifts the elements along axes; those that leave at one end enter at the other. There is a shift for
     /// each axis, or one for all. With `()` for axes, the flattened array is shifted by the sum of the
     /// shifts.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// assert_eq!(array![1, 2, 3, 4].roll(&[1], 0)?.to_vec::<i32>()?, [4, 1, 2, 3]);
+    /// assert_eq!(array![[1, 2], [3, 4]].roll(&[-1], 1)?.to_vec::<i32>()?, [2, 1, 4, 3]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn roll(&self, shifts: &[isize], along: impl Into<Axes>) -> Result<Array> {
         let Some(along) = along.into().without_keepdims("roll")? else {
             let shift = shifts.iter().copied().fold(0isize, isize::wrapping_add);
@@ -259,6 +362,14 @@ impl Array {
     }
 
     /// Broadcasts all arrays to their common shape.
+    ///
+    /// ```
+    /// use hesper::{Array, array};
+    /// let arrays = Array::broadcast_arrays(&[array![1, 2, 3], array![[10], [20]]])?;
+    /// assert_eq!(arrays[0].shape(), [2, 3]);
+    /// assert_eq!(arrays[1].to_vec::<i32>()?, [10, 10, 10, 20, 20, 20]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn broadcast_arrays(arrays: &[Array]) -> Result<Vec<Array>> {
         let mut shape: crate::Shape = smallvec![];
         for array in arrays {

@@ -190,6 +190,14 @@ impl Array {
     }
 
     /// The logarithm of the softmax over [axes](Axes), `()` for all.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let logits = array![[0.0, 0.0], [1000.0, 0.0]];
+    /// let chances = logits.log_softmax(-1)?;
+    /// assert_eq!(chances.exp()?.to_vec::<f32>()?, [0.5, 0.5, 1.0, 0.0]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn log_softmax(&self, over: impl Into<Axes>) -> Result<Array> {
         let input = self.astype(self.dtype().to_inexact())?;
         if self.size() == 0 {
@@ -255,6 +263,13 @@ pub fn rms_norm(x: &Array, weight: Option<&Array>, eps: f32) -> Result<Array> {
 }
 
 /// Each row less its mean, divided by its standard deviation, times a weight, plus a bias.
+///
+/// ```
+/// use hesper::{array, fast};
+/// let x = array![[1.0, 3.0], [10.0, 30.0]];
+/// assert_eq!(fast::layer_norm(&x, None, None, 0.0)?.to_vec::<f32>()?, [-1.0, 1.0, -1.0, 1.0]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn layer_norm(x: &Array, weight: Option<&Array>, bias: Option<&Array>, eps: f32) -> Result<Array> {
     let vectors = [("weight", weight), ("bias", bias)];
     let given = || vectors.iter().filter_map(|(what, vector)| vector.map(|vector| (*what, vector)));
@@ -303,6 +318,14 @@ impl Op for CrossEntropy {
 
 /// The cross entropy of logits along the last axis with class indices as targets, as float32. Negative
 /// targets count from the back; the loss of a target that names no class is NaN.
+///
+/// ```
+/// use hesper::{array, fast};
+/// let logits = array![[0.0, 0.0], [0.0, 100.0]];
+/// let loss = fast::cross_entropy(&logits, &array![0, 1])?;
+/// assert_eq!(loss.to_string(), "array([0.693147, 0], dtype=float32)");
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn cross_entropy(logits: &Array, targets: &Array) -> Result<Array> {
     check_rows("cross_entropy", logits, logits.dtype())?;
     if !targets.dtype().is(Category::Integer) {

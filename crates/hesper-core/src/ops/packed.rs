@@ -15,6 +15,17 @@ use crate::placement::{self, Device};
 use crate::shape::{Shape, size_of};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 
+/// The layout of a [`PackedArray`].
+///
+/// ```
+/// use hesper::PackedFormat;
+/// let format = PackedFormat::Q4_1;
+/// assert_eq!((format.name(), format.code()), ("Q4_1", 3));
+/// assert_eq!(PackedFormat::from_code(3), Some(format));
+/// assert_eq!((format.block_len(), format.block_bytes()), (32, 20));
+/// assert_eq!((format.head(), format.affine_bits()), (4, Some(4))); // a scale and a minimum, then codes
+/// assert!(format.is_plain() && format.is_multiplied() && format.is_decoded());
+/// ```
 pub use hesper_types::GgmlType as PackedFormat;
 
 /// A matrix in blocks: bytes and their layout. The bytes may be those of a mapped file.
@@ -38,6 +49,15 @@ pub struct PackedArray {
 impl PackedArray {
     /// A matrix of `shape` (rows along its last axis, in whole blocks) over the bytes of its
     /// blocks, row by row.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype, PackedArray, PackedFormat};
+    /// let half = [0, 0x3c]; // a scale of 1 as float16, then 32 codes of 8 bits
+    /// let block: Vec<u8> = half.into_iter().chain(0..32).collect();
+    /// let w = PackedArray::new(&Array::from_slice(&block), PackedFormat::Q8_0, &[1, 32])?;
+    /// assert_eq!(w.dequantize(Dtype::Float32)?.to_vec::<f32>()?[5], 5.0);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn new(bytes: &Array, format: PackedFormat, shape: &[usize]) -> Result<Self> {
         if bytes.dtype() != Dtype::Uint8 {
             let what = "blocks are bytes, not an array".into();
@@ -103,6 +123,17 @@ impl PackedArray {
     }
 
     /// The matrix, dequantized.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype, PackedArray, PackedFormat};
+    /// let w = Array::linspace(-1.0, 1.0, 32, Dtype::Float32)?.reshape(&[1, 32])?;
+    /// let packed = PackedArray::quantize(&w, PackedFormat::Q8_0)?;
+    /// assert_eq!((packed.shape(), packed.format()), (&[1, 32][..], PackedFormat::Q8_0));
+    /// assert_eq!(packed.bytes().size(), 34); // a scale of two bytes, and a byte for each number
+    /// let error = packed.dequantize(Dtype::Float32)?.subtract(&w)?.abs()?.max(())?;
+    /// assert!(error.item::<f32>()? < 0.01);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn dequantize(&self, dtype: Dtype) -> Result<Array> {
         let rows: usize = self.shape[..self.shape.len() - 1].iter().product();
         let cols = self.shape[self.shape.len() - 1];
@@ -114,6 +145,14 @@ impl PackedArray {
 
     /// The rows that indices name, dequantized: what an embedding looks up. Negative indices count from
     /// the back; those out of range are moved to the nearest row.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype, PackedArray, PackedFormat, array};
+    /// let table = Array::arange(0.0..96.0, None)?.reshape(&[3, 32])?;
+    /// let packed = PackedArray::quantize(&table, PackedFormat::Q8_0)?;
+    /// assert_eq!(packed.rows(&array![2, 0], Dtype::Float32)?.shape(), [2, 32]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn rows(&self, indices: &Array, dtype: Dtype) -> Result<Array> {
         check_indices("rows", indices)?;
         let made = narrow("rows", dtype)?;
@@ -133,6 +172,15 @@ impl PackedArray {
 
     /// [`PackedArray::matmul`] with a choice of what may happen to the activations before they are
     /// multiplied.
+    ///
+    /// ```
+    /// use hesper::{Activations, Array, Dtype, PackedArray, PackedFormat};
+    /// let w = PackedArray::quantize(&Array::ones(&[3, 32], Dtype::Float32)?, PackedFormat::Q8_0)?;
+    /// let x = Array::linspace(0.0, 1.0, 32, Dtype::Float32)?;
+    /// let (exact, fast) = (w.matmul(&x)?, w.matmul_with(&x, Activations::Int8)?);
+    /// assert!(fast.subtract(&exact)?.abs()?.max(())?.item::<f32>()? < 0.1);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn matmul_with(&self, x: &Array, activations: Activations) -> Result<Array> {
         const OP: &str = "packed_matmul";
         let [n, k] = self.matrix(OP)?;
@@ -167,6 +215,14 @@ impl PackedArray {
 }
 
 /// The product of rows with the transpose of a packed matrix.
+///
+/// ```
+/// use hesper::{Array, Dtype, PackedArray, PackedFormat, packed_matmul};
+/// let w = PackedArray::quantize(&Array::ones(&[3, 32], Dtype::Float32)?, PackedFormat::Q4_0)?;
+/// let y = packed_matmul(&Array::ones(&[2, 32], Dtype::Float32)?, &w)?;
+/// assert_eq!((y.shape(), y.to_vec::<f32>()?[0].round()), (&[2, 3][..], 32.0));
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn packed_matmul(x: &Array, w: &PackedArray) -> Result<Array> {
     w.matmul(x)
 }

@@ -14,6 +14,12 @@ fn lengths(shape: &[usize]) -> Axes {
 
 impl Array {
     /// The sums of products over the last axes of both; with a number, the product.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// assert_eq!(array![1.0, 2.0, 3.0].inner(&array![4.0, 5.0, 6.0])?.item::<f32>()?, 32.0);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn inner(&self, other: &Array) -> Result<Array> {
         if self.ndim() == 0 || other.ndim() == 0 {
             return self.multiply(other);
@@ -27,12 +33,26 @@ impl Array {
     }
 
     /// The product of every element with every element of another array, both flattened.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// assert_eq!(array![1, 2].outer(&array![3, 4])?.to_vec::<i32>()?, [3, 4, 6, 8]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn outer(&self, other: &Array) -> Result<Array> {
         let column = self.reshape(&[self.size() as isize, 1])?;
         column.multiply(other.reshape(&[1, other.size() as isize])?)
     }
 
     /// The sums of products over axes of this array paired with axes of another.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// let (a, b) = (Array::ones(&[2, 3, 4], Dtype::Float32)?, Array::ones(&[4, 3, 5], Dtype::Float32)?);
+    /// let y = a.tensordot(&b, &[1, 2], &[1, 0])?;
+    /// assert_eq!((y.shape(), y.max(())?.item::<f32>()?), (&[2, 5][..], 12.0));
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn tensordot(&self, other: &Array, axes: &[isize], others: &[isize]) -> Result<Array> {
         let fail = |what: &str| {
             let (a, b) = (self.shape(), other.shape());
@@ -73,21 +93,41 @@ impl Array {
 
     /// The sum of products along an axis of both arrays, whose other axes broadcast. Of complex numbers the
     /// left ones are conjugated.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let (a, b) = (array![[1, 2], [3, 4]], array![10, 1]);
+    /// assert_eq!(a.vecdot(&b, -1)?.to_vec::<i32>()?, [12, 34]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn vecdot(&self, other: &Array, along: isize) -> Result<Array> {
         if self.ndim() == 0 || other.ndim() == 0 {
             return Err(Error::value("vecdot", "takes arrays of at least one axis"));
         }
-        let at = axis("vecdot", along, self.ndim())?;
-        let same = axis("vecdot", along, other.ndim()).is_ok_and(|theirs| theirs == at);
-        if !same || self.shape()[at] != other.shape()[at] {
-            let (a, b) = (self.shape(), other.shape());
-            let what = format!("axis {along} is not of one length in both: shapes {a:?} and {b:?}");
-            return Err(Error::shape("vecdot", what));
+        let (at, theirs) = (axis("vecdot", along, self.ndim())?, axis("vecdot", along, other.ndim())?);
+        let (from_end, their_end) = (self.ndim() - at, other.ndim() - theirs);
+        let (a, b) = (self.shape(), other.shape());
+        if from_end != their_end {
+            let what = format!(
+                "axis {along} is not the same one of shapes {a:?} and {b:?} when they are broadcast; count it from the \
+                 end"
+            );
+            return Err(Error::shape("vecdot", what).with_shapes([self, other]));
         }
-        self.conjugate()?.multiply(other)?.sum(at)
+        if a[at] != b[theirs] {
+            let what = format!("axis {along} is not of one length in both: shapes {a:?} and {b:?}");
+            return Err(Error::shape("vecdot", what).with_shapes([self, other]));
+        }
+        self.conjugate()?.multiply(other)?.sum(-(from_end as isize))
     }
 
     /// The Kronecker product: every element times the whole other array, laid out in blocks.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// assert_eq!(array![1, 10].kron(&array![1, 2])?.to_vec::<i32>()?, [1, 2, 10, 20]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn kron(&self, other: &Array) -> Result<Array> {
         if self.size() == 0 || other.size() == 0 {
             let what = format!("shapes {:?} and {:?} have no elements", self.shape(), other.shape());

@@ -54,6 +54,12 @@ impl Op for View {
 impl Array {
     /// The bits of the elements as another type. If that has another size, the last axis changes its
     /// length.
+    ///
+    /// ```
+    /// use hesper::{Dtype, array};
+    /// assert_eq!(array![1.0].view(Dtype::Uint32)?.item::<u32>()?, 0x3f80_0000);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn view(&self, dtype: Dtype) -> Result<Array> {
         if dtype == self.dtype() {
             return Ok(self.clone());
@@ -80,6 +86,14 @@ impl Array {
 
     /// The array, as if it lay row by row, seen by any shape, strides and offset, in elements. All that
     /// the view reaches must be inside of the array.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let x = array![1, 2, 3, 4];
+    /// let windows = x.as_strided(&[3, 2], &[1, 1], 0)?; // each row starts one element later
+    /// assert_eq!(windows.to_vec::<i32>()?, [1, 2, 2, 3, 3, 4]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn as_strided(&self, shape: &[usize], strides: &[isize], offset: usize) -> Result<Array> {
         let fail = |why: &str| {
             let what = format!(

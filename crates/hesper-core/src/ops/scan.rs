@@ -190,18 +190,22 @@ macro_rules! scan_ops {
         let x = if x.dtype() == Dtype::Bool { x.astype(Dtype::Int32)? } else { x.clone() };
         x.scan(ScanKind::Sum, along, reverse, inclusive)
     };
+        rust "array![1, 3, 2].cumsum(0, false, true)" => "array([1, 4, 6], dtype=int32)";
         python "mx.array([1.0, 3.0, 2.0])" => "array([1, 4, 6], dtype=float32)", method cumsum;
         cases [Real] [Bool] [Integer] [Complex];
     /// The running product.
     cumprod | cumulative_prod(scan) = |x, along, reverse, inclusive| x.scan(ScanKind::Product, along, reverse, inclusive);
+        rust "array![1, 3, 2].cumprod(0, true, true)" => "array([6, 6, 2], dtype=int32)";
         python "mx.array([1.0, 3.0, 2.0])" => "array([1, 3, 6], dtype=float32)", method cumprod;
         cases [Real] [Positive] [Count] [Complex];
     /// The running maximum.
     cummax(scan) = |x, along, reverse, inclusive| x.scan(ScanKind::Max, along, reverse, inclusive);
+        rust "array![[1, 3], [2, 0]].cummax(None, false, true)" => "array([1, 3, 3, 3], dtype=int32)";
         python "mx.array([1.0, 3.0, 2.0])" => "array([1, 3, 3], dtype=float32)", method cummax;
         cases [Real] [Integer];
     /// The running minimum.
     cummin(scan) = |x, along, reverse, inclusive| x.scan(ScanKind::Min, along, reverse, inclusive);
+        rust "array![3, 1, 2].cummin(0, false, true)" => "array([3, 1, 1], dtype=int32)";
         python "mx.array([1.0, 3.0, 2.0])" => "array([1, 1, 1], dtype=float32)", method cummin;
         cases [Real] [Integer];
     /// The running logarithm of the sum of exponentials.
@@ -212,6 +216,7 @@ macro_rules! scan_ops {
         }
         x.scan(ScanKind::LogSum, along, reverse, inclusive)
     };
+        rust "array![0.0, 0.0].logcumsumexp(0, false, true)" => "array([0, 0.693147], dtype=float32)";
         python "mx.array([1.0, 3.0, 2.0])" => "array([1, 3.12693, 3.40761], dtype=float32)", method logcumsumexp;
         cases [Real] [Integer];
     } };
@@ -229,6 +234,13 @@ impl Array {
     }
 
     /// The differences of neighbours along an axis, `n` times over.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// assert_eq!(array![1, 4, 9, 16].diff(1, 0)?.to_vec::<i32>()?, [3, 5, 7]);
+    /// assert_eq!(array![1, 4, 9, 16].diff(2, 0)?.to_vec::<i32>()?, [2, 2]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn diff(&self, n: usize, along: isize) -> Result<Array> {
         let at = axis("diff", along, self.ndim())?;
         let mut result = self.clone();

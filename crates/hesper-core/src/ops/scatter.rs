@@ -119,26 +119,64 @@ impl Array {
     /// The array with slices replaced by `updates`: for each element of the index arrays (broadcast to one
     /// shape) the slice that starts where they point along `axes`. `updates` has the axes of the indices,
     /// then one for each axis of the array. Where updates meet, the last one stays.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype, array};
+    /// let x = Array::zeros(&[3, 2], Dtype::Int32)?;
+    /// let rows = array![[[1, 2]], [[3, 4]]]; // for each index a slice of one row
+    /// let y = x.scatter(&[array![2, 0]], &rows, &[0])?;
+    /// assert_eq!(y.to_vec::<i32>()?, [3, 4, 0, 0, 1, 2]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn scatter(&self, indices: &[Array], updates: &Array, axes: &[isize]) -> Result<Array> {
         self.scatter_by(UpdateMode::Set, indices, updates, axes)
     }
 
     /// Like [`scatter`](Array::scatter), adding the updates.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let (places, ones) = (array![2, 0, 2], array![[1], [1], [1]]);
+    /// let y = array![10, 10, 10].scatter_add(&[places], &ones, &[0])?;
+    /// assert_eq!(y.to_vec::<i32>()?, [11, 10, 12]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn scatter_add(&self, indices: &[Array], updates: &Array, axes: &[isize]) -> Result<Array> {
         self.scatter_by(UpdateMode::Add, indices, updates, axes)
     }
 
     /// Like [`scatter`](Array::scatter), multiplying by the updates.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let y = array![1, 2, 3].scatter_prod(&[array![1, 1]], &array![[5], [2]], &[0])?;
+    /// assert_eq!(y.to_vec::<i32>()?, [1, 20, 3]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn scatter_prod(&self, indices: &[Array], updates: &Array, axes: &[isize]) -> Result<Array> {
         self.scatter_by(UpdateMode::Multiply, indices, updates, axes)
     }
 
     /// Like [`scatter`](Array::scatter), keeping the larger one.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let y = array![1, 2, 3].scatter_max(&[array![0, 2]], &array![[9], [0]], &[0])?;
+    /// assert_eq!(y.to_vec::<i32>()?, [9, 2, 3]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn scatter_max(&self, indices: &[Array], updates: &Array, axes: &[isize]) -> Result<Array> {
         self.scatter_by(UpdateMode::Max, indices, updates, axes)
     }
 
     /// Like [`scatter`](Array::scatter), keeping the smaller one.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let y = array![1, 2, 3].scatter_min(&[array![0, 2]], &array![[9], [0]], &[0])?;
+    /// assert_eq!(y.to_vec::<i32>()?, [1, 2, 0]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn scatter_min(&self, indices: &[Array], updates: &Array, axes: &[isize]) -> Result<Array> {
         self.scatter_by(UpdateMode::Min, indices, updates, axes)
     }

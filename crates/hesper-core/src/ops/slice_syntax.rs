@@ -57,6 +57,13 @@ macro_rules! s {
 
 impl Index {
     /// The same range by steps. The bounds stay; an index that is no range stays as it is.
+    ///
+    /// ```
+    /// use hesper::{Index, array};
+    /// let x = array![1, 2, 3, 4, 5];
+    /// assert_eq!(x.index(&[Index::from(1..).step_by(2)])?.to_vec::<i32>()?, [2, 4]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn step_by(self, by: isize) -> Self {
         match self {
             Index::Slice { start, stop, .. } => Index::Slice { start, stop, step: by },

@@ -149,6 +149,14 @@ impl Op for DynamicSlice {
 impl Array {
     /// The array with a slice replaced by `update`, which broadcasts to it. Bounds are those of
     /// [`slice`](Array::slice).
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype, array};
+    /// let x = Array::zeros(&[2, 4], Dtype::Int32)?;
+    /// let y = x.slice_update(&array![7, 8], &[0, 1], &[2, 4], &[1, 2])?;
+    /// assert_eq!(y.to_vec::<i32>()?, [0, 7, 0, 8, 0, 7, 0, 8]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn slice_update(
         &self,
         update: &Array,
@@ -178,6 +186,14 @@ impl Array {
 
     /// A slice of `sizes` that starts where `starts` says along `axes`, and at the first element along
     /// the others.
+    ///
+    /// ```
+    /// use hesper::{Dtype, array};
+    /// let x = array![[1, 2, 3], [4, 5, 6]];
+    /// let column = x.argmax(1)?.max(())?.astype(Dtype::Int32)?; // computed, not a number of the program
+    /// assert_eq!(x.dynamic_slice(&column, &[1], &[2, 1])?.to_vec::<i32>()?, [3, 6]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn dynamic_slice(&self, starts: &Array, axes: &[isize], sizes: &[usize]) -> Result<Array> {
         let axes = self.check_starts("slice", starts, axes, sizes)?;
         let inputs = smallvec![self.clone(), starts.clone()];
@@ -186,6 +202,14 @@ impl Array {
 
     /// The array with `update` in place of the slice of its shape that starts where `starts` says along
     /// `axes`, and at the first element along the others.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype, array};
+    /// let memory = Array::zeros(&[4, 2], Dtype::Int32)?;
+    /// let memory = memory.dynamic_slice_update(&array![[1, 2]], &array![2], &[0])?;
+    /// assert_eq!(memory.to_vec::<i32>()?, [0, 0, 0, 0, 1, 2, 0, 0]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn dynamic_slice_update(&self, update: &Array, starts: &Array, axes: &[isize]) -> Result<Array> {
         // An axis that the update lacks is replaced as a whole, unless it has a start.
         let missing = self.ndim().saturating_sub(update.ndim());

@@ -117,6 +117,16 @@ fn windowed(rows: &Array, window: &Array) -> Result<Array> {
 }
 
 /// The transforms of overlapping frames of the last axis: frequencies, then frames.
+///
+/// ```
+/// use hesper::{Array, fft};
+/// let signal = Array::arange(256, None)?.multiply(std::f32::consts::PI / 4.0)?.sin()?; // period 8
+/// let options = fft::Stft { n_fft: 64, window: Some(Array::hanning(64)?), ..fft::Stft::default() };
+/// let spectrum = fft::stft(&signal, &options)?.abs()?;
+/// assert_eq!(spectrum.shape(), [33, 17]);
+/// assert_eq!(spectrum.mean(1)?.argmax(())?.item::<u32>()?, 8); // 64 / 8
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn stft(x: &Array, options: &Stft) -> Result<Array> {
     let n_fft = options.n_fft;
     if x.ndim() == 0 {
@@ -151,6 +161,17 @@ pub fn stft(x: &Array, options: &Stft) -> Result<Array> {
 
 /// The signal from the transforms of its frames: their sum where they overlap, divided by that of the
 /// squared windows.
+///
+/// ```
+/// use hesper::{Array, fft};
+/// let signal = Array::arange(256, None)?.multiply(0.3)?.sin()?;
+/// let window = Some(Array::hanning(64)?);
+/// let options = fft::Stft { n_fft: 64, window: window.clone(), ..fft::Stft::default() };
+/// let spectrum = fft::stft(&signal, &options)?;
+/// let back = fft::istft(&spectrum, &fft::Istft { window, ..fft::Istft::default() })?;
+/// assert!(back.subtract(&signal)?.abs()?.max(())?.item::<f32>()? < 1e-4);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn istft(x: &Array, options: &Istft) -> Result<Array> {
     let rank = x.ndim();
     if rank < 2 {

@@ -312,12 +312,26 @@ pub fn slice_of(array: &Array, starts: &[isize], steps: &[isize], shape: &[usize
 
 impl Array {
     /// The same elements, row by row, in another shape; one axis may be -1, and is what is left over.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let x = array![1, 2, 3, 4, 5, 6];
+    /// assert_eq!(x.reshape(&[2, -1])?.shape(), [2, 3]);
+    /// assert!(x.reshape(&[4, -1]).is_err());
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn reshape(&self, shape: &[isize]) -> Result<Array> {
         self.reshaped(shape, false)
     }
 
     /// The same for lengths that stay as they are in a function that is traced once for all shapes. Those of
     /// [`reshape`](Array::reshape) follow the lengths of the input where these say how.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// assert_eq!(array![1, 2, 3, 4].reshape_literal(&[2, 2])?.shape(), [2, 2]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn reshape_literal(&self, shape: &[isize]) -> Result<Array> {
         self.reshaped(shape, is_free(self))
     }
@@ -359,12 +373,25 @@ impl Array {
     }
 
     /// All axes in reverse order.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// assert_eq!(array![[1, 2, 3], [4, 5, 6]].t()?.to_vec::<i32>()?, [1, 4, 2, 5, 3, 6]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn t(&self) -> Result<Array> {
         let order: SmallVec<[isize; 6]> = (0..self.ndim() as isize).rev().collect();
         self.transpose(&order)
     }
 
     /// The axes in another order.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// let heads = Array::zeros(&[2, 10, 8, 64], Dtype::Float32)?;
+    /// assert_eq!(heads.transpose(&[0, 2, 1, 3])?.shape(), [2, 8, 10, 64]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn transpose(&self, order: &[isize]) -> Result<Array> {
         if order.len() != self.ndim() {
             let what = format!("axes {order:?} for an array of shape {:?}", self.shape());
@@ -378,6 +405,14 @@ impl Array {
     }
 
     /// The array stretched to a shape that it broadcasts to.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let row = array![1, 2, 3];
+    /// assert_eq!(row.broadcast_to(&[2, 3])?.to_vec::<i32>()?, [1, 2, 3, 1, 2, 3]);
+    /// assert!(row.broadcast_to(&[3, 2]).is_err());
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn broadcast_to(&self, shape: &[usize]) -> Result<Array> {
         // A trace keeps the broadcast: with other shapes it may be one.
         if self.shape() == shape && !self.is_varied() {
@@ -397,6 +432,13 @@ impl Array {
 
     /// Every `step`-th element from `start` up to `stop` along each axis. Bounds beyond the ends are
     /// moved to them, negative ones count from the back, steps may be negative.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let x = array![[1, 2, 3, 4], [5, 6, 7, 8]];
+    /// assert_eq!(x.slice(&[0, 0], &[2, 4], &[1, 2])?.to_vec::<i32>()?, [1, 3, 5, 7]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn slice(&self, start: &[isize], stop: &[isize], step: &[isize]) -> Result<Array> {
         let (starts, shape) = self.sliced(start, stop, step)?;
         let steps = near_steps(step, &shape);
@@ -447,6 +489,13 @@ impl Array {
     }
 
     /// The array in memory that lies row by row: itself, or a copy.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let x = array![[1, 2], [3, 4]].t()?.contiguous()?;
+    /// assert_eq!(x.host()?.strides(), [2, 1]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn contiguous(&self) -> Result<Array> {
         Array::lazy(self.0.shape.clone(), self.dtype(), OpRef::Static(&Contiguous), smallvec![self.clone()])
     }

@@ -29,6 +29,11 @@ const MAX_SIGNATURES: usize = 256;
 static ENABLED: AtomicU8 = AtomicU8::new(2);
 
 /// Whether functions are compiled: yes, unless `HESPER_COMPILE=0` or [`set_compile`] says no.
+///
+/// ```
+/// use hesper::transform;
+/// assert!(transform::compile_enabled() || std::env::var_os("HESPER_COMPILE").is_some());
+/// ```
 pub fn compile_enabled() -> bool {
     match ENABLED.load(Ordering::Relaxed) {
         0 => false,
@@ -42,6 +47,12 @@ pub fn compile_enabled() -> bool {
 }
 
 /// Switches compilation on or off for the process. Compiled functions are then called as they are.
+///
+/// ```
+/// use hesper::transform;
+/// transform::set_compile(true); // with false, to look for an error in the function itself
+/// assert!(transform::compile_enabled());
+/// ```
 pub fn set_compile(on: bool) {
     ENABLED.store(u8::from(on), Ordering::Relaxed);
 }
@@ -60,6 +71,22 @@ type Traced<T> = (Arc<CompiledFunction>, Arc<T>);
 type Recorded<T> = (Result<Graph>, Arc<T>);
 
 /// The traces of one function. `T` is what else a trace gives: each call returns it.
+///
+/// ```
+/// use hesper::{Array, Dtype, Error, transform};
+/// let cache = transform::Cache::<usize>::shapeless();
+/// let mut traced = 0;
+/// for length in [2, 3] {
+///     let x = Array::ones(&[length], Dtype::Float32)?;
+///     let (y, more) = cache.call(&[], &[x], |x| {
+///         traced += 1;
+///         Ok::<_, Error>((vec![x[0].multiply(2.0)?], 7))
+///     })?;
+///     assert_eq!((y[0].shape(), *more), (&[length][..], 7));
+/// }
+/// assert_eq!((traced, cache.len(), cache.is_empty()), (1, 2, false)); // called once, planned for two shapes
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub struct Cache<T> {
     traced: Mutex<HashMap<Signature, Traced<T>>>,
     /// For a function without shapes, its traces by signatures with numbers of axes in the place of shapes.

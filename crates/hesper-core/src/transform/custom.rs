@@ -67,6 +67,18 @@ impl CustomFunction {
     }
 
     /// Sets the forward-mode rule: from inputs and their tangents, if any, to tangents of the outputs.
+    ///
+    /// ```
+    /// use hesper::{array, transform};
+    /// use hesper::transform::CustomFunction;
+    /// let f = CustomFunction::new(|x| Ok(vec![x[0].floor()?])).with_jvp(|_, tangents| {
+    ///     // A floor that derivatives take for the identity.
+    ///     Ok(tangents.iter().flatten().cloned().collect())
+    /// });
+    /// let (_, t) = transform::jvp(|x| f.call(x), &[array![1.5]], &[array![1.0]])?;
+    /// assert_eq!(t[0].to_vec::<f32>()?, [1.0]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn with_jvp(
         mut self,
         rule: impl Fn(&[Array], &[Option<Array>]) -> Result<Vec<Array>> + Send + Sync + 'static,
@@ -76,6 +88,16 @@ impl CustomFunction {
     }
 
     /// Sets the `vmap` rule: from inputs and their batch axes to outputs and their batch axes.
+    ///
+    /// ```
+    /// use hesper::{array, transform};
+    /// use hesper::transform::CustomFunction;
+    /// let f = CustomFunction::new(|x| Ok(vec![x[0].sum(())?]))
+    ///     .with_vmap(|x, axes| Ok((vec![x[0].moveaxis(axes[0].unwrap_or(0) as isize, 0)?.sum(1)?], vec![Some(0)])));
+    /// let rows = transform::vmap(move |x| f.call(x), &[Some(0)], &[Some(0)]);
+    /// assert_eq!(rows(&[array![[1, 2], [3, 4]]])?[0].to_vec::<i32>()?, [3, 7]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn with_vmap(
         mut self,
         rule: impl Fn(&[Array], &[Option<usize>]) -> Result<(Vec<Array>, Vec<Option<usize>>)>

@@ -46,6 +46,15 @@ impl Op for Depends {
 }
 
 /// The same arrays, computed after `others`.
+///
+/// ```
+/// use hesper::{array, transform};
+/// let (x, y) = (array![1.0, 2.0].exp()?, array![3.0].sin()?);
+/// let x = transform::depends(&[x], std::slice::from_ref(&y))?.remove(0); // x after y
+/// x.eval()?;
+/// assert!(y.is_evaluated());
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn depends(arrays: &[Array], others: &[Array]) -> Result<Vec<Array>> {
     let after = |array: &Array| {
         let inputs = std::iter::once(array).chain(others).cloned().collect();

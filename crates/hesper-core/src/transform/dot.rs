@@ -20,6 +20,15 @@ pub fn to_dot(arrays: &[Array]) -> String {
 }
 
 /// The same with names for some arrays, and with other names for ops.
+///
+/// ```
+/// use hesper::{Array, array, transform};
+/// let x = array![1.0, 2.0];
+/// let y = x.exp()?;
+/// let name = |array: &Array| array.ptr_eq(&x).then(|| "x".to_string());
+/// assert!(transform::named_dot(&[y.clone()], name, str::to_uppercase).contains("EXP"));
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn named_dot(
     arrays: &[Array],
     name: impl Fn(&Array) -> Option<String>,

@@ -111,6 +111,18 @@ pub fn vjp(
 
 /// The same with errors of any type, and with cotangents, where there are any, that are
 /// made when the outputs are known.
+///
+/// ```
+/// use hesper::{Error, array, transform};
+/// // The cotangents are made of the outputs: the gradient of half their squares.
+/// let (_, g) = transform::vjp_with(
+///     |x| Ok::<_, Error>(vec![x[0].multiply(2.0)?]),
+///     &[array![1.0, 3.0]],
+///     |outputs| Ok(vec![Some(outputs[0].clone())]),
+/// )?;
+/// assert_eq!(g[0].to_vec::<f32>()?, [4.0, 12.0]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn vjp_with<E: From<Error>>(
     f: impl FnOnce(&[Array]) -> Result<Vec<Array>, E>,
     primals: &[Array],
@@ -148,6 +160,13 @@ pub fn jvp(
 }
 
 /// The same with errors of any type.
+///
+/// ```
+/// use hesper::{Error, array, transform};
+/// let (y, t) = transform::jvp_with(|x| Ok::<_, Error>(vec![x[0].square()?]), &[array![3.0]], &[array![1.0]])?;
+/// assert_eq!((y[0].item::<f32>()?, t[0].item::<f32>()?), (9.0, 6.0));
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn jvp_with<E: From<Error>>(
     f: impl FnOnce(&[Array]) -> Result<Vec<Array>, E>,
     primals: &[Array],
@@ -194,6 +213,17 @@ pub fn value_and_grad<F: Fn(&[Array]) -> Result<Vec<Array>>>(
 }
 
 /// A function's outputs and the gradient of the first of them, at `inputs`; with errors of any type.
+///
+/// ```
+/// use hesper::{Array, array, transform};
+/// let loss = |x: &[Array]| -> Result<Vec<Array>, Box<dyn std::error::Error>> {
+///     let scale: f64 = "2.5".parse()?; // an error of another type
+///     Ok(vec![x[0].multiply(scale)?.sum(())?])
+/// };
+/// let (value, slope) = transform::gradient(loss, &[array![1.0, 2.0]], &[0])?;
+/// assert_eq!((value[0].item::<f32>()?, slope[0].to_vec::<f32>()?), (7.5, vec![2.5, 2.5]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn gradient<E: From<Error>>(
     f: impl FnOnce(&[Array]) -> Result<Vec<Array>, E>,
     inputs: &[Array],
@@ -234,6 +264,15 @@ pub fn gradient<E: From<Error>>(
 
 /// The function that gives the gradient of a function's value, a single number, with respect to the
 /// arguments of these numbers.
+///
+/// ```
+/// use hesper::{Array, Dtype, array, transform};
+/// let slope = transform::grad(|x| x[0].multiply(&x[1])?.sum(()), &[1]);
+/// assert_eq!(slope(&[array![2.0, 3.0], array![5.0, 7.0]])?[0].to_vec::<f32>()?, [2.0, 3.0]);
+/// let second = transform::grad(|x| transform::grad(|x| x[0].power(3.0), &[0])(x).map(|mut g| g.remove(0)), &[0]);
+/// assert_eq!(second(&[Array::scalar(2.0, Dtype::Float32)?])?[0].item::<f32>()?, 12.0);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn grad<F: Fn(&[Array]) -> Result<Array>>(
     f: F,
     arguments: &[usize],
@@ -273,6 +312,15 @@ fn spread(axes: &[Option<isize>], count: usize) -> Result<Vec<Option<isize>>> {
 
 /// Runs a function over one axis more; with errors of any type. `places` says, given their number, where
 /// the outputs' new axes go.
+///
+/// ```
+/// use hesper::{Array, Error, array, transform};
+/// let dot = |x: &[Array]| Ok::<_, Error>(vec![x[0].inner(&x[1])?]);
+/// let inputs = [array![[1.0, 2.0], [3.0, 4.0]], array![10.0, 1.0]]; // each row with the same vector
+/// let y = transform::vmap_with(dot, &inputs, &[Some(0), None], |count| Ok(vec![Some(0); count]))?;
+/// assert_eq!(y[0].to_vec::<f32>()?, [12.0, 34.0]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn vmap_with<E: From<Error>>(
     f: impl FnOnce(&[Array]) -> Result<Vec<Array>, E>,
     arrays: &[Array],

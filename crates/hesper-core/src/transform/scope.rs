@@ -65,6 +65,22 @@ pub(crate) fn is_free(array: &Array) -> bool {
 }
 
 /// Whether a transformation that is still running varies one of the arrays.
+///
+/// ```
+/// use hesper::{array, transform};
+/// let x = array![1.0, 2.0];
+/// let mapped = transform::vmap(
+///     |x| {
+///         assert!(transform::is_varied(x));
+///         Ok(x.to_vec())
+///     },
+///     &[Some(0)],
+///     &[Some(0)],
+/// );
+/// mapped(&[x.clone()])?;
+/// assert!(!transform::is_varied(&[x]));
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn is_varied(arrays: &[Array]) -> bool {
     outermost(arrays).is_some()
 }

@@ -144,6 +144,14 @@ pub fn stop_gradient(x: &Array) -> Result<Array> {
 }
 
 /// Whether an array is the result of [`stop_gradient`].
+///
+/// ```
+/// use hesper::{array, transform};
+/// let x = array![1.0, 2.0];
+/// assert!(transform::is_stopped(&transform::stop_gradient(&x)?));
+/// assert!(!transform::is_stopped(&x));
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn is_stopped(array: &Array) -> bool {
     array.call().is_some_and(|call| call.op.name() == "stop_gradient")
 }

@@ -28,6 +28,23 @@ use crate::array::Array;
 use crate::error::{Error, Result};
 
 /// A structure of arrays.
+///
+/// ```
+/// use hesper::array;
+/// use hesper::transform::Tree;
+/// let pair = (array![1, 2], vec![array![3], array![4]]);
+/// assert_eq!(pair.arrays().len(), 3);
+/// let twice = pair.arrays().iter().map(|x| x.multiply(2)).collect::<hesper::Result<_>>()?;
+/// let doubled = pair.with_arrays(twice)?;
+/// assert_eq!(doubled.1[0].item::<i32>()?, 6);
+/// let (mut all, mut key, mut trained) = (Vec::new(), Vec::new(), Vec::new());
+/// pair.flatten(&mut all);
+/// pair.structure(&mut key);
+/// pair.trainable(&mut trained);
+/// assert_eq!((all.len(), trained), (3, vec![true; 3]));
+/// assert!(pair.rebuild(&mut all.into_iter().take(2)).is_err());
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub trait Tree: Sized {
     /// Appends its arrays to a list, in the order of the tree.
     fn flatten(&self, into: &mut Vec<Array>);
@@ -307,6 +324,20 @@ fn filled<U: Tree>(returned: Option<U>, arrays: Vec<Array>) -> Result<U> {
     returned.ok_or_else(|| Error::value("tree", "the function was not called"))?.with_arrays(arrays)
 }
 
+/// Computes all arrays of a tree, and waits for them; see [`eval`](crate::eval()).
+///
+/// ```
+/// use hesper::array;
+/// use hesper::transform::tree;
+/// let state = (array![1.0, 2.0].exp()?, vec![array![3.0].sin()?]);
+/// tree::eval(&state)?;
+/// assert!(state.0.is_evaluated() && state.1[0].is_evaluated());
+/// # Ok::<(), hesper::Error>(())
+/// ```
+pub fn eval<T: Tree>(tree: &T) -> Result<()> {
+    crate::eval(&tree.arrays())
+}
+
 /// [`vjp`](super::vjp) of trees: the outputs of a function, and the product of cotangents with its Jacobian.
 ///
 /// ```
@@ -329,6 +360,15 @@ pub fn vjp<T: Tree, U: Tree>(f: impl FnOnce(&T) -> Result<U>, primals: &T, cotan
 }
 
 /// [`jvp`](super::jvp) of trees: the outputs of a function, and the product of its Jacobian with tangents.
+///
+/// ```
+/// use hesper::{Array, array};
+/// use hesper::transform::tree;
+/// let (x, t) = ((array![2.0], array![5.0]), (array![1.0], array![0.0]));
+/// let (y, slope) = tree::jvp(|(a, b): &(Array, Array)| a.multiply(b), &x, &t)?;
+/// assert_eq!((y.item::<f32>()?, slope.item::<f32>()?), (10.0, 5.0));
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn jvp<T: Tree, U: Tree>(f: impl FnOnce(&T) -> Result<U>, primals: &T, tangents: &T) -> Result<(U, U)> {
     let mut returned = None;
     let (outputs, found) =
@@ -341,6 +381,12 @@ pub fn jvp<T: Tree, U: Tree>(f: impl FnOnce(&T) -> Result<U>, primals: &T, tange
 }
 
 /// The places of the trainable arrays.
+///
+/// ```
+/// use hesper::array;
+/// use hesper::transform::tree;
+/// assert_eq!(tree::chosen(&(array![1.0], array![2.0])), [0, 1]);
+/// ```
 pub fn chosen<T: Tree>(tree: &T) -> Vec<usize> {
     let mut trainable = Vec::new();
     tree.trainable(&mut trainable);
@@ -349,6 +395,16 @@ pub fn chosen<T: Tree>(tree: &T) -> Vec<usize> {
 
 /// A tree of gradients from those of the arrays at the places `chosen`. The others are zeros, which take no
 /// memory.
+///
+/// ```
+/// use hesper::array;
+/// use hesper::transform::tree;
+/// let pair = (array![1.0], array![2.0, 3.0]);
+/// let arrays = [pair.0.clone(), pair.1.clone()];
+/// let all = tree::gradients(&pair, &arrays, &[0], vec![array![9.0]])?;
+/// assert_eq!((all.0.to_vec::<f32>()?, all.1.to_vec::<f32>()?), (vec![9.0], vec![0.0, 0.0]));
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn gradients<T: Tree>(tree: &T, arrays: &[Array], chosen: &[usize], found: Vec<Array>) -> Result<T> {
     let mut all: Vec<Option<Array>> = vec![None; arrays.len()];
     for (at, gradient) in chosen.iter().zip(found) {
@@ -361,6 +417,15 @@ pub fn gradients<T: Tree>(tree: &T, arrays: &[Array], chosen: &[usize], found: V
 
 /// [`value_and_grad`](super::value_and_grad) of trees: a function that returns the outputs of `f` and the
 /// gradient of their first array, a scalar, with respect to the trainable arrays of the argument.
+///
+/// ```
+/// use hesper::{Array, array};
+/// use hesper::transform::tree;
+/// let f = tree::value_and_grad(|(a, b): &(Array, Array)| a.multiply(b)?.sum(()));
+/// let (value, slope) = f(&(array![2.0], array![5.0]))?;
+/// assert_eq!((value.item::<f32>()?, slope.0.item::<f32>()?, slope.1.item::<f32>()?), (10.0, 5.0, 2.0));
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn value_and_grad<T: Tree, U: Tree, F: Fn(&T) -> Result<U>>(f: F) -> impl Fn(&T) -> Result<(U, T)> {
     move |tree| {
         let (arrays, mut returned) = (tree.arrays(), None);

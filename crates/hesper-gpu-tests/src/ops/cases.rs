@@ -171,6 +171,7 @@ fn tables(cases: &mut Cases) {
     macro_rules! add_cases {
         ($($(#[doc = $doc:literal])+ $name:ident $(| $alias:ident)* ($($other:ident),*): $types:ident
             = |$($x:ident),+| $body:expr $(=> $derivative:expr)?;
+            rust $example:literal => $shown:literal;
             $(python $args:literal => $result:literal $(, method $method:ident)?;)?
             cases $([$($domain:ident),+])+;)*) => {
             $(let call: Call = add_cases!(@call $name $($other)*);

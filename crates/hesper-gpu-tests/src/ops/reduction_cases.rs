@@ -26,6 +26,7 @@ fn reduction_tables(cases: &mut Cases) {
     };
     macro_rules! add_cases {
         ($($(#[doc = $doc:literal])+ $name:ident $(| $alias:ident)* ($signature:ident) = |$($x:ident),+| $body:expr;
+            rust $example:literal => $shown:literal;
             $(python $args:literal => $result:literal $(, method $method:ident)?;)?
             cases $([$domain:ident])+;)*) => {
             $($(add(stringify!($name), Domain::$domain, add_cases!(@$signature $name));)+)*

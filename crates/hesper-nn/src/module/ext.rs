@@ -23,6 +23,13 @@ use crate::error::{Error, Result};
 /// ```
 pub trait ModuleExt: Module {
     /// The parameters and the buffers that are saved, by path. Packed blocks are not among them.
+    ///
+    /// ```
+    /// use hesper_nn::{Linear, ModuleExt};
+    /// let parameters = Linear::new(4, 2)?.parameters();
+    /// assert_eq!(parameters["weight"].shape(), [2, 4]);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     fn parameters(&self) -> BTreeMap<String, Array> {
         let mut all = BTreeMap::new();
         read(self, &mut |path, leaf| match leaf {
@@ -47,6 +54,15 @@ pub trait ModuleExt: Module {
     }
 
     /// The buffers in the order of the module.
+    ///
+    /// ```
+    /// use hesper_nn::{BatchNorm, ModuleExt};
+    /// let norm = BatchNorm::new(3)?;
+    /// let statistics = norm.buffers(); // mean and variance
+    /// norm.set_buffers(&[statistics[0].add(1.0)?, statistics[1].clone()]);
+    /// assert_eq!(norm.buffers()[0].to_vec::<f32>()?, [1.0; 3]);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     fn buffers(&self) -> Vec<Array> {
         let mut all = Vec::new();
         read(self, &mut |_, leaf| {
@@ -70,6 +86,14 @@ pub trait ModuleExt: Module {
     }
 
     /// Everything that changes in training, by path: parameters and all buffers.
+    ///
+    /// ```
+    /// use hesper_nn::{Dropout, ModuleExt};
+    /// let layer = Dropout::new(0.5)?;
+    /// assert!(layer.parameters().is_empty());
+    /// assert_eq!(layer.state().into_keys().collect::<Vec<_>>(), ["key"]);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     fn state(&self) -> BTreeMap<String, Array> {
         let mut all = self.parameters();
         read(self, &mut |path, leaf| {
@@ -114,11 +138,29 @@ pub trait ModuleExt: Module {
     }
 
     /// Unfreezes the parameters whose path `which` accepts.
+    ///
+    /// ```
+    /// use hesper_nn::{Linear, ModuleExt};
+    /// let mut layer = Linear::new(4, 2)?;
+    /// layer.freeze(|_| true);
+    /// layer.unfreeze(|path| path.ends_with("bias"));
+    /// assert_eq!(layer.trainable_parameters().len(), 1);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     fn unfreeze(&mut self, which: impl Fn(&str) -> bool) {
         set_frozen(self, &which, false);
     }
 
     /// Switches layers like dropout and batch norm between training and evaluation.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// use hesper_nn::{Dropout, ModuleExt};
+    /// let mut layer = Dropout::new(0.9)?;
+    /// layer.train(false);
+    /// assert_eq!(layer.forward(&array![1.0, 2.0])?.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     fn train(&mut self, on: bool) {
         // The visitor fails only if the callback does.
         let _ = write(self, &mut |_, leaf| {
@@ -130,6 +172,14 @@ pub trait ModuleExt: Module {
     }
 
     /// Replaces every parameter by the result of `f`. An error leaves the module unchanged.
+    ///
+    /// ```
+    /// use hesper_nn::{Linear, ModuleExt};
+    /// let mut layer = Linear::new(4, 2)?;
+    /// layer.map(|path, array| Ok(if path == "bias" { array.zeros_like()? } else { array.clone() }))?;
+    /// assert_eq!(layer.parameters()["bias"].to_vec::<f32>()?, [0.0, 0.0]);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     fn map(&mut self, mut f: impl FnMut(&str, &Array) -> Result<Array>) -> Result<()> {
         let mut made = Vec::new();
         let mut failed = None;
@@ -166,6 +216,15 @@ pub trait ModuleExt: Module {
     }
 
     /// Copies the parameters to a device.
+    ///
+    /// ```
+    /// use hesper::placement::Device;
+    /// use hesper_nn::{Linear, ModuleExt};
+    /// let mut layer = Linear::new(4, 2)?;
+    /// let device = if Device::Gpu(0).is_available() { Device::Gpu(0) } else { Device::Cpu };
+    /// layer.to_device(device)?;
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     fn to_device(&mut self, device: placement::Device) -> Result<()> {
         placement::with_device(device, || {
             // An op moves its input to the device of the current stream.
@@ -178,6 +237,18 @@ pub trait ModuleExt: Module {
     /// Loads parameters and buffers by path. `strict`: `given` must hold all that are saved, and nothing
     /// else; otherwise those that match are loaded. Shapes must be equal. An error leaves the module
     /// unchanged.
+    ///
+    /// ```
+    /// use std::collections::BTreeMap;
+    /// use hesper::array;
+    /// use hesper_nn::{Linear, ModuleExt};
+    /// let mut layer = Linear::new(4, 2)?;
+    /// let given = BTreeMap::from([("bias".to_string(), array![1.0, 2.0])]);
+    /// assert!(layer.load(&given, true).is_err()); // strict: the weight is missing
+    /// layer.load(&given, false)?;
+    /// assert_eq!(layer.parameters()["bias"].to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     fn load(&mut self, given: &BTreeMap<String, Array>, strict: bool) -> Result<()> {
         let own = self.state();
         let missing = self.parameters().into_keys().find(|path| !given.contains_key(path));
@@ -205,6 +276,17 @@ pub trait ModuleExt: Module {
     }
 
     /// Saves the parameters by path as a safetensors file, which cannot hold packed blocks.
+    ///
+    /// ```
+    /// use hesper_nn::{Linear, ModuleExt};
+    /// # let path = std::env::temp_dir().join(format!("hesper-module-{}.safetensors", std::process::id()));
+    /// let (layer, mut other) = (Linear::new(4, 2)?, Linear::new(4, 2)?);
+    /// layer.save(&path)?;
+    /// other.load_file(&path, true)?;
+    /// assert_eq!(other.parameters()["bias"].to_vec::<f32>()?, layer.parameters()["bias"].to_vec::<f32>()?);
+    /// # std::fs::remove_file(&path).ok();
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     fn save(&self, path: impl AsRef<FilePath>) -> Result<()> {
         let mut packed = None;
         read(self, &mut |path, leaf| {
@@ -220,6 +302,12 @@ pub trait ModuleExt: Module {
     }
 
     /// Loads parameters lazily from a file; see [`ModuleExt::load`].
+    ///
+    /// ```
+    /// use hesper_nn::{Linear, ModuleExt};
+    /// assert!(Linear::new(4, 2)?.load_file("no/such/file.safetensors", true).is_err());
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     fn load_file(&mut self, path: impl AsRef<FilePath>, strict: bool) -> Result<()> {
         let given = io::load(path)?.into_arrays().into_iter().collect();
         self.load(&given, strict)

@@ -24,6 +24,17 @@ pub use hesper_derive::Module;
 pub use tree::{describe, flatten, replace, structure, trainable};
 
 /// An array that training changes, unless it is frozen.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::Parameter;
+/// let mut w = Parameter::new(array![1.0, 2.0]);
+/// assert_eq!((w.get().size(), w.sum(())?.item::<f32>()?), (2, 3.0)); // methods of arrays are its own
+/// w.set(array![5.0]);
+/// w.set_frozen(true);
+/// assert!(w.is_frozen() && !w.is_trainable());
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Parameter {
     value: Array,
@@ -86,6 +97,16 @@ impl From<&Parameter> for Operand {
 ///
 /// A copy of a module has buffers of its own. [`value_and_grad`](crate::value_and_grad) runs a function on a
 /// copy and then stores the copy's buffers in the module.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::Buffer;
+/// let mean = Buffer::new(array![0.0]);
+/// mean.set(array![2.0]); // from `forward`, which has no mutable access
+/// assert_eq!(mean.get().item::<f32>()?, 2.0);
+/// assert!(mean.is_saved() && !Buffer::transient(array![0.0]).is_saved());
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Buffer {
     value: Mutex<Array>,
@@ -130,6 +151,11 @@ impl Clone for Buffer {
 }
 
 /// Whether a layer is trained or evaluated; set by [`ModuleExt::train`]. Layers start in training mode.
+///
+/// ```
+/// use hesper_nn::Training;
+/// assert!(Training::default().is_on());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Training(bool);
 
@@ -179,6 +205,13 @@ pub enum LeafMut<'a> {
 }
 
 /// The path of a leaf, as `layers.0.weight`, while a visitor walks a module.
+///
+/// ```
+/// use hesper_nn::Path;
+/// let mut path = Path::default();
+/// let name = path.enter("layers", |path| path.enter(3, |path| path.as_str().to_string()));
+/// assert_eq!((name.as_str(), path.as_str()), ("layers.3", ""));
+/// ```
 #[derive(Debug, Default)]
 pub struct Path(String);
 
@@ -237,9 +270,34 @@ impl Path {
 )]
 pub trait Module {
     /// Calls `f` with the path of every leaf.
+    ///
+    /// ```
+    /// use hesper_nn::{Leaf, Linear, Module, Path};
+    /// let mut paths = Vec::new();
+    /// Linear::new(4, 2)?.visit(&mut Path::default(), &mut |path, leaf| {
+    ///     if matches!(leaf, Leaf::Parameter(_)) {
+    ///         paths.push(path.to_string());
+    ///     }
+    /// });
+    /// assert_eq!(paths, ["weight", "bias"]);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&str, Leaf<'_>));
 
     /// Calls `f` with the path of every leaf that can be changed, until it fails.
+    ///
+    /// ```
+    /// use hesper_nn::{LeafMut, Linear, Module, Path};
+    /// let mut layer = Linear::new(4, 2)?;
+    /// layer.visit_mut(&mut Path::default(), &mut |_, leaf| {
+    ///     if let LeafMut::Parameter(parameter) = leaf {
+    ///         let zeros = parameter.zeros_like()?;
+    ///         parameter.set(zeros);
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     fn visit_mut(
         &mut self,
         path: &mut Path,

@@ -14,6 +14,18 @@ use crate::module::{Module, ModuleExt};
 /// A step multiplies the loss by [`LossScale::scale`], divides the gradients by it ([`LossScale::unscale`]),
 /// and updates parameters only if all gradients are finite. All of it is computed by ops, so a compiled step
 /// does it too.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::Parameter;
+/// use hesper_nn::optim::LossScale;
+/// let scale = LossScale::new(1024.0, 1)?;
+/// let mut gradients = Parameter::new(array![2048.0, f32::INFINITY]);
+/// let finite = scale.unscale(&mut gradients)?;
+/// assert_eq!(gradients.to_vec::<f32>()?[0], 2.0);
+/// assert_eq!(scale.next(&finite)?.scale().item::<f32>()?, 512.0);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct LossScale {
     scale: Array,

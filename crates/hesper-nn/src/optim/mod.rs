@@ -51,6 +51,37 @@ pub struct StepInfo {
 }
 
 /// The update of one parameter: what a rule reads, and the state that it changes.
+///
+/// ```
+/// use hesper::{Array, array};
+/// use hesper_nn::Parameter;
+/// use hesper_nn::optim::{Optimizer, Schedule, Slots, Update, UpdateRule};
+///
+/// /// Descent along a mean of gradients, with weight decay.
+/// #[derive(Debug)]
+/// struct Averaged(Schedule);
+///
+/// impl UpdateRule for Averaged {
+///     fn learning_rate(&self) -> Option<&Schedule> {
+///         Some(&self.0)
+///     }
+///
+///     fn init(&self, parameter: &Array) -> hesper_nn::Result<Slots> {
+///         Ok(Slots::from([("mean".into(), parameter.zeros_like()?), ("last".into(), parameter.zeros_like()?)]))
+///     }
+///
+///     fn update(&self, mut of: Update<'_>) -> hesper_nn::Result<Array> {
+///         let mean = of.average("mean", 0.5, of.gradient)?;
+///         of.keep("last", of.slot("mean")?.clone());
+///         Ok(of.shrunk(0.01)?.subtract(of.rate()?.multiply(mean)?)?)
+///     }
+/// }
+///
+/// let mut w = Parameter::new(array![1.0]);
+/// Optimizer::new(Averaged(0.1.into()))?.update(&mut w, &Parameter::new(array![2.0]))?;
+/// assert!((w.item::<f32>()? - 0.899).abs() < 1e-6);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Update<'a> {
     /// The step.
@@ -139,6 +170,12 @@ pub trait UpdateRule: fmt::Debug + Send + Sync {
     fn learning_rate(&self) -> Option<&Schedule>;
 
     /// Fails if a setting is out of its range.
+    ///
+    /// ```
+    /// use hesper_nn::optim::{Adam, Optimizer};
+    /// let error = Optimizer::new(Adam { eps: -1.0, ..Adam::new(0.1) }).unwrap_err(); // `new` asks the rule
+    /// assert!(error.to_string().contains("eps"));
+    /// ```
     fn check(&self) -> Result<()> {
         Ok(())
     }
@@ -182,6 +219,22 @@ impl Group {
 }
 
 /// Changes the parameters of a module by gradients.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::Parameter;
+/// use hesper_nn::optim::{Optimizer, Sgd};
+/// let (mut w, gradient) = (Parameter::new(array![1.0]), Parameter::new(array![2.0]));
+/// let mut optimizer = Optimizer::new(Sgd::new(0.1))?;
+/// optimizer.init(&w)?; // `update` does it too
+/// optimizer.update(&mut w, &gradient)?;
+/// assert_eq!((optimizer.step()?, optimizer.learning_rate()?), (1, Some(f64::from(0.1f32))));
+/// optimizer.set_learning_rate(0.0)?;
+/// optimizer.update(&mut w, &gradient)?;
+/// optimizer.update_if(&mut w, &gradient, &array![false].squeeze(())?)?; // not counted as a step
+/// assert_eq!((optimizer.step()?, w.to_vec::<f32>()?), (2, vec![0.8]));
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Optimizer {
     groups: Vec<Group>,
@@ -337,6 +390,19 @@ impl Optimizer {
 
     /// Everything that changes, by name: `step`, constant learning rates, and the state of parameters by
     /// path.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// use hesper_nn::Parameter;
+    /// use hesper_nn::optim::{Adam, Optimizer};
+    /// let (mut w, gradient) = (Parameter::new(array![1.0]), Parameter::new(array![2.0]));
+    /// let mut optimizer = Optimizer::new(Adam::new(0.1))?;
+    /// optimizer.update(&mut w, &gradient)?;
+    /// let mut other = Optimizer::new(Adam::new(0.1))?;
+    /// other.load_state(&w, &optimizer.state())?; // what `io::save_safetensors` keeps
+    /// assert_eq!(other.step()?, 1);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn state(&self) -> BTreeMap<String, Array> {
         let mut all = BTreeMap::from([("step".to_string(), self.step.clone())]);
         for (at, group) in self.groups.iter().enumerate() {

@@ -31,6 +31,18 @@ fn with_decay(of: &Update<'_>, decay: f64) -> Result<Array> {
 }
 
 /// Stochastic gradient descent, with momentum if that is positive.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::Parameter;
+/// use hesper_nn::optim::{Optimizer, Sgd};
+/// let mut w = Parameter::new(array![1.0]);
+/// Optimizer::new(Sgd::new(0.1))?.update(&mut w, &Parameter::new(array![2.0]))?;
+/// assert_eq!(w.to_vec::<f32>()?, [0.8]);
+/// let with_momentum = Sgd { momentum: 0.9, nesterov: true, ..Sgd::new(0.1) };
+/// assert!(Optimizer::new(with_momentum).is_ok());
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Sgd {
     /// The learning rate.
@@ -89,6 +101,18 @@ impl UpdateRule for Sgd {
 }
 
 /// Adam; AdamW with a weight decay.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::Parameter;
+/// use hesper_nn::optim::{Adam, Optimizer};
+/// let mut w = Parameter::new(array![1.0]);
+/// let adam = Adam { bias_correction: true, ..Adam::new(0.1) };
+/// Optimizer::new(adam)?.update(&mut w, &Parameter::new(array![2.0]))?;
+/// assert!((w.item::<f32>()? - 0.9).abs() < 1e-5); // the first step has the length of the rate
+/// assert_eq!(Adam::with_weight_decay(0.1).weight_decay, 0.01);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Adam {
     /// The learning rate.
@@ -147,6 +171,16 @@ impl UpdateRule for Adam {
 }
 
 /// Adam with the largest magnitude in place of the mean square.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::Parameter;
+/// use hesper_nn::optim::{Adamax, Optimizer};
+/// let mut w = Parameter::new(array![1.0]);
+/// Optimizer::new(Adamax::new(0.1))?.update(&mut w, &Parameter::new(array![2.0]))?;
+/// assert!((w.item::<f32>()? - 0.99).abs() < 1e-5);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Adamax {
     /// The learning rate.
@@ -186,6 +220,16 @@ impl UpdateRule for Adamax {
 }
 
 /// Divides gradients by the root of their mean square.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::Parameter;
+/// use hesper_nn::optim::{Optimizer, RmsProp};
+/// let mut w = Parameter::new(array![1.0]);
+/// Optimizer::new(RmsProp::new(0.01))?.update(&mut w, &Parameter::new(array![2.0]))?;
+/// assert!((w.item::<f32>()? - 0.9).abs() < 1e-5);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct RmsProp {
     /// The learning rate.
@@ -224,6 +268,16 @@ impl UpdateRule for RmsProp {
 }
 
 /// Divides gradients by the root of the sum of their squares.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::Parameter;
+/// use hesper_nn::optim::{Adagrad, Optimizer};
+/// let mut w = Parameter::new(array![1.0]);
+/// Optimizer::new(Adagrad::new(0.1))?.update(&mut w, &Parameter::new(array![2.0]))?;
+/// assert!((w.item::<f32>()? - 0.9).abs() < 1e-5);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Adagrad {
     /// The learning rate.
@@ -259,6 +313,16 @@ impl UpdateRule for Adagrad {
 }
 
 /// Scales gradients by the ratio of the mean squares of steps and gradients.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::Parameter;
+/// use hesper_nn::optim::{AdaDelta, Optimizer};
+/// let mut w = Parameter::new(array![1.0]);
+/// Optimizer::new(AdaDelta::new(1.0))?.update(&mut w, &Parameter::new(array![2.0]))?;
+/// assert!(w.item::<f32>()? < 1.0);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct AdaDelta {
     /// The learning rate.
@@ -300,6 +364,16 @@ impl UpdateRule for AdaDelta {
 }
 
 /// Steps by the sign of the momentum.
+///
+/// ```
+/// use hesper::array;
+/// use hesper_nn::Parameter;
+/// use hesper_nn::optim::{Lion, Optimizer};
+/// let mut w = Parameter::new(array![1.0, 1.0]);
+/// Optimizer::new(Lion::new(0.1))?.update(&mut w, &Parameter::new(array![2.0, -0.001]))?;
+/// assert_eq!(w.to_vec::<f32>()?, [0.9, 1.1]); // steps of one length
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Lion {
     /// The learning rate.
@@ -457,6 +531,19 @@ impl UpdateRule for Adafactor {
 }
 
 /// Momentum whose matrices are made orthogonal.
+///
+/// ```
+/// use hesper::{Array, Dtype};
+/// use hesper_nn::Parameter;
+/// use hesper_nn::optim::{Adam, Muon, Optimizer};
+/// let mut w = Parameter::new(Array::zeros(&[4, 4], Dtype::Float32)?);
+/// let gradient = Parameter::new(Array::eye(4, 4, 0, Dtype::Float32)?.multiply(3.0)?);
+/// // Matrices by Muon, the rest by Adam.
+/// let optimizer = Optimizer::new(Adam::new(1e-3))?;
+/// optimizer.with_group(|_, w| w.ndim() == 2, Muon::new(0.1))?.update(&mut w, &gradient)?;
+/// assert!(w.diagonal(0, 0, 1)?.max(())?.item::<f32>()? < 0.0);
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Muon {
     /// The learning rate.

@@ -53,6 +53,13 @@ fn at_least_one(schedule: &str, what: &str, steps: u64) -> Result<()> {
 impl Schedule {
     /// A function of the step, which is a float32 array. The name tells schedules apart: those of one name
     /// must be equal.
+    ///
+    /// ```
+    /// use hesper_nn::optim::Schedule;
+    /// let inverse_root = Schedule::new("inverse root", |step| Ok(step.add(1.0)?.rsqrt()?));
+    /// assert_eq!(inverse_root.value(3)?, 0.5);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn new(
         name: impl Into<String>,
         function: impl Fn(&Array) -> Result<Array> + Send + Sync + 'static,
@@ -61,6 +68,12 @@ impl Schedule {
     }
 
     /// `init * rate^step`.
+    ///
+    /// ```
+    /// use hesper_nn::optim::Schedule;
+    /// assert_eq!(Schedule::exponential(1.0, 0.5).value(3)?, 0.125);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn exponential(init: f64, rate: f64) -> Self {
         Schedule::new(format!("exponential({init}, {rate})"), move |step| {
             Ok(Array::scalar(rate, Dtype::Float32)?.power(step)?.multiply(init)?)
@@ -68,6 +81,13 @@ impl Schedule {
     }
 
     /// `init * rate^(step / every)`, rounded down.
+    ///
+    /// ```
+    /// use hesper_nn::optim::Schedule;
+    /// let schedule = Schedule::step(1.0, 0.5, 10)?;
+    /// assert_eq!((schedule.value(9)?, schedule.value(10)?), (1.0, 0.5));
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn step(init: f64, rate: f64, every: u64) -> Result<Self> {
         at_least_one("step", "every", every)?;
         Ok(Schedule::new(format!("step({init}, {rate}, {every})"), move |step| {
@@ -116,6 +136,14 @@ impl Schedule {
     }
 
     /// Its value at a step, given as an array.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// use hesper_nn::optim::Schedule;
+    /// let rates = Schedule::linear(0.0, 1.0, 4)?.at(&array![0, 2, 9])?;
+    /// assert_eq!(rates.to_vec::<f32>()?, [0.0, 0.5, 1.0]);
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn at(&self, step: &Array) -> Result<Array> {
         (self.function)(&step.astype(Dtype::Float32)?)
     }
@@ -126,6 +154,12 @@ impl Schedule {
     }
 
     /// Its value, if it does not change.
+    ///
+    /// ```
+    /// use hesper_nn::optim::Schedule;
+    /// assert_eq!(Schedule::from(0.1).constant(), Some(0.1));
+    /// assert_eq!(Schedule::exponential(0.1, 0.9).constant(), None);
+    /// ```
     pub fn constant(&self) -> Option<f64> {
         self.constant
     }

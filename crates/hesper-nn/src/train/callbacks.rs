@@ -65,6 +65,21 @@ impl Report {
 /// ```
 pub trait Callback<M> {
     /// Looks at a step. Returns `ControlFlow::Break` to end the training.
+    ///
+    /// ```
+    /// # use hesper::Array;
+    /// # use hesper_nn::optim::{Optimizer, Sgd};
+    /// # use hesper_nn::train::Trainer;
+    /// # use hesper_nn::Linear;
+    /// use std::ops::ControlFlow;
+    /// use hesper_nn::train::{Callback, Progress};
+    /// # let loss = |model: &Linear, batch: &[Array]| Ok(model.forward(&batch[0])?.sum(())?);
+    /// # let mut trainer = Trainer::new(Linear::new(2, 2)?, Optimizer::new(Sgd::new(0.1))?, loss)?;
+    /// # let batch = [Array::ones(&[4, 2], hesper::Dtype::Float32)?];
+    /// let mut report = trainer.step(&batch)?; // a loop of one's own calls callbacks itself
+    /// assert_eq!(Progress::new().after_step(&trainer, &mut report)?, ControlFlow::Continue(()));
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     fn after_step(&mut self, trainer: &Trainer<M>, report: &mut Report) -> Result<ControlFlow<()>>;
 }
 
@@ -75,6 +90,21 @@ impl<M, F: FnMut(&Trainer<M>, &mut Report) -> Result<ControlFlow<()>>> Callback<
 }
 
 /// A progress bar on standard error; nothing if that is no terminal.
+///
+/// ```
+/// # use hesper::{Array, Dtype};
+/// # use hesper_nn::optim::{Optimizer, Sgd};
+/// # use hesper_nn::train::Trainer;
+/// # use hesper_nn::{Linear, loss};
+/// use hesper_nn::train::Progress;
+/// # let loss = |model: &Linear, batch: &[Array]| {
+/// #     loss::mse(&model.forward(&batch[0])?, &batch[0], Default::default())
+/// # };
+/// # let mut trainer = Trainer::new(Linear::new(2, 2)?, Optimizer::new(Sgd::new(0.1))?, loss)?;
+/// # let batch = [Array::ones(&[4, 2], Dtype::Float32)?];
+/// trainer.fit(3, |_| Ok(batch.to_vec()), &mut [&mut Progress::new()])?;
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Progress {
     started: Instant,
@@ -139,6 +169,24 @@ impl Output {
 
 /// Appends the numbers of each step to a CSV file. Its columns are those of the first step, or of the file's
 /// header if it exists.
+///
+/// ```
+/// # use hesper::{Array, Dtype};
+/// # use hesper_nn::optim::{Optimizer, Sgd};
+/// # use hesper_nn::train::Trainer;
+/// # use hesper_nn::{Linear, loss};
+/// use hesper_nn::train::CsvMetrics;
+/// # let path = std::env::temp_dir().join(format!("hesper-metrics-{}.csv", std::process::id()));
+/// # let loss = |model: &Linear, batch: &[Array]| {
+/// #     loss::mse(&model.forward(&batch[0])?, &batch[0], Default::default())
+/// # };
+/// # let mut trainer = Trainer::new(Linear::new(2, 2)?, Optimizer::new(Sgd::new(0.1))?, loss)?;
+/// # let batch = [Array::ones(&[4, 2], Dtype::Float32)?];
+/// trainer.fit(2, |_| Ok(batch.to_vec()), &mut [&mut CsvMetrics::new(&path)?])?;
+/// assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 3); // a header and two steps
+/// # std::fs::remove_file(&path).ok();
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct CsvMetrics {
     output: Output,
@@ -178,6 +226,24 @@ impl<M> Callback<M> for CsvMetrics {
 
 /// Appends the numbers of each step to a file with a JSON object in each line. Numbers that are not finite
 /// are null.
+///
+/// ```
+/// # use hesper::{Array, Dtype};
+/// # use hesper_nn::optim::{Optimizer, Sgd};
+/// # use hesper_nn::train::Trainer;
+/// # use hesper_nn::{Linear, loss};
+/// use hesper_nn::train::JsonMetrics;
+/// # let path = std::env::temp_dir().join(format!("hesper-metrics-{}.jsonl", std::process::id()));
+/// # let loss = |model: &Linear, batch: &[Array]| {
+/// #     loss::mse(&model.forward(&batch[0])?, &batch[0], Default::default())
+/// # };
+/// # let mut trainer = Trainer::new(Linear::new(2, 2)?, Optimizer::new(Sgd::new(0.1))?, loss)?;
+/// # let batch = [Array::ones(&[4, 2], Dtype::Float32)?];
+/// trainer.fit(2, |_| Ok(batch.to_vec()), &mut [&mut JsonMetrics::new(&path)?])?;
+/// assert!(std::fs::read_to_string(&path).unwrap().contains("\"loss\":"));
+/// # std::fs::remove_file(&path).ok();
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct JsonMetrics(Output);
 
@@ -202,6 +268,25 @@ impl<M> Callback<M> for JsonMetrics {
 
 /// Evaluates the model, in evaluation mode, after every `every` steps and after the last one. The numbers
 /// that it returns are metrics of the step.
+///
+/// ```
+/// # use hesper::{Array, Dtype};
+/// # use hesper_nn::optim::{Optimizer, Sgd};
+/// # use hesper_nn::train::Trainer;
+/// # use hesper_nn::{Linear, loss};
+/// use hesper_nn::train::Evaluate;
+/// # let loss = |model: &Linear, batch: &[Array]| {
+/// #     loss::mse(&model.forward(&batch[0])?, &batch[0], Default::default())
+/// # };
+/// # let mut trainer = Trainer::new(Linear::new(2, 2)?, Optimizer::new(Sgd::new(0.1))?, loss)?;
+/// # let batch = [Array::ones(&[4, 2], Dtype::Float32)?];
+/// let held_out = batch[0].clone();
+/// let mut evaluate = Evaluate::every(2, |model: &Linear| {
+///     Ok(vec![("output", f64::from(model.forward(&held_out)?.mean(())?.item::<f32>()?))])
+/// });
+/// trainer.fit(4, |_| Ok(batch.to_vec()), &mut [&mut evaluate])?; // callbacks after it see the metric
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 pub struct Evaluate<F> {
     every: u64,
     f: F,
@@ -238,6 +323,24 @@ where
 }
 
 /// Saves a checkpoint after every `every` steps and after the last one, over the one before.
+///
+/// ```
+/// # use hesper::{Array, Dtype};
+/// # use hesper_nn::optim::{Optimizer, Sgd};
+/// # use hesper_nn::train::Trainer;
+/// # use hesper_nn::{Linear, loss};
+/// use hesper_nn::train::Checkpoints;
+/// # let path = std::env::temp_dir().join(format!("hesper-every-{}.safetensors", std::process::id()));
+/// # let loss = |model: &Linear, batch: &[Array]| {
+/// #     loss::mse(&model.forward(&batch[0])?, &batch[0], Default::default())
+/// # };
+/// # let mut trainer = Trainer::new(Linear::new(2, 2)?, Optimizer::new(Sgd::new(0.1))?, loss)?;
+/// # let batch = [Array::ones(&[4, 2], Dtype::Float32)?];
+/// trainer.fit(3, |_| Ok(batch.to_vec()), &mut [&mut Checkpoints::every(2, &path)])?;
+/// assert!(path.exists());
+/// # std::fs::remove_file(&path).ok();
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Checkpoints {
     every: u64,

@@ -17,6 +17,28 @@ const PARTS: [&str; 4] = ["model", "optimizer", "loss_scale", "trainer"];
 
 impl<M: Module + Tree + Clone + Send + Sync + 'static> Trainer<M> {
     /// Saves a checkpoint. A file that exists is replaced when the new one is complete.
+    ///
+    /// ```
+    /// # use hesper::{Array, Dtype};
+    /// # use hesper_nn::optim::{Optimizer, Sgd};
+    /// # use hesper_nn::train::Trainer;
+    /// # use hesper_nn::{Linear, loss};
+    /// # let path = std::env::temp_dir().join(format!("hesper-save-{}.safetensors", std::process::id()));
+    /// # let loss = |model: &Linear, batch: &[Array]| {
+    /// #     loss::mse(&model.forward(&batch[0])?, &batch[0], Default::default())
+    /// # };
+    /// # let trainer = || Trainer::new(Linear::new(2, 2)?, Optimizer::new(Sgd::new(0.1))?, loss);
+    /// # let mut trained = trainer()?;
+    /// # let batch = [Array::ones(&[4, 2], Dtype::Float32)?];
+    /// trained.step(&batch)?;
+    /// trained.save(&path)?;
+    /// let mut resumed = trainer()?;
+    /// resumed.resume(&path)?;
+    /// assert_eq!(resumed.steps(), 1);
+    /// assert_eq!(resumed.step(&batch)?.loss, trained.step(&batch)?.loss); // bit for bit
+    /// # std::fs::remove_file(&path).ok();
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let state = &self.state;
         let scale = state.loss_scale.as_ref().map(|scale| scale.state()).unwrap_or_default();
@@ -37,6 +59,20 @@ impl<M: Module + Tree + Clone + Send + Sync + 'static> Trainer<M> {
 
     /// Goes on from a checkpoint of a trainer with the same model and optimizer. An error names what does not
     /// fit, and leaves everything as it was.
+    ///
+    /// ```
+    /// # use hesper::Array;
+    /// # use hesper_nn::optim::{Optimizer, Sgd};
+    /// # use hesper_nn::train::Trainer;
+    /// # use hesper_nn::Linear;
+    /// # let loss = |model: &Linear, batch: &[Array]| Ok(model.forward(&batch[0])?.sum(())?);
+    /// # let mut trainer = Trainer::new(Linear::new(2, 2)?, Optimizer::new(Sgd::new(0.1))?, loss)?;
+    /// let path = std::env::temp_dir().join("hesper-no-checkpoint.safetensors");
+    /// if path.exists() {
+    ///     trainer.resume(&path)?; // and `fit` goes on with the next step
+    /// }
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn resume(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let mut parts: BTreeMap<&str, BTreeMap<String, Array>> = BTreeMap::new();

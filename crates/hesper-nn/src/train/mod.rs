@@ -95,6 +95,28 @@ struct Options {
 }
 
 /// A model with its optimizer and loss.
+///
+/// ```
+/// use hesper::{Array, Dtype};
+/// use hesper_nn::optim::{Optimizer, Sgd};
+/// use hesper_nn::train::Trainer;
+/// use hesper_nn::{Linear, ModuleExt, loss};
+/// let loss = |model: &Linear, batch: &[Array]| {
+///     loss::mse(&model.forward(&batch[0])?, &batch[1], Default::default())
+/// };
+/// let trainer = Trainer::new(Linear::new(2, 1)?, Optimizer::new(Sgd::new(0.1))?, loss)?;
+/// let mut trainer = trainer.with_clip(1.0).with_accumulation(2)?;
+/// let batch = [Array::ones(&[4, 2], Dtype::Float32)?, Array::ones(&[4, 1], Dtype::Float32)?];
+/// let report = trainer.step(&batch)?;
+/// assert!(report.updated && report.metrics.contains_key("grad_norm"));
+/// assert_eq!((trainer.steps(), trainer.optimizer().step()?), (1, 1));
+/// trainer.optimizer_mut().set_learning_rate(0.01)?;
+/// trainer.model_mut().freeze(|path| path == "bias");
+/// trainer.fit(10, |_| Ok(batch.to_vec()), &mut [])?; // nine more steps
+/// assert_eq!(trainer.evaluate(|model| model.forward(&batch[0]))?.shape(), [4, 1]);
+/// assert_eq!(trainer.model().count(), trainer.into_model().count());
+/// # Ok::<(), hesper_nn::Error>(())
+/// ```
 pub struct Trainer<M> {
     state: State<M>,
     options: Options,
@@ -146,6 +168,23 @@ impl<M: Module + Tree + Clone + Send + Sync + 'static> Trainer<M> {
 
     /// Computes the loss with parameters of a half-precision dtype. Parameters, optimizer state and buffers
     /// keep theirs. float16 needs a loss scale.
+    ///
+    /// ```
+    /// # use hesper::{Array, Dtype};
+    /// # use hesper_nn::optim::{Optimizer, Sgd};
+    /// # use hesper_nn::train::Trainer;
+    /// # use hesper_nn::{Linear, loss};
+    /// use hesper_nn::optim::LossScale;
+    /// # let loss = |model: &Linear, batch: &[Array]| {
+    /// #     loss::mse(&model.forward(&batch[0])?, &batch[1], Default::default())
+    /// # };
+    /// # let trainer = Trainer::new(Linear::new(2, 1)?, Optimizer::new(Sgd::new(0.1))?, loss)?;
+    /// let mut trainer = trainer.with_precision(Dtype::Float16, Some(LossScale::new(1024.0, 2000)?));
+    /// # let batch = [Array::ones(&[4, 2], Dtype::Float16)?, Array::ones(&[4, 1], Dtype::Float16)?];
+    /// trainer.step(&batch)?;
+    /// assert_eq!(trainer.loss_scale().map(|scale| scale.scale().shape().len()), Some(0));
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn with_precision(mut self, dtype: Dtype, loss_scale: Option<LossScale>) -> Self {
         self.options.precision = Some(dtype);
         self.state.loss_scale = loss_scale;
@@ -154,6 +193,23 @@ impl<M: Module + Tree + Clone + Send + Sync + 'static> Trainer<M> {
     }
 
     /// Runs steps without compiling them, for losses that look at values.
+    ///
+    /// ```
+    /// # use hesper::{Array, Dtype};
+    /// # use hesper_nn::optim::{Optimizer, Sgd};
+    /// # use hesper_nn::train::Trainer;
+    /// # use hesper_nn::{Linear, loss};
+    /// # let (model, optimizer) = (Linear::new(2, 1)?, Optimizer::new(Sgd::new(0.1))?);
+    /// let loss = |model: &Linear, batch: &[Array]| {
+    ///     let y = model.forward(&batch[0])?;
+    ///     println!("predicted {y}"); // a compiled step could not look at values
+    ///     loss::mse(&y, &batch[1], Default::default())
+    /// };
+    /// let mut trainer = Trainer::new(model, optimizer, loss)?.without_compile();
+    /// # let batch = [Array::ones(&[4, 2], Dtype::Float32)?, Array::ones(&[4, 1], Dtype::Float32)?];
+    /// trainer.step(&batch)?;
+    /// # Ok::<(), hesper_nn::Error>(())
+    /// ```
     pub fn without_compile(mut self) -> Self {
         self.options.compile = false;
         self.step = None;

@@ -33,6 +33,7 @@ fn binary_on(
 macro_rules! define_functions {
     ($($(#[doc = $doc:literal])+ $name:ident $(| $alias:ident)* ($($other:ident),*): $types:ident
         = |$($x:ident),+| $body:expr $(=> $derivative:expr)?;
+        rust $example:literal => $shown:literal;
         $(python $args:literal => $result:literal $(, method $method:ident)?;)?
         cases $([$($domain:ident),+])+;)*) => {
         $(define_functions!(

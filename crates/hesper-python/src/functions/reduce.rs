@@ -12,6 +12,7 @@ use crate::dtype::PyDtype;
 /// The functions and methods of a table of reductions; `hesper_core::ops::reduce::table` explains an entry.
 macro_rules! define_functions {
     ($($(#[doc = $doc:literal])+ $name:ident $(| $alias:ident)* ($signature:ident) = |$($x:ident),+| $body:expr;
+        rust $example:literal => $shown:literal;
         $(python $args:literal => $result:literal $(, method $method:ident)?;)?
         cases $([$domain:ident])+;)*) => {
         $(define_functions!(

@@ -22,6 +22,7 @@ pub fn cases() -> Vec<Case> {
     macro_rules! add_cases {
         ($($(#[doc = $doc:literal])+ $name:ident $(| $alias:ident)* ($($other:ident),*): $types:ident
             = |$($x:ident),+| $body:expr $(=> $derivative:expr)?;
+            rust $example:literal => $shown:literal;
             $(python $args:literal => $result:literal $(, method $method:ident)?;)?
             cases $([$($domain:ident),+])+;)*) => {
             $(let call = add_cases!(@call $name $($other)*);

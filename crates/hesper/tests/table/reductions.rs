@@ -28,6 +28,7 @@ fn tables() -> Vec<Case> {
     };
     macro_rules! add_cases {
         ($($(#[doc = $doc:literal])+ $name:ident $(| $alias:ident)* ($signature:ident) = |$($x:ident),+| $body:expr;
+            rust $example:literal => $shown:literal;
             $(python $args:literal => $result:literal $(, method $method:ident)?;)?
             cases $([$domain:ident])+;)*) => {
             $($(add_cases!(@$signature $name Domain::$domain);)+)*

@@ -79,6 +79,13 @@ pub fn inv(a: &Array) -> Result<Array> {
 }
 
 /// The inverses of lower or `upper` triangular matrices; the other triangle is not looked at.
+///
+/// ```
+/// use hesper::{array, linalg};
+/// let a = array![[2.0, 99.0], [0.0, 4.0]]; // above the diagonal nothing is read
+/// assert_eq!(linalg::tri_inv(&a, false)?.to_vec::<f32>()?, [0.5, 0.0, 0.0, 0.25]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn tri_inv(a: &Array, upper: bool) -> Result<Array> {
     let n = square("tri_inv", a)?;
     single(Work::TriangularInverse { upper }, &[a], smallvec![n, n], a.dtype())
@@ -86,6 +93,16 @@ pub fn tri_inv(a: &Array, upper: bool) -> Result<Array> {
 
 /// The pseudo-inverses of Moore and Penrose, singular values below ten times the larger side times the
 /// precision times the largest taken as zero.
+///
+/// ```
+/// use hesper::{Array, Dtype, Tolerance, array, linalg};
+/// let a = array![[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]];
+/// let inverse = linalg::pinv(&a)?;
+/// assert_eq!(inverse.shape(), [2, 3]);
+/// let identity = Array::identity(2, Dtype::Float32)?;
+/// assert!(inverse.matmul(&a)?.allclose(&identity, Tolerance::default())?.to_bools()?[0]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn pinv(a: &Array) -> Result<Array> {
     let (m, n) = matrices("pinv", a)?;
     if m == 0 || n == 0 {
@@ -105,6 +122,16 @@ pub fn pinv(a: &Array) -> Result<Array> {
 }
 
 /// Matrices of orthonormal columns and upper triangular ones, whose products are the given ones.
+///
+/// ```
+/// use hesper::{Tolerance, array, linalg};
+/// let a = array![[3.0, 1.0], [4.0, 2.0]];
+/// let (q, r) = linalg::qr(&a)?;
+/// let near = Tolerance { absolute: 1e-5, ..Tolerance::default() };
+/// assert!(q.matmul(&r)?.allclose(&a, near)?.to_bools()?[0]);
+/// assert!((r.to_vec::<f32>()?[0].abs() - 5.0).abs() < 1e-5); // the length of the first column
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn qr(a: &Array) -> Result<(Array, Array)> {
     let (m, n) = matrices("qr", a)?;
     let k = m.min(n);
@@ -113,6 +140,15 @@ pub fn qr(a: &Array) -> Result<(Array, Array)> {
 }
 
 /// Left singular vectors as columns, singular values from the largest on, right singular vectors as rows.
+///
+/// ```
+/// use hesper::{Tolerance, array, linalg};
+/// let a = array![[3.0, 0.0], [0.0, 4.0], [0.0, 0.0]];
+/// let (u, s, vt) = linalg::svd(&a)?;
+/// assert_eq!((u.shape(), vt.shape()), (&[3, 3][..], &[2, 2][..]));
+/// assert!(s.allclose(&array![4.0, 3.0], Tolerance::default())?.to_bools()?[0]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn svd(a: &Array) -> Result<(Array, Array, Array)> {
     let (m, n) = matrices("svd", a)?;
     let outputs =
@@ -121,6 +157,13 @@ pub fn svd(a: &Array) -> Result<(Array, Array, Array)> {
 }
 
 /// Singular values alone.
+///
+/// ```
+/// use hesper::{Tolerance, array, linalg};
+/// let s = linalg::singular_values(&array![[0.0, 2.0], [1.0, 0.0]])?;
+/// assert!(s.allclose(&array![2.0, 1.0], Tolerance::default())?.to_bools()?[0]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn singular_values(a: &Array) -> Result<Array> {
     let (m, n) = matrices("svd", a)?;
     single(Work::SingularValues, &[a], smallvec![m.min(n)], a.dtype().real())
@@ -128,6 +171,16 @@ pub fn singular_values(a: &Array) -> Result<Array> {
 
 /// Eigenvalues, from the smallest on, and eigenvectors as columns, of matrices that are their own adjoints.
 /// Only the lower or `upper` triangle is looked at.
+///
+/// ```
+/// use hesper::{Tolerance, array, linalg};
+/// let a = array![[2.0, 1.0], [1.0, 2.0]];
+/// let (values, vectors) = linalg::eigh(&a, false)?;
+/// assert!(values.allclose(&array![1.0, 3.0], Tolerance::default())?.to_bools()?[0]);
+/// let near = Tolerance { absolute: 1e-5, ..Tolerance::default() };
+/// assert!(a.matmul(&vectors)?.allclose(&vectors.multiply(&values)?, near)?.to_bools()?[0]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn eigh(a: &Array, upper: bool) -> Result<(Array, Array)> {
     let n = square("eigh", a)?;
     let outputs = [(smallvec![n], a.dtype().real()), (smallvec![n, n], a.dtype())];
@@ -135,12 +188,29 @@ pub fn eigh(a: &Array, upper: bool) -> Result<(Array, Array)> {
 }
 
 /// The eigenvalues of [`eigh`] alone.
+///
+/// ```
+/// use hesper::{Tolerance, array, linalg};
+/// let values = linalg::eigvalsh(&array![[2.0, 1.0], [1.0, 2.0]], false)?;
+/// assert!(values.allclose(&array![1.0, 3.0], Tolerance::default())?.to_bools()?[0]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn eigvalsh(a: &Array, upper: bool) -> Result<Array> {
     let n = square("eigvalsh", a)?;
     single(Work::Eigh { upper, vectors: false }, &[a], smallvec![n], a.dtype().real())
 }
 
 /// Eigenvalues and eigenvectors (as columns) of any square matrices, complex numbers.
+///
+/// ```
+/// use hesper::{Dtype, Tolerance, array, linalg};
+/// let turn = array![[0.0, -1.0], [1.0, 0.0]]; // a quarter turn: no real eigenvalues
+/// let (values, vectors) = linalg::eig(&turn)?;
+/// let near = Tolerance { absolute: 1e-5, ..Tolerance::default() };
+/// assert!(values.abs()?.allclose(&array![1.0, 1.0], near)?.to_bools()?[0]);
+/// assert_eq!(vectors.dtype(), Dtype::Complex64);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn eig(a: &Array) -> Result<(Array, Array)> {
     let n = square("eig", a)?;
     let outputs = [(smallvec![n], a.dtype().complex()), (smallvec![n, n], a.dtype().complex())];
@@ -148,6 +218,13 @@ pub fn eig(a: &Array) -> Result<(Array, Array)> {
 }
 
 /// The eigenvalues of [`eig`] alone.
+///
+/// ```
+/// use hesper::{array, linalg};
+/// let values = linalg::eigvals(&array![[2.0, 1.0], [0.0, 3.0]])?;
+/// assert!((values.real()?.sum(())?.item::<f32>()? - 5.0).abs() < 1e-5); // the trace
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn eigvals(a: &Array) -> Result<Array> {
     let n = square("eigvals", a)?;
     single(Work::Eig { vectors: false }, &[a], smallvec![n], a.dtype().complex())
@@ -163,6 +240,14 @@ fn lu_parts(op: &str, a: &Array) -> Result<(Array, Array, Array)> {
 
 /// Lower and upper factors in one matrix (the lower one's diagonal of ones left out), and the rows that
 /// each row in turn was exchanged with.
+///
+/// ```
+/// use hesper::{array, linalg};
+/// let (factors, swaps) = linalg::lu_factor(&array![[1.0, 2.0], [4.0, 8.5]])?;
+/// assert_eq!(swaps.to_vec::<u32>()?, [1, 1]); // the row of the larger first element comes first
+/// assert_eq!(factors.to_vec::<f32>()?, [4.0, 8.5, 0.25, -0.125]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn lu_factor(a: &Array) -> Result<(Array, Array)> {
     let (factors, swaps, _) = lu_parts("lu_factor", a)?;
     Ok((factors, swaps))
@@ -170,6 +255,15 @@ pub fn lu_factor(a: &Array) -> Result<(Array, Array)> {
 
 /// Where each row has gone, the lower factor and the upper one: row `i` of the matrix is row `p[i]` of the
 /// product of the factors.
+///
+/// ```
+/// use hesper::{Tolerance, array, linalg};
+/// let a = array![[1.0, 2.0], [4.0, 8.5]];
+/// let (places, lower, upper) = linalg::lu(&a)?;
+/// let rows = lower.matmul(&upper)?.take(&places, 0)?;
+/// assert!(rows.allclose(&a, Tolerance::default())?.to_bools()?[0]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn lu(a: &Array) -> Result<(Array, Array, Array)> {
     let (factors, _, places) = lu_parts("lu", a)?;
     let (m, n) = matrices("lu", a)?;
@@ -182,12 +276,29 @@ pub fn lu(a: &Array) -> Result<(Array, Array, Array)> {
 
 /// The triangular matrices that are, times their transposes, the given symmetric ones: lower, or `upper`.
 /// Evaluation fails where a matrix is not positive definite.
+///
+/// ```
+/// use hesper::{array, linalg};
+/// let root = linalg::cholesky(&array![[4.0, 2.0], [2.0, 10.0]], false)?;
+/// assert_eq!(root.to_vec::<f32>()?, [2.0, 0.0, 1.0, 3.0]);
+/// assert!(linalg::cholesky(&array![[-1.0]], false)?.eval().is_err());
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn cholesky(a: &Array, upper: bool) -> Result<Array> {
     let n = square("cholesky", a)?;
     single(Work::Cholesky { upper }, &[a], smallvec![n, n], a.dtype())
 }
 
 /// The inverses of matrices that are given by their factors of [`cholesky`].
+///
+/// ```
+/// use hesper::{Tolerance, array, linalg};
+/// let a = array![[4.0, 2.0], [2.0, 10.0]];
+/// let inverse = linalg::cholesky_inv(&linalg::cholesky(&a, false)?, false)?;
+/// let near = Tolerance { absolute: 1e-5, ..Tolerance::default() };
+/// assert!(inverse.allclose(&linalg::inv(&a)?, near)?.to_bools()?[0]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn cholesky_inv(factors: &Array, upper: bool) -> Result<Array> {
     square("cholesky_inv", factors)?;
     let inverse = tri_inv(factors, upper)?;
@@ -196,11 +307,26 @@ pub fn cholesky_inv(factors: &Array, upper: bool) -> Result<Array> {
 }
 
 /// The solutions of `a x = b`; `b` is a vector or has matrices in its last two axes. Other axes broadcast.
+///
+/// ```
+/// use hesper::{Tolerance, array, linalg};
+/// let (a, b) = (array![[2.0, 1.0], [1.0, 3.0]], array![3.0, 5.0]);
+/// let x = linalg::solve(&a, &b)?;
+/// assert!(x.allclose(&array![0.8, 1.4], Tolerance::default())?.to_bools()?[0]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn solve(a: &Array, b: &Array) -> Result<Array> {
     equations("solve", a, b, Work::Solve)
 }
 
 /// The solutions of `a x = b` for lower or `upper` triangular `a`; the other triangle is not looked at.
+///
+/// ```
+/// use hesper::{array, linalg};
+/// let (a, b) = (array![[2.0, 1.0], [0.0, 4.0]], array![4.0, 8.0]);
+/// assert_eq!(linalg::solve_triangular(&a, &b, true)?.to_vec::<f32>()?, [1.0, 2.0]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn solve_triangular(a: &Array, b: &Array, upper: bool) -> Result<Array> {
     equations("solve_triangular", a, b, Work::SolveTriangular { upper })
 }
@@ -261,6 +387,13 @@ pub fn det(a: &Array) -> Result<Array> {
 }
 
 /// The signs of determinants, and the logarithms of their absolute values.
+///
+/// ```
+/// use hesper::{array, linalg};
+/// let (sign, size) = linalg::slogdet(&array![[0.0, 1.0], [1.0, 0.0]])?;
+/// assert_eq!((sign.item::<f32>()?, size.item::<f32>()?), (-1.0, 0.0));
+/// # Ok::<(), hesper::Error>(())
+/// ```
 pub fn slogdet(a: &Array) -> Result<(Array, Array)> {
     let (diagonal, odd) = pivots("slogdet", a)?;
     let dtype = float_of(a.dtype());

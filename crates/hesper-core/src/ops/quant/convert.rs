@@ -163,6 +163,15 @@ impl Array {
 
     /// The values that the codes of this array stand for, in the type of scales and biases, or bfloat16 where
     /// scales are bytes, unless a type is given.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype, QuantMode};
+    /// let w = Array::linspace(-1.0, 1.0, 64, Dtype::Float32)?.reshape(&[1, 64])?;
+    /// let packed = w.quantize(None, None, QuantMode::Affine)?;
+    /// let back = packed.0.dequantize(&packed.1, packed.2.as_ref(), None, None, QuantMode::Affine, None)?;
+    /// assert!(back.subtract(&w)?.abs()?.max(())?.item::<f32>()? < 0.07);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn dequantize(
         &self,
         scales: &Array,

@@ -49,6 +49,14 @@ impl Array {
     }
 
     /// 8-bit floats (E4M3) as elements of another type.
+    ///
+    /// ```
+    /// use hesper::{Dtype, array};
+    /// let x = array![1.0, 0.3, -448.0];
+    /// let back = x.to_fp8()?.from_fp8(Dtype::Float32)?;
+    /// assert_eq!(back.to_vec::<f32>()?, [1.0, 0.3125, -448.0]); // three bits of fraction
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     #[allow(clippy::wrong_self_convention, reason = "the bytes are the array that this is a method of")]
     pub fn from_fp8(&self, dtype: Dtype) -> Result<Array> {
         if self.dtype() != Dtype::Uint8 {

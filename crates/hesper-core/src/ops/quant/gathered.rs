@@ -91,6 +91,17 @@ impl Op for GatherQmm {
 impl Array {
     /// Products of matrices of this array with quantized matrices, both chosen by flat indices of the axes
     /// before the last two. Indices broadcast; without them, a side's matrices are taken in order.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype, QuantMode, array};
+    /// let experts = Array::ones(&[2, 8, 64], Dtype::Float32)?.multiply(array![[[1.0]], [[3.0]]])?;
+    /// let (w, scales, biases) = experts.quantize(None, None, QuantMode::Affine)?;
+    /// let x = Array::ones(&[1, 64], Dtype::Float32)?;
+    /// let (biases, chosen, mode) = (biases.as_ref(), array![1, 0], QuantMode::Affine);
+    /// let y = x.gather_qmm(&w, &scales, biases, None, Some(&chosen), true, None, None, mode)?;
+    /// assert_eq!((y.shape(), y.to_vec::<f32>()?[0], y.to_vec::<f32>()?[8]), (&[2, 1, 8][..], 192.0, 64.0));
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn gather_qmm(
         &self,
         w: &Array,

@@ -149,6 +149,16 @@ impl Array {
     /// [`Array::quantized_matmul`] with a choice of what may happen to the activations before they are
     /// multiplied. Rounded to 8 bits they are off by at most 1/254 of the largest of their block of 32, and
     /// the result by at most the sum of that times `|w|` over its blocks.
+    ///
+    /// ```
+    /// use hesper::{Activations, Array, Dtype, QuantMode};
+    /// let (w, scales, biases) = Array::ones(&[8, 64], Dtype::Float32)?.quantize(None, None, QuantMode::Affine)?;
+    /// let x = Array::ones(&[1, 64], Dtype::Float32)?;
+    /// let (mode, rounded) = (QuantMode::Affine, Activations::Int8);
+    /// let y = x.quantized_matmul_with(&w, &scales, biases.as_ref(), true, None, None, mode, rounded)?;
+    /// assert!((y.to_vec::<f32>()?[0] - 64.0).abs() < 0.5);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn quantized_matmul_with(
         &self,
         w: &Array,

@@ -36,7 +36,8 @@ impl QuantMode {
     /// All modes.
     pub const ALL: [QuantMode; 4] = [QuantMode::Affine, QuantMode::Mxfp4, QuantMode::Mxfp8, QuantMode::Nvfp4];
 
-    /// The mode of a format.
+    /// The mode of a format, for backends.
+    #[doc(hidden)]
     pub fn of(format: QuantFormat) -> QuantMode {
         match format {
             QuantFormat::Affine { .. } => QuantMode::Affine,
@@ -47,6 +48,11 @@ impl QuantMode {
     }
 
     /// The name, as in `affine`.
+    ///
+    /// ```
+    /// use hesper::QuantMode;
+    /// assert_eq!(QuantMode::Mxfp4.name(), "mxfp4");
+    /// ```
     pub fn name(self) -> &'static str {
         match self {
             QuantMode::Affine => "affine",
@@ -57,6 +63,11 @@ impl QuantMode {
     }
 
     /// The default group size and bits.
+    ///
+    /// ```
+    /// use hesper::QuantMode;
+    /// assert_eq!(QuantMode::Affine.defaults(), (64, 4));
+    /// ```
     pub fn defaults(self) -> (usize, usize) {
         match self {
             QuantMode::Affine => (64, 4),

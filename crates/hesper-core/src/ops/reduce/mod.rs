@@ -210,60 +210,74 @@ macro_rules! reduction_ops {
     ($callback:ident) => { $callback! {
     /// The sum. Bools and small integers are summed as int32 or uint32.
     sum(axes) = |x, over| sum(x, over);
+        rust "array![[1.0, 2.0], [3.0, 4.0]].sum(0)" => "array([4, 6], dtype=float32)";
         python "mx.array([[1.0, 2.0], [3.0, 4.0]]), axis=0" => "array([4, 6], dtype=float32)", method sum;
         cases [Real] [Bool] [Integer] [Complex];
     /// The product. Bools and small integers are multiplied as int32 or uint32.
     prod(axes) = |x, over| x.reduce_or_same(ReduceKind::Product, over);
+        rust "array![[1, 2], [3, 4]].prod(())" => "array(24, dtype=int32)";
         python "mx.array([[1.0, 2.0], [3.0, 4.0]]), axis=0" => "array([3, 8], dtype=float32)", method prod;
         cases [Real] [Positive] [Count] [Complex];
     /// The largest element; NaN if there is one.
     max(axes) = |x, over| x.nonempty("max", over)?.reduce_or_same(ReduceKind::Max, over);
+        rust "array![[1.0, 4.0], [3.0, 2.0]].max(-1)" => "array([4, 3], dtype=float32)";
         python "mx.array([[1.0, 2.0], [3.0, 4.0]]), axis=0" => "array([3, 4], dtype=float32)", method max;
         cases [Real] [Integer];
     /// The smallest element; NaN if there is one.
     min(axes) = |x, over| x.nonempty("min", over)?.reduce_or_same(ReduceKind::Min, over);
+        rust "array![[1.0, f32::NAN], [3.0, 2.0]].min(1)" => "array([nan, 2], dtype=float32)";
         python "mx.array([[1.0, 2.0], [3.0, 4.0]]), axis=0" => "array([1, 2], dtype=float32)", method min;
         cases [Real] [Integer];
     /// Whether all elements are true or not zero.
     all(axes) = |x, over| x.reduce(ReduceKind::All, over);
+        rust "array![[1, 0], [1, 1]].all(1)" => "array([False, True], dtype=bool)";
         python "mx.array([True, False])" => "array(False, dtype=bool)", method all;
         cases [Bool] [Real];
     /// Whether any element is true or not zero.
     any(axes) = |x, over| x.reduce(ReduceKind::Any, over);
+        rust "array![true, false].any(())" => "array(True, dtype=bool)";
         python "mx.array([True, False])" => "array(True, dtype=bool)", method any;
         cases [Bool] [Real];
     /// How many elements are not zero.
     count_nonzero(axes) = |x, over| x.reduce(ReduceKind::Count, over);
+        rust "array![[0, 1], [2, 3]].count_nonzero(0)" => "array([1, 2], dtype=int32)";
         python "mx.array([0, 1, 2])" => "array(2, dtype=int32)";
         cases [Bool] [Integer];
     /// The mean; of integers as float32.
     mean(axes) = |x, over| stats::mean(x, over);
+        rust "array![[1, 2], [3, 4]].mean(())" => "array(2.5, dtype=float32)";
         python "mx.array([[1.0, 2.0], [3.0, 4.0]]), axis=0" => "array([2, 3], dtype=float32)", method mean;
         cases [Real] [Integer] [Complex];
     /// The median: the middle element, or the mean of the two in the middle; NaN if there is one. Of integers
     /// as float32.
     median(axes) = |x, over| stats::median(x, over);
+        rust "array![5.0, 1.0, 2.0, 100.0].median(())" => "array(3.5, dtype=float32)";
         python "mx.array([[1.0, 2.0], [3.0, 4.0]]), axis=0" => "array([2, 3], dtype=float32)";
         cases [Real] [Integer];
     /// The logarithm of the sum of exponentials, without overflow.
     logsumexp(axes) = |x, over| stats::logsumexp(x, over);
+        rust "array![1000.0, 1000.0].logsumexp(())" => "array(1000.69, dtype=float32)";
         python "mx.array([0.0, 0.0])" => "array(0.693147, dtype=float32)", method logsumexp;
         cases [Real] [Integer];
     /// The variance: the mean of squared distances to the mean, with the divisor ``N - ddof`` for ``N``
     /// elements.
     var(spread) = |x, over, ddof| stats::variance(x, over, ddof, false);
+        rust "array![1.0, 3.0].var((), 1)" => "array(2, dtype=float32)";
         python "mx.array([1.0, 3.0])" => "array(1, dtype=float32)", method var;
         cases [Real] [Single];
     /// The standard deviation: the root of the variance, with the divisor ``N - ddof`` for ``N`` elements.
     std(spread) = |x, over, ddof| stats::variance(x, over, ddof, true);
+        rust "array![1.0, 3.0].std((), 0)" => "array(1, dtype=float32)";
         python "mx.array([1.0, 3.0])" => "array(1, dtype=float32)", method std;
         cases [Real] [Single];
     /// The place of the largest element: the first of equals, or the first NaN.
     argmax(axis) = |x, over| arg::place_of(x, ReduceKind::ArgMax, over);
+        rust "array![[1, 3], [4, 2]].argmax(1)" => "array([1, 0], dtype=uint32)";
         python "mx.array([1, 3, 2])" => "array(1, dtype=uint32)", method argmax;
         cases [Real] [Integer];
     /// The place of the smallest element: the first of equals, or the first NaN.
     argmin(axis) = |x, over| arg::place_of(x, ReduceKind::ArgMin, over);
+        rust "array![3, 1, 1].argmin(())" => "array(1, dtype=uint32)";
         python "mx.array([1, 3, 2])" => "array(0, dtype=uint32)", method argmin;
         cases [Real] [Integer];
     } };
@@ -302,6 +316,13 @@ impl Array {
     }
 
     /// The smallest and the largest element over [axes](Axes), `()` for all.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let (least, most) = array![[3, 1], [2, 4]].minmax(0)?;
+    /// assert_eq!((least.to_vec::<i32>()?, most.to_vec::<i32>()?), (vec![2, 1], vec![3, 4]));
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn minmax(&self, over: impl Into<Axes>) -> Result<(Array, Array)> {
         let over = over.into();
         Ok((self.min(over.clone())?, self.max(over)?))

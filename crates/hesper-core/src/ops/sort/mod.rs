@@ -99,22 +99,49 @@ impl Array {
 
     /// The places of elements that put them in order along an axis, or in the flattened array. Equal
     /// elements keep their order.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// assert_eq!(array![3, 1, 2].argsort(0)?.to_string(), "array([1, 2, 0], dtype=uint32)");
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn argsort(&self, along: impl Into<Option<isize>>) -> Result<Array> {
         self.ordered("argsort", along.into(), true, |_| Ok(Order::Sorted))
     }
 
     /// The elements along an axis with the `kth` in its sorted place, smaller ones before and larger ones
     /// behind it. A negative `kth` counts from the back.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let x = array![5, 1, 4, 2, 3].partition(1, 0)?;
+    /// assert_eq!(x.slice_axis(0, 1, 2, 1)?.item::<i32>()?, 2); // where it would be if all were sorted
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn partition(&self, kth: isize, along: impl Into<Option<isize>>) -> Result<Array> {
         self.ordered("partition", along.into(), false, |length| around("partition", kth, length))
     }
 
     /// The places of elements that [`partition`](Array::partition) them.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let x = array![5, 1, 4];
+    /// assert_eq!(x.argpartition(0, 0)?.slice_axis(0, 0, 1, 1)?.item::<u32>()?, 1);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn argpartition(&self, kth: isize, along: impl Into<Option<isize>>) -> Result<Array> {
         self.ordered("argpartition", along.into(), true, |length| around("argpartition", kth, length))
     }
 
     /// The `k` largest elements along an axis, or of the flattened array, in no order.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let best = array![5, 1, 4, 2].topk(2, 0)?.sort(0)?;
+    /// assert_eq!(best.to_vec::<i32>()?, [4, 5]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn topk(&self, k: usize, along: impl Into<Option<isize>>) -> Result<Array> {
         let (input, at) = match along.into() {
             None => (self.reshape(&[-1])?, 0),

@@ -83,6 +83,14 @@ pub struct Different {
 impl Array {
     /// The places where values would be inserted in this sorted vector: before equal elements, or (`right`)
     /// behind them.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let edges = array![0.0, 1.0, 2.0];
+    /// assert_eq!(edges.searchsorted(&array![1.0, 5.0], false)?.to_string(), "array([1, 3], dtype=uint32)");
+    /// assert_eq!(edges.searchsorted(&array![1.0, 5.0], true)?.to_string(), "array([2, 3], dtype=uint32)");
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn searchsorted(&self, values: &Array, right: bool) -> Result<Array> {
         if self.ndim() != 1 {
             let what = format!("a sorted vector is searched, not an array of shape {:?}", self.shape());
