@@ -2,6 +2,7 @@
 
 use crate::support;
 use hesper_corpus::DType;
+use hesper_kernel::front::compile_file;
 
 /// The errors of a body (and header), without the first line that names the kernel.
 fn errors(header: &str, body: &str) -> String {
@@ -260,4 +261,19 @@ error[constant]: static assertion failed: n must be even
 2 | static_assert(n % 2 == 0, \"n must be even\");
   | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^",
     );
+}
+
+#[test]
+fn line_directives_name_the_text_that_a_line_comes_from() {
+    let text = "#line 7 \"first.h\"\nfloat f() { return 1; }\n#line 20\nfloat g() { return nothing; }\n\
+                #line 1 \"second.h\"\n\nkernel void k(device int* x [[buffer(0)]]) { x[0] = __LINE__; flaot y; }";
+    let error = compile_file("all.metal", text).unwrap_err().to_string();
+    assert!(error.contains("--> first.h:20:20\n"), "{error}");
+    assert!(error.contains("--> second.h:2:") && error.contains("2 | kernel void k"), "{error}");
+    for bad in ["#line", "#line x", "#line 1 2", "#line 1 \"a\" b"] {
+        let error = compile_file("all.metal", bad).unwrap_err().to_string();
+        assert!(error.contains("takes a number"), "{bad}: {error}");
+    }
+    let past = "#line 4294967295\n\n\nflaot x;";
+    assert!(compile_file("all.metal", past).unwrap_err().to_string().contains(":4294967295:"));
 }
