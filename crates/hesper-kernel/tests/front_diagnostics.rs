@@ -265,15 +265,20 @@ error[constant]: static assertion failed: n must be even
 
 #[test]
 fn line_directives_name_the_text_that_a_line_comes_from() {
-    let text = "#line 7 \"first.h\"\nfloat f() { return 1; }\n#line 20\nfloat g() { return nothing; }\n\
-                #line 1 \"second.h\"\n\nkernel void k(device int* x [[buffer(0)]]) { x[0] = __LINE__; flaot y; }";
-    let error = compile_file("all.metal", text).unwrap_err().to_string();
-    assert!(error.contains("--> first.h:20:20\n"), "{error}");
-    assert!(error.contains("--> second.h:2:") && error.contains("2 | kernel void k"), "{error}");
+    let text = "#line 7 \"first.h\"\nfloat f() { return 1; }\n#line 20\nfloat g() { return 2; }\n\
+                #line 1 \"second.h\"\n\nkernel void k(device int* x [[buffer(0)]]) { x[0] = int(f() + g()); }";
+    let refused =
+        |from: &str, to: &str| compile_file("all.metal", &text.replace(from, to)).expect_err(to).to_string();
+    let error = refused("return 1", "return flaot(1)");
+    assert!(error.contains("--> first.h:7:20\n"), "{error}");
+    let error = refused("return 2", "retrun 2");
+    assert!(error.contains("--> first.h:20:") && error.contains("20 | float g()"), "{error}");
+    let error = refused("int(f() + g())", "nothing");
+    assert!(error.contains("--> second.h:2:53\n") && error.contains("2 | kernel void k"), "{error}");
     for bad in ["#line", "#line x", "#line 1 2", "#line 1 \"a\" b"] {
         let error = compile_file("all.metal", bad).unwrap_err().to_string();
         assert!(error.contains("takes a number"), "{bad}: {error}");
     }
-    let past = "#line 4294967295\n\n\nflaot x;";
+    let past = "#line 4294967295\n\n\nfloat f( {";
     assert!(compile_file("all.metal", past).unwrap_err().to_string().contains(":4294967295:"));
 }
