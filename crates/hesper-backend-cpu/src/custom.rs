@@ -19,11 +19,10 @@ impl Lower<CustomLaunch> for Cpu {
         if !op.checked {
             return op.dispatch(l).map(Some);
         }
-        let (compiled, launch, initialised) = (op.compiled.clone(), op.launch, op.init_value.is_some());
+        let (kernel, launch) = (op.compiled.0.kernel()?.clone(), op.launch);
+        let initialised = op.init_value.is_some();
         let data = op.encode(l, |encoder, constants, _| {
-            Ok(encoder.run(move |native| {
-                run_checked(native, compiled.kernel(), &launch, &constants, initialised)
-            })?)
+            Ok(encoder.run(move |native| run_checked(native, &kernel, &launch, &constants, initialised))?)
         });
         data.map(Some)
     }

@@ -2,7 +2,7 @@
 
 use hesper_core::Result;
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
-use hesper_core::ops::custom::CustomLaunch;
+use hesper_core::ops::custom::{CustomLaunch, KernelMode};
 use hesper_kernel::metal::{Options, emit};
 
 use crate::MetalBackend;
@@ -13,10 +13,14 @@ pub(crate) fn register(table: OpTableBuilder<MetalBackend>) -> OpTableBuilder<Me
 
 impl Lower<CustomLaunch> for MetalBackend {
     fn lower(op: &CustomLaunch, l: &mut Lowering<'_>) -> Result<Option<Data>> {
-        let printable =
-            || emit(op.compiled.0.kernel(), &Options { bounds: true, ..Options::default() }).is_ok();
-        if op.checked || op.launch.grid.iter().any(|size| *size > u64::from(u32::MAX)) || !printable() {
+        if op.checked || op.launch.grid.iter().any(|size| *size > u64::from(u32::MAX)) {
             return Ok(None);
+        }
+        if op.mode != KernelMode::AsWritten {
+            let options = Options { bounds: true, ..Options::default() };
+            if emit(op.compiled.0.kernel()?, &options).is_err() {
+                return Ok(None);
+            }
         }
         l.bring()?;
         op.dispatch(l).map(Some)

@@ -37,17 +37,19 @@ mod step;
 mod walk;
 
 use std::ops::Range;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use hesper_core::backend::{BACKENDS, Backend, BackendKind, Data, Fusion, OpTable};
 use hesper_core::{Dtype, Error, Result};
 use hesper_kernel::bounds::Proof;
-use hesper_metal::{MetalDevice, MetalOptions};
+use hesper_kernel::custom::WrittenKernel;
+use hesper_metal::{LANGUAGE, MetalDevice, MetalOptions};
 use hesper_runtime::{Buffer, DeviceInfo, PipelineSource, Runtime, Stream};
 use linkme::distributed_slice;
 
 #[cfg(feature = "sim")]
 pub use hesper_metal::sim;
+pub use hesper_metal::{Capture, MetalShared};
 
 /// Apple GPUs.
 #[derive(Debug)]
@@ -78,6 +80,17 @@ const MAX_BUFFERS: usize = 29;
 /// Options of a device, with a printer for the kernel language.
 pub fn options() -> MetalOptions {
     MetalOptions { printer: Some(printer::printer()), ..MetalOptions::default() }
+}
+
+/// The Metal device of a runtime: limits, counters, captures. `None` if the runtime has another device.
+///
+/// ```
+/// let host = hesper::placement::Device::Cpu.runtime()?;
+/// assert!(hesper::metal::device_of(&host).is_none());
+/// # Ok::<(), hesper::Error>(())
+/// ```
+pub fn device_of(runtime: &Runtime) -> Option<Arc<MetalShared>> {
+    runtime.extension()?.downcast().ok()
 }
 
 /// Whether `HESPER_METAL=sim` asks for the simulated Metal.
@@ -150,6 +163,11 @@ impl Backend for MetalBackend {
             return source;
         }
         source.specialised(format!("bounds\nproven {}", proof.mask()).as_str())
+    }
+
+    fn written_source(&self, name: &Arc<str>, written: &WrittenKernel) -> Option<PipelineSource> {
+        let source = PipelineSource::new(name.clone(), LANGUAGE, written.whole().as_str());
+        Some(source.specialised(format!("entry {}", written.entry).as_str()))
     }
 
     /// As Metal's validation layer demands.

@@ -1,10 +1,10 @@
-//! Matrix products: one row by SIMD groups, others by tiles of `simdgroup_matrix`. Operands are read in
-//! place, whatever their strides.
+//! Matrix products: one row by SIMD groups, others by tiles of `simdgroup_matrix`, complex numbers by a
+//! thread to an element. Operands are read in place, whatever their strides.
 
-use hesper_core::Result;
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, compose, reach};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::matmul::Matmul;
+use hesper_core::{Dtype, Result};
 
 use crate::MetalBackend;
 use crate::copy::fill;
@@ -14,6 +14,8 @@ use crate::walk::{MAX_AXES, walk};
 const TEXT: &str = text!("gemm.metal");
 /// Side of a tile of the text.
 pub(crate) const TILE: usize = 64;
+/// Side of a tile of complex numbers, which has a thread for each element.
+const SIDE: usize = 16;
 /// Threads that compute a tile.
 pub(crate) const TILE_THREADS: usize = 128;
 /// Rows up to which a matrix is read once for each.
@@ -34,7 +36,8 @@ fn strides(l: &Lowering<'_>, at: usize) -> Vec<isize> {
 impl Lower<Matmul> for MetalBackend {
     fn lower(op: &Matmul, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         let rank = l.shape().len();
-        if !is_float(l.dtype()) || rank > MAX_AXES + 2 || !fits(l) {
+        let complex = l.dtype() == Dtype::Complex64;
+        if !is_float(l.dtype()) && !complex || rank > MAX_AXES + 2 || !fits(l) {
             return Ok(None);
         }
         let k = l.input_shape(0)[l.input_shape(0).len() - 1];
@@ -74,6 +77,7 @@ impl Lower<Matmul> for MetalBackend {
         let batch: usize = shape[..rank - 2].iter().product();
         let vector = m <= MAX_VECTOR_ROWS;
         let (name, groups, threads) = match () {
+            () if complex => ("complex_product", [n.div_ceil(SIDE), m.div_ceil(SIDE), batch], SIDE * SIDE),
             () if vector && (all[1][rank - 2] == 1 || k == 1) => {
                 ("gemv_rows", [n.div_ceil(32), m, batch], 256)
             }
@@ -82,7 +86,10 @@ impl Lower<Matmul> for MetalBackend {
             }
             () => ("gemm", [n.div_ceil(TILE), m.div_ceil(TILE), batch], TILE_THREADS),
         };
-        let entry = format!("{name}<{}, {}>", type_name(l.dtype()), op.add);
+        let entry = match complex {
+            true => format!("{name}<{}>", op.add),
+            false => format!("{name}<{}, {}>", type_name(l.dtype()), op.add),
+        };
         Kernel { text: TEXT, entry: &entry }.groups(stream, command, &constants, groups, threads)?;
         Ok(Some(result))
     }

@@ -16,7 +16,13 @@ pub(crate) fn register(table: OpTableBuilder<MetalBackend>) -> OpTableBuilder<Me
 
 impl Lower<Scan> for MetalBackend {
     fn lower(scan: &Scan, l: &mut Lowering<'_>) -> Result<Option<Data>> {
-        if matches!(l.dtype(), Dtype::Complex64 | Dtype::Bool) || l.input_dtype(0) != l.dtype() || !fits(l) {
+        let adds = matches!(scan.kind, ScanKind::Sum | ScanKind::Product);
+        let known = match l.dtype() {
+            Dtype::Bool => false,
+            Dtype::Complex64 => adds,
+            _ => true,
+        };
+        if !known || l.input_dtype(0) != l.dtype() || !fits(l) {
             return Ok(None);
         }
         l.bring()?;

@@ -23,9 +23,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use hesper_kernel::bounds::Proof;
+use hesper_kernel::custom::WrittenKernel;
 use hesper_runtime::{Buffer, DeviceInfo, PipelineSource, Runtime, Stream};
 
 use crate::Dtype;
@@ -84,6 +85,13 @@ pub trait Backend: Send + Sync {
     fn custom_source(&self, source: PipelineSource, proof: &Proof, unchecked: bool) -> PipelineSource {
         let _ = (proof, unchecked);
         source
+    }
+
+    /// The source of a custom kernel as it is written, if the device's compiler takes Metal's C++. Its
+    /// arguments are the bindings of the command, in order.
+    fn written_source(&self, name: &Arc<str>, written: &WrittenKernel) -> Option<PipelineSource> {
+        let _ = (name, written);
+        None
     }
 
     /// The multiple of bytes at which inputs of custom kernels in constant memory are bound.

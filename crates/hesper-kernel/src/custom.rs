@@ -5,12 +5,17 @@
 //! parameters, not as text, so that every diagnostic points into the user's own body or header.
 //!
 //! A specialisation is identified by its whole content ([`ContentKey`]), never by its name.
+//!
+//! [`CustomKernel::written`] is the way around the compiler: the whole text of a call for a compiler of Metal.
+
+mod written;
 
 use crate::front::lower::{Elem, ParamSpec};
 use crate::front::{BodySource, CompileError, compile_body};
 use crate::ir::{Builtin, Kernel, Scalar, Space};
 use std::collections::HashSet;
 use std::sync::Arc;
+pub use written::WrittenKernel;
 
 /// Bytes of threadgroup memory a kernel may declare.
 pub const MAX_THREADGROUP_MEMORY: u64 = 32 << 10;
@@ -100,6 +105,13 @@ pub struct InputInfo {
     pub ndim: usize,
     /// Number of elements.
     pub size: u64,
+}
+
+impl InputInfo {
+    /// Whether the input is in the constant address space.
+    pub fn is_constant(&self) -> bool {
+        self.size < CONSTANT_INPUT_LIMIT
+    }
 }
 
 /// What a call brings, as far as it decides the code.
@@ -237,8 +249,6 @@ pub struct Specialised {
     pub kernel: Kernel,
     /// What each parameter of the kernel is bound to, in order.
     pub bindings: Vec<Binding>,
-    /// For each input, whether a row-contiguous copy must be made of it when it is not.
-    pub contiguous: Vec<bool>,
     /// Identity.
     pub key: ContentKey,
     /// Warnings of the compiler as text; empty if there are none.
@@ -366,10 +376,6 @@ impl CustomKernel {
         Ok(())
     }
 
-    fn is_constant(input: &InputInfo) -> bool {
-        input.size < CONSTANT_INPUT_LIMIT
-    }
-
     /// The identity of the specialisation that a call asks for.
     pub fn key(&self, call: &CallInfo) -> ContentKey {
         let mut k = KeyWriter::default();
@@ -382,7 +388,7 @@ impl CustomKernel {
         for (n, i) in self.input_names.iter().zip(&call.inputs) {
             k.text(n);
             k.dtype(i.dtype);
-            k.number(u64::from(Self::is_constant(i)) + 2 * u64::from(i.ndim == 0));
+            k.number(u64::from(i.is_constant()) + 2 * u64::from(i.ndim == 0));
         }
         k.number(self.output_names.len() as u64);
         for (n, d) in self.output_names.iter().zip(&call.output_dtypes) {
@@ -428,7 +434,7 @@ impl CustomKernel {
         for (i, (n, info)) in self.input_names.iter().zip(&call.inputs).enumerate() {
             let spec = ParamSpec::Buffer {
                 elem: info.dtype.elem(),
-                space: if Self::is_constant(info) { Space::Constant } else { Space::Device },
+                space: if info.is_constant() { Space::Constant } else { Space::Device },
                 writable: false,
                 atomic: false,
                 reference: info.ndim == 0,
@@ -467,68 +473,23 @@ impl CustomKernel {
         out
     }
 
+    /// What each parameter of the kernel is bound to, in order.
+    pub fn bindings(&self, call: &CallInfo) -> Vec<Binding> {
+        self.params(call).into_iter().filter_map(|(_, _, binding)| binding).collect()
+    }
+
     /// Compiles the kernel for a call.
     pub fn specialise(&self, call: &CallInfo) -> Result<Specialised, CustomKernelError> {
         self.check(call)?;
-        let params = self.params(call);
-        let bindings = params.iter().filter_map(|(_, _, b)| *b).collect();
         let source = BodySource {
             name: &self.name,
             header: &self.header,
             body: &self.source,
-            params: params.into_iter().map(|(n, s, _)| (n, s)).collect(),
+            params: self.params(call).into_iter().map(|(n, s, _)| (n, s)).collect(),
         };
         let (kernel, warnings) = compile_body(source)
             .map_err(|e| CustomKernelError::Compile { kernel: self.name.clone(), error: Box::new(e) })?;
-        let contiguous = vec![self.ensure_row_contiguous; self.input_names.len()];
-        Ok(Specialised { kernel, bindings, contiguous, key: self.key(call), warnings })
-    }
-
-    /// The whole function as text, signature included: what `verbose` shows.
-    pub fn generated_text(&self, call: &CallInfo) -> String {
-        let mut out = self.header.clone();
-        if !call.template.is_empty() {
-            let list: Vec<String> = call
-                .template
-                .iter()
-                .map(|(n, v)| match v {
-                    TemplateValue::Dtype(d) => format!("typename {n} = {}", d.name()),
-                    TemplateValue::Int(i) => format!("int {n} = {i}"),
-                    TemplateValue::Bool(b) => format!("bool {n} = {b}"),
-                })
-                .collect();
-            out.push_str(&format!("template <{}>\n", list.join(", ")));
-        }
-        let mut lines = Vec::new();
-        let mut number = 0;
-        for (name, spec, binding) in self.params(call) {
-            let text = match (&spec, binding) {
-                (ParamSpec::Buffer { elem, space, writable, atomic, reference }, _) => {
-                    let elem = match elem {
-                        Elem::Scalar(s) => KernelDtype::Scalar(*s).name(),
-                        Elem::Complex => KernelDtype::Complex64.name(),
-                    };
-                    let elem = if *atomic { format!("atomic<{elem}>") } else { elem.to_string() };
-                    let constness = if *writable { "" } else { "const " };
-                    let sign = if *reference { "&" } else { "*" };
-                    format!("{constness}{space} {elem}{sign} {name}")
-                }
-                (ParamSpec::Value(_), _) => format!("const constant int& {name}"),
-                (ParamSpec::Attribute(b), _) => {
-                    let ty = if b.has_axes() { "uint3" } else { "uint" };
-                    format!("{ty} {name} [[{name}]]")
-                }
-                (ParamSpec::Origin, _) => format!("uint3 {name} [[{name}]]"),
-                _ => continue,
-            };
-            let numbered = binding.is_some();
-            lines.push(if numbered { format!("  {text} [[buffer({number})]]") } else { format!("  {text}") });
-            number += usize::from(numbered);
-        }
-        out.push_str(&format!("[[kernel]] void custom_kernel_{}(\n{}) {{\n", self.name, lines.join(",\n")));
-        out.push_str(&self.source);
-        out.push_str("\n}\n");
-        out
+        Ok(Specialised { kernel, bindings: self.bindings(call), key: self.key(call), warnings })
     }
 }
 

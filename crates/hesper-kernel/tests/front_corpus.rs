@@ -18,6 +18,13 @@ fn every_kernel_of_the_corpus_computes_its_reference() {
     assert!(report.is_clean(), "{report}");
 }
 
+/// The signature around a text as it is written binds what the text expects.
+#[test]
+fn every_kernel_of_the_corpus_computes_its_reference_from_its_whole_text() {
+    let report = run_cases(&cases(), &mut support::run_written);
+    assert!(report.is_clean(), "{report}");
+}
+
 #[test]
 fn faulty_texts_are_refused_at_the_right_line() {
     let mut wrong = Vec::new();

@@ -61,7 +61,6 @@ fn shapes_strides_and_ranks_come_where_they_are_named() {
         ParamKind::Buffer { space: Space::Constant, elem: Type::I64, access: Access::Read }
     );
     assert_eq!(s.kernel.params[4].kind, ParamKind::Value(Type::I32));
-    assert_eq!(s.contiguous, [true, true]);
 }
 
 #[test]
@@ -73,7 +72,6 @@ fn atomic_outputs_are_atomic() {
         s.kernel.params[1].kind,
         ParamKind::Buffer { space: Space::Device, elem: Type::F32, access: Access::Atomic }
     );
-    assert_eq!(s.contiguous, [false]);
     let plain = CustomKernel::new("k", &["a"], &["out"], body, "", false, false).unwrap();
     let error = plain.specialise(&call(vec![input(F32, 1, 8)])).unwrap_err().to_string();
     assert!(error.contains("atomic_outputs"), "{error}");
@@ -98,7 +96,12 @@ fn template_arguments_are_types_and_constants() {
         ("FLAG".into(), TemplateValue::Bool(true)),
     ];
     assert!(k.specialise(&c).is_ok());
-    assert!(k.generated_text(&c).contains("template <typename T = float16_t, int N = 3, bool FLAG = true>"));
+    assert!(
+        k.written(&c)
+            .text
+            .contains("template <typename T, int N, bool FLAG>\n[[kernel]] void custom_kernel_k(")
+    );
+    assert!(k.written(&c).text.contains("decltype(custom_kernel_k<float16_t, 3, true>)"));
     c.template[1].1 = TemplateValue::Int(0);
     assert!(k.specialise(&c).is_err());
     c.template[1].0 = "out".into();

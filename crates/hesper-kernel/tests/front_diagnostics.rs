@@ -2,6 +2,7 @@
 
 use crate::support;
 use hesper_corpus::DType;
+use hesper_kernel::front::compile_file;
 
 /// The errors of a body (and header), without the first line that names the kernel.
 fn errors(header: &str, body: &str) -> String {
@@ -260,4 +261,24 @@ error[constant]: static assertion failed: n must be even
 2 | static_assert(n % 2 == 0, \"n must be even\");
   | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^",
     );
+}
+
+#[test]
+fn line_directives_name_the_text_that_a_line_comes_from() {
+    let text = "#line 7 \"first.h\"\nfloat f() { return 1; }\n#line 20\nfloat g() { return 2; }\n\
+                #line 1 \"second.h\"\n\nkernel void k(device int* x [[buffer(0)]]) { x[0] = int(f() + g()); }";
+    let refused =
+        |from: &str, to: &str| compile_file("all.metal", &text.replace(from, to)).expect_err(to).to_string();
+    let error = refused("return 1", "return flaot(1)");
+    assert!(error.contains("--> first.h:7:20\n"), "{error}");
+    let error = refused("return 2", "retrun 2");
+    assert!(error.contains("--> first.h:20:") && error.contains("20 | float g()"), "{error}");
+    let error = refused("int(f() + g())", "nothing");
+    assert!(error.contains("--> second.h:2:53\n") && error.contains("2 | kernel void k"), "{error}");
+    for bad in ["#line", "#line x", "#line 1 2", "#line 1 \"a\" b"] {
+        let error = compile_file("all.metal", bad).unwrap_err().to_string();
+        assert!(error.contains("takes a number"), "{bad}: {error}");
+    }
+    let past = "#line 4294967295\n\n\nfloat f( {";
+    assert!(compile_file("all.metal", past).unwrap_err().to_string().contains(":4294967295:"));
 }

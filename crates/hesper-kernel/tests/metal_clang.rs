@@ -7,16 +7,10 @@ use std::process::{Command, Stdio};
 use crate::support;
 use hesper_corpus::{Case, cases};
 
-/// The whole text of a kernel as its author wrote it, with an instance of it if it is a template.
+/// The whole text of a kernel as its author wrote it, for Metal's compiler.
 fn written(case: &Case) -> String {
     let call = support::call_info(case, &case.bound_inputs());
-    let text = support::kernel_of(case).unwrap().generated_text(&call);
-    let entry = format!("custom_kernel_{}<>", case.name);
-    let instance = match case.template.is_empty() {
-        true => String::new(),
-        false => format!("template [[kernel]] decltype({entry}) {entry};\n"),
-    };
-    format!("#include <metal_stdlib>\nusing namespace metal;\n{text}{instance}")
+    support::kernel_of(case).unwrap().written(&call).whole()
 }
 
 #[test]

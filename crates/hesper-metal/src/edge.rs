@@ -317,6 +317,13 @@ pub unsafe trait Metal: Send + Sync + 'static {
     /// Runs a closure on another thread, soon.
     fn run_async(&self, task: Box<dyn FnOnce() + Send>);
 
+    /// Notes that the host is about to access the memory of buffers in a native command. The simulation
+    /// refuses one that was released; Metal would not notice.
+    fn access_on_host(&self, buffers: &mut dyn Iterator<Item = Buffer>) -> Result<(), String> {
+        let _ = buffers;
+        Ok(())
+    }
+
     /// Makes progress for a thread that waits, where the GPU has no thread of its own. False if it has one.
     fn step(&self) -> bool {
         false

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use hesper_runtime::{DeviceError, FaultKind, OpRef, RawStream, Scope, Work};
 
 use crate::device::{MetalShared, lock};
-use crate::edge::{CommandError, Fence, Queue};
+use crate::edge::{Buffer, CommandError, Fence, Queue};
 use crate::encode::{Encoded, Part};
 use crate::error::{MetalError, Result, command_error};
 use crate::event_pool::Signal;
@@ -400,6 +400,13 @@ impl MetalShared {
         let start = step.position;
         let end = (start..work.len()).find(|index| !is_native(&work, *index)).unwrap_or(work.len());
         for index in start..end {
+            let command = work.command(index);
+            let mut buffers = command.bindings.iter().map(|binding| Buffer(binding.memory().id));
+            if let Err(message) = self.edge.access_on_host(&mut buffers) {
+                let fault = work.fault_at(command.label, FaultKind::Failed, Scope::Command, message);
+                work.fail_command(index, fault);
+                continue;
+            }
             // SAFETY: everything before the submission is finished, its commands run in order, and memory is
             // unified.
             unsafe { work.run_on_host(index, &|_, _| Err("not a native command".into())) };

@@ -4,8 +4,10 @@ use crate::support::{World, options};
 use hesper_kernel::front::compile_file;
 use hesper_kernel::interp;
 use hesper_kernel::launch::{Arg, Bindings, Launch as KernelLaunch};
+use hesper_metal::edge::{ErrorCode, LibraryOptions, Metal, PipelineRequest};
 use hesper_metal::sim::{SimMetal, language};
-use hesper_runtime::PipelineSource;
+use hesper_runtime::sim::Simulated;
+use hesper_runtime::{PipelineSource, Rule};
 
 #[test]
 fn a_metal_text_computes_what_it_says() {
@@ -79,6 +81,58 @@ fn constant_memory_at_an_odd_offset_is_refused_as_metal_refuses_it() {
     assert!(error.contains("constant memory is bound at the offset 2"), "{error}");
     drop((x, stream, pipeline));
     world.end("constant memory");
+}
+
+/// A null binding is what the first of the founding failures dereferenced.
+#[test]
+fn a_kernel_without_one_of_its_buffers_is_a_page_fault() {
+    const TEXT: &str = "
+        kernel void add(device const float* x [[buffer(0)]], device const float* y [[buffer(1)]],
+                        device float* out [[buffer(2)]], uint at [[thread_position_in_grid]]) {
+            out[at] = x[at] + y[at];
+        }";
+    let metal = SimMetal::builder(1).compiler(language::compiler()).build();
+    let queue = metal.new_queue(4).unwrap();
+    let library = metal.library_from_source(TEXT, &LibraryOptions::default()).unwrap();
+    let request = PipelineRequest { label: "add", library, entry: "add", constants: &[], max_threads: None };
+    let buffer = metal.new_buffer(64).unwrap().0;
+    let (sender, receiver) = std::sync::mpsc::channel();
+    // SAFETY: every object is alive; that a buffer is null is what the simulation reports.
+    unsafe {
+        let (pipeline, _) = metal.pipeline(&request, None).unwrap();
+        let commands = metal.command_buffer(queue, "test").unwrap();
+        let encoder = metal.compute_encoder(commands).unwrap();
+        metal.set_pipeline(encoder, pipeline);
+        metal.set_buffer(encoder, Some(buffer), 0, 0);
+        metal.set_buffer(encoder, None, 0, 1);
+        metal.set_buffer(encoder, Some(buffer), 32, 2);
+        metal.dispatch(encoder, [8, 1, 1], [8, 1, 1]);
+        metal.end_encoding(encoder);
+        metal.on_completed(commands, Box::new(move |outcome| sender.send(outcome).unwrap()));
+        metal.commit(commands);
+        metal.drain();
+    }
+    let error = receiver.try_recv().unwrap().unwrap_err();
+    assert!(error.code == ErrorCode::PageFault && error.message.contains("buffer 1 is null"), "{error:?}");
+    assert_eq!(metal.violations()[0].rule, Rule::Materialised);
+}
+
+/// Threadgroup memory that a kernel declares counts towards the limit of the GPU.
+#[test]
+fn a_kernel_with_too_much_threadgroup_memory_is_refused_before_it_runs() {
+    const TEXT: &str = "
+        kernel void reversed(device float* x [[buffer(0)]], uint at [[thread_position_in_threadgroup]]) {
+            threadgroup float cells[2048];
+            cells[at] = x[at];
+            threadgroup_barrier(mem_flags::mem_threadgroup);
+            x[at] = cells[31 - at];
+        }";
+    let small = SimMetal::builder(1).properties(|gpu| gpu.threadgroup_memory = 4096);
+    let world = World::with(small.compiler(language::compiler()), options());
+    let source = PipelineSource::new("reversed", "metal", TEXT).specialised("entry reversed");
+    let error = world.runtime.pipeline(&source).unwrap_err().to_string();
+    assert!(error.contains("8192 bytes of threadgroup memory") && error.contains("has 4096"), "{error}");
+    world.end("threadgroup memory");
 }
 
 /// The texts of copies and clears are compiled by Metal on an Apple machine only; here they pass through the

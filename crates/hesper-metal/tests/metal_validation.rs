@@ -171,3 +171,43 @@ fn an_object_that_is_destroyed_while_a_command_buffer_needs_it_is_named() {
         }
     }
 }
+
+/// The memory of a released buffer is returned, and nothing that names the buffer touches it.
+#[test]
+fn a_released_buffer_holds_no_memory_and_its_use_is_an_error() {
+    let b = bench();
+    assert_eq!(b.metal.held_bytes(), 64);
+    // SAFETY: violated on purpose: the buffer is named after its release.
+    unsafe {
+        b.metal.release(b.buffer.into());
+        assert_eq!(b.metal.held_bytes(), 0);
+        b.metal.set_pipeline(b.encoder, b.pipeline);
+        b.metal.set_buffer(b.encoder, Some(b.buffer), 0, 0);
+        b.metal.dispatch(b.encoder, [4, 1, 1], [4, 1, 1]);
+        b.metal.end_encoding(b.encoder);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        b.metal.on_completed(b.commands, Box::new(move |outcome| sender.send(outcome).unwrap()));
+        b.metal.commit(b.commands);
+        b.metal.drain();
+        let error = receiver.try_recv().unwrap().unwrap_err();
+        assert_eq!(error.code, hesper_metal::edge::ErrorCode::InvalidResource);
+    }
+    let error = b.metal.access_on_host(&mut [b.buffer].into_iter()).unwrap_err();
+    assert!(error.contains("after it was released"), "{error}");
+    let named = b.metal.violations().into_iter().filter(|found| found.rule == Rule::Retention);
+    assert_eq!(named.count(), 3, "named by the encoder, used by the GPU, used by the host");
+}
+
+/// A program that allocates and drops holds what is alive, and no more.
+#[test]
+fn memory_of_dropped_buffers_is_returned() {
+    let world = crate::support::World::new(SimMetal::builder(1));
+    for _ in 0..64 {
+        let buffer = world.runtime.alloc(1 << 20).unwrap();
+        assert!(world.metal.held_bytes() < 2 << 20);
+        drop(buffer);
+        world.runtime.clear_cache();
+    }
+    assert_eq!(world.metal.held_bytes(), 0);
+    world.end("dropped buffers");
+}

@@ -136,7 +136,8 @@ fn cuda_kernel(
     ensure_row_contiguous: bool,
     shared_memory: i64,
 ) -> PyResult<PyCudaKernel> {
-    if !placement::Device::Gpu(0).is_available() {
+    let gpu = placement::Device::Gpu(0).runtime();
+    if !gpu.is_ok_and(|gpu| gpu.info().kind == "cuda") {
         return Err(PyRuntimeError::new_err(
             "[cuda_kernel] cannot make a kernel: there is no NVIDIA GPU; mx.fast.metal_kernel runs anywhere",
         ));

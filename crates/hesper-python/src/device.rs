@@ -606,6 +606,14 @@ fn device_info(py: Python<'_>, d: Option<PyDevice>) -> PyResult<Py<PyDict>> {
         info.set_item("architecture", std::env::consts::ARCH)?;
         return Ok(info.unbind());
     };
+    if let Some(metal) = hesper::metal::device_of(&runtime) {
+        let gpu = metal.properties();
+        info.set_item("architecture", format!("apple{}", gpu.apple_family))?;
+        info.set_item("max_recommended_working_set_size", gpu.recommended_working_set)?;
+        info.set_item("max_buffer_length", gpu.max_buffer)?;
+        info.set_item("resource_limit", gpu.max_buffers)?;
+        return Ok(info.unbind());
+    }
     let gpu = hesper::cuda::gpu_info(number).map_err(raise)?;
     let (major, minor) = gpu.capability;
     info.set_item("architecture", format!("sm_{major}{minor}"))?;

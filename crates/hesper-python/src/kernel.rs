@@ -188,6 +188,10 @@ pub fn print(py: Python<'_>, text: &str) -> PyResult<()> {
 ///     By default an out-of-bounds read returns zero, and an out-of-bounds write is dropped and fails the
 ///     launch with an error that names the line. With ``True`` nothing is checked: on a GPU such an access is
 ///     undefined and may corrupt other arrays.
+/// as_written : bool
+///     With ``True`` a GPU whose own compiler takes Metal's C++ gets the text as it is written, with a signature
+///     around it. Nothing is checked, and an error in the text is raised when an output is evaluated, with the
+///     compiler's message and the line. Other devices run the text as with ``unchecked=True``.
 ///
 /// Examples
 /// --------
@@ -203,7 +207,7 @@ pub fn print(py: Python<'_>, text: &str) -> PyResult<()> {
 /// array([2, 4], dtype=float32)
 #[pyfunction]
 #[pyo3(signature = (name, input_names, output_names, source, header = "", ensure_row_contiguous = true,
-    atomic_outputs = false, compile_options = None, *, unchecked = false))]
+    atomic_outputs = false, compile_options = None, *, unchecked = false, as_written = false))]
 fn metal_kernel(
     name: String,
     input_names: Vec<String>,
@@ -214,6 +218,7 @@ fn metal_kernel(
     atomic_outputs: bool,
     compile_options: Option<&Bound<'_, PyDict>>,
     unchecked: bool,
+    as_written: bool,
 ) -> PyResult<MetalKernel> {
     if let Some(mode) = compile_options.map(|options| options.get_item("math_mode")).transpose()?.flatten() {
         let mode: String = mode.extract()?;
@@ -238,7 +243,11 @@ fn metal_kernel(
         atomic_outputs,
     )
     .map_err(raise)?;
-    let kernel = if unchecked { kernel.unchecked() } else { kernel };
+    let kernel = match (unchecked, as_written) {
+        (_, true) => kernel.as_written(),
+        (true, false) => kernel.unchecked(),
+        (false, false) => kernel,
+    };
     Ok(MetalKernel { kernel, name, inputs: inputs.len(), outputs: outputs.len() })
 }
 

@@ -22,6 +22,7 @@ mod functions;
 mod kernel;
 mod lm;
 mod memory;
+mod metal;
 mod options;
 mod primitive_patterns;
 mod primitives;
@@ -40,6 +41,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     encoder::register(m)?;
     eval::register(m)?;
     memory::register(m)?;
+    metal::register(m)?;
     options::register(m)?;
     transform::register(m)?;
     custom::register(m)?;

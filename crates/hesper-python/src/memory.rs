@@ -140,22 +140,6 @@ fn set_hard_memory_limit(limit: Unsigned) -> PyResult<usize> {
     Ok(default_runtime()?.set_memory_limit(limit.0 as usize))
 }
 
-/// Sets how many bytes a GPU keeps resident; there is none, and the former limit is 0.
-///
-/// Parameters
-/// ----------
-/// limit : int
-///
-/// Examples
-/// --------
-/// >>> mx.set_wired_limit(0)
-/// 0
-#[pyfunction]
-fn set_wired_limit(limit: Unsigned) -> usize {
-    let _ = limit;
-    0
-}
-
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(get_active_memory, m)?)?;
     m.add_function(wrap_pyfunction!(get_peak_memory, m)?)?;
@@ -165,6 +149,5 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(set_cache_limit, m)?)?;
     m.add_function(wrap_pyfunction!(set_memory_limit, m)?)?;
     m.add_function(wrap_pyfunction!(get_memory_limit, m)?)?;
-    m.add_function(wrap_pyfunction!(set_hard_memory_limit, m)?)?;
-    m.add_function(wrap_pyfunction!(set_wired_limit, m)?)
+    m.add_function(wrap_pyfunction!(set_hard_memory_limit, m)?)
 }

@@ -224,6 +224,28 @@ fn products_agree() {
     });
 }
 
+/// Complex numbers have no `simdgroup_matrix`.
+#[test]
+fn products_and_scans_of_complex_numbers_agree() {
+    agree(|_| {
+        let x = |shape: &[usize], seed: usize| -> Result<Array, Error> {
+            let parts = [shape, &[2]].concat();
+            data(&parts, Dtype::Float32, seed).view(Dtype::Complex64)?.reshape(&hesper::shape::signed(shape))
+        };
+        let (a, b) = (x(&[2, 19, 33], 1)?, x(&[33, 18], 2)?);
+        let all = [
+            a.matmul(&b)?,
+            x(&[5, 20], 1)?.swapaxes(0, 1)?.matmul(&x(&[3, 5], 2)?.swapaxes(0, 1)?)?,
+            x(&[1, 7], 3)?.matmul(&x(&[7, 1], 4)?)?,
+            x(&[19, 18], 7)?.addmm(&x(&[19, 33], 5)?, &b, 0.5, 2.0)?,
+            x(&[2, 300], 5)?.cumsum(Some(1), true, false)?,
+            x(&[2, 40], 5)?.cumprod(Some(1), false, false)?,
+            x(&[2, 5, 3], 6)?.cumprod(Some(1), false, true)?,
+        ];
+        all.iter().map(|one| one.view(Dtype::Float32)).collect()
+    });
+}
+
 #[test]
 fn quantized_products_agree() {
     for (bits, group) in [(4, 32), (8, 64), (3, 32), (6, 64)] {

@@ -17,6 +17,7 @@ mod producer_fusion;
 mod random;
 mod retry;
 mod third_backend;
+mod written_kernels;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -4435,11 +4435,13 @@ def set_printoptions(precision: int = -1) -> None:
     ...
 
 def set_wired_limit(limit: Any) -> int:
-    """Sets how many bytes a GPU keeps resident; there is none, and the former limit is 0.
+    """Sets how many bytes a GPU with Metal keeps resident, and returns the former limit: 0 at first, and without
+    such a GPU or before macOS 15.
 
     Parameters
     ----------
     limit : int
+        At most ``max_recommended_working_set_size`` of ``mx.device_info()``.
 
     Examples
     --------

@@ -13,4 +13,5 @@ def is_available() -> bool:
     >>> mx.cuda.is_available() in (True, False)
     True
     """
-    return not _core._presented_as_metal() and _core.is_available(_core.gpu)
+    metal = _core._presented_as_metal() or _core._has_metal()
+    return not metal and _core.is_available(_core.gpu)

@@ -79,7 +79,7 @@ def layer_norm(x: array, weight: array | None, bias: array | None, eps: Any, *, 
     """
     ...
 
-def metal_kernel(name: Any, input_names: Any, output_names: Any, source: Any, header: str = '', ensure_row_contiguous: bool = True, atomic_outputs: bool = False, compile_options: Any = None, *, unchecked: bool = False) -> Callable[..., list[array]]:
+def metal_kernel(name: Any, input_names: Any, output_names: Any, source: Any, header: str = '', ensure_row_contiguous: bool = True, atomic_outputs: bool = False, compile_options: Any = None, *, unchecked: bool = False, as_written: bool = False) -> Callable[..., list[array]]:
     """A kernel from text in Metal's dialect of C++. It runs on every device, the CPU included.
 
     Parameters
@@ -102,6 +102,10 @@ def metal_kernel(name: Any, input_names: Any, output_names: Any, source: Any, he
         By default an out-of-bounds read returns zero, and an out-of-bounds write is dropped and fails the
         launch with an error that names the line. With ``True`` nothing is checked: on a GPU such an access is
         undefined and may corrupt other arrays.
+    as_written : bool
+        With ``True`` a GPU whose own compiler takes Metal's C++ gets the text as it is written, with a signature
+        around it. Nothing is checked, and an error in the text is raised when an output is evaluated, with the
+        compiler's message and the line. Other devices run the text as with ``unchecked=True``.
 
     Examples
     --------

@@ -38,11 +38,13 @@ def is_available() -> bool:
     >>> mx.metal.is_available()
     False
     """
-    return _core._presented_as_metal()
+    return _core._presented_as_metal() or _core._has_metal()
 
 
 def start_capture(path: str) -> None:
     """Start a capture of Metal commands. Does nothing without a GPU with Metal.
+
+    The program must be started with ``MTL_CAPTURE_ENABLED=1``.
 
     Parameters
     ----------
@@ -53,6 +55,7 @@ def start_capture(path: str) -> None:
     --------
     >>> mx.metal.start_capture("trace.gputrace")
     """
+    _core._start_capture(path)
 
 
 def stop_capture() -> None:
@@ -62,6 +65,7 @@ def stop_capture() -> None:
     --------
     >>> mx.metal.stop_capture()
     """
+    _core._stop_capture()
 
 
 def device_info() -> dict[str, str | int]:

@@ -108,11 +108,13 @@ def set_memory_limit(limit: Any) -> int:
     ...
 
 def set_wired_limit(limit: Any) -> int:
-    """Sets how many bytes a GPU keeps resident; there is none, and the former limit is 0.
+    """Sets how many bytes a GPU with Metal keeps resident, and returns the former limit: 0 at first, and without
+    such a GPU or before macOS 15.
 
     Parameters
     ----------
     limit : int
+        At most ``max_recommended_working_set_size`` of ``mx.device_info()``.
 
     Examples
     --------
@@ -123,6 +125,8 @@ def set_wired_limit(limit: Any) -> int:
 
 def start_capture(path: str) -> None:
     """Start a capture of Metal commands. Does nothing without a GPU with Metal.
+
+    The program must be started with ``MTL_CAPTURE_ENABLED=1``.
 
     Parameters
     ----------

@@ -188,3 +188,31 @@ def test_a_write_out_of_range_fails_with_its_line():
 def test_an_unchecked_kernel_reads_zero_and_drops_writes_on_the_cpu():
     with mx.stream(mx.cpu):
         assert shifted(True).tolist() == [9.0, 3.0, 4.0, 0.0]
+
+
+def test_a_kernel_as_it_is_written_runs_on_every_device_and_reports_errors_when_it_is_evaluated():
+    def make(source, header=""):
+        return mx.fast.metal_kernel(
+            name="plus", input_names=["inp"], output_names=["out"], source=source, header=header, as_written=True
+        )
+
+    def run(kernel):
+        a = mx.array([1.0, 2.0, 3.0, 4.0])
+        return kernel(
+            inputs=[a],
+            template=[("T", mx.float32), ("N", 3)],
+            grid=(4, 1, 1),
+            threadgroup=(4, 1, 1),
+            output_shapes=[(4,)],
+            output_dtypes=[a.dtype],
+        )[0]
+
+    body = "uint i = thread_position_in_grid.x;\nout[i] = plus_one(T(inp[i])) + N;"
+    header = "template <typename U> U plus_one(U x) { return x + U(1); }"
+    assert run(make(body, header)).tolist() == [5.0, 6.0, 7.0, 8.0]
+    # The header is missing: nothing reads the text before the output is evaluated.
+    out = run(make(body))
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="plus_one"):
+            mx.eval(out)
+    assert run(make(body, header)).tolist() == [5.0, 6.0, 7.0, 8.0]

@@ -164,3 +164,44 @@ template <typename T, bool ADDED>
     out[(batch * g.m + row) * g.n + col] = number<T>::of(y);
   }
 }
+
+#define SIDE 16
+
+// Products of complex numbers, which have no simdgroup_matrix: a thread to an element, a threadgroup to 16 x 16 of them.
+template <bool ADDED>
+[[kernel]] void complex_product(device const c64* a [[buffer(0)]], device const c64* b [[buffer(1)]],
+                                device const c64* c [[buffer(2)]], device c64* out [[buffer(3)]],
+                                constant Gemm& g [[buffer(4)]], uint3 group [[threadgroup_position_in_grid]],
+                                uint thread_index [[thread_index_in_threadgroup]]) {
+  threadgroup c64 left[SIDE * SIDE];
+  threadgroup c64 right[SIDE * SIDE];
+  const int r = int(thread_index) / SIDE, q = int(thread_index) % SIDE;
+  const int row = int(group.y) * SIDE + r, col = int(group.x) * SIDE + q, batch = int(group.z);
+  device const c64* x = a + g.a_first + place(g.a_batch, batch);
+  device const c64* y = b + g.b_first + place(g.b_batch, batch);
+  float re = 0.0f, im = 0.0f;
+  for (int k0 = 0; k0 < g.k; k0 += SIDE) {
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    c64 own_left = c64{0.0f, 0.0f}, own_right = c64{0.0f, 0.0f};
+    if (row < g.m && k0 + q < g.k) own_left = x[row * g.a_row + (k0 + q) * g.a_col];
+    if (k0 + r < g.k && col < g.n) own_right = y[(k0 + r) * g.b_row + col * g.b_col];
+    left[thread_index] = own_left;
+    right[thread_index] = own_right;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (int i = 0; i < SIDE; ++i) {
+      const c64 u = left[r * SIDE + i], v = right[i * SIDE + q];
+      re += u.re * v.re - u.im * v.im;
+      im += u.re * v.im + u.im * v.re;
+    }
+  }
+  if (row < g.m && col < g.n) {
+    re *= g.alpha;
+    im *= g.alpha;
+    if constexpr (ADDED) {
+      const c64 addend = c[g.c_first + place(g.c_batch, batch) + row * g.c_row + col * g.c_col];
+      re += g.beta * addend.re;
+      im += g.beta * addend.im;
+    }
+    out[(batch * g.m + row) * g.n + col] = c64{re, im};
+  }
+}

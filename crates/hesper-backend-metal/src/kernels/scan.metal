@@ -5,6 +5,8 @@ template <typename T> inline T lane_up(T x, ushort d) { return simd_shuffle_up(x
 inline ulong lane_up(ulong x, ushort d) { return as_type<ulong>(simd_shuffle_up(as_type<uint2>(x), d)); }
 inline long lane_up(long x, ushort d) { return as_type<long>(simd_shuffle_up(as_type<uint2>(x), d)); }
 
+inline c64 lane_up(c64 x, ushort d) { return c64{simd_shuffle_up(x.re, d), simd_shuffle_up(x.im, d)}; }
+
 template <typename A> inline bool not_a_number(A) { return false; }
 inline bool not_a_number(float x) { return is_nan_of(x); }
 template <typename A> struct limit {
@@ -25,6 +27,16 @@ template <typename E> struct Product {
   typedef E T; typedef typename widened<E>::type A;
   static A first() { return A(1); }
   static A merge(A a, A b) { return a * b; }
+};
+template <> struct Sum<c64> {
+  typedef c64 T; typedef c64 A;
+  static c64 first() { return c64{0.0f, 0.0f}; }
+  static c64 merge(c64 a, c64 b) { return c64{a.re + b.re, a.im + b.im}; }
+};
+template <> struct Product<c64> {
+  typedef c64 T; typedef c64 A;
+  static c64 first() { return c64{1.0f, 0.0f}; }
+  static c64 merge(c64 a, c64 b) { return c64{a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re}; }
 };
 // Logarithms of sums of exponentials.
 template <typename E> struct LogSum {
@@ -77,7 +89,8 @@ template <typename Op>
       carry = Op::merge(carry, cells[s]);
     }
     if (lane > 0) ahead = Op::merge(ahead, previous);
-    if (i < p.length) to[at] = widened<T>::back(p.inclusive != 0 ? Op::merge(ahead, own) : ahead);
+    if (p.inclusive != 0) ahead = Op::merge(ahead, own);
+    if (i < p.length) to[at] = widened<T>::back(ahead);
   }
 }
 

@@ -5,17 +5,20 @@
 //! device. A kernel is its content: calls that share a name and differ in text, types or template
 //! arguments are different kernels.
 //!
+//! The text goes through the kernel language, which checks its accesses. [`KernelMode`] is the choice to do
+//! without.
+//!
 //! This file has the API and the op; [`launch`] binds arguments and dispatches.
 
 mod launch;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use hesper_kernel::bounds::Proof;
 use hesper_kernel::custom::{
-    CallInfo, ContentKey, CustomKernel as Definition, CustomKernelError, InputInfo, KernelDtype, Specialised,
-    TemplateValue,
+    Binding, CallInfo, ContentKey, CustomKernel as Definition, CustomKernelError, InputInfo, KernelDtype,
+    TemplateValue, WrittenKernel,
 };
 use hesper_kernel::ir::Kernel;
 use hesper_kernel::launch::Launch;
@@ -55,15 +58,38 @@ pub struct CustomKernel {
     text: Arc<Text>,
     /// The cache of specialisations.
     known: Arc<Mutex<HashMap<ContentKey, Arc<Compiled>>>>,
-    unchecked: bool,
+    mode: KernelMode,
 }
 
-/// A specialised kernel, and proofs about its launches.
+/// How the text of a kernel reaches a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum KernelMode {
+    /// Through the kernel language, with checks of the accesses.
+    #[default]
+    Checked,
+    /// Through the kernel language, without checks.
+    Unchecked,
+    /// As it is written, to a device whose own compiler takes it; elsewhere as `Unchecked`.
+    AsWritten,
+}
+
+/// A kernel for the calls of one signature, and proofs about its launches.
 pub struct Compiled {
-    specialised: Specialised,
-    /// Without specialisation; the IR is its payload.
-    source: PipelineSource,
+    definition: Arc<Definition>,
+    call: CallInfo,
+    bindings: Vec<Binding>,
+    /// Compiled when it is first needed: a text as it is written may be one that only a device's compiler
+    /// takes.
+    lowered: OnceLock<Lowered>,
+    written: OnceLock<WrittenKernel>,
     proofs: Mutex<VecDeque<(Vec<u64>, Arc<Proof>)>>,
+}
+
+/// A kernel of the kernel language.
+struct Lowered {
+    kernel: Arc<Kernel>,
+    /// Without specialisation; the kernel is its payload.
+    source: PipelineSource,
 }
 
 /// The arguments that a kernel was defined with.
@@ -123,7 +149,7 @@ impl CustomKernel {
             definition: Arc::new(definition),
             text: Arc::new(text),
             known: Arc::default(),
-            unchecked: false,
+            mode: KernelMode::Checked,
         })
     }
 
@@ -146,31 +172,50 @@ impl CustomKernel {
     /// # Ok::<(), hesper::Error>(())
     /// ```
     pub fn unchecked(mut self) -> Self {
-        self.unchecked = true;
+        self.mode = KernelMode::Unchecked;
         self
     }
 
-    /// The kernel for a call: compiled now, or before.
-    fn specialise(&self, call: &CallInfo) -> Result<Arc<Compiled>> {
-        let lock = || self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let failed = |error: CustomKernelError| Error::Kernel(error.to_string());
-        self.definition.check(call).map_err(failed)?;
-        let key = self.definition.key(call);
-        let known = lock().get(&key).cloned();
-        if let Some(known) = known {
-            return Ok(known);
+    /// The same kernel, handed to the device's own compiler as it is written, where that compiler takes this
+    /// dialect (Metal's): header and body, with a signature around them. The text may then use whatever the
+    /// compiler knows, and its numerics are the compiler's. Nothing is checked: an access outside of its
+    /// memory is undefined and may corrupt other arrays. Outputs still start as zeros, or as `init_value`.
+    ///
+    /// An error in the text is reported when an output is evaluated, with the compiler's message and the line
+    /// of the text. Other devices, and the sanitizer, run the text as that of an
+    /// [`unchecked`](Self::unchecked) kernel.
+    ///
+    /// ```
+    /// use hesper::{Array, CustomKernel, Dtype};
+    /// let source = "out[thread_position_in_grid.x] = 2 * x[thread_position_in_grid.x];";
+    /// let kernel = CustomKernel::new("twice", &["x"], &["out"], source)?.as_written();
+    /// let x = Array::from_slice(&[1.0f32, 2.0, 3.0]);
+    /// let call = kernel.call(&[x]).grid([3, 1, 1]).threadgroup([3, 1, 1]).output(&[3], Dtype::Float32);
+    /// assert!(call.text().contains("[[kernel]] void custom_kernel_twice("));
+    /// assert_eq!(call.run()?[0].to_vec::<f32>()?, [2.0, 4.0, 6.0]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
+    pub fn as_written(mut self) -> Self {
+        self.mode = KernelMode::AsWritten;
+        self
+    }
+
+    /// The kernel for a call, which is compiled unless a device's compiler may take it as it is written.
+    fn specialise(&self, call: CallInfo) -> Result<Arc<Compiled>> {
+        self.definition.check(&call).map_err(failed)?;
+        let key = self.definition.key(&call);
+        let compiled = {
+            let mut known = self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            if known.len() >= MAX_SPECIALISATIONS && !known.contains_key(&key) {
+                known.clear();
+            }
+            let fresh = || Arc::new(Compiled::new(self.definition.clone(), call));
+            known.entry(key).or_insert_with(fresh).clone()
+        };
+        if self.mode != KernelMode::AsWritten {
+            compiled.lowered()?;
         }
-        let fresh = self.definition.specialise(call).map_err(failed)?;
-        let text: String = key.as_bytes().iter().map(|byte| char::from(*byte)).collect();
-        let source = PipelineSource::new(self.definition.name(), "hesper-custom", text.as_str())
-            .with_payload(Arc::new(fresh.kernel.clone()));
-        let fresh = Compiled { specialised: fresh, source, proofs: Mutex::default() };
-        let (fresh, mut known) = (Arc::new(fresh), lock());
-        if known.len() >= MAX_SPECIALISATIONS {
-            known.clear();
-        }
-        known.insert(key, fresh.clone());
-        Ok(fresh)
+        Ok(compiled)
     }
 
     /// Begins a call.
@@ -272,9 +317,9 @@ impl KernelCall<'_> {
         self
     }
 
-    /// The whole text of the kernel that this call asks for, its signature included.
+    /// The text of the kernel that this call asks for: header, signature and body.
     pub fn text(&self) -> String {
-        self.kernel.definition.generated_text(&self.info())
+        self.kernel.definition.written(&self.info()).text
     }
 
     fn info(&self) -> CallInfo {
@@ -301,7 +346,7 @@ impl KernelCall<'_> {
             return Err(Error::Type { op: "custom kernel".into(), what, dtype: Dtype::Complex128 });
         }
         let call = self.info();
-        let compiled = self.kernel.specialise(&call)?;
+        let compiled = self.kernel.specialise(call)?;
         let launch = Launch::new(self.grid, self.threadgroup).map_err(|error| {
             Error::Kernel(format!("custom kernel `{}`: {error}", self.kernel.definition.name()))
         })?;
@@ -315,7 +360,7 @@ impl KernelCall<'_> {
         let parts = Parts::new(self.outputs)?;
         let op = CustomLaunch {
             compiled: Address(compiled),
-            unchecked: self.kernel.unchecked,
+            mode: self.kernel.mode,
             text: self.kernel.text.clone(),
             template: self.template,
             name: self.kernel.definition.name().into(),
@@ -333,8 +378,8 @@ impl KernelCall<'_> {
 pub struct CustomLaunch {
     /// The specialised kernel.
     pub compiled: Address<Compiled>,
-    /// Whether accesses are not checked.
-    pub unchecked: bool,
+    /// How the text reaches the device.
+    pub mode: KernelMode,
     /// The arguments that the kernel was defined with.
     pub text: Arc<Text>,
     /// The template arguments.
@@ -357,16 +402,48 @@ impl std::fmt::Debug for CustomLaunch {
     }
 }
 
+fn failed(error: CustomKernelError) -> Error {
+    Error::Kernel(error.to_string())
+}
+
 impl Compiled {
-    /// The kernel.
-    pub fn kernel(&self) -> &Kernel {
-        &self.specialised.kernel
+    fn new(definition: Arc<Definition>, call: CallInfo) -> Self {
+        Compiled {
+            bindings: definition.bindings(&call),
+            definition,
+            call,
+            lowered: OnceLock::new(),
+            written: OnceLock::new(),
+            proofs: Mutex::default(),
+        }
+    }
+
+    /// The kernel of the kernel language. A text that it does not take is an error each time.
+    pub fn kernel(&self) -> Result<&Arc<Kernel>> {
+        Ok(&self.lowered()?.kernel)
+    }
+
+    fn lowered(&self) -> Result<&Lowered> {
+        if let Some(lowered) = self.lowered.get() {
+            return Ok(lowered);
+        }
+        let specialised = self.definition.specialise(&self.call).map_err(failed)?;
+        let text: String = specialised.key.as_bytes().iter().map(|byte| char::from(*byte)).collect();
+        let kernel = Arc::new(specialised.kernel);
+        let source = PipelineSource::new(self.definition.name(), "hesper-custom", text.as_str())
+            .with_payload(kernel.clone());
+        Ok(self.lowered.get_or_init(|| Lowered { kernel, source }))
+    }
+
+    /// The kernel as it is written.
+    fn written(&self) -> &WrittenKernel {
+        self.written.get_or_init(|| self.definition.written(&self.call))
     }
 }
 
 impl std::fmt::Debug for Compiled {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Compiled").field("kernel", &self.specialised.kernel.name).finish_non_exhaustive()
+        f.debug_struct("Compiled").field("kernel", &self.definition.name()).finish_non_exhaustive()
     }
 }
 
@@ -401,7 +478,8 @@ impl Op for CustomLaunch {
             .with("grid", &self.launch.grid[..])
             .with("threadgroup", &self.launch.threadgroup[..])
             .maybe("init_value", self.init_value.map(|value| value.0))
-            .maybe("unchecked", self.unchecked.then_some(1.0))
+            .maybe("unchecked", (self.mode == KernelMode::Unchecked).then_some(1.0))
+            .maybe("as_written", (self.mode == KernelMode::AsWritten).then_some(1.0))
             .into()
     }
 
@@ -435,7 +513,12 @@ fn read(replay: &Replay<'_>) -> Result<Vec<Array>> {
         replay.flag("ensure_row_contiguous")?,
         replay.flag("atomic_outputs")?,
     )?;
-    let kernel = if replay.maybe_float("unchecked").is_some() { kernel.unchecked() } else { kernel };
+    let has = |mode: &str| replay.maybe_float(mode).is_some();
+    let kernel = match (has("unchecked"), has("as_written")) {
+        (_, true) => kernel.as_written(),
+        (true, false) => kernel.unchecked(),
+        (false, false) => kernel,
+    };
     let mut call = kernel.call(replay.inputs).grid(replay.words("grid")?);
     call = call.threadgroup(replay.words("threadgroup")?);
     for argument in replay.texts("template")? {

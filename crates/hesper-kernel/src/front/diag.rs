@@ -196,8 +196,9 @@ const MAX_LINE: usize = 160;
 fn excerpt(out: &mut String, sources: &Sources, span: Span) {
     let file = sources.file(span.file);
     let (line, column) = file.line_column(span.lo);
-    let width = line.to_string().len();
-    let _ = writeln!(out, "{:width$}--> {}:{line}:{column}", "", file.label);
+    let (label, number) = file.reported(line);
+    let width = number.to_string().len();
+    let _ = writeln!(out, "{:width$}--> {label}:{number}:{column}", "");
     let chars: Vec<char> =
         file.line_text(line).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let start = (column as usize - 1).min(chars.len());
@@ -207,7 +208,7 @@ fn excerpt(out: &mut String, sources: &Sources, span: Span) {
     let end = if end_line == line { end_column as usize - 1 } else { chars.len() };
     let marks = end.max(start + 1).min(from + MAX_LINE) - start;
     let _ = writeln!(out, "{:width$} |", "");
-    let _ = writeln!(out, "{line} | {}", shown.trim_end());
+    let _ = writeln!(out, "{number} | {}", shown.trim_end());
     let _ = writeln!(out, "{:width$} | {}{}", "", " ".repeat(start - from), "^".repeat(marks.max(1)));
 }
 

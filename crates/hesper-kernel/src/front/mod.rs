@@ -24,7 +24,7 @@ use std::sync::OnceLock;
 /// Longest text that is compiled, header and body together.
 pub const MAX_TEXT: usize = 4 << 20;
 /// The part of the library written in the dialect itself.
-const PRELUDE: &str = include_str!("prelude.metal");
+const PRELUDE: &str = concat!(include_str!("../custom/names.metal"), include_str!("prelude.metal"));
 /// Stack of the compiling thread; untouched pages cost nothing.
 const STACK: usize = 256 << 20;
 

@@ -195,7 +195,19 @@ impl<'s> Preprocessor<'s> {
                 None => error(sink, span, "expected a macro name after `#undef`"),
             },
             "pragma" => *unroll |= rest.iter().any(|t| t.ident().is_some_and(|n| n.contains("unroll"))),
-            "include" | "import" | "line" => {}
+            "include" | "import" => {}
+            "line" => {
+                let parts: Vec<&Tok> = rest.iter().map(|token| &token.tok).collect();
+                let (value, label) = match parts[..] {
+                    [Tok::Int { value, .. }] => (*value, None),
+                    [Tok::Int { value, .. }, Tok::Str(label)] => (*value, Some(&**label)),
+                    _ => {
+                        let text = "`#line` takes a number, and the name of a text in quotes";
+                        return error(sink, span, text);
+                    }
+                };
+                self.sources.mark_line(hash.span, u32::try_from(value).unwrap_or(u32::MAX), label);
+            }
             "error" => error(sink, span, &format!("#error {}", spell(rest))),
             "warning" => {
                 let text = format!("#warning {}", spell(rest));
@@ -276,7 +288,7 @@ impl<'s> Preprocessor<'s> {
                 continue;
             };
             if &**name == "__LINE__" && !self.macros.contains_key(name) {
-                let (line, _) = self.sources.line_column(self.sources.user_span(token.span));
+                let (_, line, _) = self.sources.place(self.sources.user_span(token.span));
                 let suffix = IntSuffix { unsigned: false, long: false };
                 let tok = Tok::Int { value: u64::from(line), suffix, decimal: true };
                 out.push(Token { tok, ..token });

@@ -43,13 +43,22 @@ pub struct SourceFile {
     /// The text itself.
     pub text: Arc<str>,
     line_starts: Vec<u32>,
+    marks: Vec<LineMark>,
+}
+
+/// A directive `#line`: from the line `from` of the text on, lines are those of another text.
+#[derive(Clone, Debug)]
+struct LineMark {
+    from: u32,
+    number: u32,
+    label: Arc<str>,
 }
 
 impl SourceFile {
     fn new(label: &str, text: &str) -> Self {
         let mut line_starts = vec![0];
         line_starts.extend(text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(i, _)| i as u32 + 1));
-        SourceFile { label: label.into(), text: text.into(), line_starts }
+        SourceFile { label: label.into(), text: text.into(), line_starts, marks: Vec::new() }
     }
 
     /// Line and column of a byte offset, both counted from 1; the column counts characters.
@@ -60,6 +69,15 @@ impl SourceFile {
         let column =
             self.text.as_bytes()[start.min(end)..end].iter().filter(|b| (**b & 0xC0) != 0x80).count();
         (line as u32 + 1, column as u32 + 1)
+    }
+
+    /// The text that a line (from 1) belongs to and its number there, as `#line` says.
+    pub fn reported(&self, line: u32) -> (Arc<str>, u32) {
+        let after = self.marks.partition_point(|mark| mark.from <= line);
+        match after.checked_sub(1).map(|at| &self.marks[at]) {
+            Some(mark) => (mark.label.clone(), mark.number.saturating_add(line - mark.from)),
+            None => (self.label.clone(), line),
+        }
     }
 
     /// The text of a line (from 1), without its end.
@@ -120,8 +138,19 @@ impl Sources {
         span
     }
 
-    /// Line and column (from 1) of the start of a span.
-    pub fn line_column(&self, span: Span) -> (u32, u32) {
-        self.file(span.file).line_column(span.lo)
+    /// Counts the lines behind a directive `#line` from `number`; without a label in the text they belong to.
+    pub(crate) fn mark_line(&mut self, directive: Span, number: u32, label: Option<&str>) {
+        let Some(file) = self.files.get_mut(directive.file.0 as usize) else { return };
+        let (line, _) = file.line_column(directive.lo);
+        let label = label.map_or_else(|| file.reported(line).0, Into::into);
+        file.marks.push(LineMark { from: line + 1, number, label });
+    }
+
+    /// The text, line and column (from 1) of the start of a span, as `#line` says.
+    pub fn place(&self, span: Span) -> (Arc<str>, u32, u32) {
+        let file = self.file(span.file);
+        let (line, column) = file.line_column(span.lo);
+        let (label, line) = file.reported(line);
+        (label, line, column)
     }
 }

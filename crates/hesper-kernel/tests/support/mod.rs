@@ -5,6 +5,7 @@ use hesper_corpus::{Array, Case, DType, TemplateArg};
 use hesper_kernel::custom::{
     Binding, CallInfo, CustomKernel, InputInfo, KernelDtype, Specialised, TemplateValue,
 };
+use hesper_kernel::front::compile_file;
 use hesper_kernel::interp::{self, Options};
 use hesper_kernel::ir::{Kernel, Scalar};
 use hesper_kernel::launch::{Arg, Bindings, Launch};
@@ -88,9 +89,30 @@ pub fn run_with(case: &Case, options: &Options<'_>) -> Result<Vec<Vec<u8>>, Stri
     })
 }
 
+/// Runs a case from its whole text, as Metal's compiler gets it.
+pub fn run_written(case: &Case) -> Result<Vec<Vec<u8>>, String> {
+    let compile = |case: &Case| {
+        let written = kernel_of(case)?.written(&call_info(case, &case.bound_inputs()));
+        let compiled = compile_file("written", &written.whole()).map_err(|e| e.to_string())?;
+        compiled.kernels.into_iter().find(|k| k.name == written.entry).ok_or("no such kernel".to_string())
+    };
+    run_compiled(case, compile, |kernel, launch, mut bindings| {
+        let run = interp::run(kernel, launch, &mut bindings, &Options::default());
+        run.map(|_| ()).map_err(|e| e.to_string())
+    })
+}
+
 /// Compiles a case, binds its memory and calls `run`; returns the outputs.
 pub fn run_bound(
     case: &Case,
+    run: impl FnOnce(&Kernel, &Launch, Bindings<'_>) -> Result<(), String>,
+) -> Result<Vec<Vec<u8>>, String> {
+    run_compiled(case, |case| Ok(compile(case)?.kernel), run)
+}
+
+fn run_compiled(
+    case: &Case,
+    compile: impl FnOnce(&Case) -> Result<Kernel, String>,
     run: impl FnOnce(&Kernel, &Launch, Bindings<'_>) -> Result<(), String>,
 ) -> Result<Vec<Vec<u8>>, String> {
     let mut case = case.clone();
@@ -101,7 +123,7 @@ pub fn run_bound(
         }
     }
     let case = &case;
-    let special = compile(case)?;
+    let kernel = compile(case)?;
     let inputs = case.bound_inputs();
     let shapes: Vec<Vec<u8>> =
         inputs.iter().map(|a| a.shape.iter().flat_map(|n| (*n as i32).to_le_bytes()).collect()).collect();
@@ -111,7 +133,7 @@ pub fn run_bound(
     let mut outputs: Vec<Vec<u8>> = (0..case.outputs.len()).map(|i| case.initial_output(i, 0)).collect();
     let mut free: Vec<Option<&mut Vec<u8>>> = outputs.iter_mut().map(Some).collect();
     let mut args = Vec::new();
-    for b in &special.bindings {
+    for b in &kernel_of(case)?.bindings(&call_info(case, &inputs)) {
         args.push(match b {
             Binding::Input(i) => {
                 Arg::read(&inputs[*i].storage[inputs[*i].offset * inputs[*i].dtype.size()..])
@@ -125,7 +147,7 @@ pub fn run_bound(
     let bindings = Bindings::new(args).map_err(|e| e.to_string())?;
     let three = |v: [usize; 3]| v.map(|x| x as u64);
     let launch = Launch::new(three(case.grid), three(case.threadgroup)).map_err(|e| e.to_string())?;
-    run(&special.kernel, &launch, bindings)?;
+    run(&kernel, &launch, bindings)?;
     Ok(outputs)
 }
 

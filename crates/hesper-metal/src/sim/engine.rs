@@ -5,7 +5,7 @@ use std::ops::Range;
 use hesper_runtime::sim::Rng;
 use hesper_runtime::{Rule, Violation};
 
-use super::kernel::{Argument, Launch, SimFunction};
+use super::kernel::{Argument, Launch};
 use super::objects::{CommandOp, Objects, SimObject, Status};
 use super::{Call, Failure, FaultPlan};
 use crate::edge::{CommandError, CompletedHandler, ErrorCode};
@@ -352,13 +352,13 @@ impl Engine {
             return;
         };
         let Some(pipeline) = self.objects.pipeline(dispatch.pipeline) else { return };
-        let (text, function): (String, SimFunction) = (pipeline.text.clone(), pipeline.function.clone());
-        if !self.objects.is_alive(dispatch.pipeline) {
+        let text = pipeline.text.clone();
+        let Some(function) = pipeline.function.clone() else {
             let name = self.objects.name(dispatch.pipeline);
             let what = format!("runs {name} after it was released");
             self.violate(Rule::Identity, &dispatch.label, what.clone());
             return self.fail(id, ErrorCode::InvalidResource, what);
-        }
+        };
         let arguments: Result<Vec<Argument>, u64> =
             dispatch.slots.iter().map(|slot| self.objects.argument(slot)).collect();
         let arguments = match arguments {
@@ -419,7 +419,8 @@ impl Engine {
             None => Ok(()),
         };
         commands.status = Status::Completed;
-        let open = commands.ops.iter().filter_map(|op| match op {
+        let ops = std::mem::take(&mut commands.ops);
+        let open = ops.iter().filter_map(|op| match op {
             CommandOp::Signal(event, value, false) => Some((*event, *value)),
             _ => None,
         });

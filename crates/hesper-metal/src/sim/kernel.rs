@@ -1,5 +1,6 @@
 //! Kernels of the simulated GPU: Rust functions that access the bound buffers like a kernel does.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -15,20 +16,28 @@ pub struct SimFunction {
     pub run: SimKernel,
     /// Whether a dispatch may be run in parts.
     pub divisible: bool,
+    /// Bytes of threadgroup memory that it declares.
+    pub threadgroup_memory: usize,
+}
+
+impl SimFunction {
+    /// A function whose dispatches may be run in parts.
+    pub fn divisible(run: SimKernel) -> Self {
+        SimFunction { run, divisible: true, threadgroup_memory: 0 }
+    }
 }
 
 /// A text to compile.
 pub struct SimText<'a> {
     /// The text.
     pub text: &'a str,
-    /// The function.
-    pub entry: &'a str,
-    /// Values of its function constants.
+    /// Values of its function constants; none while a library is made.
     pub constants: &'a [FunctionConstant],
 }
 
-/// Finds the function of a text; `None` if it has none of that name.
-pub type SimCompiler = Arc<dyn Fn(&SimText<'_>) -> Option<Result<SimFunction, String>> + Send + Sync>;
+/// Makes the functions of a text, by their names. The error is the compiler's message.
+pub type SimCompiler =
+    Arc<dyn Fn(&SimText<'_>) -> Result<HashMap<String, SimFunction>, String> + Send + Sync>;
 
 /// What is bound to one index.
 #[derive(Debug, Clone)]
@@ -65,6 +74,14 @@ impl Launch<'_> {
         match self.arguments.get(self.buffers()) {
             Some(Argument::Bytes(bytes)) => bytes,
             _ => &[],
+        }
+    }
+
+    /// The bytes that are bound at an index in place of a buffer.
+    pub(super) fn bytes(&self, index: usize) -> Option<&[u8]> {
+        match self.arguments.get(index) {
+            Some(Argument::Bytes(bytes)) => Some(bytes),
+            _ => None,
         }
     }
 
@@ -114,19 +131,24 @@ impl Launch<'_> {
     }
 }
 
-/// The device's copies and clears, and the kernels of the runtime's workload.
-pub(super) fn known(entry: &str) -> Option<SimFunction> {
-    let run: SimKernel = match entry {
-        "hesper_copy_16" => Arc::new(copy::<16>),
-        "hesper_copy_4" => Arc::new(copy::<4>),
-        "hesper_copy_1" => Arc::new(copy::<1>),
-        "hesper_clear_16" => Arc::new(clear::<16>),
-        "hesper_clear_4" => Arc::new(clear::<4>),
-        "hesper_clear_1" => Arc::new(clear::<1>),
-        "mix" | "half" => Arc::new(mix),
-        _ => return None,
+/// The device's copies and clears, and the kernels of the runtime's workload, whose texts begin with their
+/// names.
+pub(super) fn known(text: &str) -> Vec<(&'static str, SimFunction)> {
+    let functions: Vec<(&str, SimKernel)> = match text.split_once(' ') {
+        Some((name @ ("mix" | "half"), _)) => {
+            vec![(if name == "mix" { "mix" } else { "half" }, Arc::new(mix))]
+        }
+        _ if text.contains("hesper_copy_16") => vec![
+            ("hesper_copy_16", Arc::new(copy::<16>)),
+            ("hesper_copy_4", Arc::new(copy::<4>)),
+            ("hesper_copy_1", Arc::new(copy::<1>)),
+            ("hesper_clear_16", Arc::new(clear::<16>)),
+            ("hesper_clear_4", Arc::new(clear::<4>)),
+            ("hesper_clear_1", Arc::new(clear::<1>)),
+        ],
+        _ => Vec::new(),
     };
-    Some(SimFunction { run, divisible: true })
+    functions.into_iter().map(|(name, run)| (name, SimFunction::divisible(run))).collect()
 }
 
 fn copy<const N: usize>(launch: &Launch<'_>) -> Result<(), String> {

@@ -1,9 +1,11 @@
 //! Metal texts on the simulated GPU: the kernel language's front end parses them, and its reference
 //! interpreter runs them with the sanitizer. A finding is an error of the dispatch.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use hesper_kernel::front::compile_file;
+use hesper_kernel::front::diag::Severity;
+use hesper_kernel::front::{CompileError, compile_file};
 use hesper_kernel::interp;
 use hesper_kernel::ir::{Kernel, ParamKind, Space};
 use hesper_kernel::launch::{Arg, Bindings, Launch as KernelLaunch};
@@ -18,14 +20,25 @@ pub fn compiler() -> SimCompiler {
     Arc::new(compile)
 }
 
-fn compile(text: &SimText<'_>) -> Option<Result<SimFunction, String>> {
-    let kernels = match compile_file("program_source", text.text) {
-        Ok(compiled) => compiled.kernels,
-        Err(error) => return Some(Err(error.to_string())),
+fn compile(text: &SimText<'_>) -> Result<HashMap<String, SimFunction>, String> {
+    let compiled = compile_file("program_source", text.text).map_err(|error| message(&error))?;
+    let function = |kernel: Kernel| {
+        let name = kernel.name.clone();
+        let threadgroup_memory = kernel.threadgroup_layout().0 as usize;
+        let run = move |launch: &Launch<'_>| interpret(&kernel, launch);
+        (name, SimFunction { run: Arc::new(run), divisible: false, threadgroup_memory })
     };
-    let kernel = Arc::new(kernels.into_iter().find(|kernel| kernel.name == text.entry)?);
-    let run = move |launch: &Launch<'_>| interpret(&kernel, launch);
-    Some(Ok(SimFunction { run: Arc::new(run), divisible: false }))
+    Ok(compiled.kernels.into_iter().map(function).collect())
+}
+
+/// Errors in the form of Metal's compiler, a line for each.
+fn message(error: &CompileError) -> String {
+    let mut lines = Vec::new();
+    for found in error.diagnostics.iter().filter(|found| found.severity == Severity::Error) {
+        let (file, line, column) = error.sources.place(error.sources.user_span(found.span));
+        lines.push(format!("{file}:{line}:{column}: error: {}", found.message));
+    }
+    lines.join("\n")
 }
 
 fn interpret(kernel: &Kernel, launch: &Launch<'_>) -> Result<(), String> {
@@ -59,13 +72,14 @@ fn interpret(kernel: &Kernel, launch: &Launch<'_>) -> Result<(), String> {
         later.min().map_or(len, |end| len.min(end - address.addr()))
     };
     let arguments = bound.iter().enumerate().map(|(index, (place, writes))| match place {
-        Some((address, len)) => {
-            // SAFETY: the range is inside of a live buffer, and one dispatch runs at a time.
-            unsafe { Arg::from_raw(*address, end_of(index, *address, *len) as u64, *writes) }
-        }
-        None => Arg::read(launch.constants()),
+        // SAFETY: the range is inside of a live buffer, and one dispatch runs at a time.
+        Some((address, len)) => unsafe {
+            Ok(Arg::from_raw(*address, end_of(index, *address, *len) as u64, *writes))
+        },
+        None => launch.bytes(index).map(Arg::read).ok_or_else(|| format!("buffer {index} is null")),
     });
-    let mut bindings = Bindings::new(arguments.collect()).map_err(|error| error.to_string())?;
+    let arguments = arguments.collect::<Result<_, String>>()?;
+    let mut bindings = Bindings::new(arguments).map_err(|error| error.to_string())?;
     let size = KernelLaunch::new(launch.grid, launch.threadgroup).map_err(|error| error.to_string())?;
     let report = interp::run(kernel, &size, &mut bindings, &interp::Options::checked())
         .map_err(|error| error.to_string())?;

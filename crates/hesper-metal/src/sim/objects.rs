@@ -1,4 +1,5 @@
-//! The objects of the simulated Metal. A released object stays known, so that its use is noticed.
+//! The objects of the simulated Metal. A released object is destroyed: its memory is returned, its code and
+//! its commands are dropped. Its name stays known, so that its use is noticed.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::collections::{BTreeMap, HashMap};
@@ -8,13 +9,12 @@ use super::kernel::{Argument, SimFunction};
 use crate::edge::{CompletedHandler, ErrorCode};
 
 const FRESH_PATTERN: u8 = 0xdb;
-const FREED_PATTERN: u8 = 0xdf;
 
-/// Memory of a buffer. Owned memory stays mapped until the simulation ends, so that a use after the release
-/// is a wrong number and a violation, not a crash.
+/// Memory of a buffer.
 pub(super) struct SimBuffer {
     pub(super) address: NonNull<u8>,
     pub(super) len: usize,
+    /// Of memory that the buffer owns, until it is released.
     layout: Option<Layout>,
 }
 
@@ -35,20 +35,24 @@ impl SimBuffer {
         SimBuffer { address, len, layout: None }
     }
 
+    /// The bytes that it owns.
+    fn held_bytes(&self) -> usize {
+        self.layout.map_or(0, |layout| layout.size())
+    }
+
+    /// Returns the memory that it owns.
     fn release(&mut self) {
-        if self.layout.is_some() {
-            // SAFETY: owned memory stays mapped until this value is dropped.
-            unsafe { self.address.as_ptr().write_bytes(FREED_PATTERN, self.len) };
+        if let Some(layout) = self.layout.take() {
+            // SAFETY: allocated with this layout, and returned once. Objects give out the address of a live
+            // buffer alone.
+            unsafe { dealloc(self.address.as_ptr(), layout) };
         }
     }
 }
 
 impl Drop for SimBuffer {
     fn drop(&mut self) {
-        if let Some(layout) = self.layout {
-            // SAFETY: allocated with this layout.
-            unsafe { dealloc(self.address.as_ptr(), layout) };
-        }
+        self.release();
     }
 }
 
@@ -132,13 +136,16 @@ pub(super) struct SimCommands {
     pub(super) signals: bool,
 }
 
+#[derive(Default)]
 pub(super) struct SimLibrary {
     pub(super) text: String,
+    pub(super) functions: HashMap<String, SimFunction>,
 }
 
 pub(super) struct SimPipeline {
     pub(super) text: String,
-    pub(super) function: SimFunction,
+    /// `None` after the release.
+    pub(super) function: Option<SimFunction>,
     pub(super) label: String,
     pub(super) max_threads: usize,
 }
@@ -198,7 +205,7 @@ impl Objects {
         self.next += 1;
         if let SimObject::Buffer(buffer) = &kind {
             self.live_buffers += 1;
-            self.live_bytes += if buffer.layout.is_some() { buffer.len } else { 0 };
+            self.live_bytes += buffer.held_bytes();
         }
         self.entries.insert(self.next, Entry { kind, alive: true, used: 0 });
         self.next
@@ -224,16 +231,40 @@ impl Objects {
         self.entries.get(&id).is_some_and(|entry| entry.alive)
     }
 
-    /// Marks an object as released. False if it was released before.
+    /// Whether an object existed and was destroyed.
+    pub(super) fn is_released(&self, id: u64) -> bool {
+        self.entries.get(&id).is_some_and(|entry| !entry.alive)
+    }
+
+    /// Destroys an object. False if it was destroyed before.
     pub(super) fn release(&mut self, id: u64) -> bool {
         let Some(entry) = self.entries.get_mut(&id) else { return false };
-        let alive = std::mem::replace(&mut entry.alive, false);
-        if let (true, SimObject::Buffer(buffer)) = (alive, &mut entry.kind) {
-            self.live_buffers -= 1;
-            self.live_bytes -= if buffer.layout.is_some() { buffer.len } else { 0 };
-            buffer.release();
+        if !std::mem::replace(&mut entry.alive, false) {
+            return false;
         }
-        alive
+        match &mut entry.kind {
+            SimObject::Buffer(buffer) => {
+                self.live_buffers -= 1;
+                self.live_bytes -= buffer.held_bytes();
+                buffer.release();
+            }
+            SimObject::Pipeline(pipeline) => pipeline.function = None,
+            SimObject::Library(library) => *library = SimLibrary::default(),
+            SimObject::Encoder(encoder) => **encoder = SimEncoder::default(),
+            SimObject::Archive(keys) => *keys = Vec::new(),
+            // The GPU holds a committed command buffer until it has completed.
+            _ => {}
+        }
+        true
+    }
+
+    /// Bytes of memory that buffers hold.
+    pub(super) fn held_bytes(&self) -> usize {
+        let held = |entry: &Entry| match &entry.kind {
+            SimObject::Buffer(buffer) => buffer.held_bytes(),
+            _ => 0,
+        };
+        self.entries.values().map(held).sum()
     }
 
     pub(super) fn commands(&mut self, id: u64) -> Option<&mut SimCommands> {

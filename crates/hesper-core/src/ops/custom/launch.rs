@@ -2,17 +2,18 @@
 //!
 //! The accesses of a launch are analysed first ([`hesper_kernel::bounds`]). Outputs are not cleared if the
 //! stores provably cover them. On a GPU, a launch whose accesses are provably in bounds runs without checks.
+//! Nothing is known about a text that a device's compiler gets as it is written.
 
 use std::sync::Arc;
 
 use hesper_kernel::bounds::{ArgFacts, Proof, prove};
 use hesper_kernel::custom::Binding;
-use hesper_kernel::ir::{ParamKind, Space};
+use hesper_kernel::ir::Kernel;
 use hesper_kernel::launch::Launch;
-use hesper_runtime::{Buffer, Encoder};
+use hesper_runtime::{Buffer, Encoder, PipelineSource};
 use smallvec::SmallVec;
 
-use super::{Compiled, CustomLaunch};
+use super::{Compiled, CustomLaunch, KernelMode};
 use crate::array::Data;
 use crate::error::Result;
 use crate::eval::Lowering;
@@ -51,7 +52,7 @@ impl Bound {
 
 impl Compiled {
     /// The proof for a launch, from the cache or new.
-    fn prove(&self, launch: &Launch, bound: &[Bound]) -> Arc<Proof> {
+    fn prove(&self, kernel: &Kernel, launch: &Launch, bound: &[Bound]) -> Arc<Proof> {
         let facts: Vec<ArgFacts<'_>> = bound.iter().map(Bound::facts).collect();
         let mut key: Vec<u64> = launch.grid.iter().chain(&launch.threadgroup).copied().collect();
         for fact in &facts {
@@ -64,7 +65,7 @@ impl Compiled {
         if let Some((_, proof)) = lock().iter().find(|(known, _)| *known == key) {
             return proof.clone();
         }
-        let proof = Arc::new(prove(&self.specialised.kernel, launch, &facts));
+        let proof = Arc::new(prove(kernel, launch, &facts));
         let mut proofs = lock();
         if proofs.len() >= MAX_PROOFS {
             proofs.pop_front();
@@ -75,38 +76,31 @@ impl Compiled {
 }
 
 impl CustomLaunch {
-    fn bound(&self, l: &Lowering<'_>) -> Result<Vec<Bound>> {
-        let specialised = &self.compiled.specialised;
+    /// The arguments. A number of dimensions is passed by value if `by_value`, else in a buffer.
+    fn bound(&self, l: &Lowering<'_>, by_value: bool) -> Result<Vec<Bound>> {
         let backend = l.backend()?;
-        // Inputs in constant memory, which some devices bind at certain offsets only.
-        let is_constant = |at: usize| {
-            let is_input = |binding: &Binding| matches!(*binding, Binding::Input(input) if input == at);
-            let mut params = specialised.bindings.iter().zip(&specialised.kernel.params);
-            params.any(|(binding, param)| {
-                is_input(binding) && matches!(param.kind, ParamKind::Buffer { space: Space::Constant, .. })
-            })
-        };
-        let inputs = (0..specialised.contiguous.len())
+        let inputs = (0..self.compiled.call.inputs.len())
             .map(|at| {
                 let (data, shape, dtype) = (l.input(at), l.input_shape(at), l.input_dtype(at));
                 let start = data.offset as usize * dtype.size();
-                if !start.is_multiple_of(backend.constant_alignment()) && is_constant(at) {
+                // Some devices bind constant memory at certain offsets only.
+                let is_constant = self.compiled.call.inputs[at].is_constant();
+                if is_constant && !start.is_multiple_of(backend.constant_alignment()) {
                     return Ok(Data::contiguous(backend.copy(l.stream(), data, shape, dtype)?, shape));
                 }
                 // A kernel gets a pointer to the first element and may read only forwards from it.
                 let backwards = data.strides.iter().any(|stride| *stride < 0);
-                let copy = (specialised.contiguous[at] || backwards) && !is_row_major(shape, &data.strides);
+                let ensured = self.text.ensure_row_contiguous || backwards;
+                let copy = ensured && !is_row_major(shape, &data.strides);
                 if copy { l.row_major(at) } else { Ok(data.clone()) }
             })
             .collect::<Result<Vec<Data>>>()?;
         let runtime = l.stream().runtime();
         let small =
             |bytes: &[u8]| -> Result<Bound> { Ok(Bound::Known(runtime.upload(bytes)?, bytes.to_vec())) };
-        specialised
-            .bindings
-            .iter()
-            .zip(&specialised.kernel.params)
-            .map(|(binding, param)| match *binding {
+        let bindings = self.compiled.bindings.iter();
+        bindings
+            .map(|binding| match *binding {
                 Binding::Input(at) => {
                     let (data, size) = (&inputs[at], l.input_dtype(at).size());
                     let start = data.offset as usize * size;
@@ -120,7 +114,7 @@ impl CustomLaunch {
                     Ok(Bound::Read(data.buffer.clone(), start..end))
                 }
                 Binding::Output(at) => Ok(Bound::Output(self.parts.range(at))),
-                Binding::Ndim(at) if matches!(param.kind, ParamKind::Value(_)) => {
+                Binding::Ndim(at) if by_value => {
                     let mut bytes = [0; 8];
                     bytes[..4].copy_from_slice(&(l.input_shape(at).len() as i32).to_ne_bytes());
                     Ok(Bound::Value(bytes, 4))
@@ -145,20 +139,31 @@ impl CustomLaunch {
         l: &Lowering<'_>,
         finish: impl FnOnce(Encoder<'_>, SmallVec<[u8; 64]>, &Proof) -> Result<()>,
     ) -> Result<Data> {
-        let bound = self.bound(l)?;
+        let bound = self.bound(l, true)?;
+        let proof = self.compiled.prove(self.compiled.kernel()?, &self.launch, &bound);
+        let outputs = bound.iter().zip(&proof.covered).filter(|(one, _)| matches!(one, Bound::Output(_)));
+        let covers = !self.checked && outputs.into_iter().all(|(_, covered)| *covered);
+        self.encode_bound(l, &bound, covers, |encoder, constants| finish(encoder, constants, &proof))
+    }
+
+    /// The same for arguments that are bound. Outputs that the kernel does not cover are cleared.
+    fn encode_bound(
+        &self,
+        l: &Lowering<'_>,
+        bound: &[Bound],
+        covers: bool,
+        finish: impl FnOnce(Encoder<'_>, SmallVec<[u8; 64]>) -> Result<()>,
+    ) -> Result<Data> {
         let output = self.parts.memory(l)?;
         let initialised = self.init_value.is_some();
         if let Some(BitEq(value)) = self.init_value {
             self.parts.fill(l, &output, value)?;
         }
-        let proof = self.compiled.prove(&self.launch, &bound);
-        let outputs = bound.iter().zip(&proof.covered).filter(|(one, _)| matches!(one, Bound::Output(_)));
-        let covers = !self.checked && outputs.into_iter().all(|(_, covered)| *covered);
         let stream = l.stream();
         let mut encoder =
             if covers { stream.command(self.name.clone()) } else { stream.encode(self.name.clone()) };
         let mut constants: SmallVec<[u8; 64]> = SmallVec::new();
-        for one in &bound {
+        for one in bound {
             encoder = match one {
                 Bound::Read(buffer, range) => encoder.read_range(buffer, range.clone()),
                 Bound::Known(buffer, bytes) => encoder.read_range(buffer, 0..bytes.len()),
@@ -170,16 +175,33 @@ impl CustomLaunch {
                 }
             };
         }
-        finish(encoder, constants, &proof)?;
+        finish(encoder, constants)?;
         Ok(Data::contiguous(output, l.shape()))
+    }
+
+    /// The source of the text as it is written, if the kernel asks for it and the device's compiler takes
+    /// it.
+    fn written_source(&self, l: &Lowering<'_>) -> Result<Option<PipelineSource>> {
+        if self.mode != KernelMode::AsWritten {
+            return Ok(None);
+        }
+        Ok(l.backend()?.written_source(&self.name, self.compiled.written()))
     }
 
     /// Encodes the launch with the backend's pipeline of the kernel.
     pub fn dispatch(&self, l: &Lowering<'_>) -> Result<Data> {
+        let Launch { grid, threadgroup } = self.launch;
+        let runtime = l.stream().runtime();
+        if let Some(source) = self.written_source(l)? {
+            let pipeline = runtime.pipeline(&source)?;
+            return self.encode_bound(l, &self.bound(l, false)?, false, |encoder, _| {
+                Ok(encoder.dispatch(&pipeline, grid, threadgroup)?)
+            });
+        }
+        let source = &self.compiled.lowered()?.source;
+        let unchecked = self.mode != KernelMode::Checked;
         self.encode(l, |encoder, constants, proof| {
-            let source = l.backend()?.custom_source(self.compiled.source.clone(), proof, self.unchecked);
-            let pipeline = l.stream().runtime().pipeline(&source)?;
-            let Launch { grid, threadgroup } = self.launch;
+            let pipeline = runtime.pipeline(&l.backend()?.custom_source(source.clone(), proof, unchecked))?;
             Ok(encoder.constants(&constants).dispatch(&pipeline, grid, threadgroup)?)
         })
     }

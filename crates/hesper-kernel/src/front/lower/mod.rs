@@ -339,9 +339,9 @@ impl<'a> Lower<'a> {
             Some(loc) => *loc,
             None => {
                 let user = self.sources.user_span(span);
-                let (line, column) = self.sources.line_column(user);
+                let (label, line, column) = self.sources.place(user);
                 let function = self.frames.last().filter(|f| !f.is_entry).map(|f| f.name.clone());
-                let file = Some(self.sources.file(user.file).label.clone());
+                let file = Some(label);
                 let loc = self.b.loc_entry(SourceLoc { line, column, file, function, inlined_at });
                 self.loc_cache.insert(key, loc);
                 loc
