@@ -23,6 +23,8 @@ mod kernel;
 mod lm;
 mod memory;
 mod options;
+mod primitive_fft;
+mod primitive_order;
 mod primitive_patterns;
 mod primitives;
 mod transform;
