@@ -6,8 +6,8 @@ use hesper::{Array, Category, Dtype};
 
 use crate::primitives::{Id, Primitive};
 
-/// Merges numbers and primitives that are equal, drops what no output needs, and puts the rest in the order in
-/// which the outputs reach it: inputs first, depth first.
+/// Merges numbers and primitives that are equal, drops what no output needs, and puts the rest in the order
+/// in which the outputs reach it: inputs first, depth first.
 pub fn tidy(
     list: &mut Vec<Primitive>,
     constants: &mut Vec<(Id, Array)>,
