@@ -194,6 +194,7 @@ fn letters(mut number: usize) -> String {
 /// Passes a graph to a callback: its inputs, its outputs, its constants, then each of its primitives.
 fn tell<'py>(callback: &Bound<'py, PyAny>, graph: &Graph) -> PyResult<()> {
     let py = callback.py();
+    let graph = &graph.expanded();
     let primitives = Primitives::of(graph).map_err(raise)?;
     let mut names: HashMap<Id, String> = HashMap::new();
     let mut name = |id: Id| {
@@ -227,17 +228,14 @@ fn tell<'py>(callback: &Bound<'py, PyAny>, graph: &Graph) -> PyResult<()> {
         })
         .collect::<PyResult<Vec<_>>>()?;
     send("keyword_inputs", &[("keywords", list(keywords)?)])?;
-    let outputs = graph
-        .outputs()
-        .iter()
-        .map(|place| entry(meta(*place), name(Id::ValueRef(*place))))
+    let outputs = (primitives.outputs.iter())
+        .map(|output| entry((&output.shape, output.dtype), name(output.id)))
         .collect::<PyResult<Vec<_>>>()?;
     send("outputs", &[("outputs", list(outputs)?)])?;
-    let own =
-        graph.constants().iter().enumerate().map(|(at, array)| (Id::ValueRef(ValueRef::Constant(at)), array));
-    let constants = own
-        .chain(primitives.constants.iter().map(|(id, array)| (*id, array)))
-        .map(|(id, array)| (name(id), PyArray::new(array.clone())).into_bound_py_any(py))
+    let constants = primitives
+        .constants
+        .iter()
+        .map(|(id, array)| (name(*id), PyArray::new(array.clone())).into_bound_py_any(py))
         .collect::<PyResult<Vec<_>>>()?;
     send("constants", &[("constants", list(constants)?)])?;
     for primitive in &primitives.list {

@@ -24,6 +24,8 @@ mod lm;
 mod memory;
 mod metal;
 mod options;
+mod primitive_fft;
+mod primitive_order;
 mod primitive_patterns;
 mod primitives;
 mod transform;

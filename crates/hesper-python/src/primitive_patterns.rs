@@ -62,21 +62,24 @@ fn split(list: &[Primitive]) -> Combined {
         cut.next().filter(|_| cut.next().is_none())
     };
     let along = axis(&list[0])?;
-    let (mut indices, mut count, mut end) = (Vec::new(), 0, 0);
-    for slice in list.iter().take_while(|slice| axis(slice) == Some(along)) {
-        if shape(slice, 0)[along] != end || end == input.shape[along] as i64 {
-            break;
-        }
-        indices.push(end);
-        end = shape(slice, 1)[along];
-        count += 1;
-    }
-    if count < 2 || end != input.shape[along] as i64 {
-        return None;
-    }
-    let outputs = list[..count].iter().map(|slice| slice.outputs[0].clone()).collect();
-    let arguments = vec![Argument::Shape(indices.split_off(1)), int(along)];
-    Some((count, primitive("Split", arguments, vec![input.clone()], outputs)))
+    let run = list.iter().take_while(|slice| axis(slice) == Some(along)).count();
+    let bounds = |slice: &Primitive| (shape(slice, 0)[along], shape(slice, 1)[along]);
+    let covers = |slices: &[&Primitive]| {
+        let end = slices.iter().try_fold(0, |end, slice| {
+            let (start, stop) = bounds(slice);
+            (start == end && stop > start).then_some(stop)
+        });
+        end == Some(input.shape[along] as i64)
+    };
+    (2..=run).find_map(|count| {
+        let mut slices: Vec<&Primitive> = list[..count].iter().collect();
+        slices.sort_by_key(|slice| bounds(slice));
+        let outputs =
+            covers(&slices).then(|| slices.iter().map(|slice| slice.outputs[0].clone()).collect())?;
+        let indices = slices[1..].iter().map(|slice| bounds(slice).0).collect();
+        let arguments = vec![Argument::Shape(indices), int(along)];
+        Some((count, primitive("Split", arguments, vec![input.clone()], outputs)))
+    })
 }
 
 /// An update of a part of one number, repeated.

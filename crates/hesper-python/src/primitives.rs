@@ -10,10 +10,10 @@ use std::collections::HashMap;
 use hesper::export::{Graph, Step, Value, ValueRef};
 use hesper::{Array, Dtype};
 
-use crate::primitive_patterns;
+use crate::{primitive_order, primitive_patterns};
 
 /// An array of the graph: one that the graph has a place for, or one between the primitives of a step.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Id {
     /// In the graph.
     ValueRef(ValueRef),
@@ -30,6 +30,7 @@ pub struct Operand {
 }
 
 /// An argument of a primitive.
+#[derive(Debug, Clone)]
 pub enum Argument {
     /// A value or a list.
     Value(Value),
@@ -40,6 +41,7 @@ pub enum Argument {
 }
 
 /// A primitive and what it is applied to.
+#[derive(Clone)]
 pub struct Primitive {
     pub name: String,
     pub arguments: Vec<Argument>,
@@ -47,11 +49,12 @@ pub struct Primitive {
     pub outputs: Vec<Operand>,
 }
 
-/// The primitives of a graph, and the numbers that they need besides its constants.
+/// The primitives of a graph, and its constants.
 #[derive(Default)]
 pub struct Primitives {
     pub list: Vec<Primitive>,
     pub constants: Vec<(Id, Array)>,
+    pub outputs: Vec<Operand>,
     between: usize,
 }
 
@@ -218,7 +221,7 @@ impl Primitives {
             let own = ValueRef::Value(number);
             let still = step.op == "stop_gradient"
                 || step.op == "broadcast_to" && inputs[0].shape[..] == step.outputs[0].0[..];
-            if still && !graph.outputs().contains(&own) {
+            if still {
                 same.insert(own, places[0]);
                 number += 1;
                 continue;
@@ -228,30 +231,43 @@ impl Primitives {
             number += step.outputs.len();
             primitives.step(step, inputs, outputs)?;
         }
-        let returned: Vec<Id> = graph.outputs().iter().map(|place| Id::ValueRef(*place)).collect();
+        let returned = graph.outputs().iter().map(|place| same.get(place).copied().unwrap_or(*place));
+        primitives.outputs = returned.map(operand).collect();
+        let returned: Vec<Id> = primitives.outputs.iter().map(|output| output.id).collect();
         primitive_patterns::combine(&mut primitives.list, &returned);
+        primitives.combine_ffts(&returned)?;
+        let own = graph.constants().iter().enumerate();
+        let own = own.map(|(at, array)| (Id::ValueRef(ValueRef::Constant(at)), array.clone()));
+        primitives.constants.extend(own);
+        primitive_order::tidy(&mut primitives.list, &mut primitives.constants, &returned)?;
         Ok(primitives)
     }
 
-    fn push(&mut self, name: &str, arguments: Vec<Argument>, inputs: Vec<Operand>, outputs: Vec<Operand>) {
+    pub fn push(
+        &mut self,
+        name: &str,
+        arguments: Vec<Argument>,
+        inputs: Vec<Operand>,
+        outputs: Vec<Operand>,
+    ) {
         self.list.push(Primitive { name: name.into(), arguments, inputs, outputs });
     }
 
     /// A new array of a shape.
-    fn between(&mut self, shape: &[usize], dtype: Dtype) -> Operand {
+    pub fn between(&mut self, shape: &[usize], dtype: Dtype) -> Operand {
         self.between += 1;
         Operand { id: Id::Between(self.between), shape: shape.to_vec(), dtype }
     }
 
     /// A number.
-    fn number(&mut self, value: f64, dtype: Dtype) -> hesper::Result<Operand> {
+    pub fn number(&mut self, value: f64, dtype: Dtype) -> hesper::Result<Operand> {
         let operand = self.between(&[], dtype);
         self.constants.push((operand.id, Array::scalar(value, dtype)?));
         Ok(operand)
     }
 
     /// The array with a shape that it broadcasts to.
-    fn broadcast(&mut self, from: Operand, to: &[usize]) -> Operand {
+    pub fn broadcast(&mut self, from: Operand, to: &[usize]) -> Operand {
         if from.shape == to {
             return from;
         }
@@ -261,7 +277,13 @@ impl Primitives {
     }
 
     /// An element-wise primitive.
-    fn elementwise(&mut self, name: &str, arguments: Vec<Argument>, inputs: Vec<Operand>, output: &Operand) {
+    pub fn elementwise(
+        &mut self,
+        name: &str,
+        arguments: Vec<Argument>,
+        inputs: Vec<Operand>,
+        output: &Operand,
+    ) {
         let inputs = inputs.into_iter().map(|input| self.broadcast(input, &output.shape)).collect();
         self.push(name, arguments, inputs, vec![output.clone()]);
     }
@@ -323,11 +345,18 @@ impl Primitives {
                 let square = self.apply("Square", vec![distance]);
                 let squares = self.between(&output.shape, output.dtype);
                 self.reduced("Reduce", sum(), axes, square, &squares);
-                let share = self.number(1.0 / (count - attributes.float("ddof")).max(0.0), output.dtype)?;
-                if kind == "var" {
-                    self.elementwise("Multiply", Vec::new(), vec![squares, share], &output);
+                let ddof = attributes.float("ddof");
+                let (divided, by) = if ddof == 0.0 {
+                    ("Multiply", self.number(1.0 / count, output.dtype)?)
                 } else {
-                    let variance = self.apply("Multiply", vec![squares, share]);
+                    let [count, ddof, zero] = [count, ddof, 0.0].map(|x| self.number(x, output.dtype));
+                    let rest = self.apply("Subtract", vec![count?, ddof?]);
+                    ("Divide", self.apply("Maximum", vec![rest, zero?]))
+                };
+                if kind == "var" {
+                    self.elementwise(divided, Vec::new(), vec![squares, by], &output);
+                } else {
+                    let variance = self.apply(divided, vec![squares, by]);
                     self.push("Sqrt", vec![Fixed::Bool(false).into()], vec![variance], vec![output]);
                 }
             }
@@ -352,22 +381,68 @@ impl Primitives {
 
     /// A reshape: the primitive for what it does to axes, where there is one.
     fn reshape(&mut self, attributes: &Attributes<'_>, input: Operand, output: Operand) {
-        let (before, after) = (&input.shape[..], &output.shape[..]);
-        let open = attributes.get("open").is_some().then(|| attributes.int("open") as usize);
-        let (name, arguments) = if let Some(axes) = added(before, after) {
-            ("ExpandDims", vec![ints(&axes)])
-        } else if let Some(axes) = added(after, before) {
-            ("Squeeze", vec![ints(&axes)])
-        } else if let Some((start, end)) = run(before, after) {
-            ("Flatten", vec![int(start as i64), int(end as i64 - 1)])
-        } else if let Some((start, end)) = run(after, before) {
-            ("Unflatten", vec![int(start as i64), shape(&after[start..end])])
+        let list = |name: &str| attributes.get(name).map(|_| attributes.ints(name));
+        let (name, arguments) = if let Some(axes) = list("squeeze") {
+            ("Squeeze", vec![ints(axes)])
+        } else if let Some(axes) = list("expand_dims") {
+            ("ExpandDims", vec![ints(axes)])
+        } else if let Some([start, end]) = list("flatten") {
+            ("Flatten", vec![int(*start), int(*end)])
+        } else if let Some([axis, lengths @ ..]) = list("unflatten") {
+            let axes = *axis as usize..*axis as usize + lengths.len();
+            ("Unflatten", vec![int(*axis), shape(&output.shape[axes])])
         } else {
-            let mut lengths: Vec<i64> = after.iter().map(|length| *length as i64).collect();
-            open.and_then(|open| lengths.get_mut(open)).into_iter().for_each(|length| *length = -1);
+            let mut lengths: Vec<i64> = output.shape.iter().map(|length| *length as i64).collect();
+            if attributes.get("open").is_some()
+                && let Some(length) = lengths.get_mut(attributes.int("open") as usize)
+            {
+                *length = -1;
+            }
             ("Reshape", vec![Argument::Shape(lengths)])
         };
         self.push(name, arguments, vec![input], vec![output]);
+    }
+
+    /// The graph of a step that MLX computes with several element-wise primitives.
+    fn composite(&mut self, op: &str, x: &Operand, output: &Operand) -> hesper::Result<bool> {
+        let like = |own: &mut Self, name: &str, inputs: Vec<Operand>| {
+            let result = own.between(&output.shape, output.dtype);
+            let arguments = if name == "Equal" { vec![Fixed::Bool(false).into()] } else { Vec::new() };
+            own.elementwise(name, arguments, inputs, &result);
+            result
+        };
+        let is = |own: &mut Self, number: f64| -> hesper::Result<Operand> {
+            let number = own.number(number, x.dtype)?;
+            Ok(like(own, "Equal", vec![x.clone(), number]))
+        };
+        let last = match op {
+            "isposinf" => is(self, f64::INFINITY)?,
+            "isneginf" => is(self, f64::NEG_INFINITY)?,
+            "isinf" | "isfinite" => {
+                let either = vec![is(self, f64::INFINITY)?, is(self, f64::NEG_INFINITY)?];
+                let infinite = like(self, "LogicalOr", either);
+                if op == "isfinite" {
+                    let unknown = like(self, "NotEqual", vec![x.clone(), x.clone()]);
+                    let neither = like(self, "LogicalOr", vec![infinite, unknown]);
+                    like(self, "LogicalNot", vec![neither])
+                } else {
+                    infinite
+                }
+            }
+            "trunc" => {
+                let zero = self.number(0.0, x.dtype)?;
+                let negative = self.between(&output.shape, Dtype::Bool);
+                self.elementwise("Less", Vec::new(), vec![x.clone(), zero], &negative);
+                let parts = ["Ceil", "Floor"].map(|name| self.apply(name, vec![x.clone()]));
+                like(self, "Select", std::iter::once(negative).chain(parts).collect())
+            }
+            _ => return Ok(false),
+        };
+        // The last primitive makes the step's output.
+        if let Some(primitive) = self.list.iter_mut().rfind(|one| one.outputs[0].id == last.id) {
+            primitive.outputs = vec![output.clone()];
+        }
+        Ok(true)
     }
 
     /// A gather, which has the axes of the indices first in MLX.
@@ -392,6 +467,8 @@ impl Primitives {
         let attributes = Attributes(step);
         let op = step.op.as_ref();
         let output = outputs[0].clone();
+        let inverted = op == "bitwise_invert" && output.dtype == Dtype::Bool;
+        let op = if inverted { "logical_not" } else { op };
         if let Some((_, name, fixed)) = ELEMENTWISE.iter().find(|(own, ..)| *own == op) {
             let arguments = fixed.iter().map(|one| (*one).into()).collect();
             self.elementwise(name, arguments, inputs, &output);
@@ -403,6 +480,28 @@ impl Primitives {
             "reshape" => {
                 self.reshape(&attributes, inputs.remove(0), output);
                 return Ok(());
+            }
+            "isinf" | "isposinf" | "isneginf" | "isfinite" | "trunc"
+                if self.composite(op, &inputs[0], &output)? =>
+            {
+                return Ok(());
+            }
+            "arange" => {
+                let (start, step) = (attributes.float("start"), attributes.float("step"));
+                let bounds = [start, start + step * output.shape[0] as f64, step];
+                ("Arange", bounds.map(|bound| Argument::Value(Value::Float(bound))).into())
+            }
+            "quantize" | "quantized_matmul" => {
+                let mode = match attributes.text("mode") {
+                    "mxfp4" => 1,
+                    "mxfp8" => 2,
+                    "nvfp4" => 3,
+                    _ => 0,
+                };
+                let flag =
+                    if op == "quantize" { Fixed::Bool(false).into() } else { attributes.value("transpose") };
+                let name = if op == "quantize" { "Quantize" } else { "QuantizedMatmul" };
+                (name, vec![attributes.value("group"), attributes.value("bits"), int(mode), flag])
             }
             "isnan" => {
                 inputs.push(inputs[0].clone());
@@ -492,6 +591,15 @@ impl Primitives {
                 ("RandomBits", vec![shape(&output.shape), int(width)])
             }
             "as_strided" => {
+                // MLX takes the elements in a row.
+                let row =
+                    |one: &&mut Primitive| one.name == "Contiguous" && one.outputs[0].id == inputs[0].id;
+                if let Some(row) = self.list.iter_mut().rfind(row) {
+                    let last = inputs[0].shape.len().saturating_sub(1) as i64;
+                    inputs[0].shape = vec![inputs[0].shape.iter().product()];
+                    row.outputs[0].shape = inputs[0].shape.clone();
+                    (row.name, row.arguments) = ("Flatten".into(), vec![int(0), int(last)]);
+                }
                 let strides = Argument::Shape(attributes.ints("strides").to_vec());
                 ("AsStrided", vec![shape(&output.shape), strides, attributes.value("offset")])
             }
@@ -546,36 +654,6 @@ pub fn name(op: &str) -> String {
             })
             .collect(),
     }
-}
-
-/// The axes of length one that are in `after` and not in `before`, if that is all that differs.
-fn added(before: &[usize], after: &[usize]) -> Option<Vec<i64>> {
-    let (mut axes, mut from) = (Vec::new(), 0);
-    for (at, length) in after.iter().enumerate() {
-        let missing = after.len() - at > before.len() - from;
-        if *length == 1 && missing && before.get(from) != Some(&1) || missing && before.get(from).is_none() {
-            if *length != 1 {
-                return None;
-            }
-            axes.push(at as i64);
-        } else if before.get(from) == Some(length) {
-            from += 1;
-        } else {
-            return None;
-        }
-    }
-    (from == before.len() && !axes.is_empty()).then_some(axes)
-}
-
-/// The axes of `many` that are one axis of `few`, if the others are the same.
-fn run(many: &[usize], few: &[usize]) -> Option<(usize, usize)> {
-    let count = many.len().checked_sub(few.len())? + 1;
-    (0..few.len()).find_map(|start| {
-        let end = start + count;
-        let same = many[..start] == few[..start] && many[end..] == few[start + 1..];
-        (count > 1 && same && many[start..end].iter().product::<usize>() == few[start])
-            .then_some((start, end))
-    })
 }
 
 /// Where slices stop.

@@ -501,6 +501,47 @@ fn shapes_may_be_free() {
     }
 }
 
+/// The shape of a function's result for another shape than it was traced with.
+fn free_shape(f: fn(&Array) -> Result<Array>, traced: &[usize], given: &[usize]) -> Result<Vec<usize>> {
+    let results = free(|x| Ok(vec![f(&x[0])?]), &[x(1, traced)], &[x(2, given)])?;
+    Ok(results[0].shape().to_vec())
+}
+
+#[test]
+fn calls_that_name_axes_change_the_same_axes_of_other_shapes() -> Result<()> {
+    assert_eq!(free_shape(|x| x.expand_dims(1), &[1, 1], &[1, 3])?, [1, 1, 3]);
+    assert_eq!(free_shape(|x| x.index([Index::all(), Index::NewAxis]), &[1, 1], &[1, 3])?, [1, 1, 3]);
+    assert_eq!(free_shape(|x| x.squeeze(0), &[1, 1], &[1, 3])?, [3]);
+    assert_eq!(free_shape(|x| x.index([Index::all(), Index::Int(0)]), &[1, 1], &[3, 1])?, [3]);
+    assert_eq!(free_shape(|x| x.flatten(0, 1), &[1, 3, 3], &[2, 5, 3])?, [10, 3]);
+    assert_eq!(free_shape(|x| x.unflatten(0, &[4, -1]), &[4, 3], &[8, 5])?, [4, 2, 5]);
+    for wrong in [
+        free_shape(|x| x.squeeze(1), &[4, 1], &[1, 3]),
+        free_shape(|x| x.unflatten(0, &[2, -1]), &[4, 3], &[7, 3]),
+    ] {
+        assert!(wrong.unwrap_err().to_string().contains("does not follow"));
+    }
+    Ok(())
+}
+
+#[test]
+fn constants_that_are_not_computed_become_steps() -> Result<()> {
+    let weight = x(3, &[4]);
+    let graph = Graph::trace(&[x(1, &[4])], &[], false, |x| -> Result<Vec<Array>> {
+        let range = Array::arange(4, Some(Dtype::Float32))?.multiply(&weight)?;
+        let (codes, ..) = Array::ones(&[2, 64], Dtype::Float32)?.quantize(None, None, QuantMode::Affine)?;
+        Ok(vec![x[0].add(range)?, codes, x[0].clone()])
+    })?;
+    assert_eq!((graph.constants().len(), graph.steps().len()), (2, 1));
+    let whole = graph.expanded();
+    let names: Vec<&str> = whole.steps().iter().map(|step| step.op.as_ref()).collect();
+    assert_eq!(names, ["arange", "multiply", "full", "quantize", "add"]);
+    assert_eq!(whole.steps()[4].inputs, [ValueRef::Argument(0), ValueRef::Value(1)]);
+    assert_eq!(whole.outputs(), [ValueRef::Value(6), ValueRef::Value(3), ValueRef::Argument(0)]);
+    assert!(whole.constants().iter().all(Array::is_evaluated));
+    Ok(())
+}
+
 #[test]
 fn a_shape_that_cannot_be_inferred_is_an_error_that_names_the_op() {
     let slice = |x: &[Array]| Ok(vec![x[0].slice(&[0], &[-1], &[1])?]);

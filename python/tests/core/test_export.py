@@ -229,25 +229,65 @@ PRIMITIVES = {
     "other quotients": lambda c, x: [x // 2.0, x % 3.0],
     "sorted": lambda c, x: [c.sort(x, axis=0), c.argsort(x, axis=0), c.partition(x, 1, axis=0)],
     "stopped": lambda c, x: x * c.stop_gradient(x),
+    "stopped at the end": lambda c, x: c.stop_gradient(x * 2),
+    "transforms": lambda c, x: [c.fft.fft(x), c.fft.rfft(x), c.fft.ifft(x, axis=0), c.fft.irfft(x)],
+    "transforms of axes": lambda c, x: [c.fft.fft2(x), c.fft.rfftn(x), c.fft.irfft2(x)],
+    "transforms of other lengths": lambda c, x: [c.fft.fft(x, 6), c.fft.rfft(x, 2)],
+    "scaled transforms": lambda c, x: c.fft.fft(x, norm="ortho"),
+    "shifted": lambda c, x: [c.fft.fftshift(x), c.roll(x, 1, axis=0), c.roll(x, 1), c.flip(x)],
+    "reshapes": lambda c, x: [x.reshape(-1), x.reshape(2, -1), x.reshape(3, 2, 2), x.reshape(1, 3, 4), x.reshape(4, 3)],
+    "split axes": lambda c, x: [c.unflatten(x, 0, (1, -1)), c.expand_dims(x, (0, 2)), x[None].squeeze()],
+    "repeated": lambda c, x: [c.repeat(x, 2, axis=1), c.repeat(x, 2), c.tile(x, (2, 1)), c.tile(x, 2)],
+    "equal steps": lambda c, x: [c.exp(x) + c.exp(x), x.sum(0) * 2, x.sum(0) * 2],
+    "equal numbers": lambda c, x: (x + 2.0) * 2.0 - 2.0,
+    "constants that are computed": lambda c, x: [c.ones((3, 4)) + x, c.arange(4) + x, c.arange(0.0, 4.0) * x],
+    "a constant that is returned": lambda c, x: [c.array(1.0), x + 1],
+    "triangles": lambda c, x: [c.tril(x), c.triu(x, 1), c.tri(3, 4) * x],
+    "numbers first": lambda c, x: [1 + x, 2 * x, 1 - x, 1 / x],
+    "activations": lambda c, x: [x * c.sigmoid(x), 0.5 * x * (1 + c.erf(x / 2**0.5)), c.maximum(x, 0), c.logaddexp(x, 0.0)],
+    "spread of a sample": lambda c, x: [x.std(0, ddof=1), x.var(1, ddof=1)],
+    "infinities": lambda c, x: [c.isinf(x), c.isfinite(x), c.isneginf(x), c.nan_to_num(x)],
+    "towards zero": lambda c, x: c.trunc(x),
+    "not": lambda c, x: ~(x > 1),
+    "equal arrays": lambda c, x: c.array_equal(x, x * 2),
+    "numbers as indices": lambda c, x: [x[0], x[-1], x[0, 1], x[..., 0], x[:, None, 1:]],
+    "arrays as indices": lambda c, x: [x[c.array([0, 2])], x[c.array([0, 2]), c.array([1, 1])], c.take(x, c.array([0, 2]))],
+    "assigned numbers": lambda c, x: [x.at[0].add(1.0), x.at[c.array([0, 1])].add(5.0)],
+    "an assigned column": lambda c, x: x.at[:, 0].add(x[:, 1]),
+    "vectors": lambda c, x: [x @ c.ones((4,)), c.ones((3,)) @ x, x[0] @ x[1], c.outer(x[0], x[1])],
+    "contracted": lambda c, x: [c.tensordot(x, x, axes=2), c.einsum("ij,ij->i", x, x), c.kron(x, x)],
+    "convolution of an image": lambda c, x: c.conv2d(x[None, :, :, None], c.ones((2, 2, 2, 1)), padding=1),
+    "windows": lambda c, x: c.as_strided(x, (2, 2), (4, 1)).max(1),
+    "quantized": lambda c, x: c.quantized_matmul(
+        c.broadcast_to(x[:, :1], (3, 64)), *c.quantize(c.arange(128.0).reshape(2, 64), 64, 4)
+    ),
+    "attention": lambda c, x: c.softmax((x[None] * 0.5) @ x[None].swapaxes(1, 2), axis=-1) @ x[None],
 }
 
 
-@pytest.mark.parametrize("name", PRIMITIVES)
-def test_a_callback_gets_the_primitives_of_the_reference(mlx, name):
-    def exported(core):
-        steps = []
-        x = core.arange(12.0).reshape(3, 4)
-        core.export_function(steps.append, lambda x: PRIMITIVES[name](core, x), x)
-        found = []
-        for step in steps:
-            if step["type"] == "primitive":
-                arguments = [str(one).split(".")[-1] for one in step["arguments"]]
-                shapes = [[one[1] for one in step[side]] for side in ("inputs", "outputs")]
-                found.append((step["name"], arguments, *shapes))
-        # The reference has equal steps once.
-        return sorted(set(map(repr, found)))
+def exported(core, function):
+    """A graph as lines: its outputs, its constants, and each primitive with its arguments, inputs and outputs."""
+    steps = []
+    x = core.arange(12.0).reshape(3, 4)
+    core.eval(x)
+    core.export_function(steps.append, lambda x: function(core, x), x)
+    kind = lambda dtype: str(dtype).split(".")[-1]
+    arrays = lambda entries: [(name, tuple(shape), kind(dtype)) for name, shape, dtype in entries]
+    lines = []
+    for step in steps:
+        if step["type"] == "primitive":
+            arguments = [kind(one) if isinstance(one, core.Dtype) else one for one in step["arguments"]]
+            lines.append(f"{step['name']} {arguments} {arrays(step['inputs'])} {arrays(step['outputs'])}")
+        elif step["type"] == "constants":
+            lines += [f"{name} = {kind(array.dtype)} {array.tolist()}" for name, array in step["constants"]]
+        elif step["type"] == "outputs":
+            lines.append(f"outputs {arrays(step['outputs'])}")
+    return lines
 
-    assert exported(mx) == exported(mlx)
+
+@pytest.mark.parametrize("name", PRIMITIVES)
+def test_a_callback_gets_the_graph_of_the_reference(mlx, name):
+    assert exported(mx, PRIMITIVES[name]) == exported(mlx, PRIMITIVES[name])
 
 
 def test_the_primitives_of_a_graph_are_connected():

@@ -105,7 +105,7 @@ impl Graph {
             arguments: all.iter().map(|array| (array.0.shape.clone(), array.dtype())).collect(),
             shapeless,
         };
-        let opened = Opened::with(shapeless);
+        let opened = Opened::exported(shapeless);
         let arguments = signature
             .arguments
             .iter()

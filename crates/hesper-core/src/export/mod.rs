@@ -9,6 +9,7 @@
 //! check all that they get: a damaged or hostile file is an error and never an op that could not have been
 //! built. The result is a graph like any other, and can be differentiated, vectorised and compiled.
 
+mod expand;
 #[cfg(feature = "files")]
 mod exporter;
 #[cfg(feature = "files")]

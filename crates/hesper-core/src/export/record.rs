@@ -174,6 +174,11 @@ impl<'a> Replay<'a> {
         self.attributes.iter().find(|(other, _)| other == name).map(|(_, value)| value)
     }
 
+    /// Whether there is an attribute of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
     fn require<T>(&self, name: &str, found: Option<T>) -> Result<T> {
         found.ok_or_else(|| self.wrong(format!("no valid attribute {name:?}")))
     }

@@ -385,7 +385,7 @@ impl Array {
     /// ```
     pub fn tri(rows: usize, columns: usize, k: isize, dtype: Dtype) -> Result<Array> {
         let (row, column) = places(rows, columns, k)?;
-        column.less_equal(&row)?.astype(dtype)
+        row.greater_equal(&column)?.astype(dtype)
     }
 
     /// The matrices of the last two axes with zeros above a diagonal: the main one, or `k` columns to its
@@ -398,7 +398,7 @@ impl Array {
     /// ```
     pub fn tril(&self, k: isize) -> Result<Array> {
         let (row, column) = self.places("tril", k)?;
-        select(&column.less_equal(&row)?, self, &Array::scalar(0.0, self.dtype())?)
+        select(&row.greater_equal(&column)?, self, &Array::scalar(0.0, self.dtype())?)
     }
 
     /// The matrices of the last two axes with zeros below a diagonal: the main one, or `k` columns to its
@@ -410,8 +410,8 @@ impl Array {
     /// # Ok::<(), hesper::Error>(())
     /// ```
     pub fn triu(&self, k: isize) -> Result<Array> {
-        let (row, column) = self.places("triu", k)?;
-        select(&column.less(&row)?, &Array::scalar(0.0, self.dtype())?, self)
+        let (row, column) = self.places("triu", k.saturating_sub(1))?;
+        select(&row.greater_equal(&column)?, &Array::scalar(0.0, self.dtype())?, self)
     }
 
     /// The places in the matrices of the last two axes.
@@ -478,7 +478,7 @@ fn places(rows: usize, columns: usize, k: isize) -> Result<(Array, Array)> {
     let dtype = Some(if narrow { Dtype::Int32 } else { Dtype::Int64 });
     let row = Array::arange(Range::Int(k, last, 1), dtype)?;
     let column = Array::arange(Range::Int(0, columns as i64, 1), dtype)?;
-    Ok((row.reshape(&[-1, 1])?, column))
+    Ok((row.expand_dims(1)?, column.expand_dims(0)?))
 }
 
 fn window(op: &'static Elementwise, count: usize) -> Result<Array> {

@@ -10,7 +10,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
 use crate::ops::readers::reader;
-use crate::shape::{Shape, axis, broadcast};
+use crate::shape::{Shape, axis, broadcast, signed};
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 use crate::{Dtype, Operand};
 
@@ -175,7 +175,7 @@ impl Array {
     /// # Ok::<(), hesper::Error>(())
     /// ```
     pub fn take(&self, indices: impl Into<Operand>, along: impl Into<Option<isize>>) -> Result<Array> {
-        let Some(along) = along.into() else { return self.reshape(&[-1])?.take(indices, Some(0)) };
+        let Some(along) = along.into() else { return self.flatten(0, -1)?.take(indices, Some(0)) };
         let along = axis("take", along, self.ndim())?;
         let indices = match indices.into() {
             Operand::Array(indices) => indices,
@@ -195,16 +195,16 @@ impl Array {
         }
         let mut sizes = self.0.shape.clone();
         sizes[along] = 1;
-        let shape: SmallVec<[isize; 6]> = self.shape()[..along]
-            .iter()
-            .chain(indices.shape())
-            .chain(&self.shape()[along + 1..])
-            .map(|length| *length as isize)
-            .collect();
-        if self.shape()[along] == 0 {
-            sizes[along] = 0;
+        let removed = along + indices.ndim();
+        if self.shape()[along] > 0 {
+            let gathered = self.gather_at(&[indices], smallvec![along], sizes, along)?;
+            return gathered.squeeze(removed as isize);
         }
-        self.gather_at(&[indices], smallvec![along], sizes, along)?.reshape(&shape)
+        sizes[along] = 0;
+        let gathered = self.gather_at(&[indices], smallvec![along], sizes, along)?;
+        let mut shape = signed(gathered.shape());
+        shape.remove(removed);
+        gathered.reshape(&shape)
     }
 }
 

@@ -13,6 +13,7 @@ use super::update_mode::UpdateMode;
 use crate::array::{Array, State};
 use crate::error::{Error, Result};
 use crate::shape::{Shape, signed};
+use crate::transform::scope::is_noted;
 use crate::{Category, Dtype, Operand, select};
 
 /// One part of an index.
@@ -229,6 +230,33 @@ impl Form {
         Ok(Form { items, gathers, points, in_place: adjacent, before, shape })
     }
 
+    /// The slice without the axes of numbers and with the new ones, so that a trace notes which these are.
+    fn with_axes(&self, slice: &Array) -> Result<Array> {
+        let [numbers, new] = self.changed_axes();
+        slice.squeeze(&numbers[..])?.expand_dims(&new[..])
+    }
+
+    /// The other way round: a value for the result as a value for the slice.
+    fn without_axes(&self, value: &Array) -> Result<Array> {
+        let [numbers, new] = self.changed_axes();
+        value.squeeze(&new[..])?.expand_dims(&numbers[..])
+    }
+
+    /// The axes of the slice that are numbers, and those of the result that are new.
+    fn changed_axes(&self) -> [SmallVec<[isize; 6]>; 2] {
+        let (mut lists, mut from, mut to): ([SmallVec<[isize; 6]>; 2], isize, isize) = Default::default();
+        for item in &self.items {
+            match item {
+                Item::Int(_) => lists[0].push(from),
+                Item::New => lists[1].push(to),
+                Item::Slice(..) | Item::Array(_) => {}
+            }
+            from += isize::from(!matches!(item, Item::New));
+            to += isize::from(!matches!(item, Item::Int(_)));
+        }
+        lists
+    }
+
     /// Start, stop and step along each axis; arrays of indices leave theirs whole.
     fn slices(&self, array: &Array) -> [SmallVec<[isize; 6]>; 3] {
         let mut lists: [SmallVec<[isize; 6]>; 3] = Default::default();
@@ -310,7 +338,7 @@ impl Array {
             && start.iter().zip(&stop).zip(self.shape()).all(|((a, b), n)| (*a, *b) == (0, *n as isize));
         let slice = if whole { self.clone() } else { self.slice(&start, &stop, &step)? };
         if !form.gathers {
-            return slice.reshape(&signed(&form.shape));
+            return if is_noted() { form.with_axes(&slice) } else { slice.reshape(&signed(&form.shape)) };
         }
         let mut sizes = slice.0.shape.clone();
         let (mut lists, mut axes) = (Vec::new(), SmallVec::new());
@@ -324,7 +352,12 @@ impl Array {
         if form.shape.contains(&0) {
             return Array::from_bytes(&[], self.dtype(), &form.shape);
         }
-        slice.gather_at(&lists, axes, sizes, form.before)?.reshape(&signed(&form.shape))
+        let removed: SmallVec<[isize; 6]> = axes.iter().map(|at| (at + form.points.len()) as isize).collect();
+        let gathered = slice.gather_at(&lists, axes, sizes, form.before)?;
+        if is_noted() && !form.items.iter().any(|item| matches!(item, Item::New)) {
+            return gathered.squeeze(&removed[..]);
+        }
+        gathered.reshape(&signed(&form.shape))
     }
 
     /// The array with the elements that a list of indices names updated by `value`, which is converted to
@@ -374,6 +407,7 @@ impl Array {
             return select(&mask.reshape(&shape)?, &value.reshape(&[])?, self);
         }
         let form = Form::of("index_update", self, indices)?;
+        let number = Some(&value).filter(|value| value.ndim() == 0).cloned();
         let value = fit("index_update", &value, &form.shape)?;
         if value.size() == 0 {
             return Ok(self.clone());
@@ -382,16 +416,21 @@ impl Array {
             return self.scatter_form(&form, mode, value);
         }
         let [start, stop, step] = form.slices(self);
-        let target: SmallVec<[isize; 6]> = form
+        let target: Shape = form
             .items
             .iter()
             .filter_map(|item| match item {
-                Item::Slice(.., length) => Some(*length as isize),
+                Item::Slice(.., length) => Some(*length),
                 Item::Int(_) => Some(1),
                 _ => None,
             })
             .collect();
-        self.slice_update_by(mode, &value.reshape(&target)?, &start, &stop, &step)
+        let value = match number {
+            Some(number) => number.broadcast_to(&target)?,
+            None if is_noted() => form.without_axes(&value)?,
+            None => value.reshape(&signed(&target))?,
+        };
+        self.slice_update_by(mode, &value, &start, &stop, &step)
     }
 
     /// An update through index arrays as one scatter. A slice by steps of one is an offset and a size;
@@ -470,7 +509,8 @@ impl Array {
             .chain(&new_at)
             .map(|place| *place as isize)
             .collect();
-        let value = value.transpose(&order)?;
+        let moved = order.iter().enumerate().any(|(at, place)| at as isize != *place);
+        let value = if moved { value.transpose(&order)? } else { value };
         let mut shape = signed(&value.shape()[..rank + count]);
         shape.extend(sizes);
         self.scatter_by(mode, &lists, &value.reshape(&shape)?, &axes)

@@ -242,7 +242,7 @@ impl Array {
     /// # Ok::<(), hesper::Error>(())
     /// ```
     pub fn allclose(&self, other: &Array, tolerance: Tolerance) -> Result<Array> {
-        holds(&self.isclose(other, tolerance)?)
+        self.isclose(other, tolerance)?.all(())
     }
 
     /// Whether shapes and all elements are equal, whatever the types: a bool of no axes.
@@ -259,18 +259,10 @@ impl Array {
         }
         let equal = self.equal(other)?;
         if !equal_nan {
-            return holds(&equal);
+            return equal.all(());
         }
-        holds(&equal.logical_or(self.isnan()?.logical_and(other.isnan()?)?)?)
+        equal.logical_or(self.isnan()?.logical_and(other.isnan()?)?)?.all(())
     }
-}
-
-/// Whether all elements hold.
-fn holds(bools: &Array) -> Result<Array> {
-    if bools.size() == 0 {
-        return Array::scalar(1.0, Dtype::Bool);
-    }
-    bools.astype(Dtype::Uint8)?.min(())?.astype(Dtype::Bool)
 }
 
 reader!("where", One(read_where));

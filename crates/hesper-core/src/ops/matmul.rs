@@ -142,9 +142,8 @@ impl Array {
         if self.ndim() == 0 || other.ndim() == 0 {
             return fail("a scalar is not a matrix");
         }
-        let left = if self.ndim() == 1 { self.reshape(&[1, self.size() as isize])? } else { self.clone() };
-        let right =
-            if other.ndim() == 1 { other.reshape(&[other.size() as isize, 1])? } else { other.clone() };
+        let left = if self.ndim() == 1 { self.expand_dims(0)? } else { self.clone() };
+        let right = if other.ndim() == 1 { other.expand_dims(1)? } else { other.clone() };
         let (a, b) = (left.shape(), right.shape());
         let (m, k, n) = (a[a.len() - 2], a[a.len() - 1], b[b.len() - 1]);
         if b[b.len() - 2] != k {
@@ -163,8 +162,12 @@ impl Array {
             inputs.push(whole.reshape(&full)?);
         }
         let product = Array::lazy(full, dtype, OpRef::new(op), inputs)?;
-        let shape: SmallVec<[isize; 6]> = shape.iter().map(|length| *length as isize).collect();
-        product.reshape(&shape)
+        match (self.ndim(), other.ndim()) {
+            (1, 1) => product.squeeze(&[-2, -1][..]),
+            (1, _) => product.squeeze(-2),
+            (_, 1) => product.squeeze(-1),
+            _ => Ok(product),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::concat::concatenate;
 use super::gather::smallvec_of;
+use super::view::ReshapeForm;
 use crate::Axes;
 use crate::array::Array;
 use crate::error::{Error, Result};
@@ -72,7 +73,7 @@ impl Array {
         }
         let shape: Signed =
             (0..self.ndim()).filter(|at| !removed.contains(at)).map(|at| self.shape()[at] as isize).collect();
-        self.reshape(&shape)
+        self.reshape_axes(&shape, || ReshapeForm::Squeeze(removed))
     }
 
     /// Inserts axes of length one at these [axes](Axes) of the result.
@@ -93,7 +94,7 @@ impl Array {
         let shape: Signed = (0..rank)
             .map(|at| if new.contains(&at) { 1 } else { old.next().map_or(1, |length| *length as isize) })
             .collect();
-        self.reshape(&shape)
+        self.reshape_axes(&shape, || ReshapeForm::ExpandDims(new))
     }
 
     /// Joins the axes from `start` to `end` inclusive. Both are clamped to the axes of the array.
@@ -106,7 +107,7 @@ impl Array {
     /// ```
     pub fn flatten(&self, start: isize, end: isize) -> Result<Array> {
         if self.ndim() == 0 {
-            return self.reshape(&[1]);
+            return self.reshape_axes(&[1], || ReshapeForm::Flatten(0, 0));
         }
         let rank = self.ndim() as isize;
         let wrap = |axis: isize| if axis < 0 { axis.saturating_add(rank) } else { axis };
@@ -120,7 +121,7 @@ impl Array {
         let mut shape = signed(&self.shape()[..from]);
         shape.push(self.shape()[from..=to].iter().product::<usize>() as isize);
         shape.extend(signed(&self.shape()[to + 1..]));
-        self.reshape(&shape)
+        self.reshape_axes(&shape, || ReshapeForm::Flatten(from, to))
     }
 
     /// Splits an axis into several; one of their lengths may be -1.
@@ -147,7 +148,7 @@ impl Array {
         let mut shape = signed(&self.shape()[..at]);
         shape.extend(lengths.iter().map(|x| if *x == -1 { rest as isize } else { *x }));
         shape.extend(signed(&self.shape()[at + 1..]));
-        self.reshape(&shape)
+        self.reshape_axes(&shape, || ReshapeForm::Unflatten(at, lengths.into()))
     }
 
     /// An array of at least one axis.
@@ -216,17 +217,12 @@ impl Array {
     pub fn flip(&self, along: impl Into<Axes>) -> Result<Array> {
         let along = along.into().without_keepdims("flip")?;
         let along = along.unwrap_or_else(|| (0..self.ndim() as isize).collect());
-        let mut flipped = self.clone();
-        let mut done: SmallVec<[usize; 6]> = SmallVec::new();
+        let mut bounds = [smallvec_of(0, self.ndim()), signed(self.shape()), smallvec_of(1, self.ndim())];
         for one in along {
             let at = axis("flip", one, self.ndim())?;
-            if !done.contains(&at) {
-                done.push(at);
-                let length = self.shape()[at] as isize;
-                flipped = flipped.slice_axis(at, -1, -length - 1, -1)?;
-            }
+            (bounds[0][at], bounds[1][at], bounds[2][at]) = (-1, -(self.shape()[at] as isize) - 1, -1);
         }
-        Ok(flipped)
+        self.slice(&bounds[0], &bounds[1], &bounds[2])
     }
 
     /// Splits an array along an axis. The parts are views.
@@ -288,14 +284,18 @@ impl Array {
     pub fn tile(&self, reps: &[usize]) -> Result<Array> {
         let rank = self.ndim().max(reps.len());
         let missing = rank - self.ndim();
-        // Each axis becomes an axis of repetitions and the axis itself.
+        // Each axis that is repeated becomes an axis of repetitions and the axis itself.
         let (mut split, mut repeated, mut joined) =
             (Signed::new(), SmallVec::<[usize; 12]>::new(), Signed::new());
         for at in 0..rank {
             let length = at.checked_sub(missing).map_or(1, |at| self.shape()[at]);
             let times = (at + reps.len()).checked_sub(rank).map_or(1, |at| reps[at]);
-            split.extend([1, length as isize]);
-            repeated.extend([times, length]);
+            if times != 1 {
+                split.push(1);
+                repeated.push(times);
+            }
+            split.push(length as isize);
+            repeated.push(length);
             let joint = times.checked_mul(length).and_then(|x| isize::try_from(x).ok());
             joined.push(joint.ok_or_else(|| crate::Error::TooLarge { shape: vec![times, length] })?);
         }
@@ -311,7 +311,7 @@ impl Array {
     /// # Ok::<(), hesper::Error>(())
     /// ```
     pub fn repeat(&self, times: usize, along: impl Into<Option<isize>>) -> Result<Array> {
-        let Some(along) = along.into() else { return self.reshape(&[-1])?.repeat(times, Some(0)) };
+        let Some(along) = along.into() else { return self.flatten(0, -1)?.repeat(times, Some(0)) };
         let at = axis("repeat", along, self.ndim())?;
         let mut repeated: SmallVec<[usize; 6]> = self.shape().into();
         repeated.insert(at + 1, times);
@@ -336,7 +336,7 @@ impl Array {
     pub fn roll(&self, shifts: &[isize], along: impl Into<Axes>) -> Result<Array> {
         let Some(along) = along.into().without_keepdims("roll")? else {
             let shift = shifts.iter().copied().fold(0isize, isize::wrapping_add);
-            return self.reshape(&[-1])?.roll(&[shift], 0)?.reshape(&signed(self.shape()));
+            return self.flatten(0, -1)?.roll(&[shift], 0)?.reshape(&signed(self.shape()));
         };
         if shifts.len() < along.len() && shifts.len() != 1 {
             let what = format!(
@@ -355,8 +355,8 @@ impl Array {
                 continue;
             }
             let cut = length - shift.rem_euclid(length);
-            let parts = [rolled.slice_axis(at, cut, length, 1)?, rolled.slice_axis(at, 0, cut, 1)?];
-            rolled = concatenate(&parts, at as isize)?;
+            let (first, last) = (rolled.slice_axis(at, 0, cut, 1)?, rolled.slice_axis(at, cut, length, 1)?);
+            rolled = concatenate(&[last, first], at as isize)?;
         }
         Ok(rolled)
     }

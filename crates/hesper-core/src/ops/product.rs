@@ -41,7 +41,7 @@ impl Array {
     /// ```
     pub fn outer(&self, other: &Array) -> Result<Array> {
         let column = self.reshape(&[self.size() as isize, 1])?;
-        column.multiply(other.reshape(&[1, other.size() as isize])?)
+        column.multiply(other.flatten(0, -1)?)
     }
 
     /// The sums of products over axes of this array paired with axes of another.

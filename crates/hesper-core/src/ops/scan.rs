@@ -226,7 +226,7 @@ scan_ops!(define_reductions);
 impl Array {
     fn scan(&self, kind: ScanKind, along: Option<isize>, reverse: bool, inclusive: bool) -> Result<Array> {
         let Some(along) = along else {
-            return self.reshape(&[-1])?.scan(kind, Some(0), reverse, inclusive);
+            return self.flatten(0, -1)?.scan(kind, Some(0), reverse, inclusive);
         };
         let mut op = Scan { kind, along: 0, reverse, inclusive };
         op.along = axis(op.name(), along, self.ndim())?;

@@ -91,6 +91,10 @@ fn singular(
 }
 
 fn matrix(x: &Array, order: f64, rows: isize, columns: isize, keepdims: bool) -> Result<Array> {
+    if order.abs() != 1.0 && order.abs() != 2.0 && !order.is_infinite() {
+        let what = format!("order {order} of a matrix of shape {:?} is not defined", x.shape());
+        return Err(Error::value("norm", what));
+    }
     crate::shape::axes("norm", &[rows, columns], x.ndim())?;
     if order.abs() == 2.0 {
         return singular(x, rows, columns, keepdims, |values| {
@@ -99,10 +103,6 @@ fn matrix(x: &Array, order: f64, rows: isize, columns: isize, keepdims: bool) ->
     }
     // The axis that is summed over, then the one that is chosen from.
     let (summed, chosen) = if order.abs() == 1.0 { (rows, columns) } else { (columns, rows) };
-    if order.abs() != 1.0 && order.is_finite() || order.is_nan() {
-        let what = format!("order {order} of a matrix of shape {:?} is not defined", x.shape());
-        return Err(Error::value("norm", what));
-    }
     let sums = x.abs()?.sum(Axes::from(summed).keepdims())?;
     let chosen = Axes::from(chosen).keepdims();
     let kept = if order > 0.0 { sums.max(chosen)? } else { sums.min(chosen)? };

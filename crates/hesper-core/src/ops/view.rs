@@ -17,13 +17,31 @@ use crate::transform::scope::{self, is_free};
 pub struct Reshape {
     /// The axis whose length was left open: other shapes change that one.
     pub open: Option<usize>,
-    /// Whether the other lengths are numbers of the caller's, which do not follow the input's.
-    pub literal: bool,
+    /// What it does to axes, where a trace has to know.
+    pub form: ReshapeForm,
+}
+
+/// What a reshape does to axes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub enum ReshapeForm {
+    /// Lengths follow the input's where these say how.
+    #[default]
+    Any,
+    /// Lengths are numbers of the caller's, which do not follow the input's.
+    Literal,
+    /// Removes these axes.
+    Squeeze(SmallVec<[usize; 6]>),
+    /// Inserts these axes of the result.
+    ExpandDims(SmallVec<[usize; 6]>),
+    /// Joins the axes from the first to the last.
+    Flatten(usize, usize),
+    /// Splits an axis into lengths, one of which may be -1.
+    Unflatten(usize, SmallVec<[isize; 6]>),
 }
 
 impl Reshape {
     const fn open(open: Option<usize>) -> Self {
-        Reshape { open, literal: false }
+        Reshape { open, form: ReshapeForm::Any }
     }
 }
 
@@ -46,8 +64,18 @@ impl Op for Reshape {
     }
 
     fn export(&self) -> Export {
-        let literal = self.literal.then_some(true);
-        Record::new("reshape").maybe("open", self.open).maybe("literal", literal).into()
+        let record = Record::new("reshape").maybe("open", self.open);
+        match &self.form {
+            ReshapeForm::Any => record,
+            ReshapeForm::Literal => record.with("literal", true),
+            ReshapeForm::Squeeze(axes) => record.with("squeeze", &axes[..]),
+            ReshapeForm::ExpandDims(axes) => record.with("expand_dims", &axes[..]),
+            ReshapeForm::Flatten(start, end) => record.with("flatten", &[*start, *end][..]),
+            ReshapeForm::Unflatten(axis, lengths) => {
+                record.with("unflatten", &[&[*axis as isize], &lengths[..]].concat()[..])
+            }
+        }
+        .into()
     }
 
     fn kind(&self) -> OpKind<'_> {
@@ -321,7 +349,7 @@ impl Array {
     /// # Ok::<(), hesper::Error>(())
     /// ```
     pub fn reshape(&self, shape: &[isize]) -> Result<Array> {
-        self.reshaped(shape, false)
+        self.reshaped(shape, ReshapeForm::Any)
     }
 
     /// The same for lengths that stay as they are in a function that is traced once for all shapes. Those of
@@ -333,10 +361,16 @@ impl Array {
     /// # Ok::<(), hesper::Error>(())
     /// ```
     pub fn reshape_literal(&self, shape: &[isize]) -> Result<Array> {
-        self.reshaped(shape, is_free(self))
+        let form = if is_free(self) { ReshapeForm::Literal } else { ReshapeForm::Any };
+        self.reshaped(shape, form)
     }
 
-    fn reshaped(&self, shape: &[isize], literal: bool) -> Result<Array> {
+    /// A reshape that changes axes as `form` says; a trace notes it.
+    pub(super) fn reshape_axes(&self, shape: &[isize], form: impl FnOnce() -> ReshapeForm) -> Result<Array> {
+        self.reshaped(shape, if scope::is_noted() { form() } else { ReshapeForm::Any })
+    }
+
+    fn reshaped(&self, shape: &[isize], form: ReshapeForm) -> Result<Array> {
         let fail = || {
             let what = format!("an array of shape {:?} has no shape {shape:?}", self.shape());
             Err(Error::shape("reshape", what).with_shapes([self]))
@@ -362,11 +396,11 @@ impl Array {
             return fail();
         }
         // An open axis may have another length next time.
-        if target == self.0.shape && !(literal && open.is_some()) {
+        if target == self.0.shape && !(form == ReshapeForm::Literal && open.is_some()) {
             return Ok(self.clone());
         }
         let op = match RESHAPES.get(open.map_or(0, |at| at + 1)) {
-            _ if literal => OpRef::new(Reshape { open, literal }),
+            _ if form != ReshapeForm::Any => OpRef::new(Reshape { open, form }),
             op => OpRef::Static(op.unwrap_or(&RESHAPES[0])),
         };
         Array::lazy(target, self.dtype(), op, smallvec![self.clone()])
@@ -397,11 +431,16 @@ impl Array {
             let what = format!("axes {order:?} for an array of shape {:?}", self.shape());
             return Err(Error::shape("transpose", what).with_shapes([self]));
         }
-        crate::shape::axes("transpose", order, self.ndim())?;
-        let order: SmallVec<[usize; 6]> =
-            order.iter().map(|one| axis("transpose", *one, self.ndim())).collect::<Result<_>>()?;
-        let shape = order.iter().map(|axis| self.shape()[*axis]).collect();
-        self.view_by(Transpose(order), shape)
+        let mut axes: SmallVec<[usize; 6]> = SmallVec::with_capacity(order.len());
+        for one in order {
+            let at = axis("transpose", *one, self.ndim())?;
+            if axes.contains(&at) {
+                return Err(Error::RepeatedAxis { op: "transpose".into(), axes: order.to_vec() });
+            }
+            axes.push(at);
+        }
+        let shape = axes.iter().map(|axis| self.shape()[*axis]).collect();
+        self.view_by(Transpose(axes), shape)
     }
 
     /// The array stretched to a shape that it broadcasts to.
@@ -504,6 +543,20 @@ impl Array {
 reader!("reshape", One(read_reshape));
 fn read_reshape(replay: &Replay<'_>) -> Result<Array> {
     let [x] = replay.inputs()?;
+    if replay.moved() {
+        if replay.has("squeeze") {
+            return x.squeeze(&replay.axes("squeeze")?[..]).map_err(|_| replay.not_free());
+        } else if replay.has("expand_dims") {
+            return x.expand_dims(&replay.axes("expand_dims")?[..]);
+        } else if replay.has("flatten") {
+            let [start, end] = replay.words("flatten")?;
+            return x.flatten(start as isize, end as isize);
+        } else if replay.has("unflatten") {
+            let list = replay.axes("unflatten")?;
+            let (axis, lengths) = list.split_first().ok_or_else(|| replay.wrong("no axis to split"))?;
+            return x.unflatten(*axis, lengths).map_err(|_| replay.not_free());
+        }
+    }
     let open = replay.maybe_int("open").and_then(|open| usize::try_from(open).ok());
     let literal = replay.maybe_flag("literal").unwrap_or(false);
     let mut shape =
@@ -512,7 +565,7 @@ fn read_reshape(replay: &Replay<'_>) -> Result<Array> {
     if let Some(length) = open.filter(|_| left).and_then(|open| shape.get_mut(open)) {
         *length = -1;
     }
-    x.reshaped(&shape, literal)
+    x.reshaped(&shape, if literal { ReshapeForm::Literal } else { ReshapeForm::Any })
 }
 
 reader!("transpose", One(read_transpose));

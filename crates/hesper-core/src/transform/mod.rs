@@ -40,7 +40,7 @@ pub use compile::{Cache, compile, compile_enabled, set_compile};
 pub use custom::{CustomFunction, checkpoint};
 pub use depends::depends;
 pub use dot::{named_dot, to_dot};
-pub use scope::is_varied;
+pub use scope::{is_exported, is_varied};
 pub use source::{is_stopped, stop_gradient};
 pub use tree::Tree;
 

@@ -1,6 +1,7 @@
 //! Scopes: while a transformation runs a function, arrays that depend on what it varies keep the calls
 //! that made them, evaluated or not.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -14,6 +15,8 @@ pub(crate) struct Scope {
     open: AtomicBool,
     /// Whether the graph will be used with other shapes.
     free: bool,
+    /// Whether ops note what they were called as.
+    noted: bool,
 }
 
 impl Scope {
@@ -29,6 +32,16 @@ pub(crate) struct Opened(Arc<Scope>);
 /// How many scopes of all threads are open.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
+thread_local! {
+    /// How many scopes of this thread note what ops were called as.
+    static NOTED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Whether ops of this thread note what they were called as: a graph will be used with other shapes, or read.
+pub(crate) fn is_noted() -> bool {
+    NOTED.get() > 0
+}
+
 /// Whether a transformation runs, on any thread.
 pub(crate) fn any_open() -> bool {
     OPEN.load(Ordering::Acquire) > 0
@@ -41,10 +54,20 @@ impl Opened {
 
     /// A scope whose graph will be used with other shapes if they are `free`.
     pub(crate) fn with(free: bool) -> Self {
+        Opened::noting(free, free)
+    }
+
+    /// A scope of a graph that is exported.
+    pub(crate) fn exported(free: bool) -> Self {
+        Opened::noting(free, true)
+    }
+
+    fn noting(free: bool, noted: bool) -> Self {
         static SERIALS: AtomicU64 = AtomicU64::new(1);
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
         OPEN.fetch_add(1, Ordering::AcqRel);
-        Opened(Arc::new(Scope { serial, open: AtomicBool::new(true), free }))
+        NOTED.set(NOTED.get() + usize::from(noted));
+        Opened(Arc::new(Scope { serial, open: AtomicBool::new(true), free, noted }))
     }
 
     pub(crate) fn scope(&self) -> &Arc<Scope> {
@@ -56,12 +79,18 @@ impl Drop for Opened {
     fn drop(&mut self) {
         self.0.open.store(false, Ordering::Release);
         OPEN.fetch_sub(1, Ordering::AcqRel);
+        NOTED.set(NOTED.get().saturating_sub(usize::from(self.0.noted)));
     }
 }
 
 /// Whether an array is part of a graph that will be used with other shapes.
 pub(crate) fn is_free(array: &Array) -> bool {
     array.0.scope.as_ref().is_some_and(|scope| scope.free && scope.is_open())
+}
+
+/// Whether an array is part of a graph that is exported with the shapes that it has.
+pub fn is_exported(array: &Array) -> bool {
+    array.0.scope.as_ref().is_some_and(|scope| scope.noted && !scope.free && scope.is_open())
 }
 
 /// Whether a transformation that is still running varies one of the arrays.

@@ -1,7 +1,7 @@
 //! `a[...]`, `a[...] = ...` and `a.at[...]`: integers, slices, `None`, `...`, arrays and masks.
 #![allow(unsafe_op_in_unsafe_fn, reason = "what PyO3 generates for methods that a macro writes")]
 
-use hesper::{Array, Dtype, Index, Update};
+use hesper::{Array, Dtype, Index, Update, transform};
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -162,6 +162,13 @@ fn scalar_mask(array: &Array, parts: &Parts) -> PyResult<Option<(Array, Parts)>>
 /// The part of an array that an index names.
 pub fn get(array: &Array, index: &Bound<'_, PyAny>) -> PyResult<Array> {
     let parts = parts(array, index, PyIndexError::new_err)?;
+    // One number is a gather in MLX's graphs.
+    if let [Index::Int(at)] = parts.as_slice()
+        && transform::is_exported(array)
+    {
+        let at = if *at < 0 { *at + array.shape()[0] as isize } else { *at };
+        return on(None, || array.take(Array::integer(at as i64, Dtype::Uint32)?, 0));
+    }
     let (array, parts) = scalar_mask(array, &parts)?.unwrap_or((array.clone(), parts));
     let build = || on(None, || array.index(&parts));
     if waits(&parts) { waiting::detached(index.py(), build) } else { build() }

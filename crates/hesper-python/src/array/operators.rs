@@ -43,7 +43,11 @@ fn forward(own: &PyArray, other: &Bound<'_, PyAny>, what: &str, f: Binary) -> Py
     array_on(None, || f(&own, &other))
 }
 
+/// The array stands first where the order does not matter, as a trace shows.
 fn reflected(own: &PyArray, other: &Bound<'_, PyAny>, what: &str, f: Binary) -> PyResult<PyArray> {
+    if let "addition" | "multiplication" = what {
+        return forward(own, other, what, f);
+    }
     let own = own.value();
     let other = operand(other, &own, what)?;
     array_on(None, || f(&other, &own))

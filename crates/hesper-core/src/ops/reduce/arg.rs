@@ -13,7 +13,7 @@ pub fn place_of(x: &Array, kind: ReduceKind, over: &Axes) -> Result<Array> {
     }
     let keepdims = over.is_kept();
     let Some(over) = over.at_most_one(kind.name(), x.ndim())? else {
-        let flat = x.reshape(&[-1])?.reduce_axes(kind, [0].into_iter().collect(), false)?;
+        let flat = x.flatten(0, -1)?.reduce_axes(kind, [0].into_iter().collect(), false)?;
         let all: Vec<usize> = (0..x.ndim()).collect();
         let shape: Vec<isize> = without(x.shape(), &all, keepdims).iter().map(|one| *one as isize).collect();
         return flat.reshape(&shape);
