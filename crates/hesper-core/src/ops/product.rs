@@ -105,20 +105,12 @@ impl Array {
             return Err(Error::value("vecdot", "takes arrays of at least one axis"));
         }
         let (at, theirs) = (axis("vecdot", along, self.ndim())?, axis("vecdot", along, other.ndim())?);
-        let (from_end, their_end) = (self.ndim() - at, other.ndim() - theirs);
         let (a, b) = (self.shape(), other.shape());
-        if from_end != their_end {
-            let what = format!(
-                "axis {along} is not the same one of shapes {a:?} and {b:?} when they are broadcast; count it from the \
-                 end"
-            );
-            return Err(Error::shape("vecdot", what).with_shapes([self, other]));
-        }
         if a[at] != b[theirs] {
             let what = format!("axis {along} is not of one length in both: shapes {a:?} and {b:?}");
             return Err(Error::shape("vecdot", what).with_shapes([self, other]));
         }
-        self.conjugate()?.multiply(other)?.sum(-(from_end as isize))
+        self.conjugate()?.multiply(other)?.sum(along)
     }
 
     /// The Kronecker product: every element times the whole other array, laid out in blocks.
