@@ -83,12 +83,6 @@ pub fn options() -> MetalOptions {
 }
 
 /// The Metal device of a runtime: limits, counters, captures. `None` if the runtime has another device.
-///
-/// ```
-/// let host = hesper::placement::Device::Cpu.runtime()?;
-/// assert!(hesper::metal::device_of(&host).is_none());
-/// # Ok::<(), hesper::Error>(())
-/// ```
 pub fn device_of(runtime: &Runtime) -> Option<Arc<MetalShared>> {
     runtime.extension()?.downcast().ok()
 }
