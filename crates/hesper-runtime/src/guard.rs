@@ -169,9 +169,11 @@ impl Buffer {
                 match ledger.pending(lease, 0..lease.block.memory.len, writes) {
                     Some(pending) => pending,
                     None => {
-                        lease
-                            .guards
-                            .store(if writes { WRITE_GUARDED } else { guards + 1 }, Ordering::Release);
+                        // Guards are dropped without the lock: the loaded count may be too high by now.
+                        match writes {
+                            true => lease.guards.store(WRITE_GUARDED, Ordering::Release),
+                            false => _ = lease.guards.fetch_add(1, Ordering::AcqRel),
+                        }
                         return Ok(());
                     }
                 }

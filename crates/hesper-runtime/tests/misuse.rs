@@ -121,6 +121,20 @@ fn a_guard_keeps_commands_from_racing_with_it() {
 }
 
 #[test]
+fn guards_that_threads_take_and_drop_at_once_leave_no_count_behind() {
+    let runtime = Runtime::new(Sim::new(1));
+    let buffer = runtime.upload(&[1u8; 64]).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| (0..5000).for_each(|_| assert_eq!(buffer.read().unwrap().bytes()[0], 1)));
+        }
+    });
+    // A guard that is still counted would refuse this for ever.
+    buffer.write().unwrap().bytes_mut().fill(2);
+    assert_eq!(buffer.read().unwrap().bytes(), [2; 64]);
+}
+
+#[test]
 fn a_native_command_may_not_wait() {
     for seed in 0..10 {
         let runtime = Runtime::new(Sim::new(seed));

@@ -104,9 +104,9 @@ impl Array {
         if self.ndim() == 0 || other.ndim() == 0 {
             return Err(Error::value("vecdot", "takes arrays of at least one axis"));
         }
-        let (at, theirs) = (axis("vecdot", along, self.ndim())?, axis("vecdot", along, other.ndim())?);
         let (a, b) = (self.shape(), other.shape());
-        if a[at] != b[theirs] {
+        let length = a[axis("vecdot", along, self.ndim())?];
+        if !axis("vecdot", along, other.ndim()).is_ok_and(|theirs| b[theirs] == length) {
             let what = format!("axis {along} is not of one length in both: shapes {a:?} and {b:?}");
             return Err(Error::shape("vecdot", what).with_shapes([self, other]));
         }
