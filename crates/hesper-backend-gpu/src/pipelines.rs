@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use hesper_core::Result;
 use hesper_runtime::Pipeline;
@@ -10,34 +10,49 @@ use hesper_runtime::Pipeline;
 /// Most entries of a table.
 const MAX_KNOWN: usize = 1024;
 
-/// Pipelines by a key that stands for device, text and instance. The runtime's cache owns and limits them;
-/// this table only finds them.
+/// Pipelines by a key that stands for device, text and instance, each with what its launches share. The
+/// runtime's cache owns and limits the pipelines; this table only finds them.
 #[derive(Debug)]
-pub struct KnownPipelines<K>(Mutex<HashMap<K, Weak<Pipeline>>>);
+pub struct KnownPipelines<K, L = ()>(Mutex<HashMap<K, (Weak<Pipeline>, L)>>);
 
-impl<K> Default for KnownPipelines<K> {
+impl<K, L> Default for KnownPipelines<K, L> {
     fn default() -> Self {
         KnownPipelines(Mutex::default())
     }
 }
 
-impl<K: Eq + Hash> KnownPipelines<K> {
-    /// The pipeline of a key; `compile` asks the runtime for one that is not known. A full table drops the
-    /// pipelines that the runtime has released; if there are none, it is cleared.
-    pub fn get(&self, key: K, compile: impl FnOnce(&K) -> Result<Arc<Pipeline>>) -> Result<Arc<Pipeline>> {
-        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = known().get(&key).and_then(Weak::upgrade) {
-            return Ok(found);
-        }
-        let pipeline = compile(&key)?;
-        let mut known = known();
+impl<K: Eq + Hash, L: Copy> KnownPipelines<K, L> {
+    fn table(&self) -> MutexGuard<'_, HashMap<K, (Weak<Pipeline>, L)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The pipeline of a key, unless the runtime has released it.
+    pub fn find(&self, key: &K) -> Option<(Arc<Pipeline>, L)> {
+        self.table().get(key).and_then(|(pipeline, launch)| Some((pipeline.upgrade()?, *launch)))
+    }
+
+    /// Remembers a pipeline. A full table drops those that the runtime has released; if there are none, it is
+    /// cleared.
+    pub fn insert(&self, key: K, pipeline: &Arc<Pipeline>, launch: L) {
+        let mut known = self.table();
         if known.len() >= MAX_KNOWN {
-            known.retain(|_, pipeline| pipeline.strong_count() > 0);
+            known.retain(|_, (pipeline, _)| pipeline.strong_count() > 0);
         }
         if known.len() >= MAX_KNOWN {
             known.clear();
         }
-        known.insert(key, Arc::downgrade(&pipeline));
+        known.insert(key, (Arc::downgrade(pipeline), launch));
+    }
+}
+
+impl<K: Eq + Hash> KnownPipelines<K> {
+    /// The pipeline of a key; `compile` asks the runtime for one that is not known.
+    pub fn get(&self, key: K, compile: impl FnOnce(&K) -> Result<Arc<Pipeline>>) -> Result<Arc<Pipeline>> {
+        if let Some((found, ())) = self.find(&key) {
+            return Ok(found);
+        }
+        let pipeline = compile(&key)?;
+        self.insert(key, &pipeline, ());
         Ok(pipeline)
     }
 }

@@ -5,7 +5,7 @@
 //! number. Sums are rounded differently: for the same logits both choose the same token but where the random
 //! number lies within a rounding error of the border between two.
 
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 use hesper_core::{Array, CustomKernel, Dtype, Error, Result, axes, select};
 
@@ -71,16 +71,14 @@ fn greedy_tokens(logits: &Array) -> Result<Array> {
 }
 
 fn kernel() -> Result<&'static CustomKernel> {
-    static KERNEL: OnceLock<CustomKernel> = OnceLock::new();
-    if let Some(kernel) = KERNEL.get() {
-        return Ok(kernel);
-    }
-    let text = include_str!("device_sampling.metal");
-    let (functions, body) = text.split_once("// BODY\n").unwrap_or(("", text));
-    let header = format!("constant uint NOT_CHOSEN = {NOT_CHOSEN}u;\n{functions}");
-    let (inputs, outputs) = (["logits", "choices"], ["tokens"]);
-    let kernel = CustomKernel::with_options("choose_tokens", &inputs, &outputs, body, &header, true, false)?;
-    Ok(KERNEL.get_or_init(|| kernel))
+    static KERNEL: LazyLock<Result<CustomKernel>> = LazyLock::new(|| {
+        let text = include_str!("device_sampling.metal");
+        let (functions, body) = text.split_once("// BODY\n").unwrap_or(("", text));
+        let header = format!("constant uint NOT_CHOSEN = {NOT_CHOSEN}u;\n{functions}");
+        let (inputs, outputs) = (["logits", "choices"], ["tokens"]);
+        CustomKernel::with_options("choose_tokens", &inputs, &outputs, body, &header, true, false)
+    });
+    KERNEL.as_ref().map_err(Clone::clone)
 }
 
 #[cfg(test)]

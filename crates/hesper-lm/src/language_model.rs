@@ -1,9 +1,10 @@
 //! A language model: decoder, tokenizer and chat template.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use hesper_core::Activations;
 use hesper_core::io::{self, Quantized};
+use hesper_core::{Activations, Array};
 use hesper_nn::ModuleExt;
 use serde_json::Value;
 
@@ -24,6 +25,13 @@ pub struct LoadOptions {
     pub round_activations: bool,
 }
 
+impl LoadOptions {
+    /// How activations are multiplied.
+    pub(crate) fn activations(&self) -> Activations {
+        if self.round_activations { Activations::Int8 } else { Activations::Exact }
+    }
+}
+
 /// Decoder, tokenizer and chat template. Any number of threads may generate with one model at once.
 #[derive(Debug)]
 pub struct LanguageModel {
@@ -39,7 +47,7 @@ impl LanguageModel {
     /// mapped, and read when they are used.
     pub fn load(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Self> {
         let path = path.as_ref();
-        let activations = if options.round_activations { Activations::Int8 } else { Activations::Exact };
+        let activations = options.activations();
         let found = std::fs::metadata(path).map_err(Error::io(path))?;
         if found.is_file() {
             return load_gguf(path, activations);
@@ -54,6 +62,21 @@ impl LanguageModel {
                 what: "the folder has neither a config.json nor a GGUF file".into(),
             }),
         }
+    }
+
+    /// A model of the contents of `config.json`, `tokenizer.json` and `tokenizer_config.json`, and of weights
+    /// with the names of safetensors.
+    pub(crate) fn from_parts(
+        [config, tokenizer, tokenizer_config]: [&Value; 3],
+        weights: BTreeMap<String, Array>,
+        activations: Activations,
+        path: &Path,
+    ) -> Result<Self> {
+        let config = parse_json(&config.to_string())?;
+        let architecture = models::open(&ConfigSource::Json(&config))?;
+        let tokenizer = Tokenizer::from_json(&tokenizer.to_string(), tokenizer_config)?;
+        let weights = Checkpoint::from_arrays(weights, &*architecture, activations);
+        LanguageModel::build(&*architecture, &weights, tokenizer, Vec::new(), path)
     }
 
     /// Builds a model from a checkpoint and adds its tokenizer. `eos_tokens` end a sequence beside those of

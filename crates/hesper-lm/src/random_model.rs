@@ -7,16 +7,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use hesper_core::{Activations, Array, Dtype, QuantMode, random};
+use hesper_core::{Array, Dtype, QuantMode, random};
 use serde_json::{Map, Value, json};
 
-use crate::checkpoint::Checkpoint;
-use crate::config::parse_json;
-use crate::config_source::ConfigSource;
 use crate::error::{Error, Result};
 use crate::language_model::{LanguageModel, LoadOptions};
-use crate::models;
-use crate::tokenizer::Tokenizer;
 
 /// What the names of these models begin with.
 pub(crate) const PREFIX: &str = "random:";
@@ -180,12 +175,8 @@ pub(crate) fn model(name: &str, options: &LoadOptions) -> Result<LanguageModel> 
             what: format!("no such shape; known are {}, each also with {FOUR_BIT}", known.join(", ")),
         });
     };
-    let config = parse_json(&sizes.config(four_bit).to_string())?;
-    let architecture = models::open(&ConfigSource::Json(&config))?;
-    let tokenizer = Tokenizer::from_json(&sizes.tokenizer().to_string(), &json!({}))?;
-    let activations = if options.round_activations { Activations::Int8 } else { Activations::Exact };
-    let weights = Checkpoint::from_arrays(sizes.weights(four_bit)?, &*architecture, activations);
-    LanguageModel::build(&*architecture, &weights, tokenizer, Vec::new(), Path::new(name))
+    let files = [&sizes.config(four_bit), &sizes.tokenizer(), &json!({})];
+    LanguageModel::from_parts(files, sizes.weights(four_bit)?, options.activations(), Path::new(name))
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! The simulated Metal rejects what Metal's validation layer rejects, and names it.
 
+use std::sync::mpsc::Receiver;
+
 use hesper_metal::edge::{
-    Buffer, CommandBuffer, Encoder, LibraryOptions, Metal, Pipeline, PipelineRequest, Queue,
+    Buffer, CommandBuffer, CommandError, Encoder, LibraryOptions, Metal, Pipeline, PipelineRequest, Queue,
 };
 use hesper_metal::sim::SimMetal;
 use hesper_runtime::Rule;
@@ -30,6 +32,25 @@ fn bench() -> Fixture {
         let commands = metal.command_buffer(queue, "test").unwrap();
         let encoder = metal.compute_encoder(commands).unwrap();
         Fixture { metal, queue, commands, encoder, pipeline, buffer }
+    }
+}
+
+impl Fixture {
+    /// Encodes one dispatch and ends the encoder. Its outcome arrives once it was committed and has run.
+    ///
+    /// # Safety
+    /// As for the calls of the edge; the simulation names what is violated on purpose.
+    unsafe fn encode_one(&self) -> Receiver<Result<(), CommandError>> {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        // SAFETY: upheld by the caller.
+        unsafe {
+            self.metal.set_pipeline(self.encoder, self.pipeline);
+            self.metal.set_buffer(self.encoder, Some(self.buffer), 0, 0);
+            self.metal.dispatch(self.encoder, [4, 1, 1], [4, 1, 1]);
+            self.metal.end_encoding(self.encoder);
+            self.metal.on_completed(self.commands, Box::new(move |outcome| sender.send(outcome).unwrap()));
+        }
+        receiver
     }
 }
 
@@ -142,12 +163,7 @@ fn an_object_that_is_destroyed_while_a_command_buffer_needs_it_is_named() {
         let b = bench();
         // SAFETY: violated on purpose: the object is released too early.
         unsafe {
-            b.metal.set_pipeline(b.encoder, b.pipeline);
-            b.metal.set_buffer(b.encoder, Some(b.buffer), 0, 0);
-            b.metal.dispatch(b.encoder, [4, 1, 1], [4, 1, 1]);
-            b.metal.end_encoding(b.encoder);
-            let (sender, receiver) = std::sync::mpsc::channel();
-            b.metal.on_completed(b.commands, Box::new(move |outcome| sender.send(outcome).unwrap()));
+            let receiver = b.encode_one();
             if committed {
                 b.metal.commit(b.commands);
             }
@@ -181,12 +197,7 @@ fn a_released_buffer_holds_no_memory_and_its_use_is_an_error() {
     unsafe {
         b.metal.release(b.buffer.into());
         assert_eq!(b.metal.held_bytes(), 0);
-        b.metal.set_pipeline(b.encoder, b.pipeline);
-        b.metal.set_buffer(b.encoder, Some(b.buffer), 0, 0);
-        b.metal.dispatch(b.encoder, [4, 1, 1], [4, 1, 1]);
-        b.metal.end_encoding(b.encoder);
-        let (sender, receiver) = std::sync::mpsc::channel();
-        b.metal.on_completed(b.commands, Box::new(move |outcome| sender.send(outcome).unwrap()));
+        let receiver = b.encode_one();
         b.metal.commit(b.commands);
         b.metal.drain();
         let error = receiver.try_recv().unwrap().unwrap_err();

@@ -1,11 +1,11 @@
 //! Products with quantized matrices on GPUs: tensor cores read the codes in place for a few rows of
 //! activations; for many rows the matrix is dequantized once.
 
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, LazyLock};
 
 use crate::copy::copy;
 use crate::launch::{Constants, kernel, type_name};
+use hesper_backend_gpu::KnownPipelines;
 use hesper_core::backend::{Data, Lower, Lowering};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::quant::QuantFormat;
@@ -32,39 +32,19 @@ pub(crate) struct Affine {
     pub(crate) group: usize,
 }
 
-/// The kernel of a product and its launch.
-struct ProductKernel {
-    pipeline: Arc<Pipeline>,
+/// The launch of the kernel of a product.
+#[derive(Clone, Copy)]
+struct ProductLaunch {
     grid: [u64; 3],
     /// Threads of a block.
     threads: u64,
 }
 
-/// The same in a table: the runtime's cache keeps the pipeline.
-struct KnownKernel {
-    pipeline: Weak<Pipeline>,
-    grid: [u64; 3],
-    threads: u64,
-}
-
-impl KnownKernel {
-    fn upgrade(&self) -> Option<ProductKernel> {
-        Some(ProductKernel { pipeline: self.pipeline.upgrade()?, grid: self.grid, threads: self.threads })
-    }
-}
-
 /// A runtime, a format, the types of activations and scales, and the sizes of a product.
 type ProductKey = (u64, Affine, Dtype, Dtype, [usize; 3]);
 
-/// The most entries of the table; a full one is emptied.
-const MAX_KNOWN: usize = 1024;
-
 /// Choosing a kernel and writing down its instance takes as long as encoding the product.
-static KNOWN: LazyLock<Mutex<HashMap<ProductKey, KnownKernel>>> = LazyLock::new(Mutex::default);
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+static KNOWN: LazyLock<KnownPipelines<ProductKey, ProductLaunch>> = LazyLock::new(KnownPipelines::default);
 
 impl Lower<QuantizedMatmul> for Cuda {
     fn lower(op: &QuantizedMatmul, l: &mut Lowering<'_>) -> Result<Option<Data>> {
@@ -133,7 +113,7 @@ impl Affine {
         if transpose && l.input_shape(1).len() == 2 && m > 0 {
             let k = l.input_shape(0)[rank - 1];
             if let Some(kernel) = self.product_kernel(l, [m, n, k])? {
-                return self.qmm(l, [m, n, k], &kernel).map(Some);
+                return self.qmm(l, [m, n, k], kernel).map(Some);
             }
         }
         let mut whole: Shape = l.input_shape(2).into();
@@ -172,10 +152,14 @@ impl Affine {
     }
 
     /// The same, compiled; products of a shape that was met before find it without choosing it again.
-    fn product_kernel(self, l: &Lowering<'_>, shape: [usize; 3]) -> Result<Option<ProductKernel>> {
+    fn product_kernel(
+        self,
+        l: &Lowering<'_>,
+        shape: [usize; 3],
+    ) -> Result<Option<(Arc<Pipeline>, ProductLaunch)>> {
         let (of, scale) = (l.input_dtype(0), l.input_dtype(2));
         let key = (l.stream().runtime().id(), self, of, scale, shape);
-        if let Some(found) = lock(&KNOWN).get(&key).and_then(KnownKernel::upgrade) {
+        if let Some(found) = KNOWN.find(&key) {
             return Ok(Some(found));
         }
         let Some(tiling) = self.tiling(l, shape) else { return Ok(None) };
@@ -189,15 +173,17 @@ impl Affine {
         let pipeline = kernel(l.stream(), text, &entry, &format!("shared {}{options}", tiling.shared))?;
         let threads = (tiling.warps * 32) as u64;
         let grid = [tiling.blocks as u64 * threads, tiling.row_blocks as u64, 1];
-        let mut known = lock(&KNOWN);
-        if known.len() >= MAX_KNOWN {
-            known.clear();
-        }
-        known.insert(key, KnownKernel { pipeline: Arc::downgrade(&pipeline), grid, threads });
-        Ok(Some(ProductKernel { pipeline, grid, threads }))
+        let launch = ProductLaunch { grid, threads };
+        KNOWN.insert(key, &pipeline, launch);
+        Ok(Some((pipeline, launch)))
     }
 
-    fn qmm(self, l: &Lowering<'_>, [m, n, k]: [usize; 3], kernel: &ProductKernel) -> Result<Data> {
+    fn qmm(
+        self,
+        l: &Lowering<'_>,
+        [m, n, k]: [usize; 3],
+        (pipeline, launch): (Arc<Pipeline>, ProductLaunch),
+    ) -> Result<Data> {
         let of = l.dtype();
         // Rows of activations are loaded in words of sixteen bytes.
         let given = l.input(0);
@@ -218,9 +204,9 @@ impl Affine {
         }
         let constants = Constants::default().long(m as i64).long(n as i64).long(k as i64).long(step as i64);
         command.write(&output).constants(constants.bytes()).dispatch(
-            &kernel.pipeline,
-            kernel.grid,
-            [kernel.threads, 1, 1],
+            &pipeline,
+            launch.grid,
+            [launch.threads, 1, 1],
         )?;
         Ok(Data::contiguous(output, l.shape()))
     }

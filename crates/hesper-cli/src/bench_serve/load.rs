@@ -62,6 +62,7 @@ pub struct Workload {
     pub shared_prefix: usize,
     /// The share of requests whose client goes away before the end.
     pub disconnects: f64,
+    /// The temperature of the requests.
     pub temperature: f32,
     /// Decides lengths, words, arrivals and disconnects.
     pub seed: u64,

@@ -15,13 +15,8 @@ use std::path::Path;
 use hesper_core::{Activations, Array, io};
 use serde_json::{Value, json};
 
-use crate::checkpoint::Checkpoint;
-use crate::config::parse_json;
-use crate::config_source::ConfigSource;
 use crate::error::{Error, Result};
 use crate::language_model::LanguageModel;
-use crate::models;
-use crate::tokenizer::Tokenizer;
 use vocabulary::Vocabulary;
 
 const TEXT: &str = include_str!("text.txt");
@@ -48,11 +43,8 @@ fn parts() -> Result<Parts> {
 /// The model, constructed in memory.
 pub fn model() -> Result<LanguageModel> {
     let Parts { config, tokenizer, tokenizer_config, weights } = parts()?;
-    let config = parse_json(&config.to_string())?;
-    let architecture = models::open(&ConfigSource::Json(&config))?;
-    let tokenizer = Tokenizer::from_json(&tokenizer.to_string(), &tokenizer_config)?;
-    let weights = Checkpoint::from_arrays(weights, &*architecture, Activations::Exact);
-    LanguageModel::build(&*architecture, &weights, tokenizer, Vec::new(), Path::new("demo"))
+    let files = [&config, &tokenizer, &tokenizer_config];
+    LanguageModel::from_parts(files, weights, Activations::Exact, Path::new("demo"))
 }
 
 /// Writes the model to a folder, as `config.json`, tokenizer files and safetensors.

@@ -1,8 +1,8 @@
 //! Steps of a model whose tokens are pending in the cache.
 //!
-//! Where the device chooses the tokens of a step, the next step begins with them
-//! before the host has read them. So up to two steps are pending. A step is committed when its result has
-//! been read; if its evaluation fails it stays pending, and reading it again evaluates it again.
+//! Where the device chooses the tokens of a step, the next step begins with them before the host has read
+//! them. So up to two steps are pending. A step is committed when its result has been read; if its evaluation
+//! fails it stays pending, and reading it again evaluates it again.
 
 use std::collections::VecDeque;
 

@@ -260,7 +260,6 @@ impl Steps {
         let (decodes, max_rows) = (plan.decode.len(), self.max_rows.min(plan.decode.len()).max(1));
         let rows = (0..decodes).step_by(max_rows).map(|at| (at, (decodes - at).min(max_rows)));
         let chunks = self.passes_of(&plan.chunks).map(|pieces| (decodes + pieces.start, pieces.len()));
-        let chunks: Vec<(usize, usize)> = chunks.collect();
         for (at, count) in rows.chain(chunks) {
             let pieces: Vec<&Piece> = plan.pieces().skip(at).take(count).collect();
             let padded = if at < decodes { count.max(self.min_rows) } else { count };
