@@ -4,6 +4,10 @@
     python crates/hesper-bench/peers/sweep_gpu.py --device cpu             on the CPU, beside NumPy too
     python crates/hesper-bench/peers/sweep_gpu.py --only sum,sort --sizes 10,21
     python crates/hesper-bench/peers/sweep_gpu.py --out sweep.jsonl --png docs/sweep-gpu.png
+    python crates/hesper-bench/peers/sweep_gpu.py --report sweep.jsonl     the report on cases that were measured before
+
+`--serve` measures the peers alone, for the program `sweep` of hesper-bench: a request is a line of name, type, size, layout and
+seconds, separated by tabs; the answer has the names of the peers and their microseconds.
 
 A case is measured in rounds that alternate between the libraries; its time is the best round. A round launches several
 calls and ends with the device idle. The ratio is the best peer's time over Hesper's: above one Hesper is ahead. The
@@ -248,6 +252,21 @@ def measure(libraries, functions, inputs, budget):
     return best
 
 
+def warm_up(libraries, table, log2, inputs):
+    """Calls every function three times, so that kernels that are compiled in the background are ready when it is measured."""
+    for _, ours, torch_function, numpy_function, largest in table:
+        functions = {"hesper": ours, "torch": torch_function, "numpy": numpy_function}
+        for library in libraries if log2 <= largest else []:
+            function, a = functions[library.name], inputs[library.name]
+            if function is None or a is None:
+                continue
+            try:
+                library.run(function, a, 3)
+            except Exception:  # Reported when it is measured.
+                pass
+    time.sleep(1)
+
+
 def mean(ratios):
     return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else float("nan")
 
@@ -295,6 +314,31 @@ def heat_map(lines, path, title):
     figure.savefig(path, dpi=110)
 
 
+def serve(libraries):
+    """Answers requests until there are no more."""
+    table = {op: {"torch": torch_function, "numpy": numpy_function} for op, _, torch_function, numpy_function, _ in cases()}
+    print(" ".join(library.name for library in libraries), flush=True)
+    drawn = None
+    for request in sys.stdin:
+        op, dtype, log2, layout, budget = request.rstrip("\n").split("\t")
+        if drawn != (dtype, log2, layout):
+            inputs = {library.name: library.inputs(int(log2), dtype, layout) for library in libraries}
+            drawn = (dtype, log2, layout)
+        best = measure(libraries, table[op], inputs, float(budget))
+        print(" ".join(f"{name} {time * 1e6}" for name, time in best.items() if isinstance(time, float)), flush=True)
+
+
+def installed(*kinds):
+    """Those of the libraries that can be imported."""
+    found = []
+    for kind, device in kinds:
+        try:
+            found.append(kind(device))
+        except ImportError:
+            pass
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=["gpu", "cpu"], default="gpu")
@@ -304,7 +348,18 @@ def main():
     parser.add_argument("--budget", type=float, default=0.02, help="seconds for a case and a library")
     parser.add_argument("--out", help="a file for the cases, one JSON object a line")
     parser.add_argument("--png", help="a file for the heat map")
+    parser.add_argument("--report", help="a file of cases to report on")
+    parser.add_argument("--left-out", type=int, default=0, help="cases that are not in that file")
+    parser.add_argument("--serve", action="store_true", help="measure the peers on request")
     options = parser.parse_args()
+    title = f"every op beside its best peer, {options.device}"
+    if options.serve:
+        return serve(installed((Torch, options.device), (Numpy, None)))
+    if options.report:
+        with open(options.report) as file:
+            lines = [json.loads(line) for line in file]
+        report(lines, options.left_out)
+        return heat_map(lines, options.png, title) if options.png else None
     libraries = [Hesper(options.device), Torch(options.device)] + ([Numpy(None)] if options.device == "cpu" else [])
     wanted = options.only and options.only.split(",")
     table = [case for case in cases() if not wanted or any(case[0].startswith(name) for name in wanted)]
@@ -319,6 +374,7 @@ def main():
                     left_out += len(table)
                     continue
                 inputs = {library.name: library.inputs(log2, dtype, layout) for library in libraries}
+                warm_up(libraries, table, log2, inputs)
                 for op, ours, torch_function, numpy_function, largest in table:
                     if log2 > largest:
                         continue
@@ -338,7 +394,7 @@ def main():
                 print(f"2^{log2} {dtype} {layout}: {end - time.perf_counter():.0f} s left", file=sys.stderr, flush=True)
     report(lines, left_out)
     if options.png:
-        heat_map(lines, options.png, f"every op beside its best peer, {options.device}")
+        heat_map(lines, options.png, title)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,8 @@ pub struct CudaOptions {
     pub batch: usize,
     /// The number of submissions of one stream that may be in flight.
     pub max_in_flight: usize,
-    /// The time a waiting thread spins before it sleeps. Waking up takes as long as a small kernel.
+    /// The time a thread that waits for the device spins before it sleeps. Waking up takes tens of
+    /// microseconds.
     pub spin: Duration,
     /// The folder of the disk cache of compiled kernels; `None` for no cache.
     pub cache: Option<PathBuf>,
@@ -66,7 +67,7 @@ impl Default for CudaOptions {
             graph_from: 8,
             batch: 64,
             max_in_flight: 32,
-            spin: Duration::from_micros(500),
+            spin: Duration::from_millis(2),
             cache: DiskCache::default_folder(),
             launch_thread: LaunchQueue::has_enough_cores(),
             validate: std::env::var_os("HESPER_VALIDATE").is_some_and(|value| value != "0"),

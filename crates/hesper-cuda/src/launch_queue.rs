@@ -12,13 +12,15 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hesper_runtime::{DeviceError, RawStream, Work, panics};
 
 use crate::device::{CudaShared, lock};
 use crate::shutdown;
 
+/// How long the launch thread spins for the next submission before it sleeps.
+const SPIN: Duration = Duration::from_micros(500);
 /// Machines with fewer cores launch on the encoding thread.
 const MIN_CORES_FOR_LAUNCH_THREAD: usize = 4;
 
@@ -167,7 +169,7 @@ impl CudaShared {
             }
             // More submissions usually follow soon: spin before going to sleep.
             let begun = Instant::now();
-            while queue.count.load(Ordering::Acquire) == 0 && begun.elapsed() < self.options.spin {
+            while queue.count.load(Ordering::Acquire) == 0 && begun.elapsed() < SPIN {
                 std::hint::spin_loop();
             }
             let mut state = lock(&queue.state);

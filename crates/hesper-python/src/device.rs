@@ -536,7 +536,7 @@ fn synchronize(py: Python<'_>, stream: Option<On>) -> PyResult<()> {
     };
     crate::eval::usable()?;
     let own = stream.clone();
-    let synchronized = crate::waiting::wait(py, false, move || {
+    let synchronized = crate::waiting::wait(py, crate::waiting::last_was_short(), move || {
         crate::encoder::drain();
         stream.synchronize()
     });

@@ -117,7 +117,12 @@ fn on_main_thread() -> bool {
 
 /// Whether arrays can be waited for in place.
 pub fn is_quick(arrays: &[Array]) -> bool {
-    if crate::device::on_host() { hesper::is_quick(arrays) } else { LAST_WAS_SHORT.load(Ordering::Relaxed) }
+    if crate::device::on_host() { hesper::is_quick(arrays) } else { last_was_short() }
+}
+
+/// Whether the device is a GPU and the last wait was short, so the next one is done in place.
+pub fn last_was_short() -> bool {
+    !crate::device::on_host() && LAST_WAS_SHORT.load(Ordering::Relaxed)
 }
 
 /// Runs something that may wait, without the interpreter's lock. `quick` says whether the wait is done in

@@ -237,6 +237,16 @@ fn halves_are_computed_by_the_devices_instructions_if_that_is_asked_for() {
         body(&fast)
     );
     assert!(fast.text.contains(" fast_erf_of(") && fast.text.contains(" fast_poly("), "{}", fast.text);
+    let mut b = Builder::new("angles");
+    let x = b.buffer("x", Space::Device, Type::Scalar(Scalar::F16), Access::ReadWrite);
+    let i = b.builtin(Builtin::ThreadPositionInGrid, 0);
+    let v = b.load_index(x, i, Type::Scalar(Scalar::F16));
+    let v = b.unary(UnaryOp::Asin, v);
+    let v = b.binary(BinaryOp::Pow, v, v);
+    b.store_index(x, i, v);
+    let angles = emit(&b.finish().unwrap(), &Options { fast_half: true, ..Options::default() });
+    assert!(body(&angles).contains("to_f16(asinf(") && body(&angles).contains("to_f16(powf("), "{}", body(&angles));
+    assert!(!angles.text.contains(" asin_of("), "{}", angles.text);
     // Unused functions are left out.
     assert!(
         !fast.text.contains(" tanh_of(") && !fast.text.contains(" erf_of("),

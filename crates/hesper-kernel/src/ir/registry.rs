@@ -117,43 +117,43 @@ macro_rules! unary_ops {
             /// `2^x`.
             Exp2 {
                 eval { f32 |x| exp2(x); f64 |x| double::exp2(x); }
-                text { Float "exp2_of($a)" }
+                text { FastHalf "to_$t(exp2f(to_f32($a)))", Float "exp2_of($a)" }
                 builtins [exp2]
             }
             /// `10^x`.
             Exp10 {
                 eval { f32 |x| exp10(x); f64 |x| double::exp10(x); }
-                text { Float "exp10_of($a)" }
+                text { FastHalf "to_$t(exp10f(to_f32($a)))", Float "exp10_of($a)" }
                 builtins [exp10]
             }
             /// `e^x - 1`.
             Expm1 {
                 eval { f32 |x| expm1(x); f64 |x| double::exp_m1(x); }
-                text { Float "expm1_of($a)" }
+                text { FastHalf "to_$t(expm1f(to_f32($a)))", Float "expm1_of($a)" }
                 builtins [expm1, expm1f]
             }
             /// Natural logarithm.
             Log {
                 eval { f32 |x| log(x); f64 |x| double::log(x); }
-                text { Float "log_of($a)" }
+                text { FastHalf "to_$t(logf(to_f32($a)))", Float "log_of($a)" }
                 builtins [log]
             }
             /// Base-2 logarithm.
             Log2 {
                 eval { f32 |x| log2(x); f64 |x| double::log2(x); }
-                text { Float "log2_of($a)" }
+                text { FastHalf "to_$t(log2f(to_f32($a)))", Float "log2_of($a)" }
                 builtins [log2]
             }
             /// Base-10 logarithm.
             Log10 {
                 eval { f32 |x| log10(x); f64 |x| x.log10(); }
-                text { Float "log10_of($a)" }
+                text { FastHalf "to_$t(log10f(to_f32($a)))", Float "log10_of($a)" }
                 builtins [log10]
             }
             /// `log(1 + x)`.
             Log1p {
                 eval { f32 |x| log1p(x); f64 |x| double::log_1p(x); }
-                text { Float "log1p_of($a)" }
+                text { FastHalf "to_$t(log1pf(to_f32($a)))", Float "log1p_of($a)" }
                 builtins [log1p]
             }
             /// Sine.
@@ -162,7 +162,7 @@ macro_rules! unary_ops {
                     f32 |x| sin(x), vector(sin_core(x), unless x.abs() > TRIG_LIMIT);
                     f64 |x| double::sin64(x), vector(double::sin_core64(x), unless x.abs() > double::TRIG_LIMIT64);
                 }
-                text { Float "sin_of($a)" }
+                text { FastHalf "to_$t(sinf(to_f32($a)))", Float "sin_of($a)" }
                 builtins [sin]
             }
             /// Cosine.
@@ -171,7 +171,7 @@ macro_rules! unary_ops {
                     f32 |x| cos(x), vector(cos_core(x), unless x.abs() > TRIG_LIMIT);
                     f64 |x| double::cos64(x), vector(double::cos_core64(x), unless x.abs() > double::TRIG_LIMIT64);
                 }
-                text { Float "cos_of($a)" }
+                text { FastHalf "to_$t(cosf(to_f32($a)))", Float "cos_of($a)" }
                 builtins [cos]
             }
             /// Tangent.
@@ -180,7 +180,7 @@ macro_rules! unary_ops {
                     f32 |x| tan(x), vector(tan_core(x), unless x.abs() > TRIG_LIMIT);
                     f64 |x| double::tan64(x), vector(double::tan_core64(x), unless x.abs() > double::TRIG_LIMIT64);
                 }
-                text { Float "tan_of($a)" }
+                text { FastHalf "to_$t(tanf(to_f32($a)))", Float "tan_of($a)" }
                 builtins [tan]
             }
             /// `sin(pi x)`.
@@ -204,31 +204,31 @@ macro_rules! unary_ops {
             /// Arc sine.
             Asin {
                 eval { f32 |x| asin(x); f64 |x| double::asin(x); }
-                text { Float "asin_of($a)" }
+                text { FastHalf "to_$t(asinf(to_f32($a)))", Float "asin_of($a)" }
                 builtins [asin]
             }
             /// Arc cosine.
             Acos {
                 eval { f32 |x| acos(x); f64 |x| double::acos(x); }
-                text { Float "acos_of($a)" }
+                text { FastHalf "to_$t(acosf(to_f32($a)))", Float "acos_of($a)" }
                 builtins [acos]
             }
             /// Arc tangent.
             Atan {
                 eval { f32 |x| atan(x); f64 |x| double::atan(x); }
-                text { Float "atan_of($a)" }
+                text { FastHalf "to_$t(atanf(to_f32($a)))", Float "atan_of($a)" }
                 builtins [atan]
             }
             /// Hyperbolic sine.
             Sinh {
                 eval { f32 |x| sinh(x); f64 |x| double::sinh(x); }
-                text { Float "sinh_of($a)" }
+                text { FastHalf "to_$t(sinhf(to_f32($a)))", Float "sinh_of($a)" }
                 builtins [sinh]
             }
             /// Hyperbolic cosine.
             Cosh {
                 eval { f32 |x| cosh(x); f64 |x| double::cosh(x); }
-                text { Float "cosh_of($a)" }
+                text { FastHalf "to_$t(coshf(to_f32($a)))", Float "cosh_of($a)" }
                 builtins [cosh]
             }
             /// Hyperbolic tangent.
@@ -243,19 +243,19 @@ macro_rules! unary_ops {
             /// Inverse hyperbolic sine.
             Asinh {
                 eval { f32 |x| asinh(x); f64 |x| double::asinh(x); }
-                text { Float "asinh_of($a)" }
+                text { FastHalf "to_$t(asinhf(to_f32($a)))", Float "asinh_of($a)" }
                 builtins [asinh]
             }
             /// Inverse hyperbolic cosine.
             Acosh {
                 eval { f32 |x| acosh(x); f64 |x| double::acosh(x); }
-                text { Float "acosh_of($a)" }
+                text { FastHalf "to_$t(acoshf(to_f32($a)))", Float "acosh_of($a)" }
                 builtins [acosh]
             }
             /// Inverse hyperbolic tangent.
             Atanh {
                 eval { f32 |x| atanh(x); f64 |x| double::atanh(x); }
-                text { Float "atanh_of($a)" }
+                text { FastHalf "to_$t(atanhf(to_f32($a)))", Float "atanh_of($a)" }
                 builtins [atanh]
             }
             /// The error function.
@@ -267,13 +267,13 @@ macro_rules! unary_ops {
             /// `1 - erf(x)`.
             Erfc {
                 eval { f32 |x| erfc(x); f64 |x| double::erfc(x); }
-                text { Float "erfc_of($a)" }
+                text { FastHalf "to_$t(erfcf(to_f32($a)))", Float "erfc_of($a)" }
                 builtins [erfc]
             }
             /// Inverse of the error function.
             ErfInv {
                 eval { f32 |x| erf_inv(x); f64 |x| double::erf_inv(x); }
-                text { Float "erf_inv_of($a)" }
+                text { FastHalf "to_$t(erfinvf(to_f32($a)))", Float "erf_inv_of($a)" }
                 builtins [erfinv]
             }
             /// Natural logarithm of the absolute value of the gamma function.
@@ -538,13 +538,13 @@ macro_rules! binary_ops {
                     f32 |a, b| pow(a, b);
                     f64 |a, b| double::pow(a, b), vector(double::pow_core(a, b), unless double::pow_is_rare(a, b));
                 }
-                text { Float "pow_of($a, $b)" }
+                text { FastHalf "to_$t(powf(to_f32($a), to_f32($b)))", Float "pow_of($a, $b)" }
                 builtins [pow, powr]
             }
             /// The angle of the point `(x = b, y = a)`.
             Atan2 {
                 eval { f32 |a, b| atan2(a, b); f64 |a, b| a.atan2(b); }
-                text { Float "atan2_of($a, $b)" }
+                text { FastHalf "to_$t(atan2f(to_f32($a), to_f32($b)))", Float "atan2_of($a, $b)" }
                 builtins [atan2]
             }
             /// IEEE remainder: `a - n b` with `n` the nearest integer to `a / b`, halves to even.

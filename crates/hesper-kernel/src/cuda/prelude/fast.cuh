@@ -1,5 +1,6 @@
-// Functions of half precision: a few units in the last place of single precision, rounded once. Sums, differences and
-// products are rounded once by the device's instructions, which gives the bits of single precision rounded to half.
+// Functions of half precision: a few units in the last place of single precision, rounded once; those that are not
+// here are the device's own of single precision. Sums, differences and products are rounded once by the device's
+// instructions, which gives the bits of single precision rounded to half.
 HESPER_FN f32 fast_exp2(f32 x) {
   f32 r;
   asm("ex2.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
