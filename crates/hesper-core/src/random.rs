@@ -3,7 +3,7 @@
 //!
 //! The generator is Threefry-2x32 of twenty rounds over a counter. Of `n` words, word `i` of the first half
 //! and word `i` of the second are the two outputs for the counters `i` and `half + i` (zero for the word
-//! past the end of an odd `n`). A caller who gives no key gets one split off the process's own, which
+//! past the end of an odd `n`). Without a key, one is split off the key of the process, which
 //! [`seed`] sets.
 
 use std::sync::Mutex;

@@ -71,7 +71,7 @@ fn vector(x: &Array, order: f64, over: Axes) -> Result<Array> {
     result.astype(x.dtype())
 }
 
-/// A norm that is made of the singular values of each matrix.
+/// A norm that is a function of the singular values of each matrix.
 fn singular(
     x: &Array,
     rows: isize,
