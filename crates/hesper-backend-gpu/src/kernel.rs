@@ -160,8 +160,10 @@ const SMALLEST_LIMIT: u64 = 256;
 impl<'a, T: KernelText> Kernel<'a, T> {
     /// The kernel of a name.
     pub fn new(stream: &'a Stream, text: &'static str, name: &str) -> Self {
-        let (instance, options) = (name.to_string(), String::new());
-        Kernel { stream, text, instance, has_arguments: false, options, of: PhantomData }
+        // Most instances fit: their name is written with every launch.
+        let mut instance = String::with_capacity(64);
+        instance.push_str(name);
+        Kernel { stream, text, instance, has_arguments: false, options: String::new(), of: PhantomData }
     }
 
     /// The next template argument.

@@ -166,7 +166,7 @@ fn plain(value: &Operand) -> Option<f64> {
 /// Parameters must broadcast to the shape that is asked for.
 fn fits(op: &str, parameters: &[usize], shape: &[usize]) -> Result<()> {
     if broadcast(op, parameters, shape)?[..] != *shape {
-        let what = format!("parameters of shape {parameters:?} make no numbers of shape {shape:?}");
+        let what = format!("parameters of shape {parameters:?} do not broadcast to shape {shape:?}");
         return Err(Error::shape(op, what));
     }
     Ok(())

@@ -1,13 +1,13 @@
 //! Claims: which evaluation computes a node.
 //!
-//! A claim moves the ops and inputs of lazy nodes to a [`Table`], which then has one handle on each node and on
-//! each array that is read. No other thread can reach an input through the graph while the claim lasts. If the
-//! table has the only handle on a node, nothing else in the process can reach the node or its memory. If the
-//! evaluation fails, the nodes that were not computed get their ops and inputs back.
+//! A claim moves the ops and inputs of lazy nodes to a [`Table`], which then has one handle on each node and
+//! on each array that is read. No other thread can reach an input through the graph while the claim lasts. If
+//! the table has the only handle on a node, nothing else in the process can reach the node or its memory. If
+//! the evaluation fails, the nodes that were not computed get their ops and inputs back.
 //!
-//! The same walk builds the [`Graph`] of the claimed nodes, since nodes are scattered over memory and each visit
-//! is a cache miss. The key of the graph finds its [`Program`] in a cache: a known structure is not planned
-//! again.
+//! The same walk builds the [`Graph`] of the claimed nodes, since nodes are scattered over memory and each
+//! visit is a cache miss. The key of the graph finds its [`Program`] in a cache: a known structure is not
+//! planned again.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};

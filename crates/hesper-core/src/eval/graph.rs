@@ -1,9 +1,10 @@
 //! The structure of a graph: everything that its plan depends on, and nothing else.
 //!
 //! Nodes are numbered in the order in which a walk from the results meets them, and name their inputs by
-//! [`Slot`]s. Ops that are not element-wise are known by their [`Role`] and [`Mark`] alone, shapes and streams by
-//! their [class](Classes). A plan holds no op, array, stream or length, so graphs that differ only in those share
-//! a plan. The [key](Graph::key) of a graph is its whole content in words: equal keys have equal plans.
+//! [`Slot`]s. Ops that are not element-wise are known by their [`Role`] and [`Mark`] alone, shapes and
+//! streams by their [class](Classes). A plan holds no op, array, stream or length, so graphs that differ only
+//! in those share a plan. The [key](Graph::key) of a graph is its whole content in words: equal keys have
+//! equal plans.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,13 +1,13 @@
 //! Exported functions: traced, written to a file, and called again by another program.
 //!
-//! A file holds one function with one or several traces, each for arguments of one set of shapes and types, or
-//! for all shapes with as many axes. A trace is a list of steps: an op's name, its attributes and its inputs.
-//! Captured arrays (weights) are stored once, in their memory layout. `docs/exported-functions.md` specifies the
-//! bytes.
+//! A file holds one function with one or several traces, each for arguments of one set of shapes and types,
+//! or for all shapes with as many axes. A trace is a list of steps: an op's name, its attributes and its
+//! inputs. Captured arrays (weights) are stored once, in their memory layout. `docs/exported-functions.md`
+//! specifies the bytes.
 //!
 //! A call of an imported function builds its steps through the ops' own constructors, which check their
-//! arguments. So a damaged or hostile file gives an error, never an op that a program could not have built. The
-//! result is a graph like any other, and can be differentiated, vectorized and compiled.
+//! arguments. So a damaged or hostile file gives an error, never an op that a program could not have built.
+//! The result is a graph like any other, and can be differentiated, vectorized and compiled.
 
 mod expand;
 #[cfg(feature = "files")]

@@ -1,7 +1,8 @@
 //! Shapes of a replayed trace, where they differ from the traced ones.
 //!
-//! Most ops infer the shape of their result. For ops that take it as a parameter, the traced shapes say how the
-//! axes of the result follow from those of the input. Where they do not, the replay fails: it never guesses.
+//! Most ops infer the shape of their result. For ops that take it as a parameter, the traced shapes say how
+//! the axes of the result follow from those of the input. Where they do not, the replay fails: it never
+//! guesses.
 
 use super::record::Replay;
 use crate::error::Result;

@@ -1,9 +1,9 @@
 //! Files: arrays from safetensors, npy, npz and GGUF, and back.
 //!
 //! [`load`] reads a file's header and returns lazy arrays. An array's bytes are read when it is evaluated: in
-//! place in the mapped file if layout and alignment allow it, else into memory of their own. A load that fails
-//! leaves its array lazy, so it can be retried. [`hesper_files::source`] says which changes of a file are
-//! detected meanwhile: an array gives the right data, or an error for which
+//! place in the mapped file if layout and alignment allow it, else into memory of their own. A load that
+//! fails leaves its array lazy, so it can be retried. [`hesper_files::source`] says which changes of a file
+//! are detected meanwhile: an array gives the right data, or an error for which
 //! [`Error::is_damage`](crate::Error::is_damage) is true.
 //!
 //! Saving ([`save_safetensors`], [`save_npy`], [`save_npz`], [`save_gguf`]) writes the arrays to a temporary

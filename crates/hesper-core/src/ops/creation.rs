@@ -1,7 +1,7 @@
 //! Arrays without inputs: constants, ranges, identity and triangular matrices, windows.
 //!
-//! They are element-wise functions of an element's index, so the kernel of a consumer computes them and nothing
-//! is stored.
+//! They are element-wise functions of an element's index, so the kernel of a consumer computes them and
+//! nothing is stored.
 
 use hesper_kernel::ir::{Builder, Scalar, UnaryOp, ValueId};
 use smallvec::smallvec;
@@ -295,7 +295,7 @@ impl Array {
             return fail("a step of zero".into());
         }
         if dtype == Dtype::Bool {
-            let what = "no range in an array".into();
+            let what = "cannot make a range in an array".into();
             return Err(Error::Type { op: "arange".into(), what, dtype });
         }
         let length = match range {

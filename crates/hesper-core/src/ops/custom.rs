@@ -1,9 +1,9 @@
 //! Custom kernels: text in the kernel language, supplied at run time.
 //!
-//! A [`CustomKernel`] has the meaning of MLX's `fast.metal_kernel`: a body, named inputs and outputs, and at each
-//! call a grid, a threadgroup, template arguments and output shapes. The same text runs on every device. A kernel
-//! is identified by its content: calls that share a name and differ in text, types or template arguments are
-//! different kernels.
+//! A [`CustomKernel`] has the meaning of MLX's `fast.metal_kernel`: a body, named inputs and outputs, and at
+//! each call a grid, a threadgroup, template arguments and output shapes. The same text runs on every device.
+//! A kernel is identified by its content: calls that share a name and differ in text, types or template
+//! arguments are different kernels.
 //!
 //! The text goes through the kernel language, which checks its accesses; [`KernelMode`] can turn that off.
 //!

@@ -2,8 +2,8 @@
 //!
 //! [`s!`](crate::s) writes a list of [`Index`]es, which is normalized: for each axis of the array a slice or an
 //! array of indices, and new axes in between. Slices are views; arrays of indices become one gather, or one
-//! scatter. The axes of index arrays stand at the first of them, or in front if anything but an index array or a
-//! number separates them.
+//! scatter. The axes of index arrays stand at the first of them, or in front if anything but an index array
+//! or a number separates them.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -485,7 +485,12 @@ impl Array {
                     place += 1;
                     sizes.push(1);
                 }
-                Item::Int(_) => return Err(Error::value("index_update", "a number beside index arrays")),
+                Item::Int(_) => {
+                    return Err(Error::value(
+                        "index_update",
+                        "internal error: an integer remains",
+                    ));
+                }
             }
             axis += 1;
         }

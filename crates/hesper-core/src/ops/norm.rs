@@ -1,5 +1,5 @@
-//! Ops on whole rows: softmax, norms, log-sum-exp, cross entropy. Each reads its row once from memory and writes
-//! its result once.
+//! Ops on whole rows: softmax, norms, log-sum-exp, cross entropy. Each reads its row once from memory and
+//! writes its result once.
 
 use std::ops::Range;
 

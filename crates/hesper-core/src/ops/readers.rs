@@ -1,7 +1,7 @@
 //! The registry of readers: which constructor builds an op from its record in a file.
 //!
-//! A reader stands next to its op, registers itself with [`reader!`], and calls the op's public constructor. So
-//! the content of a file is checked like the arguments of a program.
+//! A reader stands next to its op, registers itself with [`reader!`], and calls the op's public constructor.
+//! So the content of a file is checked like the arguments of a program.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

@@ -4,8 +4,8 @@
 //! function depends on. The function is traced with arguments that have no values, and its outputs become a
 //! [`CompiledFunction`]. Inside of another transformation a compiled function is its graph.
 //!
-//! A shapeless function is traced once for all shapes with the same numbers of axes. Its trace is recorded, as
-//! that of an exported function is, and replayed for other shapes.
+//! A shapeless function is traced once for all shapes with the same numbers of axes. Its trace is recorded,
+//! as that of an exported function is, and replayed for other shapes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -230,7 +230,7 @@ pub fn gradient<E: From<Error>>(
     let mut chosen = Vec::new();
     for at in arguments {
         let Some(input) = inputs.get(*at) else {
-            let what = format!("argument {at} of a function that was given {}", inputs.len());
+            let what = format!("there is no argument {at}: the function has {}", inputs.len());
             return Err(Error::value("grad", what).into());
         };
         if !input.dtype().is(Category::Inexact) {
@@ -248,7 +248,7 @@ pub fn gradient<E: From<Error>>(
     };
     vjp_with(whole, &chosen, |outputs| {
         let Some((value, others)) = outputs.split_first() else {
-            return Err(Error::value("grad", "the function gave no array").into());
+            return Err(Error::value("grad", "the function returned no array").into());
         };
         if value.size() != 1 || value.ndim() != 0 {
             let what =

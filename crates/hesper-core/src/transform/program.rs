@@ -1,9 +1,9 @@
 //! Compiled functions: a traced and planned graph that runs many times.
 //!
-//! A compiled function is built from a tape. Equal ops on equal inputs are merged, constants are folded, and the
-//! rest is planned as a [`Program`], the same that evaluation runs. A run depends on the layout of its arguments
-//! only. Intermediate memory comes from the stream's pool, which reuses it in stream order, so runs share
-//! nothing: many threads may run a function at once, and results of earlier runs do not change.
+//! A compiled function is built from a tape. Equal ops on equal inputs are merged, constants are folded, and
+//! the rest is planned as a [`Program`], the same that evaluation runs. A run depends on the layout of its
+//! arguments only. Intermediate memory comes from the stream's pool, which reuses it in stream order, so runs
+//! share nothing: many threads may run a function at once, and results of earlier runs do not change.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,5 +1,5 @@
-//! Scopes: while a transformation runs a function, arrays that depend on its sources keep their ops and inputs,
-//! evaluated or not.
+//! Scopes: while a transformation runs a function, arrays that depend on its sources keep their ops and
+//! inputs, evaluated or not.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The number of elements that are reduced, as an array. Derivatives of means divide by it in functions that are
-//! traced for any shape; otherwise the host knows the number.
+//! The number of elements that are reduced, as an array. Derivatives of means divide by it in functions that
+//! are traced for any shape; otherwise the host knows the number.
 
 use smallvec::{SmallVec, smallvec};
 
