@@ -1,13 +1,14 @@
 //! The sum of two arrays and its root mean square norm, in one kernel.
 
-use crate::launch::{Constants, kernel, type_name};
+use hesper_backend_gpu::{is_float, read_all};
 use hesper_core::Result;
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::composite::add_norm::AddNorm;
 
 use crate::Cuda;
-use crate::inputs::{aligned, is_aligned, is_float, read};
+use crate::inputs::{aligned, is_aligned};
+use crate::launch::{Constants, Kernel};
 use crate::norm::held;
 use crate::step::TEXT;
 
@@ -33,15 +34,10 @@ impl Lower<AddNorm> for Cuda {
         let rows = l.input_shape(0).iter().product::<usize>() / length;
         let inputs = [aligned(l, 0)?, aligned(l, 1)?, aligned(l, 2)?];
         let output = l.output()?;
-        let mut command = l.stream().command("add_norm");
-        for (at, input) in inputs.iter().enumerate() {
-            command = read(command, l, at, input);
-        }
-        let pipeline = kernel(l.stream(), TEXT, &format!("add_norm<{}, {words}>", type_name(dtype)), "")?;
-        let constants = Constants::default().long(rows as i64).int(length as i32).float(op.eps.0);
-        let grid = [(rows * threads) as u64, 1, 1];
-        let command = command.write(&output).constants(constants.bytes());
-        command.dispatch(&pipeline, grid, [threads as u64, 1, 1])?;
+        let command = read_all(l.stream().command("add_norm"), l, 0, &inputs).write(&output);
+        let constants = Constants::default().sizes(&[rows]).int(length as i32).float(op.eps.0);
+        let kernel = Kernel::new(l.stream(), TEXT, "add_norm").of(dtype).of(words);
+        kernel.groups(constants, [rows, 1, 1], threads)?.encode(command)?;
         Ok(Some(Data::contiguous(output, l.shape())))
     }
 }

@@ -1,28 +1,31 @@
 //! Kernels of elements along one axis, found by an index array with the same axes.
 
-use hesper_backend_gpu::{AlongAxis, Launch};
+use hesper_backend_gpu::{AlongAxis, KernelText as _, Launch};
 use hesper_core::Result;
 use hesper_runtime::Stream;
 
-use crate::copy::word;
-use crate::launch::{Constants, launch, type_name};
-use crate::walk::walk;
+use crate::Cuda;
+use crate::launch::{Constants, Kernel};
 
 const TEXT: &str = include_str!("along_axis.cuh");
 
 pub(crate) fn take_along(stream: &Stream, size: usize, along: &AlongAxis<'_>) -> Result<Launch> {
     let AlongAxis { array, indices, count, .. } = *along;
-    let constants = walk(walk(Constants::default(), array), indices)
+    let constants = Constants::default()
+        .axes(array)
+        .axes(indices)
         .sizes(&[array.len(), count, along.array_first, along.index_first, along.length])
-        .long(along.stride as i64);
-    let entry = format!("take_along_axis<{}, {}>", word(size), type_name(along.index));
-    launch(stream, TEXT, &entry, "", constants, count)
+        .offset(along.stride);
+    let kernel = Kernel::new(stream, TEXT, "take_along_axis").of(Cuda::word_name(size)).of(along.index);
+    kernel.elements(constants, count)
 }
 
 pub(crate) fn element_offsets(stream: &Stream, along: &AlongAxis<'_>) -> Result<Launch> {
     let AlongAxis { array, indices, count, .. } = *along;
-    let constants = walk(walk(Constants::default(), indices), array)
+    let constants = Constants::default()
+        .axes(indices)
+        .axes(array)
         .sizes(&[array.len(), count, along.index_first, along.length])
-        .long(along.stride as i64);
-    launch(stream, TEXT, &format!("element_offsets<{}>", type_name(along.index)), "", constants, count)
+        .offset(along.stride);
+    Kernel::new(stream, TEXT, "element_offsets").of(along.index).elements(constants, count)
 }

@@ -10,10 +10,8 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::copy::copy;
-use crate::launch::{Constants, kernel, type_name};
-use hesper_core::backend::reach;
-use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
+use hesper_backend_gpu::{copy, is_float};
+use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, reach};
 use hesper_core::ops::attention::Attention;
 use hesper_core::ops::command::Commands;
 use hesper_core::shape::Strides;
@@ -23,7 +21,7 @@ use smallvec::smallvec;
 
 use crate::Cuda;
 use crate::chip::Chip;
-use crate::inputs::is_float;
+use crate::launch::{self, Constants, Kernel, shared};
 
 const TEXT: &str = include_str!("attention.cuh");
 const SPLIT_KV: &str = concat!(
@@ -231,7 +229,7 @@ fn rows(l: &Lowering<'_>, stream: &Stream, at: usize) -> Result<Data> {
     if contiguous {
         return Ok(data.clone());
     }
-    let copied = copy(stream, data, shape, l.input_dtype(at).size())?;
+    let copied = copy::<Cuda>(stream, data, shape, l.input_dtype(at).size())?;
     Ok(Data::contiguous(copied, shape))
 }
 
@@ -320,26 +318,22 @@ impl Call<'_> {
     /// The kernels' parameter `heads`.
     fn constants(&self, splits: usize, per: usize) -> Constants {
         let Lengths { batch, kv_heads, share, queries, keys, .. } = self.lengths;
-        let mut constants = Constants::default();
-        for length in [batch, kv_heads, share, queries, keys] {
-            constants = constants.long(length as i64);
-        }
+        let mut constants = Constants::default().sizes(&[batch, kv_heads, share, queries, keys]);
         for data in &self.inputs {
-            constants = constants.longs(data.strides[..3].iter().copied(), 3, 0);
+            constants = constants.offsets(data.strides[..3].iter().copied(), 3, 0);
         }
         let mask = self.mask.iter().flat_map(|(mask, shape, dtype)| {
             let start = reach(mask, shape, dtype.size()).1 as isize;
             mask.strides.iter().copied().chain([start])
         });
         constants
-            .longs(mask, 5, 0)
-            .long(splits as i64)
-            .long(per as i64)
+            .offsets(mask, 5, 0)
+            .sizes(&[splits, per])
             .float(self.op.scale.0)
-            .int(i32::from(self.op.causal))
-            .int(i32::from(self.mask.is_some()))
-            .int(i32::from(self.marked()))
-            .int(i32::from(self.op.sinks))
+            .flag(self.op.causal)
+            .flag(self.mask.is_some())
+            .flag(self.marked())
+            .flag(self.op.sinks)
             .int(0)
     }
 
@@ -350,41 +344,32 @@ impl Call<'_> {
     fn split_kv(&self, output: &Buffer, plan: Plan) -> Result<()> {
         let Plan::SplitKv { tile, warps, stages, blocks, pieces, used } = plan else { return Ok(()) };
         let Lengths { width, keys, .. } = self.lengths;
-        let of = type_name(self.dtype);
-        let has_mask = self.mask.is_some();
-        let shared = split_kv_sums(warps, used, width) + stages * split_kv_ring(tile, warps, width);
+        let bytes = split_kv_sums(warps, used, width) + stages * split_kv_ring(tile, warps, width);
         let (text, name) =
             if tile == 8 { (DECODE, "attention_decode") } else { (SPLIT_KV, "attention_split_kv") };
-        let entry = format!("{name}<{of}, {width}, {warps}, {stages}, {has_mask}>");
-        let pipeline = kernel(self.stream, text, &entry, &format!("shared {shared}"))?;
+        let kernel = Kernel::new(self.stream, text, name).of(self.dtype).of(width).of(warps).of(stages);
+        let kernel = kernel.of(self.mask.is_some()).option(shared(bytes));
         let part = (used * (width + 2)).next_multiple_of(4);
         let parts = self.stream.alloc(2 * blocks * part * 4)?;
         // A counter without the number of this launch counts from zero, so it is not cleared: see `flags` in
         // `step.rs`.
         let counters = self.stream.alloc(self.lengths.groups() * self.lengths.rows().div_ceil(tile) * 8)?;
         let constants = self.constants(keys.div_ceil(16), used);
-        let constants = constants.long(launch_number() as i64).int(pieces as i32);
-        let threads = (warps * 32) as u64;
+        let constants = constants.bits(launch_number()).int(pieces as i32);
         let command = self.encode().write(output).write(&parts).write(&counters);
-        Ok(command.constants(constants.bytes()).dispatch(
-            &pipeline,
-            [blocks as u64 * threads, 1, 1],
-            [threads, 1, 1],
-        )?)
+        kernel.groups(constants, [blocks, 1, 1], warps * 32)?.encode(command)
     }
 
     fn sm90(&self, output: &Buffer, keys: usize, blocks: usize, chip: &Chip) -> Result<()> {
         let width = self.lengths.width;
-        let (of, panels) = (type_name(self.dtype), width.div_ceil(64));
+        let panels = width.div_ceil(64);
         // Queries, two tiles of keys and two of values, the output, barriers; aligned to 1024.
-        let shared = 1024 + 128 * 128 * panels + 4 * keys * 128 * panels + 8 * 2048 + 128;
-        let entry = format!("attention_sm90<{of}, {width}, {keys}, {}>", self.mode());
-        let options = format!("shared {shared}\noption --gpu-architecture=sm_90a");
-        let pipeline = kernel(self.stream, SM90, &entry, &options)?;
+        let held = 1024 + 128 * 128 * panels + 4 * keys * 128 * panels + 8 * 2048 + 128;
+        let kernel = Kernel::new(self.stream, SM90, "attention_sm90").of(self.dtype).of(width).of(keys);
+        let kernel = kernel.of(self.mode()).option(shared(held)).option(launch::SM90);
         let (bytes, tiles) = (self.lengths.keys * width * 4, self.lengths.rows().div_ceil(128));
         let constants = self.constants(1, section(self.lengths.groups(), bytes, tiles, chip));
-        let command = self.encode().write(output).constants(constants.bytes());
-        Ok(command.dispatch(&pipeline, [blocks as u64 * 384, 1, 1], [384, 1, 1])?)
+        kernel.groups(constants, [blocks, 1, 1], 384)?.encode(self.encode().write(output))
     }
 
     /// Which keys a row sees, as the kernel names it. All but `ANY` multiply by the scale last.
@@ -411,54 +396,42 @@ impl Call<'_> {
 
     fn tiled(&self, output: &Buffer, keys: usize) -> Result<()> {
         let width = self.lengths.width;
-        let shared = 4 * keys * (width + 8) * 2;
-        let entry = format!("attention_tiled<{}, {width}, {keys}>", type_name(self.dtype));
-        let pipeline = kernel(self.stream, TEXT, &entry, &format!("shared {shared}"))?;
-        let blocks = (self.lengths.groups() * self.lengths.rows().div_ceil(64)) as u64;
-        let constants = self.constants(1, 1);
-        let command = self.encode().write(output).constants(constants.bytes());
-        Ok(command.dispatch(&pipeline, [blocks * 128, 1, 1], [128, 1, 1])?)
+        let kernel = Kernel::new(self.stream, TEXT, "attention_tiled").of(self.dtype).of(width).of(keys);
+        let blocks = self.lengths.groups() * self.lengths.rows().div_ceil(64);
+        let kernel = kernel.option(shared(4 * keys * (width + 8) * 2));
+        kernel.groups(self.constants(1, 1), [blocks, 1, 1], 128)?.encode(self.encode().write(output))
     }
 
     fn f32(&self, output: &Buffer, splits: usize, per: usize) -> Result<()> {
         let Lengths { width, kv_heads, share, .. } = self.lengths;
-        let options = format!("shared {}", f32_shared(width));
-        let pipeline = kernel(self.stream, F32, &format!("attention_f32<{width}>"), &options)?;
-        let rows = self.lengths.groups() * self.lengths.rows();
-        let parts = match splits {
-            1 => None,
-            _ => Some((
-                self.stream.alloc(rows * splits * (width + 2) * 4)?,
-                kernel(self.stream, F32, "attention_f32_combine<float>", "")?,
-            )),
-        };
-        let blocks = (self.lengths.groups() * self.lengths.rows().div_ceil(64) * splits) as u64;
-        let constants = self.constants(splits, per);
-        let command = self.encode().write(parts.as_ref().map_or(output, |(parts, _)| parts));
-        command.constants(constants.bytes()).dispatch(&pipeline, [blocks * 256, 1, 1], [256, 1, 1])?;
-        let Some((parts, pipeline)) = parts else { return Ok(()) };
-        let mut constants = Constants::default();
-        for length in [rows, splits, kv_heads * share] {
-            constants = constants.long(length as i64);
+        let kernel = Kernel::new(self.stream, F32, "attention_f32").of(width);
+        let blocks = self.lengths.groups() * self.lengths.rows().div_ceil(64) * splits;
+        let kernel = kernel.option(shared(f32_shared(width)));
+        let launch = kernel.groups(self.constants(splits, per), [blocks, 1, 1], 256)?;
+        if splits == 1 {
+            return launch.encode(self.encode().write(output));
         }
-        let constants = constants.int(width as i32).int(i32::from(self.op.sinks));
+        let rows = self.lengths.groups() * self.lengths.rows();
+        let constants = Constants::default().sizes(&[rows, splits, kv_heads * share]);
+        let constants = constants.int(width as i32).flag(self.op.sinks);
+        let combine = Kernel::new(self.stream, F32, "attention_f32_combine").of(Dtype::Float32);
+        let combine = combine.groups(constants, [rows.div_ceil(8), 1, 1], 256)?;
+        let parts = self.stream.alloc(rows * splits * (width + 2) * 4)?;
+        launch.encode(self.encode().write(&parts))?;
         let command = self.stream.command("attention parts").read(&parts);
         let command = match &self.sinks {
             Some(sinks) => command.read_range(&sinks.buffer, self.sinks_range(sinks)),
             None => command.read(&parts),
         };
-        let blocks = rows.div_ceil(8) as u64;
-        let command = command.write(output).constants(constants.bytes());
-        Ok(command.dispatch(&pipeline, [blocks * 256, 1, 1], [256, 1, 1])?)
+        combine.encode(command.write(output))
     }
 
     fn naive(&self, output: &Buffer) -> Result<()> {
         let Lengths { width, values, .. } = self.lengths;
-        let pipeline = kernel(self.stream, TEXT, &format!("attention_naive<{}>", type_name(self.dtype)), "")?;
         let rows = self.lengths.groups() * self.lengths.rows();
-        let constants = self.constants(1, 1).long(width as i64).long(values as i64);
-        let command = self.encode().write(output).constants(constants.bytes());
-        Ok(command.dispatch(&pipeline, [rows.div_ceil(8) as u64 * 256, 1, 1], [256, 1, 1])?)
+        let constants = self.constants(1, 1).sizes(&[width, values]);
+        let kernel = Kernel::new(self.stream, TEXT, "attention_naive").of(self.dtype);
+        kernel.groups(constants, [rows.div_ceil(8), 1, 1], 256)?.encode(self.encode().write(output))
     }
 }
 

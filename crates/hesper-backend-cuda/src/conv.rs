@@ -1,11 +1,8 @@
 //! Convolutions on GPUs: by cuDNN where it is installed and supports them, else by im2col and a matrix
 //! product.
 
-use crate::copy::{copy, copy_to};
-use crate::launch::{Constants, blocks, kernel};
-use hesper_backend_gpu::Target;
-use hesper_core::backend::reach;
-use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
+use hesper_backend_gpu::{KernelText as _, Target, copy, copy_to};
+use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, reach};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::conv::{Axis, Convolution as ConvOp, Geometry};
 use hesper_core::shape::{Shape, row_major};
@@ -14,6 +11,7 @@ use hesper_cuda::CudaShared;
 use hesper_cuda::cudnn::{Convolution, ConvolutionKind, ConvolutionType, SCRATCH};
 
 use crate::Cuda;
+use crate::launch::{Constants, Kernel, index_option};
 use crate::matmul::{Matrices, Product, product};
 
 const TEXT: &str = include_str!("conv.cuh");
@@ -164,7 +162,7 @@ impl Windows {
             let data = Data { strides: row_major(&natural), ..data };
             match reach(&data, &natural, size).0.start.is_multiple_of(16) {
                 true => Ok(data),
-                false => Ok(Data::contiguous(copy(stream, &data, &natural, size)?, &natural)),
+                false => Ok(Data::contiguous(copy::<Cuda>(stream, &data, &natural, size)?, &natural)),
             }
         };
         let (first, second) = (operand(0)?, operand(1)?);
@@ -227,33 +225,15 @@ impl Windows {
             if n == 0 {
                 command.run(|_| Ok(()))?;
             } else {
-                let word = match size * count {
-                    2 => "u16",
-                    4 => "u32",
-                    8 => "w8",
-                    _ => "w16",
-                };
-                let mut constants = Constants::default();
-                for list in [self.input, self.output, self.taps, self.stride] {
-                    constants = constants.longs(list.into_iter().map(|one| one as isize), 3, 1);
-                }
-                constants = constants.longs(self.low.into_iter(), 3, 0);
-                for list in [self.dilation, self.spread] {
-                    constants = constants.longs(list.into_iter().map(|one| one as isize), 3, 1);
-                }
                 let n = n / count;
-                let constants = constants
-                    .long(self.batch as i64)
-                    .long((channels / count) as i64)
-                    .long(groups as i64)
-                    .long(n as i64);
-                let index = if n < 1 << 31 { "" } else { "define INDEX=u64" };
-                let pipeline = kernel(stream, TEXT, &format!("im2col<{word}>"), index)?;
-                command.constants(constants.bytes()).dispatch(
-                    &pipeline,
-                    [blocks(n) * 256, 1, 1],
-                    [256, 1, 1],
-                )?;
+                let before = [self.input, self.output, self.taps, self.stride];
+                let constants = Constants::default()
+                    .sizes(before.as_flattened())
+                    .offsets(self.low, 3, 0)
+                    .sizes([self.dilation, self.spread].as_flattened())
+                    .sizes(&[self.batch, channels / count, groups, n]);
+                let kernel = Kernel::new(stream, TEXT, "im2col").of(Cuda::word_name(size * count));
+                kernel.option(index_option(n)).elements(constants, n)?.encode(command)?;
             }
             Data::contiguous(output, &all)
         };
@@ -272,7 +252,7 @@ impl Windows {
         let output = l.output()?;
         let strides = [outs as isize, (groups * outs) as isize, 1];
         let to = Target { buffer: &output, offset: 0, strides: &strides, partial: false };
-        copy_to(stream, &result, &shape, size, &to)?;
+        copy_to::<Cuda>(stream, &result, &shape, size, &to)?;
         Ok(Some(Data::contiguous(output, l.shape())))
     }
 }

@@ -1,26 +1,24 @@
 //! The kernels that ops which all GPU backends share launch.
 
 use hesper_backend_gpu::{
-    AlongAxis, CombinedRuns, CombinedSlices, FourierRows, GatedDeltaRows, GatheredSlices, Gpu, Launch,
-    Rotation, SliceStarts, SortRows, StridedCopy, TransposedCopy,
+    AlongAxis, CombinedRuns, CombinedSlices, FourierRows, GatheredSlices, Gpu, Launch, Rotation, SliceStarts,
+    SortRows, StridedCopy, TransposedCopy,
 };
 use hesper_core::ops::quant::QuantFormat;
 use hesper_core::{Dtype, Result};
 use hesper_runtime::{Buffer, Stream};
 
 use crate::quant::convert;
-use crate::{
-    Cuda, along_axis, copy, fft, gated_delta, gather, index_arrays, random, rope, scatter, search, sort, walk,
-};
+use crate::{Cuda, along_axis, copy, fft, gather, index_arrays, random, rope, scatter, search, sort};
 
 impl Gpu for Cuda {
     /// Kernels index with 64 bits.
     const MAX_ELEMENTS: usize = usize::MAX;
     const MAX_COPY_AXES: usize = copy::MAX_AXES;
-    const MAX_AXES: usize = walk::MAX_AXES;
     const MAX_POINTS: usize = u32::MAX as usize;
     const OFFSET_SIZE: usize = 8;
     const LONGEST_FFT: usize = fft::LONGEST;
+    const GATED_DELTA: &'static str = include_str!("gated_delta.cuh");
 
     fn strided_copy(stream: &Stream, copy: &StridedCopy<'_>) -> Result<Launch> {
         copy::strided(stream, copy)
@@ -64,10 +62,6 @@ impl Gpu for Cuda {
 
     fn link_points(stream: &Stream, keys: &Buffer, points: usize) -> Result<Buffer> {
         scatter::link_points(stream, keys, points)
-    }
-
-    fn gated_delta(stream: &Stream, rows: &GatedDeltaRows) -> Result<Launch> {
-        gated_delta::gated_delta(stream, rows)
     }
 
     fn rope(stream: &Stream, rotation: &Rotation<'_>) -> Result<Launch> {

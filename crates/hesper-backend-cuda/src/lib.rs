@@ -15,7 +15,6 @@ mod cuda_kernel;
 mod custom;
 mod early;
 mod fft;
-mod gated_delta;
 mod gather;
 mod gpu;
 mod index_arrays;
@@ -37,7 +36,6 @@ mod search;
 mod silu_gate;
 mod sort;
 mod step;
-mod walk;
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -133,7 +131,7 @@ impl Backend for Cuda {
     }
 
     fn copy(&self, stream: &Stream, data: &Data, shape: &[usize], dtype: Dtype) -> Result<Buffer> {
-        crate::copy::copy(stream, data, shape, dtype.size())
+        hesper_backend_gpu::copy::<Cuda>(stream, data, shape, dtype.size())
     }
 
     fn fill(
@@ -144,7 +142,7 @@ impl Backend for Cuda {
         element: [u8; 8],
         size: usize,
     ) -> Result<()> {
-        crate::copy::fill(stream, buffer, range, element, size)
+        hesper_backend_gpu::fill::<Cuda>(stream, buffer, range, element, size)
     }
 }
 

@@ -8,6 +8,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use hesper_backend_gpu::{Launch, Target, copy, copy_to};
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, compose, reach};
 use hesper_core::ops::Op;
 use hesper_core::ops::command::Commands;
@@ -17,12 +18,10 @@ use hesper_core::shape::row_major;
 use hesper_core::{Array, Axes, Dtype, Error, Result, linalg, select};
 use hesper_cuda::CudaShared;
 use hesper_cuda::solver::{Dense, DenseCall, SolverType, failed_matrix};
-use hesper_runtime::{Access, Buffer, Stream};
+use hesper_runtime::{Access, Buffer, Encoder, Stream};
 
 use crate::Cuda;
-use crate::copy::{copy, copy_to};
-use crate::launch::{Constants, blocks, kernel, type_name};
-use hesper_backend_gpu::Target;
+use crate::launch::{Constants, Kernel, blocks};
 
 const TEXT: &str = include_str!("linalg.cuh");
 /// The most rows and columns of a matrix that a block factors.
@@ -183,31 +182,28 @@ impl Call<'_, '_> {
         Ok((data, bytes))
     }
 
-    fn launch(
-        &self,
-        entry: &str,
-        bound: &[Bound<'_>],
-        constants: Constants,
-        (blocks, threads): (u64, u64),
-    ) -> Result<()> {
-        let pipeline = kernel(self.stream, TEXT, entry, "")?;
+    /// A kernel for matrices of this type.
+    fn kernel(&self, name: &str) -> Kernel<'_> {
+        Kernel::new(self.stream, TEXT, name).of(self.dtype)
+    }
+
+    /// A command that binds ranges of buffers.
+    fn command<'b>(&'b self, bound: &[Bound<'b>]) -> Encoder<'b> {
         let mut command = self.stream.command(self.op.name());
         for (buffer, range, access) in bound {
             command.add(buffer, range.clone(), *access);
         }
-        command.add_constants(constants.bytes());
-        Ok(command.dispatch(&pipeline, [blocks * threads, 1, 1], [threads, 1, 1])?)
+        command
     }
 
-    /// A kernel over all elements.
-    fn launch_flat(
-        &self,
-        entry: &str,
-        bound: &[Bound<'_>],
-        constants: Constants,
-        total: usize,
-    ) -> Result<()> {
-        self.launch(entry, bound, constants.long(total as i64), (blocks(total), 256))
+    /// A launch of a block for each matrix.
+    fn for_each(&self, kernel: Kernel<'_>, sizes: &[usize], threads: usize) -> Result<Launch> {
+        kernel.groups(Constants::default().sizes(sizes), [self.count, 1, 1], threads)
+    }
+
+    /// A launch over `total` elements, the last of the sizes.
+    fn over_all(kernel: Kernel<'_>, sizes: &[usize], total: usize) -> Result<Launch> {
+        kernel.elements(Constants::default().sizes(sizes).sizes(&[total]), total)
     }
 
     /// Waits for the codes of a kernel; one that is set is the failure, and `bound` has no value.
@@ -235,11 +231,7 @@ impl Call<'_, '_> {
         let bytes = self.cuda.as_ref().ok_or_else(missing)?.solver_scratch(&dense);
         let bytes = bytes.map_err(|error| Error::value(name, error.to_string()))?;
         let scratch = self.stream.alloc(bytes.max(1))?;
-        let mut command = self.stream.command(name);
-        for (buffer, range, access) in bound {
-            command.add(buffer, range.clone(), *access);
-        }
-        let command = command.write(&scratch).write(codes);
+        let command = self.command(bound).write(&scratch).write(codes);
         Ok(command.run(move |native| match (dense.run(native)?, failure) {
             (Some((at, _)), Some(failure)) => Err(describe(name, count, at, failure).into()),
             _ => Ok(()),
@@ -250,7 +242,7 @@ impl Call<'_, '_> {
     fn copied(&self, data: &Data, rows: usize, columns: usize) -> Result<Buffer> {
         let shape = [self.count, rows, columns];
         let strides = row_major(&shape);
-        copy(self.stream, &Data { strides, ..data.clone() }, &shape, self.size())
+        copy::<Cuda>(self.stream, &Data { strides, ..data.clone() }, &shape, self.size())
     }
 
     /// The same, transposed.
@@ -258,7 +250,7 @@ impl Call<'_, '_> {
         let shape = [self.count, columns, rows];
         let strides = [rows * columns, 1, columns].map(|stride| stride as isize);
         let strides = strides.into_iter().collect();
-        copy(self.stream, &Data { strides, ..data.clone() }, &shape, self.size())
+        copy::<Cuda>(self.stream, &Data { strides, ..data.clone() }, &shape, self.size())
     }
 
     /// Copies the leading `rows` x `columns` of column-major matrices, `step` elements from one to the next
@@ -276,28 +268,28 @@ impl Call<'_, '_> {
         let to = row_major(&shape);
         let offset = self.part(at).start / self.size();
         let target = Target { buffer: &self.output, offset, strides: &to, partial: false };
-        copy_to(self.stream, &data, &shape, self.size(), &target)
+        copy_to::<Cuda>(self.stream, &data, &shape, self.size(), &target)
     }
 
     /// Matrices that fit into shared memory.
     fn in_blocks(&self) -> Result<()> {
-        let (of, m, n) = (type_name(self.dtype), self.m, self.n);
+        let (m, n) = (self.m, self.n);
         let (a, bytes) = self.input(0)?;
         let a = (&a.buffer, bytes, Access::Read);
         let sides = matches!(self.op.work, Work::Solve | Work::SolveTriangular { .. });
         let order = if sides { m } else { m.max(n) };
         let room = if order <= 32 { 32 } else { MAX_BLOCK };
-        let many = (self.count as u64, if room == 32 { 128 } else { 256 });
-        let sizes = |m: usize, n: usize| Constants::default().long(m as i64).long(n as i64);
+        let threads = if room == 32 { 128 } else { 256 };
+        let kernel = |name: &str| self.kernel(name).of(room);
         let solve = |kind: usize, inverse: bool| -> Result<()> {
             let side = if inverse { None } else { Some(self.input(1)?) };
             let b = side
                 .as_ref()
                 .map_or_else(|| a.clone(), |(b, bytes)| (&b.buffer, bytes.clone(), Access::Read));
             let codes = self.codes()?;
-            let entry = format!("solve<{of}, {room}, {kind}, {}>", u8::from(inverse));
             let bound = [a.clone(), b, self.result(0, Access::Write), whole(&codes, Access::Write)];
-            self.launch(&entry, &bound, sizes(m, n), many)?;
+            let kernel = kernel("solve").of(kind).of(usize::from(inverse));
+            self.for_each(kernel, &[m, n], threads)?.encode(self.command(&bound))?;
             self.check(&codes, self.result(0, Access::ReadWrite), SINGULAR)
         };
         match self.op.work {
@@ -308,19 +300,19 @@ impl Call<'_, '_> {
             Work::Cholesky { upper } => {
                 let codes = self.codes()?;
                 let bound = [a.clone(), self.result(0, Access::Write), whole(&codes, Access::Write)];
-                let entry = format!("cholesky<{of}, {room}>");
-                self.launch(&entry, &bound, sizes(n, usize::from(upper)), many)?;
+                let launch = self.for_each(kernel("cholesky"), &[n, usize::from(upper)], threads)?;
+                launch.encode(self.command(&bound))?;
                 self.finish_cholesky(a, &codes, upper)
             }
             Work::Lu => {
                 let results = [0, 1, 2].map(|at| self.result(at, Access::Write));
                 let bound: Vec<Bound<'_>> = [a].into_iter().chain(results).collect();
-                self.launch(&format!("lu<{of}, {room}>"), &bound, sizes(m, n), many)
+                self.for_each(kernel("lu"), &[m, n], threads)?.encode(self.command(&bound))
             }
             _ => {
                 let bound = [a, self.result(0, Access::Write), self.result(1, Access::Write)];
                 // A thread for each column.
-                self.launch(&format!("qr<{of}, {room}>"), &bound, sizes(m, n), (many.0, room as u64))
+                self.for_each(kernel("qr"), &[m, n], room)?.encode(self.command(&bound))
             }
         }
     }
@@ -334,10 +326,10 @@ impl Call<'_, '_> {
             SolverType::C64 => return self.check(codes, self.result(0, Access::ReadWrite), NOT_POSITIVE),
         };
         let limit = precision * self.n as f64;
-        let constants = Constants::default().long(self.n as i64).long(i64::from(upper));
+        let constants = Constants::default().sizes(&[self.n, usize::from(upper)]).double(limit);
         let bound = [a, self.result(0, Access::ReadWrite), whole(codes, Access::ReadWrite)];
-        let entry = format!("semidefinite<{}>", type_name(self.dtype));
-        self.launch(&entry, &bound, constants.long(limit.to_bits() as i64), (self.count as u64, 256))?;
+        let launch = self.kernel("semidefinite").groups(constants, [self.count, 1, 1], 256)?;
+        launch.encode(self.command(&bound))?;
         self.check(codes, self.result(0, Access::ReadWrite), NOT_POSITIVE)
     }
 
@@ -358,17 +350,16 @@ impl Call<'_, '_> {
 
     /// Zeros outside of a triangle of row-major matrices.
     fn keep_triangle(&self, bound: Bound<'_>, [rows, columns]: [usize; 2], upper: bool) -> Result<()> {
-        let constants = Constants::default().long(rows as i64).long(columns as i64).long(i64::from(upper));
-        let total = self.count * rows * columns;
-        self.launch_flat(&format!("keep_triangle<{}>", type_name(self.dtype)), &[bound], constants, total)
+        let sizes = [rows, columns, usize::from(upper)];
+        let launch = Self::over_all(self.kernel("keep_triangle"), &sizes, self.count * rows * columns)?;
+        launch.encode(self.command(&[bound]))
     }
 
     /// Fails where the diagonal of a square matrix has a zero; `a` has no value then.
     fn check_pivots(&self, a: &Buffer, order: usize) -> Result<()> {
         let codes = self.codes()?;
         let bound = [whole(a, Access::Read), whole(&codes, Access::Write)];
-        let entry = format!("zero_pivots<{}>", type_name(self.dtype));
-        self.launch(&entry, &bound, Constants::default().long(order as i64), (self.count as u64, 256))?;
+        self.for_each(self.kernel("zero_pivots"), &[order], 256)?.encode(self.command(&bound))?;
         self.check(&codes, whole(a, Access::ReadWrite), SINGULAR)
     }
 
@@ -388,10 +379,10 @@ impl Call<'_, '_> {
     fn mark_infinite(&self, matrices: Bound<'_>, codes: &Buffer) -> Result<()> {
         let elements = self.m * self.n;
         let each = blocks(elements).min(1024);
-        let constants = Constants::default().long(elements as i64).long(each as i64);
-        let entry = format!("find_infinite<{}>", type_name(self.dtype));
+        let constants = Constants::default().sizes(&[elements, each]);
         let bound = [matrices, whole(codes, Access::ReadWrite)];
-        self.launch(&entry, &bound, constants, (each * self.count as u64, 256))
+        let launch = self.kernel("find_infinite").groups(constants, [each * self.count, 1, 1], 256)?;
+        launch.encode(self.command(&bound))
     }
 
     /// A row-major lower triangle is a column-major upper one, and its factor is the transposed one.
@@ -400,7 +391,13 @@ impl Call<'_, '_> {
         let shape = [self.count, self.n, self.n];
         let strides = row_major(&shape);
         let target = Target { buffer: &self.output, offset: 0, strides: &strides, partial: false };
-        copy_to(self.stream, &Data { strides: strides.clone(), ..a.clone() }, &shape, self.size(), &target)?;
+        copy_to::<Cuda>(
+            self.stream,
+            &Data { strides: strides.clone(), ..a.clone() },
+            &shape,
+            self.size(),
+            &target,
+        )?;
         let codes = self.codes()?;
         let call = match self.count > 1 && self.n <= MAX_BATCHED_CHOLESKY {
             true => DenseCall::PotrfBatched { upper: !upper },
@@ -431,8 +428,8 @@ impl Call<'_, '_> {
             self.result(2, Access::Write),
             whole(&order, Access::Write),
         ];
-        let constants = Constants::default().long(m as i64).long(least as i64);
-        self.launch(&format!("row_places<{ROOM}>"), &bound, constants, (count as u64, 256))
+        let kernel = Kernel::new(self.stream, TEXT, "row_places").of(ROOM);
+        self.for_each(kernel, &[m, least], 256)?.encode(self.command(&bound))
     }
 
     /// Solves with the factors of the transposed matrix.
@@ -460,7 +457,8 @@ impl Call<'_, '_> {
         self.keep_triangle(whole(&work, Access::ReadWrite), [m; 2], false)?;
         let pivots = self.stream.alloc(8 * m * self.count)?;
         let bound = [whole(&pivots, Access::Write)];
-        self.launch_flat("unit_pivots", &bound, Constants::default().long(m as i64), m * self.count)?;
+        let launch = Self::over_all(Kernel::new(self.stream, TEXT, "unit_pivots"), &[m], m * self.count)?;
+        launch.encode(self.command(&bound))?;
         let inverse = matches!(self.op.work, Work::TriangularInverse { .. });
         self.solve_with((&work, &pivots), (m, n), inverse, upper == inverse)
     }
@@ -482,9 +480,8 @@ impl Call<'_, '_> {
             self.dense(call, &[factors, pivots, sides], &codes, Some(SINGULAR))
         };
         if inverse {
-            let entry = format!("unit_matrices<{}>", type_name(self.dtype));
-            let constants = Constants::default().long(m as i64);
-            self.launch_flat(&entry, &[self.result(0, Access::Write)], constants, self.count * m * m)?;
+            let launch = Self::over_all(self.kernel("unit_matrices"), &[m], self.count * m * m)?;
+            launch.encode(self.command(&[self.result(0, Access::Write)]))?;
             return solve(self.result(0, Access::ReadWrite));
         }
         let (b, _) = self.input(1)?;
@@ -509,7 +506,7 @@ impl Call<'_, '_> {
         } else {
             let strides = [m * n, m, 1].map(|stride| stride as isize).into_iter().collect();
             let data = Data { buffer: work, offset: 0, strides };
-            copy(self.stream, &data, &[count, least, m], size)?
+            copy::<Cuda>(self.stream, &data, &[count, least, m], size)?
         };
         let bound = [whole(&columns, Access::ReadWrite), whole(&taus, Access::Read)];
         self.dense((DenseCall::Orgqr, m, least), &bound, &codes, None)?;
@@ -557,7 +554,7 @@ impl Call<'_, '_> {
             return Ok(());
         }
         let bound = [self.result(0, Access::ReadWrite)];
-        self.launch_flat("conjugate_all<c64>", &bound, Constants::default(), m * m * count)
+        Self::over_all(self.kernel("conjugate_all"), &[], m * m * count)?.encode(self.command(&bound))
     }
 }
 

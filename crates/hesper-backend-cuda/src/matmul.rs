@@ -1,11 +1,8 @@
 //! Matrix products on GPUs: by cuBLAS where it is installed; by kernels of this crate for one row, and
 //! without cuBLAS. Operands are read in place where their rows or columns are contiguous.
 
-use crate::copy::{copy, copy_to, fill};
-use crate::launch::{Constants, kernel, type_name};
-use hesper_backend_gpu::Target;
-use hesper_core::backend::reach;
-use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, compose};
+use hesper_backend_gpu::{Target, copy, copy_to, fill, is_float};
+use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, compose, reach};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::matmul::Matmul;
 use hesper_core::shape::{Shape, row_major};
@@ -15,6 +12,7 @@ use hesper_cuda::blas::{Gemm, GemmAdd, GemmOperand, GemmType, WORKSPACE};
 use hesper_runtime::{Buffer, Stream};
 
 use crate::Cuda;
+use crate::launch::{Constants, Kernel};
 
 const TEXT: &str = include_str!("matmul.cuh");
 
@@ -61,7 +59,7 @@ impl Matrices {
             return Ok(self);
         }
         let axes = self.batch.len();
-        let copied = copy(stream, &self.data, &self.shape, size)?;
+        let copied = copy::<Cuda>(stream, &self.data, &self.shape, size)?;
         Ok(Matrices::new(Data::contiguous(copied, &self.shape), &self.shape, axes))
     }
 }
@@ -133,7 +131,7 @@ pub(crate) fn product(
     let strides = row_major(shape);
     let result = Data::contiguous(output.clone(), shape);
     if k == 0 || shape.contains(&0) {
-        fill(stream, &output, 0..output.len(), [0; 8], size)?;
+        fill::<Cuda>(stream, &output, 0..output.len(), [0; 8], size)?;
         return Ok(result);
     }
     let mut call = Call {
@@ -160,7 +158,7 @@ pub(crate) fn product(
             call.beta = 0.0;
         } else {
             let to = Target { buffer: &output, offset: 0, strides: &strides, partial: false };
-            copy_to(stream, &data, shape, size, &to)?;
+            copy_to::<Cuda>(stream, &data, shape, size, &to)?;
         }
     } else {
         call.beta = 0.0;
@@ -217,7 +215,6 @@ impl Call<'_> {
     fn gemv(&self, output: &Buffer) -> Result<bool> {
         let size = self.dtype.size();
         let v = 16 / size;
-        let single = matches!(self.dtype, Dtype::Float16 | Dtype::Bfloat16 | Dtype::Float32);
         let whole = |number: isize| number >= 0 && (number as usize).is_multiple_of(v);
         let lies = self.batch.is_empty()
             && self.a.cols == 1
@@ -226,35 +223,26 @@ impl Call<'_> {
             && whole(self.a.data.offset)
             && whole(self.b.data.offset)
             && whole(self.b.cols);
-        if !single || self.m != 1 || self.n < 64 || !lies || self.bias.is_some() {
+        if !is_float(self.dtype) || self.m != 1 || self.n < 64 || !lies || self.bias.is_some() {
             return Ok(false);
         }
         // Fewer columns are split over more warps, so that the blocks of a usual matrix run in one wave.
-        let (columns, split, at_once, warps) = match self.n {
+        let (columns, split, at_once, warps): (usize, usize, usize, usize) = match self.n {
             0..2048 => (1, 8, 2, 8),
             2048..8192 => (2, 4, 4, 8),
             _ => (4, 1, 4, 4),
         };
-        let of = type_name(self.dtype);
-        let entry = format!("gemv<{of}, {columns}, {split}, {at_once}, {warps}>");
-        let constants = Constants::default()
-            .long(self.n as i64)
-            .long(self.k as i64)
-            .long(self.b.cols as i64)
-            .float(self.alpha as f32)
-            .float(self.beta as f32);
-        let pipeline = kernel(self.stream, TEXT, &entry, "")?;
+        let kernel = Kernel::new(self.stream, TEXT, "gemv").of(self.dtype).of(columns).of(split);
+        let kernel = kernel.of(at_once).of(warps);
+        let constants = Constants::default().sizes(&[self.n, self.k]).offset(self.b.cols);
+        let constants = constants.float(self.alpha as f32).float(self.beta as f32);
         let (left, _) = reach(&self.a.data, &self.a.shape, size);
         let (right, _) = reach(&self.b.data, &self.b.shape, size);
         let command = self.stream.command("gemv").read_range(&self.a.data.buffer, left);
         let command = command.read_range(&self.b.data.buffer, right);
         let command = if self.beta == 0.0 { command.write(output) } else { command.read_write(output) };
-        let (blocks, threads) = (self.n.div_ceil(columns * (warps / split)) as u64, 32 * warps as u64);
-        command.constants(constants.bytes()).dispatch(
-            &pipeline,
-            [blocks * threads, 1, 1],
-            [threads, 1, 1],
-        )?;
+        let blocks = self.n.div_ceil(columns * (warps / split));
+        kernel.groups(constants, [blocks, 1, 1], 32 * warps)?.encode(command)?;
         Ok(true)
     }
 
@@ -333,36 +321,26 @@ impl Call<'_> {
 
     fn by_tiles(&self, output: &Buffer) -> Result<()> {
         let size = self.dtype.size();
-        let of = if self.dtype == Dtype::Float64 { "double" } else { "float" };
+        let accumulator = if self.dtype == Dtype::Float64 { Dtype::Float64 } else { Dtype::Float32 };
         let (left, first) = reach(&self.a.data, &self.a.shape, size);
         let (right, second) = reach(&self.b.data, &self.b.shape, size);
         let products: usize = self.batch.iter().product();
         let blocks = self.m.div_ceil(64) * self.n.div_ceil(64) * products;
-        let mut constants = Constants::default()
-            .longs(self.batch.iter().map(|length| *length as isize), 6, 1)
-            .longs(self.a.batch.iter().copied(), 6, 0)
-            .longs(self.b.batch.iter().copied(), 6, 0)
-            .long(self.batch.len() as i64);
-        for number in [self.m as i64, self.n as i64, self.k as i64] {
-            constants = constants.long(number);
-        }
-        for stride in [self.a.rows, self.a.cols, self.b.rows, self.b.cols] {
-            constants = constants.long(stride as i64);
-        }
-        constants = constants.long(first as i64).long(second as i64);
-        constants = match of {
-            "double" => constants.long(self.alpha.to_bits() as i64).long(self.beta.to_bits() as i64),
+        let constants = Constants::default()
+            .offsets(self.batch.iter().map(|length| *length as isize), 6, 1)
+            .offsets(self.a.batch.iter().copied(), 6, 0)
+            .offsets(self.b.batch.iter().copied(), 6, 0)
+            .sizes(&[self.batch.len(), self.m, self.n, self.k])
+            .offsets([self.a.rows, self.a.cols, self.b.rows, self.b.cols], 4, 0)
+            .sizes(&[first, second]);
+        let constants = match accumulator {
+            Dtype::Float64 => constants.double(self.alpha).double(self.beta),
             _ => constants.float(self.alpha as f32).float(self.beta as f32),
         };
-        let entry = format!("gemm_tiled<{}, {of}>", type_name(self.dtype));
-        let pipeline = kernel(self.stream, TEXT, &entry, "")?;
+        let kernel = Kernel::new(self.stream, TEXT, "gemm_tiled").of(self.dtype).of(accumulator);
         let command = self.stream.command("matmul").read_range(&self.a.data.buffer, left);
         let command = command.read_range(&self.b.data.buffer, right);
         let command = if self.beta == 0.0 { command.write(output) } else { command.read_write(output) };
-        Ok(command.constants(constants.bytes()).dispatch(
-            &pipeline,
-            [blocks as u64 * 256, 1, 1],
-            [256, 1, 1],
-        )?)
+        kernel.groups(constants, [blocks, 1, 1], 256)?.encode(command)
     }
 }

@@ -1,13 +1,13 @@
 //! Softmax, norms, log-sum-exp: a row is read once if it fits into a block's registers.
 
-use crate::launch::{Constants, kernel, type_name};
-use hesper_core::backend::reach;
-use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder};
+use hesper_backend_gpu::row_op_number;
+use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder, reach};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::norm::RowOp;
 use hesper_core::{Dtype, Result};
 
 use crate::Cuda;
+use crate::launch::{Constants, Kernel};
 
 const TEXT: &str = include_str!("norm.cuh");
 
@@ -32,18 +32,12 @@ pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {
 
 impl Lower<RowOp> for Cuda {
     fn lower(op: &RowOp, l: &mut Lowering<'_>) -> Result<Option<Data>> {
-        // The number of the op in the kernels' text.
-        let (kind, eps) = match *op {
-            RowOp::Softmax => (0, 0.0),
-            RowOp::LogSumExp => (1, 0.0),
-            RowOp::RmsNorm { eps, .. } => (2, eps.0),
-            RowOp::LayerNorm { eps, .. } => (3, eps.0),
-        };
+        let (kind, eps) = row_op_number(op);
         let (name, (weight, bias)) = (op.name(), op.vectors());
         let dtype = l.input_dtype(0);
-        let of = match dtype {
-            Dtype::Float16 | Dtype::Bfloat16 | Dtype::Float32 => "float",
-            Dtype::Float64 => "double",
+        let accumulator = match dtype {
+            Dtype::Float16 | Dtype::Bfloat16 | Dtype::Float32 => Dtype::Float32,
+            Dtype::Float64 => Dtype::Float64,
             _ => return Ok(None),
         };
         l.bring()?;
@@ -66,29 +60,21 @@ impl Lower<RowOp> for Cuda {
             aligned &= bytes.start.is_multiple_of(16);
             command = command.read_range(&inputs[at].buffer, bytes);
         }
-        let of_rows = type_name(dtype);
-        let fits = held(length * dtype.size() / 16).filter(|_| aligned);
-        let (entry, grid, block) = match fits {
-            Some((threads, words)) => {
-                let block = threads.max(256);
-                let per = (256 / threads).max(1);
-                let entry = format!("held<{kind}, {of_rows}, {of}, {threads}, {words}>");
-                (entry, rows.div_ceil(per) * block, block)
-            }
-            None => (format!("read_again<{kind}, {of_rows}, {of}>"), rows * 256, 256),
-        };
-        let constants = Constants::default().long(rows as i64).long(length as i64);
-        let constants = match of {
-            "double" => constants.long(eps.to_bits() as i64),
+        let constants = Constants::default().sizes(&[rows, length]);
+        let constants = match accumulator {
+            Dtype::Float64 => constants.double(eps),
             _ => constants.float(eps as f32),
         };
-        let constants = constants.int(i32::from(weight)).int(i32::from(bias));
-        let pipeline = kernel(l.stream(), TEXT, &entry, "")?;
-        command.write(&output).constants(constants.bytes()).dispatch(
-            &pipeline,
-            [grid as u64, 1, 1],
-            [block as u64, 1, 1],
-        )?;
+        let constants = constants.flag(weight).flag(bias);
+        let kernel = |name: &str| Kernel::new(l.stream(), TEXT, name).of(kind).of(dtype).of(accumulator);
+        let launch = match held(length * dtype.size() / 16).filter(|_| aligned) {
+            Some((threads, words)) => {
+                let blocks = rows.div_ceil((256 / threads).max(1));
+                kernel("held").of(threads).of(words).groups(constants, [blocks, 1, 1], threads.max(256))?
+            }
+            None => kernel("read_again").groups(constants, [rows, 1, 1], 256)?,
+        };
+        launch.encode(command.write(&output))?;
         Ok(Some(Data::contiguous(output, l.shape())))
     }
 }

@@ -1,10 +1,9 @@
 //! Matrices in GGUF blocks on GPUs. Few rows of activations are multiplied with the blocks in place, bound by
 //! memory; more rows by tensor cores, in tiles that are dequantized on the way.
 //!
-//! `packed_qmv` gives a row the same result alone and among others.
+//! `packed_qmv` gives a row the same result alone and in a batch.
 
-use crate::launch::{Constants, blocks, kernel, type_name};
-use hesper_backend_gpu::block_format;
+use hesper_backend_gpu::{block_format, read};
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::composite::packed_layer::End;
@@ -15,7 +14,8 @@ use smallvec::SmallVec;
 
 use crate::Cuda;
 use crate::chip::{has_bf16_mma, multiprocessors};
-use crate::inputs::{aligned, read};
+use crate::inputs::aligned;
+use crate::launch::{Constants, Kernel, shared};
 use crate::matmul::{Matrices, Product, product};
 
 const TEXT: &str = include_str!("packed.cuh");
@@ -35,6 +35,15 @@ const SHARED: usize = 64 << 10;
 fn number(format: PackedFormat) -> u32 {
     // `PackedArray` takes no others; there is no such text.
     block_format(format).unwrap_or(u32::MAX)
+}
+
+/// The kernels' number of an epilogue.
+fn epilogue(end: End) -> u32 {
+    match end {
+        End::Plain => 0,
+        End::Plus => 1,
+        End::SiluGate => 2,
+    }
 }
 
 pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {
@@ -66,11 +75,9 @@ impl Lower<PackedMatmul> for Cuda {
         let whole = l.stream().alloc(n * k * l.dtype().size())?;
         let command = read(l.stream().command("dequantize"), l, 1, &bytes);
         let command = read(command, l, 1, &bytes).write(&whole);
-        let entry = format!("dequantize<{}, {}, i32, false>", number(op.format), type_name(l.dtype()));
-        let pipeline = kernel(l.stream(), TEXT, &entry, "")?;
-        let constants = Constants::default().long(n as i64).long(k as i64).long(n as i64);
-        let grid = [blocks(n * k / 16) * 256, 1, 1];
-        command.constants(constants.bytes()).dispatch(&pipeline, grid, [256, 1, 1])?;
+        let kernel = Kernel::new(l.stream(), TEXT, "dequantize").of(number(op.format)).of(l.dtype());
+        let kernel = kernel.of(Dtype::Int32).of(false);
+        kernel.elements(Constants::default().sizes(&[n, k, n]), n * k / 16)?.encode(command)?;
         let turned =
             Data { strides: [1, k as isize].into_iter().collect(), ..Data::contiguous(whole, &[n, k]) };
         let x = Matrices::new(l.input(0).clone(), l.input_shape(0), 0);
@@ -103,14 +110,11 @@ fn dequantize(l: &mut Lowering<'_>, format: PackedFormat, listed: Option<usize>)
         command.run(|_| Ok(()))?;
         return Ok(Some(Data::contiguous(output, l.shape())));
     }
-    let index = if list.is_some() { type_name(l.input_dtype(1)) } else { "i32" };
-    let (of, listing) = (type_name(l.dtype()), list.is_some());
-    let pipeline =
-        kernel(l.stream(), TEXT, &format!("dequantize<{}, {of}, {index}, {listing}>", number(format)), "")?;
-    let constants =
-        Constants::default().long(count as i64).long(cols as i64).long(listed.unwrap_or(count) as i64);
-    let grid = [blocks(count * cols / 16) * 256, 1, 1];
-    command.constants(constants.bytes()).dispatch(&pipeline, grid, [256, 1, 1])?;
+    let index = if list.is_some() { l.input_dtype(1) } else { Dtype::Int32 };
+    let kernel = Kernel::new(l.stream(), TEXT, "dequantize").of(number(format)).of(l.dtype());
+    let kernel = kernel.of(index).of(list.is_some());
+    let constants = Constants::default().sizes(&[count, cols, listed.unwrap_or(count)]);
+    kernel.elements(constants, count * cols / 16)?.encode(command)?;
     Ok(Some(Data::contiguous(output, l.shape())))
 }
 
@@ -186,41 +190,23 @@ impl Products<'_> {
         // A warp takes two rows of a matrix, which share activations, if there are enough rows to occupy the
         // device.
         let together = m.min(ROWS_PER_LOAD).next_power_of_two();
-        let each = if together <= 2 && all >= 4096 { 2 } else { 1 };
+        let each: usize = if together <= 2 && all >= 4096 { 2 } else { 1 };
         let room = SHARED / (together * 4 * 36) * 32;
         let chunk = if k <= room { k } else { room / 512 * 512 };
-        let shared = (together * chunk / 32 * 36 * 4).next_power_of_two().max(4096);
+        let activations = (together * chunk / 32 * 36 * 4).next_power_of_two().max(4096);
         let format = |at: usize| number(self.matrices[at.min(count - 1)].0);
-        let end = match self.end {
-            End::Plain => 0,
-            End::Plus => 1,
-            End::SiluGate => 2,
-        };
-        let entry = format!(
-            "packed_qmv<{}, {}, {}, {end}, {}, {}, {together}, {each}>",
-            format(0),
-            format(1),
-            format(2),
-            self.norm.is_some(),
-            type_name(l.dtype())
-        );
-        let pipeline = kernel(l.stream(), TEXT, &entry, &format!("shared {shared}"))?;
-        let mut constants = Constants::default().long(m as i64);
-        for number in [rows_in(0), rows_in(1), rows_in(2), k, chunk] {
-            constants = constants.long(number as i64);
-        }
+        let kernel = Kernel::new(l.stream(), TEXT, "packed_qmv").option(shared(activations));
+        let kernel = kernel.of(format(0)).of(format(1)).of(format(2)).of(epilogue(self.end));
+        let kernel = kernel.of(self.norm.is_some()).of(l.dtype()).of(together).of(each);
+        let constants = Constants::default().sizes(&[m, rows_in(0), rows_in(1), rows_in(2), k, chunk]);
         let (eps, threads) = self.norm.unwrap_or((0.0, 0));
         let constants = constants.float(eps).int(threads as i32);
         let groups = match self.end {
             End::SiluGate => rows_in(0).div_ceil(each),
             _ => (0..3).map(|at| rows_in(at).div_ceil(each)).sum(),
         };
-        let grid = [
-            (groups.div_ceil(8).min(8 * multiprocessors(l.stream())) * 256) as u64,
-            m.div_ceil(together) as u64,
-            1,
-        ];
-        command.write(&output).constants(constants.bytes()).dispatch(&pipeline, grid, [256, 1, 1])?;
+        let groups = [groups.div_ceil(8).min(8 * multiprocessors(l.stream())), m.div_ceil(together), 1];
+        kernel.groups(constants, groups, 256)?.encode(command.write(&output))?;
         Ok(Data::contiguous(output, l.shape()))
     }
 
@@ -275,20 +261,12 @@ impl Products<'_> {
             None => read(command, l, 0, x),
         };
         let command = if at == 0 { command.write(output) } else { command.read_write(output) };
-        let end = match added {
-            None => 0,
-            Some((_, End::SiluGate)) => 2,
-            Some(_) => 1,
-        };
-        let entry = format!("packed_qmm<{}, {end}, {}>", number(format), type_name(dtype));
         let parts = if dtype == Dtype::Float32 { 2 } else { 1 };
-        let pipeline = kernel(l.stream(), TEXT, &entry, &format!("shared {}", parts * 2 * 64 * 136 * 2))?;
-        let mut constants = Constants::default();
-        for number in [m, rows, k, columns, columns, at] {
-            constants = constants.long(number as i64);
-        }
+        let end = epilogue(added.map_or(End::Plain, |(_, end)| end));
+        let kernel = Kernel::new(l.stream(), TEXT, "packed_qmm").of(number(format)).of(end).of(dtype);
+        let constants = Constants::default().sizes(&[m, rows, k, columns, columns, at]);
+        let kernel = kernel.option(shared(parts * 2 * 64 * 136 * 2));
         let tiles = m.div_ceil(64) * rows.div_ceil(64);
-        let grid = [(tiles * 128) as u64, 1, 1];
-        Ok(command.constants(constants.bytes()).dispatch(&pipeline, grid, [128, 1, 1])?)
+        kernel.groups(constants, [tiles, 1, 1], 128)?.encode(command)
     }
 }

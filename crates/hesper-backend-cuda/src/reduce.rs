@@ -5,18 +5,17 @@
 
 use std::ops::Range;
 
-use hesper_runtime::Buffer;
-
-use crate::launch::{Constants, kernel, type_name};
+use hesper_backend_gpu::{is_float, nonzero_mask, reduce_instance};
 use hesper_compute::{ReduceLayout, ReduceOrder};
-use hesper_core::backend::reach;
-use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
+use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, reach};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::reduce::{Reduce, ReduceKind};
-use hesper_core::{Category, Dtype, Result};
+use hesper_core::{Dtype, Result};
+use hesper_runtime::Buffer;
 
 use crate::Cuda;
 use crate::chip::multiprocessors;
+use crate::launch::{Constants, Kernel};
 
 const TEXT: &str = include_str!("reduce.cuh");
 /// Most axes of each kind after joining.
@@ -37,8 +36,8 @@ struct Reduction<'a> {
     size: usize,
     accumulator: usize,
     /// Lengths and strides of kept and of reduced axes, outermost first.
-    kept: &'a [(usize, usize)],
-    reduced: &'a [(usize, usize)],
+    kept: &'a [(usize, isize)],
+    reduced: &'a [(usize, isize)],
     /// Constants of the op: two floats, a mask, and the length of an axis that is traversed backwards.
     op_constants: (f64, f64, u64, usize),
     /// The bytes of the input that are reached.
@@ -46,25 +45,13 @@ struct Reduction<'a> {
 }
 
 impl Reduction<'_> {
-    fn constants(&self, kept: &[(usize, usize)]) -> Constants {
-        let mut constants = Constants::default();
-        for dims in [kept, self.reduced] {
-            constants = constants.longs(dims.iter().map(|dim| dim.0 as isize), MAX_AXES, 1).longs(
-                dims.iter().map(|dim| dim.1 as isize),
-                MAX_AXES,
-                0,
-            );
-        }
-        constants.long(kept.len() as i64).long(self.reduced.len() as i64)
+    fn constants(&self, kept: &[(usize, isize)]) -> Constants {
+        Constants::default().axes(kept).axes(self.reduced).sizes(&[kept.len(), self.reduced.len()])
     }
 
     fn with_op_constants(&self, constants: Constants) -> Constants {
         let (a, b, mask, reversed_length) = self.op_constants;
-        constants
-            .long(a.to_bits() as i64)
-            .long(b.to_bits() as i64)
-            .long(mask as i64)
-            .long(reversed_length as i64)
+        constants.double(a).double(b).bits(mask).sizes(&[reversed_length])
     }
 
     /// Encodes the reduction of an input to `output`; false if there are too many axes.
@@ -83,13 +70,14 @@ impl Reduction<'_> {
         let inner = self.reduced[self.reduced.len() - 1].1;
         let side = self.kept.last().filter(|dim| dim.1 == 1 && dim.0 >= 16 && inner > 1);
         let v = 16 / self.size;
-        let whole = |step: usize| step.is_multiple_of(v);
+        let whole = |step: isize| step % v as isize == 0;
         let aligned = self.bytes.start.is_multiple_of(16);
+        let kernel = |name: &str| Kernel::new(l.stream(), TEXT, name).of(&self.op);
         // Kernel, blocks, chunks per result, neighbouring results, constants.
-        let (entry, blocks, chunks, width, constants) = if let Some((width, _)) = side.copied() {
+        let (first, blocks, chunks, width, constants) = if let Some((width, _)) = side.copied() {
             let rest = &self.kept[..self.kept.len() - 1];
             let wide = aligned
-                && whole(width)
+                && whole(width as isize)
                 && rest.iter().chain(self.reduced).all(|dim| whole(dim.1))
                 && width >= 8 * v;
             let v = if wide { v } else { 1 };
@@ -97,14 +85,8 @@ impl Reduction<'_> {
             let chunks = (busy / across).min(length.div_ceil(64)).max(1);
             let chunk = length.div_ceil(chunks).max(1);
             let chunks = length.div_ceil(chunk).max(1);
-            let constants = self
-                .constants(rest)
-                .long((outputs / width) as i64)
-                .long(width as i64)
-                .long(length as i64)
-                .long(chunk as i64)
-                .long(chunks as i64);
-            (format!("columns<{}, {v}, 8>", self.op), across * chunks, chunks, width, constants)
+            let constants = self.constants(rest).sizes(&[outputs / width, width, length, chunk, chunks]);
+            (kernel("columns").of(v).of(8usize), across * chunks, chunks, width, constants)
         } else {
             let packed = self.reduced.len() == 1
                 && inner == 1
@@ -113,7 +95,7 @@ impl Reduction<'_> {
                 && length >= 4 * v
                 && self.op_constants.3 == 0;
             // One warp per result, if that occupies the device.
-            let (threads, ahead) = match length {
+            let (threads, ahead): (usize, usize) = match length {
                 0..32 => (4, 4),
                 32..1024 => (32, 16),
                 _ if outputs >= 8 * busy => (32, 16),
@@ -123,37 +105,23 @@ impl Reduction<'_> {
             let chunks = (busy / outputs).min(most).max(1);
             let chunk = length.div_ceil(chunks).next_multiple_of(1024).max(1);
             let chunks = length.div_ceil(chunk).max(1);
-            let constants = self
-                .constants(self.kept)
-                .long(outputs as i64)
-                .long(length as i64)
-                .long(chunk as i64)
-                .long(chunks as i64);
+            let constants = self.constants(self.kept).sizes(&[outputs, length, chunk, chunks]);
             let blocks = (outputs * chunks).div_ceil(256 / threads);
-            (format!("rows<{}, {threads}, {packed}, {ahead}>", self.op), blocks, chunks, 1, constants)
+            (kernel("rows").of(threads).of(packed).of(ahead), blocks, chunks, 1, constants)
         };
-        let constants = self.with_op_constants(constants);
-        let pipeline = kernel(l.stream(), TEXT, &entry, "")?;
+        let launch = first.groups(self.with_op_constants(constants), [blocks, 1, 1], 256)?;
         let parts = match chunks {
             1 => None,
             _ => Some(l.stream().alloc(outputs * chunks * self.accumulator)?),
         };
-        l.stream()
-            .command("reduce")
-            .read_range(input, self.bytes.clone())
-            .write(parts.as_ref().unwrap_or(output))
-            .constants(constants.bytes())
-            .dispatch(&pipeline, [blocks as u64 * 256, 1, 1], [256, 1, 1])?;
+        let command = l.stream().command("reduce").read_range(input, self.bytes.clone());
+        launch.encode(command.write(parts.as_ref().unwrap_or(output)))?;
         if let Some(parts) = &parts {
-            let side = if width < 32 { 1 } else { 32 };
-            let pipeline = kernel(l.stream(), TEXT, &format!("chunks_of<{}, {side}>", self.op), "")?;
-            let constants = Constants::default().long(outputs as i64).long(width as i64).long(chunks as i64);
-            l.stream()
-                .command("reduce chunks")
-                .read(parts)
-                .write(output)
-                .constants(self.with_op_constants(constants).bytes())
-                .dispatch(&pipeline, [outputs.div_ceil(side) as u64 * 256, 1, 1], [256, 1, 1])?;
+            let side: usize = if width < 32 { 1 } else { 32 };
+            let constants = self.with_op_constants(Constants::default().sizes(&[outputs, width, chunks]));
+            let command = l.stream().command("reduce chunks").read(parts).write(output);
+            let groups = [outputs.div_ceil(side), 1, 1];
+            kernel("chunks_of").of(side).groups(constants, groups, 256)?.encode(command)?;
         }
         Ok(true)
     }
@@ -171,8 +139,7 @@ fn widths(dtype: Dtype) -> (usize, usize) {
 impl Lower<Reduce> for Cuda {
     fn lower(op: &Reduce, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         let dtype = l.input_dtype(0);
-        let floats = matches!(dtype, Dtype::Float16 | Dtype::Bfloat16 | Dtype::Float32);
-        if matches!(op.kind, ReduceKind::Variance { .. }) && !floats {
+        if matches!(op.kind, ReduceKind::Variance { .. }) && !is_float(dtype) {
             return Ok(None);
         }
         let layout = ReduceLayout::new(l.input_shape(0), &l.input(0).strides, &op.over, ReduceOrder::Any);
@@ -182,33 +149,16 @@ impl Lower<Reduce> for Cuda {
         l.bring()?;
         let size = dtype.size();
         let (wide, total) = widths(dtype);
-        let name = type_name(dtype);
         let word = ["u8", "u16", "u32", "u64"][size.trailing_zeros() as usize];
-        // All bits of an integer, all but the sign of a float.
-        let mask = match (dtype, size) {
-            (Dtype::Complex64, _) => 0x7fff_ffff_7fff_ffff,
-            _ if !dtype.is(Category::Inexact) => u64::MAX,
-            (_, size) => u64::MAX >> (65 - 8 * size),
-        };
         let reversed_length = if layout.reversed { layout.length() } else { 0 };
-        let (instance, accumulator, op_constants) = match op.kind {
-            ReduceKind::Sum(scale) => (format!("Sum<{name}>"), total, (scale.0, 0.0, 0, 0)),
-            ReduceKind::Product => (format!("Product<{name}>"), total, (0.0, 0.0, 0, 0)),
-            ReduceKind::Max => (format!("Extreme<{name}, true>"), wide, (0.0, 0.0, 0, 0)),
-            ReduceKind::Min => (format!("Extreme<{name}, false>"), wide, (0.0, 0.0, 0, 0)),
+        let (accumulator, op_constants) = match op.kind {
+            ReduceKind::Sum(scale) => (total, (scale.0, 0.0, 0, 0)),
+            ReduceKind::Product => (total, (0.0, 0.0, 0, 0)),
+            ReduceKind::Max | ReduceKind::Min => (wide, (0.0, 0.0, 0, 0)),
             // A widened value and an index: twice the larger of both.
-            ReduceKind::ArgMax => {
-                (format!("Arg<{name}, true>"), wide.max(4) * 2, (0.0, 0.0, 0, reversed_length))
-            }
-            ReduceKind::ArgMin => {
-                (format!("Arg<{name}, false>"), wide.max(4) * 2, (0.0, 0.0, 0, reversed_length))
-            }
-            ReduceKind::All => (format!("Truth<{word}, true>"), 4, (0.0, 0.0, mask, 0)),
-            ReduceKind::Any => (format!("Truth<{word}, false>"), 4, (0.0, 0.0, mask, 0)),
-            ReduceKind::Count => (format!("Count<{word}>"), 4, (0.0, 0.0, mask, 0)),
-            ReduceKind::Variance { count, ddof, root } => {
-                (format!("Moments<{name}>"), 16, (count.0, ddof.0, u64::from(root), 0))
-            }
+            ReduceKind::ArgMax | ReduceKind::ArgMin => (wide.max(4) * 2, (0.0, 0.0, 0, reversed_length)),
+            ReduceKind::All | ReduceKind::Any | ReduceKind::Count => (4, (0.0, 0.0, nonzero_mask(dtype), 0)),
+            ReduceKind::Variance { count, ddof, root } => (16, (count.0, ddof.0, u64::from(root), 0)),
         };
         let buffer = l.stream().alloc(layout.outputs() * l.dtype().size())?;
         let keep = l.shape().len() == l.input_shape(0).len();
@@ -216,9 +166,10 @@ impl Lower<Reduce> for Cuda {
             Data { buffer, offset: layout.offset, strides: layout.result_strides(&op.over, keep).into() };
         let (bytes, _) = reach(l.input(0), l.input_shape(0), size);
         let [kept, reduced] = [&layout.kept, &layout.reduced]
-            .map(|dims| dims.iter().map(|dim| (dim.len, dim.stride as usize)).collect::<Vec<_>>());
+            .map(|dims| dims.iter().map(|dim| (dim.len, dim.stride)).collect::<Vec<_>>());
         let (kept, reduced) = (&kept[..], &reduced[..]);
-        let reduction = Reduction { op: instance, size, accumulator, kept, reduced, op_constants, bytes };
+        let op = reduce_instance::<Cuda>(op.kind, dtype, word);
+        let reduction = Reduction { op, size, accumulator, kept, reduced, op_constants, bytes };
         Ok(reduction.encode(l, &data.buffer)?.then_some(data))
     }
 }

@@ -5,15 +5,15 @@ use std::ops::Range;
 
 use hesper_runtime::{Buffer, Stream};
 
-use crate::launch::{Constants, kernel, type_name};
-use hesper_core::backend::reach;
-use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder};
+use hesper_backend_gpu::scan_instance;
+use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder, reach};
 use hesper_core::ops::command::Commands;
-use hesper_core::ops::scan::{Scan, ScanKind};
+use hesper_core::ops::scan::Scan;
 use hesper_core::{Dtype, Result};
 
 use crate::Cuda;
 use crate::chip::multiprocessors;
+use crate::launch::{Constants, Kernel};
 
 const TEXT: &str = include_str!("scan.cuh");
 /// Elements of a chunk.
@@ -43,26 +43,13 @@ impl Lower<Scan> for Cuda {
             stream.command(name).write(&output).run(|_| Ok(()))?;
             return Ok(Some(Data::contiguous(output, shape)));
         }
-        let of = type_name(dtype);
-        let op = match scan.kind {
-            ScanKind::Sum => format!("Sum<{of}>"),
-            ScanKind::Product => format!("Product<{of}>"),
-            ScanKind::LogSum => format!("LogSum<{of}>"),
-            ScanKind::Max => format!("Extreme<{of}, true>"),
-            ScanKind::Min => format!("Extreme<{of}, false>"),
-        };
-        let flags =
-            |constants: Constants| constants.int(i32::from(scan.reverse)).int(i32::from(scan.inclusive));
+        let op = scan_instance::<Cuda>(scan.kind, dtype);
         if inner > 1 {
-            let pipeline = kernel(stream, TEXT, &format!("along_columns<{op}>"), "")?;
-            let constants = Constants::default().long(outer as i64).long(length as i64).long(inner as i64);
-            let blocks = (outer * inner).div_ceil(256) as u64;
-            stream
-                .command(name)
-                .read_range(&x.buffer, bytes)
-                .write(&output)
-                .constants(flags(constants).bytes())
-                .dispatch(&pipeline, [blocks * 256, 1, 1], [256, 1, 1])?;
+            let constants = Constants::default().sizes(&[outer, length, inner]);
+            let constants = constants.flag(scan.reverse).flag(scan.inclusive);
+            let kernel = Kernel::new(stream, TEXT, "along_columns").of(&op);
+            let command = stream.command(name).read_range(&x.buffer, bytes).write(&output);
+            kernel.groups(constants, [(outer * inner).div_ceil(256), 1, 1], 256)?.encode(command)?;
             return Ok(Some(Data::contiguous(output, shape)));
         }
         let rows = ScanRows {
@@ -110,12 +97,10 @@ struct ScanRows<'a> {
 impl ScanRows<'_> {
     fn constants(&self, chunk: usize, carried: bool) -> Constants {
         Constants::default()
-            .long(self.length as i64)
-            .long(chunk as i64)
-            .long(self.length.div_ceil(chunk) as i64)
-            .int(i32::from(self.reverse))
-            .int(i32::from(self.inclusive))
-            .int(i32::from(carried))
+            .sizes(&[self.length, chunk, self.length.div_ceil(chunk)])
+            .flag(self.reverse)
+            .flag(self.inclusive)
+            .flag(carried)
     }
 
     fn encode(&self, x: &Buffer, bytes: Range<usize>, output: &Buffer) -> Result<()> {
@@ -127,41 +112,29 @@ impl ScanRows<'_> {
                 self.length
             };
         let chunks = self.length.div_ceil(chunk);
-        let blocks = (self.rows * chunks) as u64;
+        let groups = [self.rows * chunks, 1, 1];
         let packed =
             !self.reverse && bytes.start.is_multiple_of(16) && (self.length * self.size).is_multiple_of(16);
+        let along = |totals: bool| Kernel::new(stream, TEXT, "along_rows").of(op).of(totals).of(packed);
         let mut carries = None;
         if chunks > 1 {
             let totals = stream.alloc(self.rows * chunks * self.accumulator)?;
             let before = stream.alloc(self.rows * chunks * self.accumulator)?;
-            let pipeline = kernel(stream, TEXT, &format!("along_rows<{op}, true, {packed}>"), "")?;
-            stream
-                .command(name)
-                .read_range(x, bytes.clone())
-                .read_range(x, bytes.clone())
-                .write(&totals)
-                .constants(self.constants(chunk, false).bytes())
-                .dispatch(&pipeline, [blocks * 256, 1, 1], [256, 1, 1])?;
-            let pipeline = kernel(stream, TEXT, &format!("carried<{op}>"), "")?;
-            let sizes = Constants::default().long(self.rows as i64).long(chunks as i64);
-            stream.command(name).read(&totals).write(&before).constants(sizes.bytes()).dispatch(
-                &pipeline,
-                [self.rows.div_ceil(256) as u64 * 256, 1, 1],
-                [256, 1, 1],
-            )?;
+            let command = stream.command(name).read_range(x, bytes.clone()).read_range(x, bytes.clone());
+            along(true).groups(self.constants(chunk, false), groups, 256)?.encode(command.write(&totals))?;
+            let command = stream.command(name).read(&totals).write(&before);
+            let kernel = Kernel::new(stream, TEXT, "carried").of(op);
+            let sizes = Constants::default().sizes(&[self.rows, chunks]);
+            kernel.groups(sizes, [self.rows.div_ceil(256), 1, 1], 256)?.encode(command)?;
             carries = Some(before);
         }
-        let pipeline = kernel(stream, TEXT, &format!("along_rows<{op}, false, {packed}>"), "")?;
         let command = stream.command(name).read_range(x, bytes.clone());
         let command = match &carries {
             Some(before) => command.read(before),
             // Bound in its place, and not read.
             None => command.read_range(x, bytes),
         };
-        Ok(command.write(output).constants(self.constants(chunk, carries.is_some()).bytes()).dispatch(
-            &pipeline,
-            [blocks * 256, 1, 1],
-            [256, 1, 1],
-        )?)
+        let constants = self.constants(chunk, carries.is_some());
+        along(false).groups(constants, groups, 256)?.encode(command.write(output))
     }
 }

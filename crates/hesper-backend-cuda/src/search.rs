@@ -4,7 +4,7 @@ use hesper_backend_gpu::Launch;
 use hesper_core::{Dtype, Result};
 use hesper_runtime::Stream;
 
-use crate::launch::{Constants, launch, type_name};
+use crate::launch::{Constants, Kernel};
 
 const TEXT: &str = concat!(include_str!("sort.cuh"), include_str!("search.cuh"));
 
@@ -15,6 +15,6 @@ pub(crate) fn search(
     length: usize,
     count: usize,
 ) -> Result<Launch> {
-    let entry = format!("searched<{}, {right}>", type_name(dtype));
-    launch(stream, TEXT, &entry, "", Constants::default().sizes(&[length, count]), count)
+    let kernel = Kernel::new(stream, TEXT, "searched").of(dtype).of(right);
+    kernel.elements(Constants::default().sizes(&[length, count]), count)
 }

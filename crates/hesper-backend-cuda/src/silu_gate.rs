@@ -1,13 +1,14 @@
 //! `silu(gate) * up` of a row that holds both, in one kernel.
 
-use crate::launch::{Constants, kernel, type_name};
+use hesper_backend_gpu::{is_float, read};
 use hesper_core::Result;
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::composite::silu_gate::SiluGate;
 
 use crate::Cuda;
-use crate::inputs::{aligned, is_float, read};
+use crate::inputs::aligned;
+use crate::launch::{Constants, Kernel};
 use crate::step::TEXT;
 
 pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {
@@ -25,11 +26,10 @@ impl Lower<SiluGate> for Cuda {
         l.bring()?;
         let (both, output) = (aligned(l, 0)?, l.output()?);
         let words = l.shape().iter().product::<usize>() / per;
-        let pipeline = kernel(l.stream(), TEXT, &format!("silu_gate<{}>", type_name(dtype)), "")?;
-        let constants = Constants::default().long(words as i64).long((length / per) as i64);
         let command = read(l.stream().command("silu_gate"), l, 0, &both).write(&output);
-        let grid = [words.next_multiple_of(256) as u64, 1, 1];
-        command.constants(constants.bytes()).dispatch(&pipeline, grid, [256, 1, 1])?;
+        let constants = Constants::default().sizes(&[words, length / per]);
+        let kernel = Kernel::new(l.stream(), TEXT, "silu_gate").of(dtype);
+        kernel.groups(constants, [words.div_ceil(256), 1, 1], 256)?.encode(command)?;
         Ok(Some(Data::contiguous(output, l.shape())))
     }
 }

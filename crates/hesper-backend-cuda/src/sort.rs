@@ -1,12 +1,12 @@
 //! Radix sort of rows: elements, or their indices.
 
 use hesper_backend_gpu::{Launch, SortRows};
-use hesper_core::Result;
 use hesper_core::ops::command::Commands;
-use hesper_runtime::{Buffer, Stream};
+use hesper_core::{Dtype, Result};
+use hesper_runtime::{Buffer, Encoder, Stream};
 
 use crate::chip::Chip;
-use crate::launch::{Constants, kernel, launch_blocks, type_name};
+use crate::launch::{Constants, Kernel, shared};
 use crate::scan::running_counts;
 
 const TEXT: &str = include_str!("sort.cuh");
@@ -23,9 +23,8 @@ pub(crate) fn partition(given: &SortRows<'_>, kth: usize, places: bool) -> Resul
     if held > most {
         return Ok(None);
     }
-    let entry = format!("partitioned<{}, {places}>", type_name(dtype));
-    let constants = Constants::default().long(length as i64).long(kth as i64);
-    launch_blocks(stream, TEXT, &entry, &format!("shared {held}"), constants, rows as u64).map(Some)
+    let kernel = Kernel::new(stream, TEXT, "partitioned").of(dtype).of(places).option(shared(held));
+    kernel.groups(Constants::default().sizes(&[length, kth]), [rows, 1, 1], 256).map(Some)
 }
 
 /// Sorts rows; gives elements, or their indices.
@@ -39,7 +38,7 @@ pub(crate) fn sort(given: &SortRows<'_>, output: &Buffer, places: bool) -> Resul
         true => [scratch(rows * length * 4)?, scratch(rows * length * 4)?],
         false => [scratch(0)?, scratch(0)?],
     };
-    let pass = Pass { stream, of: type_name(dtype), size, places, rows, length, tiles };
+    let pass = Pass { stream, dtype, places, rows, length, tiles };
     for digit in 0..size {
         let (first, last) = (digit == 0, digit + 1 == size);
         let counts = scratch(rows * 256 * tiles * 4)?;
@@ -58,9 +57,7 @@ pub(crate) fn sort(given: &SortRows<'_>, output: &Buffer, places: bool) -> Resul
 
 struct Pass<'a> {
     stream: &'a Stream,
-    of: &'static str,
-    /// Bytes of a key.
-    size: usize,
+    dtype: Dtype,
     places: bool,
     rows: usize,
     length: usize,
@@ -71,19 +68,18 @@ struct Pass<'a> {
 type Read<'a> = (&'a Buffer, std::ops::Range<usize>);
 
 impl Pass<'_> {
-    fn constants(&self, digit: usize) -> Constants {
-        Constants::default().long(self.length as i64).long(self.tiles as i64).int(8 * digit as i32)
+    fn kernel(&self, name: &str, first: bool) -> Kernel<'_> {
+        Kernel::new(self.stream, TEXT, name).of(self.dtype).of(self.places).of(first)
     }
 
-    fn grid(&self) -> [u64; 3] {
-        [(self.rows * self.tiles * 256) as u64, 1, 1]
+    fn encode(&self, kernel: Kernel<'_>, digit: usize, command: Encoder<'_>) -> Result<()> {
+        let constants = Constants::default().sizes(&[self.length, self.tiles]).int(8 * digit as i32);
+        kernel.groups(constants, [self.rows * self.tiles, 1, 1], 256)?.encode(command)
     }
 
     fn count(&self, (from, range): Read<'_>, counts: &Buffer, digit: usize, first: bool) -> Result<()> {
-        let entry = format!("counted<{}, {}, {first}>", self.of, self.places);
-        let pipeline = kernel(self.stream, TEXT, &entry, "")?;
         let command = self.stream.command("sort counts").read_range(from, range).write(counts);
-        Ok(command.constants(self.constants(digit).bytes()).dispatch(&pipeline, self.grid(), [256, 1, 1])?)
+        self.encode(self.kernel("counted", first), digit, command)
     }
 
     #[allow(clippy::too_many_arguments, reason = "what one pass reads and writes")]
@@ -97,15 +93,13 @@ impl Pass<'_> {
         digit: usize,
         [first, last]: [bool; 2],
     ) -> Result<()> {
-        let entry = format!("moved<{}, {}, {first}, {last}>", self.of, self.places);
         // A tile of keys, and of places.
-        let shared = TILE * self.size + if self.places { TILE * 4 } else { 0 };
-        let pipeline = kernel(self.stream, TEXT, &entry, &format!("shared {shared}"))?;
+        let tile = TILE * self.dtype.size() + if self.places { TILE * 4 } else { 0 };
         let command = self.stream.command("sort").read_range(from, range);
         // Indices that do not exist yet are bound as the counts, and not read.
         let known = self.places && !first;
         let command = command.read(if known { order } else { starts }).read(starts).write(to);
         let command = command.write(placed);
-        Ok(command.constants(self.constants(digit).bytes()).dispatch(&pipeline, self.grid(), [256, 1, 1])?)
+        self.encode(self.kernel("moved", first).of(last).option(shared(tile)), digit, command)
     }
 }

@@ -1,9 +1,7 @@
 //! A decode step on GPUs: one new token of each sequence is appended to the KV cache and attends to it.
 
-use crate::copy::copy;
-use crate::launch::{Constants, kernel, type_name};
-use hesper_core::backend::reach;
-use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, compose};
+use hesper_backend_gpu::{copy, is_float, read};
+use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, compose, reach};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::step::{Attend, Keep, PageRows, Pages, StepHeads, Turns};
 use hesper_core::{Dtype, Result};
@@ -11,7 +9,8 @@ use hesper_core::{Dtype, Result};
 use crate::Cuda;
 use crate::attention::launch_number;
 use crate::chip::multiprocessors;
-use crate::inputs::{aligned, is_float, read};
+use crate::inputs::aligned;
+use crate::launch::{Constants, Kernel};
 
 pub(crate) const TEXT: &str = include_str!("step.cuh");
 /// The largest number of sequences of different lengths in one launch.
@@ -111,7 +110,7 @@ impl<'a> Step<'a> {
         for at in 0..pairs {
             constants = constants.float(self.steps.get(at).copied().unwrap_or(0.0));
         }
-        let constants = constants.int(self.steps.len() as i32).int(i32::from(self.traditional));
+        let constants = constants.int(self.steps.len() as i32).flag(self.traditional);
         Some(Positions { counts: [room, pairs], constants: constants.float(self.scale) })
     }
 
@@ -136,28 +135,20 @@ impl<'a> Step<'a> {
         let (size, shape) = (dtype.size(), l.shape());
         let tokens = l.row_major(1)?;
         let (tables, pitch) = self.tables(l, &tokens)?;
-        let entry = format!("keep<{}, {room}, {pairs}, {}>", type_name(dtype), self.paged);
-        let pipeline = kernel(l.stream(), TEXT, &entry, "")?;
+        let constants = [self.starts.len(), self.q_heads, self.kv_heads, self.width]
+            .into_iter()
+            .fold(constants, |constants, count| constants.int(count as i32));
+        let kernel = Kernel::new(l.stream(), TEXT, "keep").of(dtype).of(room).of(pairs).of(self.paged);
+        let threads = self.starts.len() * self.kv_heads * self.width;
+        let launch = kernel.threads(constants.sizes(&[shape[2], pitch]), [threads, 1, 1], [128, 1, 1])?;
         let block = match l.take_in_place() {
             Some(owned) => owned.into_data(),
-            None => Data::contiguous(copy(l.stream(), l.input(0), shape, size)?, shape),
+            None => Data::contiguous(copy::<Cuda>(l.stream(), l.input(0), shape, size)?, shape),
         };
         let (written, _) = reach(&block, shape, size);
-        let constants = constants
-            .int(self.starts.len() as i32)
-            .int(self.q_heads as i32)
-            .int(self.kv_heads as i32)
-            .int(self.width as i32)
-            .long(shape[2] as i64)
-            .long(pitch as i64);
-        let threads = self.starts.len() * self.kv_heads * self.width;
         let command = read(l.stream().command("keep_token"), l, 1, &tokens);
         let command = read(command, l, if self.paged { 2 } else { 1 }, &tables);
-        command.read_write_range(&block.buffer, written).constants(constants.bytes()).dispatch(
-            &pipeline,
-            [threads as u64, 1, 1],
-            [128, 1, 1],
-        )?;
+        launch.encode(command.read_write_range(&block.buffer, written))?;
         Ok(Some(block))
     }
 
@@ -179,7 +170,7 @@ impl<'a> Step<'a> {
         // to occupy the device, with several rows for each lane, and no more than run at once: the last one
         // waits for the others.
         let busy = multiprocessors(l.stream());
-        let warps = if groups > busy { 4 } else { 8 };
+        let warps: usize = if groups > busy { 4 } else { 8 };
         let pieces = (busy / groups).clamp(1, longest.div_ceil(64)).min(64);
         let stream = l.stream();
         let kept = if pieces > 1 { groups * pieces } else { 1 };
@@ -187,26 +178,22 @@ impl<'a> Step<'a> {
         // A flag is set if it holds the number of this launch, which stale memory holds with a chance of
         // 2^-63. Stale contents are only compared with it, so the flags are not cleared.
         let flags = stream.alloc(groups * pieces * 8)?;
-        let (of, width, paged) = (type_name(dtype), self.width, self.paged);
-        let entry = format!("attend<{of}, {width}, {heads}, {room}, {pairs}, {warps}, {paged}>");
-        let pipeline = kernel(stream, TEXT, &entry, "")?;
+        let kernel = Kernel::new(stream, TEXT, "attend").of(dtype).of(self.width).of(heads);
+        let kernel = kernel.of(room).of(pairs).of(warps).of(self.paged);
         let constants = constants
             .int(self.q_heads as i32)
             .int(self.kv_heads as i32)
-            .long(l.input_shape(1)[2] as i64)
-            .long(pitch as i64)
-            .long(i64::try_from(window).unwrap_or(i64::MAX))
+            .sizes(&[l.input_shape(1)[2], pitch, window.min(isize::MAX as usize)])
             .float(scale)
-            .long(launch_number() as i64);
+            .bits(launch_number());
         let command = read(stream.command("attend_token"), l, 0, &tokens);
         let command = read(command, l, 1, &block);
         let command = read(command, l, if self.paged { 2 } else { 0 }, &tables)
             .write(&parts)
             .write(&flags)
             .write(&output);
-        let threads = 32 * warps as u64;
-        let grid = [pieces as u64 * threads, (self.kv_heads * tiles) as u64, self.starts.len() as u64];
-        command.constants(constants.bytes()).dispatch(&pipeline, grid, [threads, 1, 1])?;
+        let groups = [pieces, self.kv_heads * tiles, self.starts.len()];
+        kernel.groups(constants, groups, 32 * warps)?.encode(command)?;
         Ok(Some(Data::contiguous(output, l.shape())))
     }
 }

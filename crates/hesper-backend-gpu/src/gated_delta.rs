@@ -1,33 +1,16 @@
 //! The gated delta rule.
 
-use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, reach};
+use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::gated_delta::GatedDelta;
 use hesper_core::{Dtype, Result};
 
-use crate::quant::is_float;
+use crate::inputs::{is_float, read};
 use crate::walk::fits;
-use crate::{Gpu, Shared};
+use crate::{Constants, Gpu, Kernel, Shared};
 
 /// The longest rows of a state.
 const LONGEST: usize = 512;
-
-/// Parameters of a kernel of the gated delta rule.
-#[derive(Debug)]
-pub struct GatedDeltaRows {
-    /// The type of queries, keys and values.
-    pub dtype: Dtype,
-    /// Elements of a row of a state that a lane holds.
-    pub lanes: usize,
-    /// Whether each element of a row has a decay of its own.
-    pub each: bool,
-    /// Whether there is a state before the first step.
-    pub state: bool,
-    /// Whether steps can be masked.
-    pub mask: bool,
-    /// Rows of all states, steps, heads of keys, heads of values, elements of a row, elements of a value.
-    pub lengths: [usize; 6],
-}
 
 pub(crate) fn register<G: Gpu>(table: OpTableBuilder<G>) -> OpTableBuilder<G> {
     table.with_shared::<Shared<G>, GatedDelta>()
@@ -54,20 +37,18 @@ impl<G: Gpu> Lower<GatedDelta> for Shared<G> {
         let marks_at = if op.mask { 5 + usize::from(op.state) } else { 0 };
         let mut command = l.stream().command("gated_delta_update");
         for at in [0, 1, 2, 3, 4, if op.state { 5 } else { 0 }, marks_at] {
-            let (bytes, _) = reach(&given[at], l.input_shape(at), l.input_dtype(at).size());
-            command = command.read_range(&given[at].buffer, bytes);
+            command = read(command, l, at, &given[at]);
         }
         command = command.write_range(&output, op.parts.range(0)).write_range(&output, op.parts.range(1));
         let steps: usize = l.input_shape(4).iter().product();
-        let rows = GatedDeltaRows {
-            dtype,
-            lanes: d.div_ceil(32).next_power_of_two(),
-            each: l.input_shape(3).iter().product::<usize>() != steps,
-            state: op.state,
-            mask: op.mask,
-            lengths: [rows, length, k_heads, v_heads, d, value_dim],
-        };
-        G::gated_delta(l.stream(), &rows)?.encode(command)?;
+        // Elements of a row of a state that a lane holds.
+        let each_lane = d.div_ceil(32).next_power_of_two();
+        // Whether each element of a row has a decay of its own.
+        let each_decay = l.input_shape(3).iter().product::<usize>() != steps;
+        let kernel = Kernel::<G>::new(l.stream(), G::GATED_DELTA, "gated_delta").of(dtype).of(each_lane);
+        let kernel = kernel.of(each_decay).of(op.state).of(op.mask);
+        let constants = Constants::default().sizes(&[rows, length, k_heads, v_heads, d, value_dim]);
+        kernel.groups(constants, [rows.div_ceil(8), 1, 1], 256)?.encode(command)?;
         Ok(Some(Data::contiguous(output, l.shape())))
     }
 }

@@ -17,6 +17,9 @@ mod gated_delta;
 mod gather;
 mod hadamard;
 mod index_arrays;
+mod inputs;
+mod instances;
+mod kernel;
 mod pipelines;
 mod products;
 mod quant;
@@ -27,19 +30,20 @@ mod sort;
 mod walk;
 
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use hesper_core::backend::OpTableBuilder;
 use hesper_core::ops::quant::QuantFormat;
 use hesper_core::{Dtype, Result};
-use hesper_runtime::{Buffer, Encoder, Pipeline, Stream};
+use hesper_runtime::{Buffer, Stream};
 
 pub use along_axis::AlongAxis;
 pub use copy::{CopyAxis, StridedCopy, Target, TransposedCopy, copy, copy_to, fill};
 pub use fft::FourierRows;
-pub use gated_delta::GatedDeltaRows;
 pub use gather::{GatheredSlices, IndexedAxis};
 pub use index_arrays::SliceStarts;
+pub use inputs::{is_float, read, read_all};
+pub use instances::{nonzero_mask, reduce_instance, row_op_number, scan_instance};
+pub use kernel::{Constants, Kernel, KernelText, Launch, TemplateArgument};
 pub use pipelines::KnownPipelines;
 pub use products::quantized_matmul;
 pub use quant::{block_format, dequantize_float, float_format};
@@ -49,13 +53,11 @@ pub use sort::SortRows;
 pub use walk::{Axes, fits, joined};
 
 /// The kernels of a GPU backend that the ops of this crate launch.
-pub trait Gpu: Sized + 'static {
+pub trait Gpu: KernelText {
     /// Kernels index arrays of fewer elements. The host computes with larger ones.
     const MAX_ELEMENTS: usize;
     /// Most axes of a strided copy.
     const MAX_COPY_AXES: usize;
-    /// Most axes of the arrays that other kernels traverse.
-    const MAX_AXES: usize;
     /// Most points that [`link_points`](Gpu::link_points) takes.
     const MAX_POINTS: usize;
     /// Bytes of the offset of a slice of a gather.
@@ -107,9 +109,9 @@ pub trait Gpu: Sized + 'static {
     /// Dequantizes words of codes of a floating-point format. Buffers: the codes, the scales, the output.
     fn dequantize(stream: &Stream, format: QuantFormat, dtype: Dtype, words: usize) -> Result<Launch>;
 
-    /// The gated delta rule. Buffers: queries, keys, values, decays, rates, states, marks, the output, the
-    /// new states.
-    fn gated_delta(stream: &Stream, rows: &GatedDeltaRows) -> Result<Launch>;
+    /// The text of the gated delta rule. Buffers of its kernel: queries, keys, values, decays, rates, states,
+    /// marks, the output, the new states.
+    const GATED_DELTA: &'static str;
 
     /// Rotary position embedding. Buffers: the input, the offsets, the periods, the output.
     fn rope(stream: &Stream, rotation: &Rotation<'_>) -> Result<Launch>;
@@ -133,25 +135,6 @@ pub trait Gpu: Sized + 'static {
     /// Links the points with equal keys of 32 bits, in the order of the points, as `combine_slices` reads
     /// them.
     fn link_points(stream: &Stream, keys: &Buffer, points: usize) -> Result<Buffer>;
-}
-
-/// A compiled kernel with its constants and its grid.
-pub struct Launch {
-    /// The kernel.
-    pub pipeline: Arc<Pipeline>,
-    /// The bytes of its constants.
-    pub constants: Vec<u8>,
-    /// Threads in each dimension.
-    pub grid: [u64; 3],
-    /// Threads of a threadgroup in each dimension.
-    pub threadgroup: [u64; 3],
-}
-
-impl Launch {
-    /// Encodes the dispatch as the last step of a command.
-    pub fn encode(&self, command: Encoder<'_>) -> Result<()> {
-        Ok(command.constants(&self.constants).dispatch(&self.pipeline, self.grid, self.threadgroup)?)
-    }
 }
 
 /// The implementations of this crate for a backend.

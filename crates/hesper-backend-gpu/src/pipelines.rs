@@ -31,7 +31,7 @@ impl<K: Eq + Hash, L: Copy> KnownPipelines<K, L> {
         self.table().get(key).and_then(|(pipeline, launch)| Some((pipeline.upgrade()?, *launch)))
     }
 
-    /// Remembers a pipeline. A full table drops those that the runtime has released; if there are none, it is
+    /// Adds a pipeline. A full table drops those that the runtime has released; if there are none, it is
     /// cleared.
     pub fn insert(&self, key: K, pipeline: &Arc<Pipeline>, launch: L) {
         let mut known = self.table();

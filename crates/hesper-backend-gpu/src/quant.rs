@@ -1,21 +1,17 @@
 //! Quantizing, and dequantizing the floating-point formats.
 
-use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, reach};
+use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::quant::QuantFormat;
 use hesper_core::ops::quant::convert::Quantize;
-use hesper_core::{Dtype, PackedFormat, Result};
+use hesper_core::{PackedFormat, Result};
 
+use crate::inputs::{is_float, read, read_all};
 use crate::walk::fits;
 use crate::{Gpu, Shared};
 
 pub(crate) fn register<G: Gpu>(table: OpTableBuilder<G>) -> OpTableBuilder<G> {
     table.with_shared::<Shared<G>, Quantize>()
-}
-
-/// Whether kernels that compute in single precision load the type.
-pub(crate) fn is_float(dtype: Dtype) -> bool {
-    matches!(dtype, Dtype::Float16 | Dtype::Bfloat16 | Dtype::Float32)
 }
 
 impl<G: Gpu> Lower<Quantize> for Shared<G> {
@@ -30,8 +26,7 @@ impl<G: Gpu> Lower<Quantize> for Shared<G> {
         let x = l.row_major(0)?;
         let output = op.parts.memory(l)?;
         let n: usize = l.input_shape(0).iter().product();
-        let (bytes, _) = reach(&x, l.input_shape(0), dtype.size());
-        let mut command = l.stream().command("quantize").read_range(&x.buffer, bytes);
+        let mut command = read(l.stream().command("quantize"), l, 0, &x);
         for number in 0..op.parts.outputs.len() {
             command = command.write_range(&output, op.parts.range(number));
         }
@@ -50,12 +45,9 @@ pub fn dequantize_float<G: Gpu>(l: &mut Lowering<'_>, format: QuantFormat) -> Re
         return Ok(None);
     }
     l.bring()?;
-    let (codes, scales, output) = (l.row_major(0)?, l.row_major(1)?, l.output()?);
+    let (parts, output) = ([l.row_major(0)?, l.row_major(1)?], l.output()?);
     let words: usize = l.input_shape(0).iter().product();
-    let (code_bytes, _) = reach(&codes, l.input_shape(0), l.input_dtype(0).size());
-    let (scale_bytes, _) = reach(&scales, l.input_shape(1), l.input_dtype(1).size());
-    let command = l.stream().command("dequantize").read_range(&codes.buffer, code_bytes);
-    let command = command.read_range(&scales.buffer, scale_bytes).write(&output);
+    let command = read_all(l.stream().command("dequantize"), l, 0, &parts).write(&output);
     if words == 0 {
         command.run(|_| Ok(()))?;
     } else {

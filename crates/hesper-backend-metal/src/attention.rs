@@ -3,6 +3,7 @@
 //! The keys of a decode step are split over threadgroups if there are many, and a second kernel combines the
 //! parts.
 
+use hesper_backend_gpu::{copy, is_float};
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, reach};
 use hesper_core::ops::attention::Attention;
 use hesper_core::ops::command::Commands;
@@ -11,8 +12,7 @@ use hesper_core::{Dtype, Result};
 use hesper_runtime::Encoder;
 
 use crate::MetalBackend;
-use crate::copy::copy;
-use crate::launch::{Constants, Kernel, fits, is_float, type_name};
+use crate::launch::{Constants, Kernel, fits};
 
 const TEXT: &str = text!("attention.metal");
 /// Widest features of a row.
@@ -38,7 +38,7 @@ fn rows(l: &Lowering<'_>, at: usize) -> Result<Data> {
     if (data.strides[3] == 1 || shape[3] == 1) && data.strides[..3].iter().all(|stride| *stride >= 0) {
         return Ok(data.clone());
     }
-    Ok(Data::contiguous(copy(l.stream(), data, shape, l.input_dtype(at).size())?, shape))
+    Ok(Data::contiguous(copy::<MetalBackend>(l.stream(), data, shape, l.input_dtype(at).size())?, shape))
 }
 
 impl Lower<Attention> for MetalBackend {
@@ -65,14 +65,14 @@ impl Lower<Attention> for MetalBackend {
         };
         let mut constants = Constants::default().sizes(&[kv_heads, heads / kv_heads, queries, keys]);
         for data in &inputs {
-            constants = constants.ints(data.strides.iter().copied(), 3, 0);
+            constants = constants.offsets(data.strides.iter().copied(), 3, 0);
         }
         let place = mask.iter().flat_map(|(mask, shape, dtype)| {
             let first = reach(mask, shape, dtype.size()).1 as isize;
             mask.strides.iter().copied().chain([first])
         });
         let constants = constants
-            .ints(place, 5, 0)
+            .offsets(place, 5, 0)
             .sizes(&[width, values, splits, per])
             .float(op.scale.0)
             .flag(op.causal)
@@ -100,47 +100,27 @@ impl Lower<Attention> for MetalBackend {
             };
             command.read_range(sink_buffer, sink_range.clone())
         };
-        let of = type_name(dtype);
+        let kernel = |name: &str| Kernel::new(stream, TEXT, name).of(dtype);
         if queries >= MIN_TILE_QUERIES
             && width == values
             && width.is_multiple_of(8)
             && width <= MAX_TILE_WIDTH
         {
-            let entry = format!("attention_tiles<{of}, {width}>");
             let groups = [queries.div_ceil(QUERY_TILE), heads, batch];
-            let command = encode("attention").write(&output);
-            Kernel { text: TEXT, entry: &entry }.groups(stream, command, &constants, groups, TILE_THREADS)?;
+            let launch = kernel("attention_tiles").of(width).groups(constants, groups, TILE_THREADS)?;
+            launch.encode(encode("attention").write(&output))?;
         } else if splits > 1 {
-            let entry = format!("attention_rows<{of}, float, true>");
-            let command = encode("attention").write(&parts);
-            Kernel { text: TEXT, entry: &entry }.groups(
-                stream,
-                command,
-                &constants,
-                [all_rows, splits, 1],
-                256,
-            )?;
-            let entry = format!("attention_join<{of}>");
+            let rows = kernel("attention_rows").of(Dtype::Float32).of(true);
+            let launch = rows.groups(constants.clone(), [all_rows, splits, 1], 256)?;
+            launch.encode(encode("attention").write(&parts))?;
             let command = stream.command("attention parts").read(&parts);
             let command = command.read_range(sink_buffer, sink_range.clone()).write(&output);
-            let threads = [values.min(256) as u64, 1, 1];
-            Kernel { text: TEXT, entry: &entry }.dispatch(
-                stream,
-                command,
-                &constants,
-                [values, all_rows, 1],
-                threads,
-            )?;
+            let threads = [values.min(256), 1, 1];
+            kernel("attention_join").threads(constants, [values, all_rows, 1], threads)?.encode(command)?;
         } else {
-            let entry = format!("attention_rows<{of}, {of}, false>");
-            let command = encode("attention").write(&output);
-            Kernel { text: TEXT, entry: &entry }.groups(
-                stream,
-                command,
-                &constants,
-                [all_rows, 1, 1],
-                256,
-            )?;
+            let launch =
+                kernel("attention_rows").of(dtype).of(false).groups(constants, [all_rows, 1, 1], 256)?;
+            launch.encode(encode("attention").write(&output))?;
         }
         // The output is laid out by batch, query, head.
         let (row, across) = (values as isize, (values * heads) as isize);

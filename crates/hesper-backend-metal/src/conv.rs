@@ -1,15 +1,14 @@
 //! Convolutions as products by tiles, whose left operand is made of windows as it is read.
 
+use hesper_backend_gpu::{fill, is_float, read_all};
 use hesper_core::Result;
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::conv::{Axis, Convolution};
 
 use crate::MetalBackend;
-use crate::copy::fill;
-use crate::launch::{Constants, Kernel, fits, is_float, read, type_name};
+use crate::launch::{Constants, Kernel, fits};
 use crate::matmul::{TILE, TILE_THREADS};
-use crate::walk::walk;
 
 const TEXT: &str = text!("gemm.metal", "conv.metal");
 
@@ -24,7 +23,7 @@ impl Lower<Convolution> for MetalBackend {
             return Ok(None);
         }
         l.bring()?;
-        let (input, weight, output) = (l.row_major(0)?, l.row_major(1)?, l.output()?);
+        let (operands, output) = ([l.row_major(0)?, l.row_major(1)?], l.output()?);
         let result = Data::contiguous(output.clone(), l.shape());
         let lengths = |shape: &[usize]| -> [usize; 3] {
             std::array::from_fn(|at| if at < rank { shape[at + 1] } else { 1 })
@@ -38,24 +37,24 @@ impl Lower<Convolution> for MetalBackend {
         let n = geometry.weight[0] / geometry.groups;
         let k = taps.iter().product::<usize>() * channels;
         if m * n * k == 0 {
-            fill(l.stream(), &output, 0..output.len(), [0; 8], l.dtype().size())?;
+            fill::<MetalBackend>(l.stream(), &output, 0..output.len(), [0; 8], l.dtype().size())?;
             return Ok(Some(result));
         }
         let none = [(1, 0)];
-        let constants = walk(walk(walk(Constants::default(), &none), &none), &none);
+        let constants = Constants::default().axes(&none).axes(&none).axes(&none);
         // The strides of operands are not read.
         let constants = constants.sizes(&[m, n, k, 0, 0, 0, 0, 0, 0, 0, 0, 0, geometry.weight[0]]);
         let constants = constants.float(1.0).float(0.0);
         let constants = constants.sizes(&lengths(&geometry.input)).sizes(&positions).sizes(&taps);
         let constants = constants.sizes(&each(|axis| axis.stride));
-        let constants = constants.ints(geometry.axes.iter().map(|axis| axis.low), 3, 0);
+        let constants = constants.offsets(geometry.axes.iter().map(|axis| axis.low), 3, 0);
         let constants =
             constants.sizes(&each(|axis| axis.kernel_dilation)).sizes(&each(|axis| axis.input_dilation));
         let constants = constants.sizes(&[channels, geometry.groups]);
-        let command = read(read(l.stream().command("conv"), l, 0, &input), l, 1, &weight).write(&output);
-        let entry = format!("convolve<{}>", type_name(l.dtype()));
+        let command = read_all(l.stream().command("conv"), l, 0, &operands).write(&output);
         let groups = [n.div_ceil(TILE), m.div_ceil(TILE), geometry.groups];
-        Kernel { text: TEXT, entry: &entry }.groups(l.stream(), command, &constants, groups, TILE_THREADS)?;
+        let kernel = Kernel::new(l.stream(), TEXT, "convolve").of(l.dtype());
+        kernel.groups(constants, groups, TILE_THREADS)?.encode(command)?;
         Ok(Some(result))
     }
 }

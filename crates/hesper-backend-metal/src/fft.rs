@@ -14,14 +14,13 @@ const ROOMS: [usize; 3] = [128, 512, LONGEST];
 
 pub(crate) fn fft(stream: &Stream, rows: &FourierRows) -> Result<Launch> {
     let room = ROOMS.into_iter().find(|room| *room >= rows.length).unwrap_or(LONGEST);
-    let entry = format!("transformed<{}, {}, {room}>", rows.kind, rows.is_real);
+    let kernel = Kernel::new(stream, TEXT, "transformed").of(rows.kind).of(rows.is_real).of(room);
     let constants = Constants::default()
         .sizes(&[rows.given, rows.kept, rows.length])
         .flag(rows.inverse)
         .float(rows.scale)
-        .word(rows.factors)
-        .word(rows.radices as u32)
-        .word((rows.radices >> 32) as u32);
+        .int(rows.factors as i32)
+        .bits(rows.radices);
     let threads = rows.length.next_multiple_of(32).clamp(32, 256);
-    Kernel { text: TEXT, entry: &entry }.for_groups(stream, constants, [rows.rows, 1, 1], threads)
+    kernel.groups(constants, [rows.rows, 1, 1], threads)
 }

@@ -1,22 +1,22 @@
 //! The kernels that ops which all GPU backends share launch.
 
 use hesper_backend_gpu::{
-    AlongAxis, CombinedSlices, FourierRows, GatedDeltaRows, GatheredSlices, Gpu, Launch, Rotation,
-    SliceStarts, SortRows, StridedCopy, TransposedCopy,
+    AlongAxis, CombinedSlices, FourierRows, GatheredSlices, Gpu, KernelText, Launch, Rotation, SliceStarts,
+    SortRows, StridedCopy, TransposedCopy,
 };
 use hesper_core::ops::quant::QuantFormat;
 use hesper_core::{Dtype, Result};
 use hesper_runtime::{Buffer, Stream};
 
-use crate::{MetalBackend, copy, fft, gated_delta, index, launch, quant, random, rope, sort, walk};
+use crate::{MetalBackend, copy, fft, index, launch, quant, random, rope, sort};
 
 impl Gpu for MetalBackend {
     const MAX_ELEMENTS: usize = launch::MAX_ELEMENTS;
-    const MAX_COPY_AXES: usize = walk::MAX_AXES;
-    const MAX_AXES: usize = walk::MAX_AXES;
+    const MAX_COPY_AXES: usize = MetalBackend::MAX_AXES;
     const MAX_POINTS: usize = launch::MAX_ELEMENTS;
     const OFFSET_SIZE: usize = 4;
     const LONGEST_FFT: usize = fft::LONGEST;
+    const GATED_DELTA: &'static str = text!("gated_delta.metal");
 
     fn strided_copy(stream: &Stream, copy: &StridedCopy<'_>) -> Result<Launch> {
         copy::strided(stream, copy)
@@ -52,10 +52,6 @@ impl Gpu for MetalBackend {
 
     fn link_points(stream: &Stream, keys: &Buffer, points: usize) -> Result<Buffer> {
         index::link_points(stream, keys, points)
-    }
-
-    fn gated_delta(stream: &Stream, rows: &GatedDeltaRows) -> Result<Launch> {
-        gated_delta::gated_delta(stream, rows)
     }
 
     fn rope(stream: &Stream, rotation: &Rotation<'_>) -> Result<Launch> {

@@ -19,7 +19,6 @@ mod conv;
 mod copy;
 mod custom;
 mod fft;
-mod gated_delta;
 mod gpu;
 mod index;
 mod launch;
@@ -34,7 +33,6 @@ mod rope;
 mod scan;
 mod sort;
 mod step;
-mod walk;
 
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
@@ -170,7 +168,7 @@ impl Backend for MetalBackend {
     }
 
     fn copy(&self, stream: &Stream, data: &Data, shape: &[usize], dtype: Dtype) -> Result<Buffer> {
-        copy::copy(stream, data, shape, dtype.size())
+        hesper_backend_gpu::copy::<MetalBackend>(stream, data, shape, dtype.size())
     }
 
     fn fill(
@@ -181,6 +179,6 @@ impl Backend for MetalBackend {
         element: [u8; 8],
         size: usize,
     ) -> Result<()> {
-        copy::fill(stream, buffer, range, element, size)
+        hesper_backend_gpu::fill::<MetalBackend>(stream, buffer, range, element, size)
     }
 }

@@ -1,15 +1,14 @@
 //! Matrix products: one row by SIMD groups, others by tiles of `simdgroup_matrix`, complex numbers by a
 //! thread to an element. Operands are read in place, whatever their strides.
 
+use hesper_backend_gpu::{KernelText as _, fill, is_float};
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, compose, reach};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::matmul::Matmul;
 use hesper_core::{Dtype, Result};
 
 use crate::MetalBackend;
-use crate::copy::fill;
-use crate::launch::{Constants, Kernel, fits, is_float, type_name};
-use crate::walk::{MAX_AXES, walk};
+use crate::launch::{Constants, Kernel, fits};
 
 const TEXT: &str = text!("gemm.metal");
 /// Side of a tile of the text.
@@ -37,7 +36,7 @@ impl Lower<Matmul> for MetalBackend {
     fn lower(op: &Matmul, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         let rank = l.shape().len();
         let complex = l.dtype() == Dtype::Complex64;
-        if !is_float(l.dtype()) && !complex || rank > MAX_AXES + 2 || !fits(l) {
+        if !is_float(l.dtype()) && !complex || rank > MetalBackend::MAX_AXES + 2 || !fits(l) {
             return Ok(None);
         }
         let k = l.input_shape(0)[l.input_shape(0).len() - 1];
@@ -50,7 +49,7 @@ impl Lower<Matmul> for MetalBackend {
         let output = l.output()?;
         let result = Data::contiguous(output.clone(), shape);
         if k == 0 || shape.contains(&0) {
-            fill(stream, &output, 0..output.len(), [0; 8], size)?;
+            fill::<MetalBackend>(stream, &output, 0..output.len(), [0; 8], size)?;
             return Ok(Some(result));
         }
         let (m, n) = (shape[rank - 2], shape[rank - 1]);
@@ -61,11 +60,11 @@ impl Lower<Matmul> for MetalBackend {
         let mut constants = Constants::default();
         for strides in &all {
             let axes: Vec<_> = shape[..rank - 2].iter().copied().zip(strides.iter().copied()).collect();
-            constants = walk(constants, if axes.is_empty() { &[(1, 0)] } else { &axes });
+            constants = constants.axes(if axes.is_empty() { &[(1, 0)] } else { &axes });
         }
         constants = constants.sizes(&[m, n, k]);
         for strides in &all {
-            constants = constants.int(strides[rank - 2]).int(strides[rank - 1]);
+            constants = constants.offset(strides[rank - 2]).offset(strides[rank - 1]);
         }
         constants = constants.sizes(&reached.clone().map(|(_, first)| first)).sizes(&[n]);
         constants = constants.float(op.alpha.0 as f32).float(op.beta.0 as f32);
@@ -86,11 +85,9 @@ impl Lower<Matmul> for MetalBackend {
             }
             () => ("gemm", [n.div_ceil(TILE), m.div_ceil(TILE), batch], TILE_THREADS),
         };
-        let entry = match complex {
-            true => format!("{name}<{}>", op.add),
-            false => format!("{name}<{}, {}>", type_name(l.dtype()), op.add),
-        };
-        Kernel { text: TEXT, entry: &entry }.groups(stream, command, &constants, groups, threads)?;
+        let kernel = Kernel::new(stream, TEXT, name);
+        let kernel = if complex { kernel } else { kernel.of(l.dtype()) };
+        kernel.of(op.add).groups(constants, groups, threads)?.encode(command)?;
         Ok(Some(result))
     }
 }

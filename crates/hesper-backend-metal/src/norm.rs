@@ -1,12 +1,13 @@
 //! Softmax, norms, log-sum-exp: a threadgroup for each row, which is read once if it fits into its registers.
 
+use hesper_backend_gpu::{is_float, read, row_op_number};
 use hesper_core::Result;
 use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::norm::RowOp;
 
 use crate::MetalBackend;
-use crate::launch::{Constants, Kernel, fits, is_float, read, type_name};
+use crate::launch::{Constants, Kernel, fits};
 
 const TEXT: &str = text!("norm.metal");
 /// Elements that a thread holds.
@@ -20,13 +21,7 @@ pub(crate) fn register(table: OpTableBuilder<MetalBackend>) -> OpTableBuilder<Me
 
 impl Lower<RowOp> for MetalBackend {
     fn lower(op: &RowOp, l: &mut Lowering<'_>) -> Result<Option<Data>> {
-        // The number of the op in the text.
-        let (kind, eps) = match *op {
-            RowOp::Softmax => (0, 0.0),
-            RowOp::LogSumExp => (1, 0.0),
-            RowOp::RmsNorm { eps, .. } => (2, eps.0),
-            RowOp::LayerNorm { eps, .. } => (3, eps.0),
-        };
+        let (kind, eps) = row_op_number(op);
         let (weight, bias) = op.vectors();
         if !is_float(l.input_dtype(0)) || !fits(l) {
             return Ok(None);
@@ -51,10 +46,9 @@ impl Lower<RowOp> for MetalBackend {
         }
         let threads = length.div_ceil(HELD).next_multiple_of(32);
         let (threads, held) = if threads <= MAX_THREADS { (threads, HELD) } else { (MAX_THREADS, 0) };
-        let entry = format!("row_op<{kind}, {}, {held}>", type_name(l.input_dtype(0)));
+        let kernel = Kernel::new(l.stream(), TEXT, "row_op").of(kind).of(l.input_dtype(0)).of(held);
         let constants = Constants::default().sizes(&[length]).float(eps as f32).flag(weight).flag(bias);
-        let kernel = Kernel { text: TEXT, entry: &entry };
-        kernel.groups(l.stream(), command, &constants, [rows, 1, 1], threads)?;
+        kernel.groups(constants, [rows, 1, 1], threads)?.encode(command)?;
         Ok(Some(Data::contiguous(output, l.shape())))
     }
 }

@@ -1,14 +1,14 @@
 //! Matrices in GGUF blocks. Few rows of activations are multiplied with the blocks in place; for more rows
 //! the matrix is dequantized once.
 
-use hesper_backend_gpu::block_format;
+use hesper_backend_gpu::{block_format, read};
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, compose};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::packed::{PackedMatmul, Unpack, UnpackRows};
 use hesper_core::{Dtype, PackedArray, PackedFormat, Result};
 
 use crate::MetalBackend;
-use crate::launch::{Constants, Kernel, fits, read, type_name};
+use crate::launch::{Constants, Kernel, fits};
 
 const TEXT: &str = text!("packed.metal");
 /// Rows of activations up to which blocks are read once for each.
@@ -52,10 +52,10 @@ fn dequantize(l: &mut Lowering<'_>, format: PackedFormat, listed: Option<usize>)
         command.run(|_| Ok(()))?;
         return Ok(Some(Data::contiguous(output, l.shape())));
     }
-    let index = if list.is_some() { type_name(l.input_dtype(1)) } else { "int" };
-    let entry = format!("unpack_rows<{number}, {}, {index}, {}>", type_name(l.dtype()), list.is_some());
+    let index = if list.is_some() { l.input_dtype(1) } else { Dtype::Int32 };
+    let kernel = Kernel::new(l.stream(), TEXT, "unpack_rows").of(number).of(l.dtype()).of(index);
     let constants = Constants::default().sizes(&[cols, listed.unwrap_or(count / cols)]);
-    Kernel { text: TEXT, entry: &entry }.elements(l.stream(), command, &constants, count / 16)?;
+    kernel.of(list.is_some()).elements(constants, count / 16)?.encode(command)?;
     Ok(Some(Data::contiguous(output, l.shape())))
 }
 
@@ -75,10 +75,9 @@ impl Lower<PackedMatmul> for MetalBackend {
         l.bring()?;
         let (x, blocks, output) = (l.row_major(0)?, l.row_major(1)?, l.output()?);
         let command = read(read(l.stream().command("packed_qmv"), l, 0, &x), l, 1, &blocks).write(&output);
-        let entry = format!("packed_qmv<{number}, {}>", type_name(l.dtype()));
-        let constants = Constants::default().sizes(&[m, n, k]);
+        let kernel = Kernel::new(l.stream(), TEXT, "packed_qmv").of(number).of(l.dtype());
         let groups = [n.div_ceil(COLUMNS), m, 1];
-        Kernel { text: TEXT, entry: &entry }.groups(l.stream(), command, &constants, groups, 256)?;
+        kernel.groups(Constants::default().sizes(&[m, n, k]), groups, 256)?.encode(command)?;
         Ok(Some(Data::contiguous(output, l.shape())))
     }
 }

@@ -1,7 +1,9 @@
 //! Quantized matrices: affine codes are read in place; of floating-point formats the whole matrix is
 //! dequantized.
 
-use hesper_backend_gpu::{Launch, dequantize_float, float_format, quantized_matmul};
+use hesper_backend_gpu::{
+    Launch, dequantize_float, fill, float_format, is_float, quantized_matmul, read_all,
+};
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::quant::QuantFormat;
@@ -11,10 +13,8 @@ use hesper_core::{Dtype, Result};
 use hesper_runtime::Stream;
 
 use crate::MetalBackend;
-use crate::copy::fill;
-use crate::launch::{Constants, Kernel, fits, is_float, read, type_name};
+use crate::launch::{Constants, Kernel, fits};
 use crate::matmul::{MAX_VECTOR_ROWS, TILE, TILE_THREADS};
-use crate::walk::walk;
 
 const TEXT: &str = text!("gemm.metal", "quant.metal");
 
@@ -44,19 +44,14 @@ impl Lower<Dequantize> for MetalBackend {
         l.bring()?;
         let parts = [l.row_major(0)?, l.row_major(1)?, l.row_major(2)?];
         let output = l.output()?;
-        let mut command = l.stream().command("dequantize");
-        for (at, part) in parts.iter().enumerate() {
-            command = read(command, l, at, part);
-        }
-        let command = command.write(&output);
+        let command = read_all(l.stream().command("dequantize"), l, 0, &parts).write(&output);
         let n: usize = l.shape().iter().product();
         if n == 0 {
             command.run(|_| Ok(()))?;
             return Ok(Some(Data::contiguous(output, l.shape())));
         }
-        let entry = format!("dequantize<{}, {}>", type_name(l.dtype()), type_name(l.input_dtype(1)));
-        let constants = Constants::default().sizes(&[group, bits]);
-        Kernel { text: TEXT, entry: &entry }.elements(l.stream(), command, &constants, n)?;
+        let kernel = Kernel::new(l.stream(), TEXT, "dequantize").of(l.dtype()).of(l.input_dtype(1));
+        kernel.elements(Constants::default().sizes(&[group, bits]), n)?.encode(command)?;
         Ok(Some(Data::contiguous(output, l.shape())))
     }
 }
@@ -81,44 +76,38 @@ impl Lower<QuantizedMatmul> for MetalBackend {
         let output = l.output()?;
         let result = Data::contiguous(output.clone(), l.shape());
         if m * n * batch * k == 0 {
-            fill(l.stream(), &output, 0..output.len(), [0; 8], l.dtype().size())?;
+            fill::<MetalBackend>(l.stream(), &output, 0..output.len(), [0; 8], l.dtype().size())?;
             return Ok(Some(result));
         }
-        let mut command = l.stream().command("quantized_matmul");
-        for (at, part) in parts.iter().enumerate() {
-            command = read(command, l, at, part);
-        }
+        let command = read_all(l.stream().command("quantized_matmul"), l, 0, &parts).write(&output);
         let none = [(1, 0)];
-        let constants = walk(walk(walk(Constants::default(), &none), &none), &none);
+        let constants = Constants::default().axes(&none).axes(&none).axes(&none);
         // Rows of the left operand are contiguous; the strides of the others are not read.
         let constants = constants.sizes(&[m, n, k, k, 1, 0, 0, 0, 0, 0, 0, 0, n]).float(1.0).float(0.0);
         let constants = constants.sizes(&[group, bits, n * k * bits / 8, n * k / group]);
-        let command = command.write(&output);
-        let (of, scale) = (type_name(l.dtype()), type_name(l.input_dtype(2)));
-        let (entry, groups, threads) = match op.transpose && m <= MAX_VECTOR_ROWS && k.is_multiple_of(8) {
-            true => (format!("qmv<{of}, {scale}, {bits}>"), [n.div_ceil(32), m, batch], 256),
+        let kernel = |name| Kernel::new(l.stream(), TEXT, name).of(l.dtype()).of(l.input_dtype(2));
+        let launch = match op.transpose && m <= MAX_VECTOR_ROWS && k.is_multiple_of(8) {
+            true => kernel("qmv").of(bits).groups(constants, [n.div_ceil(32), m, batch], 256)?,
             false => {
-                let entry = format!("qmm<{of}, {scale}, {}>", op.transpose);
-                (entry, [n.div_ceil(TILE), m.div_ceil(TILE), batch], TILE_THREADS)
+                let groups = [n.div_ceil(TILE), m.div_ceil(TILE), batch];
+                kernel("qmm").of(op.transpose).groups(constants, groups, TILE_THREADS)?
             }
         };
-        Kernel { text: TEXT, entry: &entry }.groups(l.stream(), command, &constants, groups, threads)?;
+        launch.encode(command)?;
         Ok(Some(result))
     }
 }
 
 pub(crate) fn quantize(stream: &Stream, format: QuantFormat, dtype: Dtype, groups: usize) -> Result<Launch> {
-    let of = type_name(dtype);
-    let entry = match float_format(format) {
-        None => format!("quantize_affine<{of}, {}>", format.bits()),
-        Some(kind) => format!("quantize_float<{of}, {kind}>"),
+    let kernel = match float_format(format) {
+        None => Kernel::new(stream, CONVERT, "quantize_affine").of(dtype).of(format.bits()),
+        Some(kind) => Kernel::new(stream, CONVERT, "quantize_float").of(dtype).of(kind),
     };
-    let constants = Constants::default().sizes(&[format.group()]);
-    Kernel { text: CONVERT, entry: &entry }.for_elements(stream, constants, groups)
+    kernel.elements(Constants::default().sizes(&[format.group()]), groups)
 }
 
 pub(crate) fn dequantize(stream: &Stream, format: QuantFormat, dtype: Dtype, words: usize) -> Result<Launch> {
-    let entry = format!("dequantize_float<{}, {}>", type_name(dtype), float_format(format).unwrap_or(0));
-    let constants = Constants::default().sizes(&[format.group()]);
-    Kernel { text: CONVERT, entry: &entry }.for_elements(stream, constants, words)
+    let kernel = Kernel::new(stream, CONVERT, "dequantize_float").of(dtype);
+    let kernel = kernel.of(float_format(format).unwrap_or(0));
+    kernel.elements(Constants::default().sizes(&[format.group()]), words)
 }

@@ -9,6 +9,6 @@ use crate::launch::{Constants, Kernel};
 const TEXT: &str = text!("random.metal");
 
 pub(crate) fn random_bits(stream: &Stream, words: usize) -> Result<Launch> {
-    let kernel = Kernel { text: TEXT, entry: "random_bits" };
-    kernel.for_elements(stream, Constants::default().sizes(&[words]), words.div_ceil(2))
+    let constants = Constants::default().sizes(&[words]);
+    Kernel::new(stream, TEXT, "random_bits").elements(constants, words.div_ceil(2))
 }

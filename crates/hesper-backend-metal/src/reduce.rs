@@ -3,15 +3,15 @@
 //! A result is computed by a thread, by a SIMD group, by a threadgroup, or by several threadgroups whose
 //! parts a second kernel combines. Parts and their order depend on the shapes only.
 
+use hesper_backend_gpu::{KernelText as _, is_float, nonzero_mask, reduce_instance};
 use hesper_compute::{ReduceLayout, ReduceOrder};
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, reach};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::reduce::{Reduce, ReduceKind};
-use hesper_core::{Category, Dtype, Result};
+use hesper_core::{Dtype, Result};
 
 use crate::MetalBackend;
-use crate::launch::{Constants, Kernel, fits, is_float, type_name, word};
-use crate::walk::{MAX_AXES, walk};
+use crate::launch::{Constants, Kernel, fits};
 
 const TEXT: &str = text!("reduce.metal");
 /// Elements of a part of a long result.
@@ -44,31 +44,18 @@ impl Lower<Reduce> for MetalBackend {
             return Ok(None);
         }
         let layout = ReduceLayout::new(l.input_shape(0), &l.input(0).strides, &op.over, ReduceOrder::Any);
-        if layout.kept.len() > MAX_AXES || layout.reduced.len() > MAX_AXES {
+        if layout.kept.len().max(layout.reduced.len()) > MetalBackend::MAX_AXES {
             return Ok(None);
         }
         l.bring()?;
         let size = dtype.size();
-        let (name, word) = (type_name(dtype), word(size));
-        // All bits of an integer, all but the signs of floats.
-        let mask = match (dtype, size) {
-            (Dtype::Complex64, _) => 0x7fff_ffff_7fff_ffff,
-            _ if !dtype.is(Category::Inexact) => u64::MAX,
-            (_, size) => u64::MAX >> (65 - 8 * size),
-        };
+        let common = || reduce_instance::<MetalBackend>(op.kind, dtype, MetalBackend::word_name(size));
         let (instance, scale, ddof) = match op.kind {
-            ReduceKind::Sum(scale) => (format!("Sum<{name}>"), scale.0, 0.0),
-            ReduceKind::Product => (format!("Product<{name}>"), 0.0, 0.0),
-            ReduceKind::Max => (format!("Extreme<{name}, true>"), 0.0, 0.0),
-            ReduceKind::Min => (format!("Extreme<{name}, false>"), 0.0, 0.0),
-            ReduceKind::ArgMax => (format!("Arg<{name}, true>"), 0.0, 0.0),
-            ReduceKind::ArgMin => (format!("Arg<{name}, false>"), 0.0, 0.0),
-            ReduceKind::All => (format!("Truth<{word}, true>"), 0.0, 0.0),
-            ReduceKind::Any => (format!("Truth<{word}, false>"), 0.0, 0.0),
-            ReduceKind::Count => (format!("Count<{word}>"), 0.0, 0.0),
+            ReduceKind::Sum(scale) => (common(), scale.0, 0.0),
             ReduceKind::Variance { count, ddof, root } => {
-                (format!("Variance<{name}, {root}>"), count.0, ddof.0)
+                (format!("Variance<{}, {root}>", MetalBackend::type_name(dtype)), count.0, ddof.0)
             }
+            _ => (common(), 0.0, 0.0),
         };
         let (outputs, length) = (layout.outputs(), layout.length());
         let buffer = l.stream().alloc(outputs * l.dtype().size())?;
@@ -88,38 +75,28 @@ impl Lower<Reduce> for MetalBackend {
         let mut constants = Constants::default();
         for dims in [&layout.kept, &layout.reduced] {
             let axes: Vec<_> = dims.iter().map(|dim| (dim.len, dim.stride)).collect();
-            constants = walk(constants, if axes.is_empty() { &[(1, 0)] } else { &axes });
+            constants = constants.axes(if axes.is_empty() { &[(1, 0)] } else { &axes });
         }
         let constants = constants.sizes(&[outputs, length, length.div_ceil(chunks).max(1), chunks]);
         let constants = constants.float(scale as f32).float(ddof as f32);
-        let constants = constants.word(mask as u32).word((mask >> 32) as u32);
+        let constants = constants.bits(nonzero_mask(dtype));
         let constants = constants.sizes(&[if layout.reversed { length } else { 0 }]);
-        let run = |kernel: &str| format!("{kernel}<{instance}>");
+        let kernel = |name: &str| Kernel::new(stream, TEXT, name).of(&instance);
         if chunks > 1 {
             parts = stream.alloc(outputs * chunks * accumulator(op.kind, dtype))?;
-            let (reduce, join) = (run("reduce_chunks"), run("join_chunks"));
-            let groups = [outputs * chunks, 1, 1];
-            let command = command.write(&parts);
-            Kernel { text: TEXT, entry: &reduce }.groups(stream, command, &constants, groups, 256)?;
+            let launch = kernel("reduce_chunks").groups(constants.clone(), [outputs * chunks, 1, 1], 256)?;
+            launch.encode(command.write(&parts))?;
             let command = stream.command("reduce chunks").read(&parts).write(&data.buffer);
-            Kernel { text: TEXT, entry: &join }.elements(stream, command, &constants, outputs)?;
+            kernel("join_chunks").elements(constants, outputs)?.encode(command)?;
             return Ok(Some(data));
         }
         let command = command.write(&data.buffer);
         // Neighbouring threads read neighbouring elements.
         if length <= 16 || inner(&layout.kept) < inner(&layout.reduced) && outputs >= MANY_RESULTS {
-            let entry = run("reduce_columns");
-            Kernel { text: TEXT, entry: &entry }.elements(stream, command, &constants, outputs)?;
+            kernel("reduce_columns").elements(constants, outputs)?.encode(command)?;
         } else {
             let threads = if length <= 1024 || outputs >= 1 << 20 { 32 } else { 256 };
-            let entry = run("reduce_rows");
-            Kernel { text: TEXT, entry: &entry }.groups(
-                stream,
-                command,
-                &constants,
-                [outputs, 1, 1],
-                threads,
-            )?;
+            kernel("reduce_rows").groups(constants, [outputs, 1, 1], threads)?.encode(command)?;
         }
         Ok(Some(data))
     }

@@ -1,12 +1,13 @@
 //! Cumulative sums, products and extremes.
 
+use hesper_backend_gpu::{read, scan_instance};
 use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::scan::{Scan, ScanKind};
 use hesper_core::{Dtype, Result};
 
 use crate::MetalBackend;
-use crate::launch::{Constants, Kernel, fits, read, type_name};
+use crate::launch::{Constants, Kernel, fits};
 
 const TEXT: &str = text!("scan.metal");
 
@@ -36,22 +37,14 @@ impl Lower<Scan> for MetalBackend {
             command.run(|_| Ok(()))?;
             return Ok(Some(Data::contiguous(output, shape)));
         }
-        let of = type_name(l.dtype());
-        let op = match scan.kind {
-            ScanKind::Sum => format!("Sum<{of}>"),
-            ScanKind::Product => format!("Product<{of}>"),
-            ScanKind::LogSum => format!("LogSum<{of}>"),
-            ScanKind::Max => format!("Extreme<{of}, true>"),
-            ScanKind::Min => format!("Extreme<{of}, false>"),
-        };
+        let op = scan_instance::<MetalBackend>(scan.kind, l.dtype());
+        let kernel = |name: &str| Kernel::new(stream, TEXT, name).of(&op);
         let constants = Constants::default().sizes(&[length, inner]).flag(scan.reverse).flag(scan.inclusive);
-        if inner > 1 {
-            let entry = format!("scan_columns<{op}>");
-            Kernel { text: TEXT, entry: &entry }.elements(stream, command, &constants, outer * inner)?;
-        } else {
-            let entry = format!("scan_rows<{op}>");
-            Kernel { text: TEXT, entry: &entry }.groups(stream, command, &constants, [outer, 1, 1], 256)?;
-        }
+        let launch = match inner {
+            0..=1 => kernel("scan_rows").groups(constants, [outer, 1, 1], 256)?,
+            _ => kernel("scan_columns").elements(constants, outer * inner)?,
+        };
+        launch.encode(command)?;
         Ok(Some(Data::contiguous(output, shape)))
     }
 }

@@ -1,13 +1,13 @@
 //! A decode step: one new token of each sequence is appended to the KV cache, in place, and attends to it.
 
+use hesper_backend_gpu::{copy, is_float, read};
 use hesper_core::Result;
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, compose, reach};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::step::{Attend, Keep, PageRows, Pages, StepHeads, Turns};
 
 use crate::MetalBackend;
-use crate::copy::copy;
-use crate::launch::{Constants, Kernel, fits, is_float, read, type_name};
+use crate::launch::{Constants, Kernel, fits};
 
 const TEXT: &str = text!("step.metal");
 /// Most sequences of a launch.
@@ -42,7 +42,7 @@ impl Step<'_> {
         }
         let StepHeads { queries, keys, width } = self.heads;
         let constants =
-            Constants::default().ints(self.starts.iter().map(|start| *start as isize), MAX_SEQUENCES, 0);
+            Constants::default().offsets(self.starts.iter().map(|start| *start as isize), MAX_SEQUENCES, 0);
         let angles = steps.iter().copied().chain(std::iter::repeat(0.0)).take(MAX_PAIRS);
         let constants = angles.fold(constants, Constants::float).sizes(&[steps.len()]);
         let constants = constants.flag(self.turns.is_some_and(|turns| turns.traditional));
@@ -74,15 +74,14 @@ impl Lower<Keep> for MetalBackend {
         let (tables_at, tables) = step.tables(l, (1, &tokens))?;
         let block = match l.take_in_place() {
             Some(owned) => owned.into_data(),
-            None => Data::contiguous(copy(l.stream(), l.input(0), shape, size)?, shape),
+            None => Data::contiguous(copy::<MetalBackend>(l.stream(), l.input(0), shape, size)?, shape),
         };
         let (written, _) = reach(&block, shape, size);
         let command = read(l.stream().command("keep_token"), l, 1, &tokens);
         let command = read(command, l, tables_at, &tables).read_write_range(&block.buffer, written);
-        let entry = format!("keep_token<{}, {}>", type_name(l.dtype()), pages.is_some());
+        let kernel = Kernel::new(l.stream(), TEXT, "keep_token").of(l.dtype()).of(pages.is_some());
         let grid = [heads.width, 2 * heads.keys, starts.len()];
-        let threads = [heads.width.min(128) as u64, 1, 1];
-        Kernel { text: TEXT, entry: &entry }.dispatch(l.stream(), command, &constants, grid, threads)?;
+        kernel.threads(constants, grid, [heads.width.min(128), 1, 1])?.encode(command)?;
         Ok(Some(block))
     }
 }
@@ -101,9 +100,8 @@ impl Lower<Attend> for MetalBackend {
         let (tables_at, tables) = step.tables(l, (0, &tokens))?;
         let command = read(read(l.stream().command("attend_token"), l, 0, &tokens), l, 1, &block);
         let command = read(command, l, tables_at, &tables).write(&output);
-        let entry = format!("attend_token<{}, {}>", type_name(l.dtype()), pages.is_some());
-        let groups = [heads.queries, starts.len(), 1];
-        Kernel { text: TEXT, entry: &entry }.groups(l.stream(), command, &constants, groups, 256)?;
+        let kernel = Kernel::new(l.stream(), TEXT, "attend_token").of(l.dtype()).of(pages.is_some());
+        kernel.groups(constants, [heads.queries, starts.len(), 1], 256)?.encode(command)?;
         Ok(Some(Data::contiguous(output, l.shape())))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! An [`Array`] is a shape, an element type and either the op that will compute it or the memory that
 //! holds it. Ops check their arguments at once and compute nothing; evaluation (see
-//! [`eval`](crate::eval)) turns ops into commands, and an array that has been evaluated forgets the op
+//! [`eval`](crate::eval)) turns ops into commands, and an array that has been evaluated drops the op
 //! and the inputs that made it.
 
 pub(crate) mod node_pool;
@@ -81,7 +81,7 @@ pub(crate) enum State {
     Failed(Option<Box<Error>>),
 }
 
-/// An op and what it is applied to.
+/// An op and its inputs.
 #[derive(Clone)]
 pub struct Call {
     pub op: OpRef,
@@ -223,7 +223,7 @@ impl Array {
         self.size() * self.dtype().size()
     }
 
-    /// Whether its memory exists (what fills it may still be under way).
+    /// Whether its memory exists (the commands that fill it may still run).
     ///
     /// ```
     /// use hesper::array;
@@ -341,7 +341,7 @@ impl Array {
         self.0.scope.as_ref().is_some_and(|scope| scope.is_open())
     }
 
-    /// Forgets how an evaluated array was made, unless a transformation needs it.
+    /// Drops the op and the inputs of an evaluated array, unless a transformation needs them.
     pub(crate) fn forget(&self) {
         if self.is_varied() {
             return;
@@ -515,7 +515,7 @@ impl Array {
     /// use hesper::{Array, Dtype};
     /// use hesper::HostMemory;
     /// struct Lines(Vec<u8>);
-    /// // SAFETY: a vector's bytes stay where they are when it is moved, and no one changes them.
+    /// // SAFETY: a vector's bytes do not move with it, and nothing changes them.
     /// unsafe impl HostMemory for Lines {
     ///     fn bytes(&self) -> &[u8] {
     ///         &self.0

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use crate::error::{Error, Result};
 use crate::shape;
 
-/// The axes that an op goes over. A negative axis counts from the last.
+/// The axes of an op. A negative axis counts from the last.
 ///
 /// An op takes `impl Into<Axes>`: `()` for all axes, a number for one, an array or a slice of numbers for
 /// several. [`axes`] adds that a reduction keeps them with length one.
@@ -26,7 +26,7 @@ pub struct Axes {
     keepdims: bool,
 }
 
-/// Axes, to say more of them: see [`Axes::keepdims`].
+/// Axes with options: see [`Axes::keepdims`].
 ///
 /// ```
 /// use hesper::{array, axes};

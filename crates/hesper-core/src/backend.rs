@@ -113,7 +113,7 @@ pub trait Backend: Send + Sync {
     ) -> Result<()>;
 }
 
-/// What the devices of a backend are to programs.
+/// The kind of devices of a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BackendKind {
     /// The processor that the program runs on. There is one such backend; it implements every op.

@@ -1,4 +1,4 @@
-//! What can go wrong with arrays.
+//! The error type of arrays.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Lazy arrays for machine learning.
 //!
-//! An [`Array`] is built by ops and computed when its numbers are asked for. In between, the planner
-//! fuses chains of element-wise ops into kernels and hands everything to the runtime's streams, which
-//! order it. See [`eval`](mod@eval).
+//! An [`Array`] is built by ops and computed when its elements are needed. The planner fuses chains of
+//! element-wise ops into kernels and encodes everything on the runtime's streams, which order it. See
+//! [`eval`](mod@eval).
 #![deny(unsafe_code)]
 
 mod array;

@@ -1,4 +1,4 @@
-//! `a + b` and its kin: operators on arrays and numbers, owned or borrowed, and in place.
+//! Operators on arrays and numbers: `a + b`, `a += b` and the others, owned or borrowed.
 //!
 //! An operator panics with the message of the error that its method returns: use [`Array::add`] and the
 //! others where shapes are not known.

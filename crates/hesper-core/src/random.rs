@@ -3,7 +3,7 @@
 //!
 //! The generator is Threefry-2x32 of twenty rounds over a counter. Of `n` words, word `i` of the first half
 //! and word `i` of the second are the two outputs for the counters `i` and `half + i` (zero for the word
-//! past the end of an odd `n`). A caller who gives no key gets one split off the process's own, which
+//! past the end of an odd `n`). Without a key, one is split off the key of the process, which
 //! [`seed`] sets.
 
 use std::sync::Mutex;
@@ -166,7 +166,7 @@ fn plain(value: &Operand) -> Option<f64> {
 /// Parameters must broadcast to the shape that is asked for.
 fn fits(op: &str, parameters: &[usize], shape: &[usize]) -> Result<()> {
     if broadcast(op, parameters, shape)?[..] != *shape {
-        let what = format!("parameters of shape {parameters:?} make no numbers of shape {shape:?}");
+        let what = format!("parameters of shape {parameters:?} do not broadcast to shape {shape:?}");
         return Err(Error::shape(op, what));
     }
     Ok(())

@@ -27,7 +27,7 @@ use crate::topology::Topology;
 
 /// The most executable graphs of a stream.
 const MAX_GRAPHS: usize = 32;
-/// The most shapes that a stream remembers after one occurrence.
+/// Most shapes that a stream keeps after one occurrence.
 const MAX_SEEN_SHAPES: usize = 256;
 
 /// A node, ready for the driver.

@@ -275,6 +275,16 @@ macro_rules! typed {
     };
 }
 
+/// The memory of a call: its operands, scratch on the device and on the host, and the codes of its matrices.
+struct CallMemory {
+    operands: [*mut c_void; 4],
+    work: *mut c_void,
+    bytes: usize,
+    host: *mut c_void,
+    host_bytes: usize,
+    codes: *mut c_int,
+}
+
 /// An operand: its elements for one matrix, their size, and whether it is written.
 type Operand = (usize, usize, bool);
 
@@ -319,84 +329,107 @@ impl Dense {
 
     /// Bytes of scratch on the device and on the host.
     fn workspace(&self, handle: &Handle) -> Result<(usize, usize)> {
+        // SAFETY: without memory the library stores sizes only.
+        unsafe { self.call(handle, None) }
+    }
+
+    /// Calls the function for one matrix, or for a whole batch. Without memory it asks for the scratch: bytes
+    /// on the device and on the host.
+    ///
+    /// # Safety
+    /// As for `launch_with`.
+    unsafe fn call(&self, handle: &Handle, memory: Option<&CallMemory>) -> Result<(usize, usize)> {
         let (calls, h, params) = (handle.calls, handle.raw, handle.params);
-        let (m, n, code, real) =
-            (self.rows as i64, self.columns as i64, self.dtype.code(), self.dtype.real().code());
-        let null = std::ptr::null();
+        let (m, n, of) = (self.rows as i64, self.columns as i64, self.dtype.code());
+        let [a, b, u, v] = memory.map_or([std::ptr::null_mut(); 4], |memory| memory.operands);
         let (mut device, mut host, mut elements) = (0usize, 0usize, 0 as c_int);
-        let size = &mut elements;
-        // SAFETY: the library stores the sizes, and does not read memory that is null here.
+        // A function with 64-bit sizes, and the one that asks for its scratch, which takes no pivots.
+        macro_rules! wide {
+            ($size:ident, $call:ident, ($($argument:expr),*) $(, pivots $pivots:expr)?, ($($last:expr),*)) => {
+                match memory {
+                    None => (calls.$size)(h, params, $($argument,)* $($last,)* &mut device, &mut host),
+                    Some(CallMemory { work, bytes, host, host_bytes, codes, .. }) => (calls.$call)(
+                        h, params, $($argument,)* $($pivots,)? $($last,)* *work, *bytes, *host, *host_bytes, *codes
+                    ),
+                }
+            };
+        }
+        // The same with 32-bit sizes, for each element type; scratch and codes stand between two lists.
+        macro_rules! narrow {
+            ($($size:ident)|*, $($call:ident)|*, ($($argument:expr),*), ($($last:expr),*)) => {
+                match memory {
+                    None => typed!(self, calls, $($size),*)(h, $($argument,)* &mut elements, $($last),*),
+                    Some(CallMemory { work, bytes, codes, .. }) => {
+                        let elements = int(bytes / self.dtype.size())?;
+                        typed!(self, calls, $($call),*)(h, $($argument,)* *work, elements, *codes, $($last),*)
+                    }
+                }
+            };
+        }
+        let small = || -> Result<[c_int; 3]> { Ok([int(self.rows)?, int(self.columns)?, int(self.batch)?]) };
+        // SAFETY: upheld by the caller; the library stores the sizes, and reads no memory that is null.
         let outcome = unsafe {
             match self.call {
                 DenseCall::Potrf { upper } => {
-                    let upper = c_int::from(upper);
-                    (calls.potrf_size)(h, params, upper, n, code, null, n, code, &mut device, &mut host)
+                    wide!(potrf_size, potrf, (c_int::from(upper), n, of, a, n), (of))
                 }
-                DenseCall::PotrfBatched { .. } => {
-                    device = self.batch * 8;
-                    0
-                }
-                DenseCall::Getrf => {
-                    (calls.getrf_size)(h, params, m, n, code, null, m, code, &mut device, &mut host)
-                }
-                DenseCall::Getrs { .. } => 0,
-                DenseCall::Geqrf => (calls.geqrf_size)(
-                    h,
-                    params,
-                    m,
-                    n,
-                    code,
-                    null,
-                    m,
-                    code,
-                    null,
-                    code,
-                    &mut device,
-                    &mut host,
-                ),
+                DenseCall::PotrfBatched { upper } => match memory {
+                    None => {
+                        device = self.batch * 8;
+                        0
+                    }
+                    Some(memory) => {
+                        let f = typed!(self, calls, s_potrf_batched, d_potrf_batched, c_potrf_batched);
+                        let [_, n, batch] = small()?;
+                        f(h, c_int::from(upper), n, memory.work.cast(), n, memory.codes, batch)
+                    }
+                },
+                DenseCall::Getrf => wide!(getrf_size, getrf, (m, n, of, a, m), pivots b.cast(), (of)),
+                DenseCall::Getrs { transposed } => memory.map_or(0, |memory| {
+                    let transposed = c_int::from(transposed);
+                    (calls.getrs)(h, params, transposed, m, n, of, a, m, b.cast(), of, u, m, memory.codes)
+                }),
+                DenseCall::Geqrf => wide!(geqrf_size, geqrf, (m, n, of, a, m), (of, b, of)),
                 DenseCall::Orgqr => {
-                    let f = typed!(self, calls, s_orgqr_size, d_orgqr_size, c_orgqr_size);
-                    let (m, n) = (int(self.rows)?, int(self.columns)?);
-                    f(h, m, n, n, null, m, null, size)
+                    let [m, n, _] = small()?;
+                    narrow!(
+                        s_orgqr_size | d_orgqr_size | c_orgqr_size,
+                        s_orgqr | d_orgqr | c_orgqr,
+                        (m, n, n, a, m, b),
+                        ()
+                    )
                 }
-                DenseCall::Syevd { upper, vectors } => (calls.syevd_size)(
-                    h,
-                    params,
-                    c_int::from(vectors),
-                    c_int::from(upper),
-                    n,
-                    code,
-                    null,
-                    n,
-                    real,
-                    null,
-                    code,
-                    &mut device,
-                    &mut host,
-                ),
+                DenseCall::Syevd { upper, vectors } => {
+                    let (vectors, upper, real) =
+                        (c_int::from(vectors), c_int::from(upper), self.dtype.real().code());
+                    wide!(syevd_size, syevd, (vectors, upper, n, of, a, n), (real, b, of))
+                }
                 DenseCall::SyevjBatched { upper, vectors } => {
-                    let f =
-                        typed!(self, calls, s_syevj_batched_size, d_syevj_batched_size, c_syevj_batched_size);
-                    let (n, batch) = (int(self.columns)?, int(self.batch)?);
-                    let (vectors, upper) = (c_int::from(vectors), c_int::from(upper));
-                    f(h, vectors, upper, n, null, n, null, size, handle.syevj, batch)
+                    let [_, n, batch] = small()?;
+                    narrow!(
+                        s_syevj_batched_size | d_syevj_batched_size | c_syevj_batched_size,
+                        s_syevj_batched | d_syevj_batched | c_syevj_batched,
+                        (c_int::from(vectors), c_int::from(upper), n, a, n, b),
+                        (handle.syevj, batch)
+                    )
                 }
                 DenseCall::Gesvdj { vectors } => {
-                    let f = typed!(self, calls, s_gesvdj_size, d_gesvdj_size, c_gesvdj_size);
-                    let (m, n, vectors) = (int(self.rows)?, int(self.columns)?, c_int::from(vectors));
-                    f(h, vectors, 0, m, n, null, m, null, null, m, null, n, size, handle.gesvdj)
+                    let [m, n, _] = small()?;
+                    narrow!(
+                        s_gesvdj_size | d_gesvdj_size | c_gesvdj_size,
+                        s_gesvdj | d_gesvdj | c_gesvdj,
+                        (c_int::from(vectors), 0, m, n, a, m, b, u, m, v, n),
+                        (handle.gesvdj)
+                    )
                 }
                 DenseCall::GesvdjBatched { vectors } => {
-                    let f = typed!(
-                        self,
-                        calls,
-                        s_gesvdj_batched_size,
-                        d_gesvdj_batched_size,
-                        c_gesvdj_batched_size
-                    );
-                    let (m, n, batch) = (int(self.rows)?, int(self.columns)?, int(self.batch)?);
-                    let vectors = c_int::from(vectors);
-                    f(h, vectors, m, n, null, m, null, null, m, null, n, size, handle.gesvdj, batch)
+                    let [m, n, batch] = small()?;
+                    narrow!(
+                        s_gesvdj_batched_size | d_gesvdj_batched_size | c_gesvdj_batched_size,
+                        s_gesvdj_batched | d_gesvdj_batched | c_gesvdj_batched,
+                        (c_int::from(vectors), m, n, a, m, b, u, m, v, n),
+                        (handle.gesvdj, batch)
+                    )
                 }
             }
         };
@@ -500,120 +533,26 @@ impl Dense {
             });
         }
         let calls = if self.call.is_batched() { 1 } else { self.batch };
-        let mut each = addresses[..operands.len()].to_vec();
         for matrix in 0..calls {
+            let operand = |at: usize| {
+                // Singular vectors that are not computed are bound as the matrix, and not written.
+                let at = if at < operands.len() { at } else { 0 };
+                let (elements, size, _) = operands[at];
+                (addresses[at] + (matrix * elements * size) as u64) as *mut c_void
+            };
+            let memory = CallMemory {
+                operands: [operand(0), operand(1), operand(2), operand(3)],
+                work: scratch.0 as *mut c_void,
+                bytes: scratch.1,
+                host: host.as_mut_ptr().cast(),
+                host_bytes: size_of_val(&host[..]),
+                codes: (codes + 4 * matrix as u64) as *mut c_int,
+            };
             // SAFETY: upheld by the caller; the host's scratch lives until the stream is idle.
-            outcome = outcome.and_then(|()| unsafe {
-                self.call_once(handle, &each, scratch, &mut host, codes + 4 * matrix as u64)
-            });
-            for (address, (elements, size, _)) in each.iter_mut().zip(operands) {
-                *address += (elements * size) as u64;
-            }
+            outcome = outcome.and_then(|()| unsafe { self.call(handle, Some(&memory)) }.map(drop));
         }
         // SAFETY: the codes lie inside of their binding; the stream belongs to this context and is alive.
         unsafe { read_back(&current, stream, codes, self.batch, outcome) }
-    }
-
-    /// # Safety
-    /// As for `launch_with`, for one matrix or for a whole batch.
-    unsafe fn call_once(
-        &self,
-        handle: &Handle,
-        at: &[CUdeviceptr],
-        (work, bytes): (CUdeviceptr, usize),
-        host: &mut [u64],
-        code_at: CUdeviceptr,
-    ) -> Result<()> {
-        let (calls, h, params) = (handle.calls, handle.raw, handle.params);
-        let (m, n, of, real) =
-            (self.rows as i64, self.columns as i64, self.dtype.code(), self.dtype.real().code());
-        let pointer = |which: usize| at[which] as *mut c_void;
-        let (a, work, info) = (at[0] as *mut c_void, work as *mut c_void, code_at as *mut c_int);
-        let (host, host_bytes) = (host.as_mut_ptr().cast::<c_void>(), size_of_val(host));
-        let elements = || int(bytes / self.dtype.size());
-        // SAFETY: upheld by the caller.
-        let outcome = unsafe {
-            match self.call {
-                DenseCall::Potrf { upper } => {
-                    let upper = c_int::from(upper);
-                    (calls.potrf)(h, params, upper, n, of, a, n, of, work, bytes, host, host_bytes, info)
-                }
-                DenseCall::PotrfBatched { upper } => {
-                    let f = typed!(self, calls, s_potrf_batched, d_potrf_batched, c_potrf_batched);
-                    let (n, batch) = (int(self.columns)?, int(self.batch)?);
-                    f(h, c_int::from(upper), n, work.cast(), n, info, batch)
-                }
-                DenseCall::Getrf => {
-                    let pivots = pointer(1).cast();
-                    (calls.getrf)(h, params, m, n, of, a, m, pivots, of, work, bytes, host, host_bytes, info)
-                }
-                DenseCall::Getrs { transposed } => {
-                    let (transposed, pivots) = (c_int::from(transposed), pointer(1).cast());
-                    (calls.getrs)(h, params, transposed, m, n, of, a, m, pivots, of, pointer(2), m, info)
-                }
-                DenseCall::Geqrf => (calls.geqrf)(
-                    h,
-                    params,
-                    m,
-                    n,
-                    of,
-                    a,
-                    m,
-                    of,
-                    pointer(1),
-                    of,
-                    work,
-                    bytes,
-                    host,
-                    host_bytes,
-                    info,
-                ),
-                DenseCall::Orgqr => {
-                    let f = typed!(self, calls, s_orgqr, d_orgqr, c_orgqr);
-                    let (m, n) = (int(self.rows)?, int(self.columns)?);
-                    f(h, m, n, n, a, m, pointer(1), work, elements()?, info)
-                }
-                DenseCall::Syevd { upper, vectors } => (calls.syevd)(
-                    h,
-                    params,
-                    c_int::from(vectors),
-                    c_int::from(upper),
-                    n,
-                    of,
-                    a,
-                    n,
-                    real,
-                    pointer(1),
-                    of,
-                    work,
-                    bytes,
-                    host,
-                    host_bytes,
-                    info,
-                ),
-                DenseCall::SyevjBatched { upper, vectors } => {
-                    let f = typed!(self, calls, s_syevj_batched, d_syevj_batched, c_syevj_batched);
-                    let (n, batch) = (int(self.columns)?, int(self.batch)?);
-                    let (vectors, upper) = (c_int::from(vectors), c_int::from(upper));
-                    f(h, vectors, upper, n, a, n, pointer(1), work, elements()?, info, handle.syevj, batch)
-                }
-                DenseCall::Gesvdj { vectors } | DenseCall::GesvdjBatched { vectors } => {
-                    let (m, n, batch) = (int(self.rows)?, int(self.columns)?, int(self.batch)?);
-                    // Without vectors nothing is written there.
-                    let [u, v] = [2, 3].map(|which| if vectors { pointer(which) } else { a });
-                    let (s, vectors) = (pointer(1), c_int::from(vectors));
-                    if self.call.is_batched() {
-                        let f = typed!(self, calls, s_gesvdj_batched, d_gesvdj_batched, c_gesvdj_batched);
-                        let params = handle.gesvdj;
-                        f(h, vectors, m, n, a, m, s, u, m, v, n, work, elements()?, info, params, batch)
-                    } else {
-                        let f = typed!(self, calls, s_gesvdj, d_gesvdj, c_gesvdj);
-                        f(h, vectors, 0, m, n, a, m, s, u, m, v, n, work, elements()?, info, handle.gesvdj)
-                    }
-                }
-            }
-        };
-        check(self.call.name(), outcome)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The crate's error: one enum, grouped by who is at fault, each naming the culprit.
+//! The crate's error: one enum, grouped by cause; each variant names the file and the value at fault.
 //!
 //! `Malformed` is the file's fault and says which format, which tensor (or member, or key) and which field;
 //! `Limit` is a bound of ours that the file exceeds; `Damaged` is a file that changed while it was read.

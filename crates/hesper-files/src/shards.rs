@@ -134,13 +134,8 @@ impl ShardedFile {
         Self::assemble(index.tensors, files.collect::<Result<_>>()?).map_err(|e| e.in_file(path))
     }
 
-    /// Opens files that form a checkpoint without an index; no two may share a tensor name.
-    pub fn open_all(paths: &[PathBuf]) -> Result<Self> {
-        Self::open_all_with(paths, &|path| TensorFile::open(path))
-    }
-
-    /// [`open_all`](Self::open_all) with `open` for each file.
-    pub fn open_all_with(paths: &[PathBuf], open: &dyn Fn(&Path) -> Result<TensorFile>) -> Result<Self> {
+    /// Opens files that form a checkpoint without an index, each by `open`; no two may share a tensor name.
+    pub fn open_all(paths: &[PathBuf], open: &dyn Fn(&Path) -> Result<TensorFile>) -> Result<Self> {
         let files: Vec<TensorFile> = paths.iter().map(|path| open(path)).collect::<Result<_>>()?;
         let mut names = Vec::new();
         for (shard, file) in files.iter().enumerate() {

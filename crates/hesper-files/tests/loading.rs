@@ -164,9 +164,14 @@ fn a_sharded_checkpoint_is_one_set_of_tensors() {
 
     // Without an index, and with a name in two files.
     let paths: Vec<_> = (0..3).map(|i| folder.path(&format!("model-{i}.safetensors"))).collect();
-    assert_eq!(ShardedFile::open_all(&paths).unwrap().tensors().len(), 3);
+    assert_eq!(ShardedFile::open_all(&paths, &|path| TensorFile::open(path)).unwrap().tensors().len(), 3);
     let twice = [paths[0].clone(), paths[0].clone()];
-    assert!(ShardedFile::open_all(&twice).unwrap_err().to_string().contains("\"w0\""));
+    assert!(
+        ShardedFile::open_all(&twice, &|path| TensorFile::open(path))
+            .unwrap_err()
+            .to_string()
+            .contains("\"w0\"")
+    );
 
     // A tensor that its shard does not have, and a shard that is not there.
     fs::write(&index, r#"{"weight_map": {"w9": "model-0.safetensors"}}"#).unwrap();

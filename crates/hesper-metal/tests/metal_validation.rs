@@ -19,7 +19,7 @@ struct Fixture {
     buffer: Buffer,
 }
 
-fn bench() -> Fixture {
+fn fixture() -> Fixture {
     let metal = SimMetal::builder(1).build();
     let queue = metal.new_queue(4).unwrap();
     let library = metal.library_from_source("mix 1", &LibraryOptions::default()).unwrap();
@@ -64,7 +64,7 @@ macro_rules! misuse {
     ($name:ident, $part:expr, |$b:ident| $calls:block) => {
         #[test]
         fn $name() {
-            let $b = bench();
+            let $b = fixture();
             // SAFETY: violated on purpose where the test says so; the simulation reports it.
             unsafe { $calls }
             assert_misuse(&$b, $part);
@@ -160,7 +160,7 @@ misuse!(host_memory_that_is_no_pages, "no whole pages", |b| {
 #[test]
 fn an_object_that_is_destroyed_while_a_command_buffer_needs_it_is_named() {
     for (committed, pipeline) in [(false, false), (true, false), (true, true)] {
-        let b = bench();
+        let b = fixture();
         // SAFETY: violated on purpose: the object is released too early.
         unsafe {
             let receiver = b.encode_one();
@@ -191,7 +191,7 @@ fn an_object_that_is_destroyed_while_a_command_buffer_needs_it_is_named() {
 /// The memory of a released buffer is returned, and nothing that names the buffer touches it.
 #[test]
 fn a_released_buffer_holds_no_memory_and_its_use_is_an_error() {
-    let b = bench();
+    let b = fixture();
     assert_eq!(b.metal.held_bytes(), 64);
     // SAFETY: violated on purpose: the buffer is named after its release.
     unsafe {

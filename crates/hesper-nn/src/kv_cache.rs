@@ -372,17 +372,17 @@ impl Positions {
         self.lengths.iter_mut().for_each(|length| *length += tokens);
     }
 
-    /// Forgets the open step.
+    /// Drops the open step.
     pub fn abort(&mut self) {
         self.step = None;
     }
 
-    /// Forgets pending tokens and the open step.
+    /// Drops pending tokens and the open step.
     pub fn discard(&mut self) {
         (self.pending, self.step) = (0, None);
     }
 
-    /// Forgets all but the first `length` tokens of every sequence.
+    /// Drops all but the first `length` tokens of every sequence.
     pub fn truncate(&mut self, length: usize) {
         self.lengths.iter_mut().for_each(|own| *own = length.min(*own));
     }

@@ -8,7 +8,7 @@ use crate::primitives::{Argument, Id, Operand, Primitive, Primitives, ints};
 
 /// A transform of the graph, or several that follow each other.
 struct Fft {
-    kind: Kind,
+    kind: TransformKind,
     inverse: bool,
     /// Each axis with the number of elements that are transformed; that of real numbers is the last.
     axes: Vec<(usize, usize)>,
@@ -16,7 +16,7 @@ struct Fft {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum TransformKind {
     Complex,
     RealToComplex,
     ComplexToReal,
@@ -46,9 +46,9 @@ fn transform(primitive: &Primitive, axis: usize) -> Option<Fft> {
         return None;
     };
     let kind = match kind.as_str() {
-        "real_to_complex" => Kind::RealToComplex,
-        "complex_to_real" => Kind::ComplexToReal,
-        _ => Kind::Complex,
+        "real_to_complex" => TransformKind::RealToComplex,
+        "complex_to_real" => TransformKind::ComplexToReal,
+        _ => TransformKind::Complex,
     };
     Some(Fft { kind, inverse: *inverse, axes: vec![(axis, *length as usize)], scale: *scale })
 }
@@ -57,16 +57,16 @@ impl Fft {
     /// Both as one, if there is such a transform.
     fn then(&self, next: &Fft) -> Option<Fft> {
         let known = |(axis, _): &(usize, usize)| self.axes.iter().any(|(own, _)| own == axis);
-        let fits = self.kind != Kind::ComplexToReal && next.kind != Kind::RealToComplex;
+        let fits = self.kind != TransformKind::ComplexToReal && next.kind != TransformKind::RealToComplex;
         if !fits || self.inverse != next.inverse || next.axes.iter().any(known) {
             return None;
         }
-        let kind = if next.kind == Kind::Complex { self.kind } else { next.kind };
+        let kind = if next.kind == TransformKind::Complex { self.kind } else { next.kind };
         let mut axes: Vec<(usize, usize)> = match kind {
-            Kind::RealToComplex => next.axes.iter().chain(&self.axes).copied().collect(),
+            TransformKind::RealToComplex => next.axes.iter().chain(&self.axes).copied().collect(),
             _ => self.axes.iter().chain(&next.axes).copied().collect(),
         };
-        let complex = axes.len() - usize::from(kind != Kind::Complex);
+        let complex = axes.len() - usize::from(kind != TransformKind::Complex);
         axes[..complex].sort_unstable();
         Some(Fft { kind, inverse: self.inverse, axes, scale: self.scale * next.scale })
     }
@@ -122,7 +122,7 @@ impl Primitives {
     fn fft(&mut self, fft: &Fft, mut x: Operand, output: Operand) -> hesper::Result<()> {
         let mut lengths = x.shape.clone();
         for (at, (axis, length)) in fft.axes.iter().enumerate() {
-            let halved = fft.kind == Kind::ComplexToReal && at + 1 == fft.axes.len();
+            let halved = fft.kind == TransformKind::ComplexToReal && at + 1 == fft.axes.len();
             lengths[*axis] = if halved { length / 2 + 1 } else { *length };
         }
         let list = |lengths: &[usize]| Argument::Shape(lengths.iter().map(|one| *one as i64).collect());
@@ -143,7 +143,7 @@ impl Primitives {
             self.push("SliceUpdate", arguments, vec![full, x], vec![filled.clone()]);
             x = filled;
         }
-        let dtype = if fft.kind == Kind::RealToComplex { Dtype::Float32 } else { Dtype::Complex64 };
+        let dtype = if fft.kind == TransformKind::RealToComplex { Dtype::Float32 } else { Dtype::Complex64 };
         if x.dtype != dtype {
             let typed = self.between(&lengths, dtype);
             self.push("AsType", vec![Argument::Dtype(dtype)], vec![x], vec![typed.clone()]);
@@ -155,7 +155,8 @@ impl Primitives {
         let result = if scaled { self.between(&output.shape, output.dtype) } else { output.clone() };
         let flag = |value: bool| Argument::Value(Value::Bool(value));
         let axes: Vec<i64> = fft.axes.iter().map(|(axis, _)| *axis as i64).collect();
-        let arguments = vec![ints(&axes), flag(fft.inverse), flag(fft.kind != Kind::Complex), flag(false)];
+        let arguments =
+            vec![ints(&axes), flag(fft.inverse), flag(fft.kind != TransformKind::Complex), flag(false)];
         self.push("FFT", arguments, vec![x], vec![result.clone()]);
         if scaled {
             let factor = self.number(scale, output.dtype)?;

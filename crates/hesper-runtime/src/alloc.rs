@@ -181,7 +181,7 @@ impl Shared {
         drop(garbage);
     }
 
-    /// The streams that the pool believes still use the block.
+    /// The streams that still use the block, as far as the pool knows.
     fn free_for(&self, pending: PendingStreams) -> PendingStreams {
         #[cfg(feature = "sim")]
         if self.ablation == crate::sim::Ablation::ReuseOrder {

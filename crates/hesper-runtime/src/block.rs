@@ -24,7 +24,7 @@ use crate::runtime::{Shared, Watch};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Lock, Rank};
 
-/// Who owns the memory of a block.
+/// The owner of the memory of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ownership {
     /// The device: may be written, donated, pooled.

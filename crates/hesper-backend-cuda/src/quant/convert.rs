@@ -9,7 +9,7 @@ use hesper_runtime::Stream;
 
 use super::matmul::Affine;
 use crate::Cuda;
-use crate::launch::{Constants, launch, type_name};
+use crate::launch::{Constants, Kernel};
 
 const TEXT: &str = include_str!("convert.cuh");
 
@@ -23,18 +23,16 @@ impl Lower<Dequantize> for Cuda {
 }
 
 pub(crate) fn quantize(stream: &Stream, format: QuantFormat, dtype: Dtype, groups: usize) -> Result<Launch> {
-    let of = type_name(dtype);
-    let entry = match float_format(format) {
-        None => format!("quantize_affine<{of}, {}>", format.bits()),
-        Some(kind) => format!("quantize_fp<{of}, {kind}>"),
+    let kernel = match float_format(format) {
+        None => Kernel::new(stream, TEXT, "quantize_affine").of(dtype).of(format.bits()),
+        Some(kind) => Kernel::new(stream, TEXT, "quantize_fp").of(dtype).of(kind),
     };
     let constants = Constants::default().sizes(&[groups]).int(format.group() as i32);
-    launch(stream, TEXT, &entry, "option --fmad=false", constants, groups)
+    kernel.option("option --fmad=false").elements(constants, groups)
 }
 
 pub(crate) fn dequantize(stream: &Stream, format: QuantFormat, dtype: Dtype, words: usize) -> Result<Launch> {
-    let kind = float_format(format).unwrap_or(0);
-    let entry = format!("dequantize_fp<{}, {kind}>", type_name(dtype));
     let constants = Constants::default().sizes(&[words]).int(format.group() as i32);
-    launch(stream, TEXT, &entry, "", constants, words)
+    let kernel = Kernel::new(stream, TEXT, "dequantize_fp").of(dtype);
+    kernel.of(float_format(format).unwrap_or(0)).elements(constants, words)
 }

@@ -3,9 +3,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use crate::copy::copy;
-use crate::launch::{Constants, kernel, type_name};
-use hesper_backend_gpu::KnownPipelines;
+use hesper_backend_gpu::{KnownPipelines, Launch, copy, is_float, read, read_all};
 use hesper_core::backend::{Data, Lower, Lowering};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::quant::QuantFormat;
@@ -17,7 +15,8 @@ use hesper_runtime::Pipeline;
 use super::qmm_tiling::Tiling;
 use crate::Cuda;
 use crate::chip::Chip;
-use crate::inputs::{aligned, is_float, read};
+use crate::inputs::aligned;
+use crate::launch::{Constants, Kernel, SM90, shared};
 use crate::matmul::{Matrices, Product, product};
 
 const TEXT: &str = include_str!("affine.cuh");
@@ -32,19 +31,14 @@ pub(crate) struct Affine {
     pub(crate) group: usize,
 }
 
-/// The launch of the kernel of a product.
-#[derive(Clone, Copy)]
-struct ProductLaunch {
-    grid: [u64; 3],
-    /// Threads of a block.
-    threads: u64,
-}
+/// Threads of a product, and of a block.
+type Grid = ([u64; 3], [u64; 3]);
 
 /// A runtime, a format, the types of activations and scales, and the sizes of a product.
 type ProductKey = (u64, Affine, Dtype, Dtype, [usize; 3]);
 
 /// Choosing a kernel and writing down its instance takes as long as encoding the product.
-static KNOWN: LazyLock<KnownPipelines<ProductKey, ProductLaunch>> = LazyLock::new(KnownPipelines::default);
+static KNOWN: LazyLock<KnownPipelines<ProductKey, Grid>> = LazyLock::new(KnownPipelines::default);
 
 impl Lower<QuantizedMatmul> for Cuda {
     fn lower(op: &QuantizedMatmul, l: &mut Lowering<'_>) -> Result<Option<Data>> {
@@ -84,20 +78,14 @@ impl Affine {
         let (of, scale) = (l.dtype(), l.input_dtype(at + 1));
         let parts = [aligned(l, at)?, l.row_major(at + 1)?, l.row_major(at + 2)?];
         let output = l.stream().alloc(n * of.size())?;
-        let mut command = l.stream().command("dequantize");
-        for (number, part) in parts.iter().enumerate() {
-            command = read(command, l, at + number, part);
-        }
-        let command = command.write(&output);
+        let command = read_all(l.stream().command("dequantize"), l, at, &parts).write(&output);
         if n == 0 {
             command.run(|_| Ok(()))?;
             return Ok(Data::contiguous(output, shape));
         }
-        let entry = format!("dequantize<{}, {}, {}>", type_name(of), type_name(scale), self.bits);
-        let pipeline = kernel(l.stream(), TEXT, &entry, "")?;
-        let constants = Constants::default().long(n as i64).int(self.group as i32);
-        let blocks = n.div_ceil(8 * 256) as u64;
-        command.constants(constants.bytes()).dispatch(&pipeline, [blocks * 256, 1, 1], [256, 1, 1])?;
+        let kernel = Kernel::new(l.stream(), TEXT, "dequantize").of(of).of(scale).of(self.bits);
+        let constants = Constants::default().sizes(&[n]).int(self.group as i32);
+        kernel.groups(constants, [n.div_ceil(8 * 256), 1, 1], 256)?.encode(command)?;
         Ok(Data::contiguous(output, shape))
     }
 
@@ -112,8 +100,8 @@ impl Affine {
         let m: usize = l.shape()[..rank - 1].iter().product();
         if transpose && l.input_shape(1).len() == 2 && m > 0 {
             let k = l.input_shape(0)[rank - 1];
-            if let Some(kernel) = self.product_kernel(l, [m, n, k])? {
-                return self.qmm(l, [m, n, k], kernel).map(Some);
+            if let Some((pipeline, grid)) = self.product_kernel(l, [m, n, k])? {
+                return self.qmm(l, [m, n, k], pipeline, grid).map(Some);
             }
         }
         let mut whole: Shape = l.input_shape(2).into();
@@ -152,37 +140,32 @@ impl Affine {
     }
 
     /// The same, compiled; products of a shape that was met before find it without choosing it again.
-    fn product_kernel(
-        self,
-        l: &Lowering<'_>,
-        shape: [usize; 3],
-    ) -> Result<Option<(Arc<Pipeline>, ProductLaunch)>> {
+    fn product_kernel(self, l: &Lowering<'_>, shape: [usize; 3]) -> Result<Option<(Arc<Pipeline>, Grid)>> {
         let (of, scale) = (l.input_dtype(0), l.input_dtype(2));
         let key = (l.stream().runtime().id(), self, of, scale, shape);
         if let Some(found) = KNOWN.find(&key) {
             return Ok(Some(found));
         }
         let Some(tiling) = self.tiling(l, shape) else { return Ok(None) };
-        let (of, scale) = (type_name(of), type_name(scale));
-        let (text, types, options) = match tiling.kernel {
-            "qmm_sm90" | "qmm_sm90_early" => (QMM_SM90, of.to_string(), "\noption --gpu-architecture=sm_90a"),
-            _ => (QMM, format!("{of}, {scale}"), ""),
+        let kernel = |text| Kernel::new(l.stream(), text, tiling.kernel).option(shared(tiling.shared)).of(of);
+        let kernel = match tiling.kernel {
+            "qmm_sm90" | "qmm_sm90_early" => kernel(QMM_SM90).option(SM90),
+            _ => kernel(QMM).of(scale),
         };
-        let entry =
-            format!("{}<{types}, {}, {}, {}>", tiling.kernel, self.bits, self.group, tiling.arguments);
-        let pipeline = kernel(l.stream(), text, &entry, &format!("shared {}{options}", tiling.shared))?;
-        let threads = (tiling.warps * 32) as u64;
-        let grid = [tiling.blocks as u64 * threads, tiling.row_blocks as u64, 1];
-        let launch = ProductLaunch { grid, threads };
-        KNOWN.insert(key, &pipeline, launch);
-        Ok(Some((pipeline, launch)))
+        let kernel = kernel.of(self.bits).of(self.group).of(&tiling.arguments);
+        let groups = [tiling.blocks, tiling.row_blocks, 1];
+        let launch = kernel.groups(Constants::default(), groups, tiling.warps * 32)?;
+        let grid = (launch.grid, launch.threadgroup);
+        KNOWN.insert(key, &launch.pipeline, grid);
+        Ok(Some((launch.pipeline, grid)))
     }
 
     fn qmm(
         self,
         l: &Lowering<'_>,
         [m, n, k]: [usize; 3],
-        (pipeline, launch): (Arc<Pipeline>, ProductLaunch),
+        pipeline: Arc<Pipeline>,
+        (grid, threadgroup): Grid,
     ) -> Result<Data> {
         let of = l.dtype();
         // Rows of activations are loaded in words of sixteen bytes.
@@ -193,21 +176,15 @@ impl Affine {
         let x = if lies { given.clone() } else { l.row_major(0)? };
         let x = match whole(x.offset) {
             true => x,
-            false => Data::contiguous(copy(l.stream(), &x, shape, of.size())?, shape),
+            false => Data::contiguous(copy::<Cuda>(l.stream(), &x, shape, of.size())?, shape),
         };
         let step = if m == 1 || shape.len() != 2 { k as isize } else { x.strides[0] };
         let parts = [aligned(l, 1)?, aligned(l, 2)?, aligned(l, 3)?];
         let output = l.output()?;
-        let mut command = read(l.stream().command("quantized_matmul"), l, 0, &x);
-        for (number, part) in parts.iter().enumerate() {
-            command = read(command, l, 1 + number, part);
-        }
-        let constants = Constants::default().long(m as i64).long(n as i64).long(k as i64).long(step as i64);
-        command.write(&output).constants(constants.bytes()).dispatch(
-            &pipeline,
-            launch.grid,
-            [launch.threads, 1, 1],
-        )?;
+        let command = read(l.stream().command("quantized_matmul"), l, 0, &x);
+        let command = read_all(command, l, 1, &parts).write(&output);
+        let constants = Constants::default().sizes(&[m, n, k]).offset(step).into_bytes();
+        Launch { pipeline, constants, grid, threadgroup }.encode(command)?;
         Ok(Data::contiguous(output, l.shape()))
     }
 }

@@ -1,13 +1,13 @@
-//! Claims: which evaluation computes a node, and what it knows of the graph.
+//! Claims: which evaluation computes a node.
 //!
-//! A claim takes the calls out of the nodes: their ops and inputs move to a [`Table`], which then has one
-//! handle on each node and on each array that is read. No other thread can reach an input through the graph
-//! while the claim lasts. A node that the table alone holds is out of reach for the rest of the process, and
-//! so is its memory. If the evaluation fails, the nodes that were not computed get their calls back.
+//! A claim moves the ops and inputs of lazy nodes to a [`Table`], which then has one handle on each node and
+//! on each array that is read. No other thread can reach an input through the graph while the claim lasts. If
+//! the table has the only handle on a node, nothing else in the process can reach the node or its memory. If
+//! the evaluation fails, the nodes that were not computed get their ops and inputs back.
 //!
-//! The walk that claims nodes writes the [`Graph`] that they are: nodes are scattered over memory, so each is
-//! looked at once. The key of the graph finds its [`Program`] in a cache, and a graph whose structure was met
-//! before is not planned again.
+//! The same walk builds the [`Graph`] of the claimed nodes, since nodes are scattered over memory and each
+//! visit is a cache miss. The key of the graph finds its [`Program`] in a cache: a known structure is not
+//! planned again.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -81,7 +81,7 @@ pub(super) fn planned_nodes() -> usize {
 /// The nodes that one evaluation has taken. What it has not computed is lazy again when it is dropped.
 pub(super) struct Claim(Table);
 
-/// The nodes of an evaluation, in the order in which they were met, and what it knows of them.
+/// The nodes of an evaluation with their ops and inputs, in the order in which the walk met them.
 #[derive(Default)]
 struct Table {
     graph: Graph,
@@ -284,7 +284,7 @@ impl Table {
         Slot::external(self.externals.len() - 1)
     }
 
-    /// Forgets everything and keeps the capacity.
+    /// Clears everything and keeps the capacity.
     fn clear(&mut self) {
         self.graph.clear();
         self.nodes.clear();
@@ -380,8 +380,8 @@ impl Table {
         }
     }
 
-    /// Gives up a walk that is not at its end: what it has not entered yet is read as it is.
-    fn give_up(&mut self, array: Array, edge: usize) {
+    /// Abandons an unfinished walk: nodes that it has not entered are read as external arrays.
+    fn abandon(&mut self, array: Array, edge: usize) {
         let rest = std::mem::take(&mut self.stack);
         for (array, edge) in std::iter::once((array, edge)).chain(rest) {
             let slot = self.external(array, None);
@@ -407,13 +407,13 @@ impl Table {
             let slot = match &mut *state {
                 State::Lazy { claimed: true, .. } | State::Claimed => {
                     drop(state);
-                    self.give_up(array, edge);
+                    self.abandon(array, edge);
                     return Err(Refused::Busy);
                 }
                 State::Failed(cause) => {
                     let error = failure(cause);
                     drop(state);
-                    self.give_up(array, edge);
+                    self.abandon(array, edge);
                     return Err(Refused::Failed(error));
                 }
                 lazy @ State::Lazy { .. } => {

@@ -115,8 +115,8 @@ pub(super) fn bring(values: &mut [Value], to: &Runtime) -> Result<()> {
     Ok(())
 }
 
-/// Computes an expression of a shape on a stream; gives the memory of what is stored. That may be the memory
-/// of operands that are owned.
+/// Computes an expression of a shape on a stream. Returns the memory of its stored values, which may be that
+/// of owned operands.
 pub(super) fn run(
     fused: &Arc<Fused>,
     stream: &Stream,

@@ -1,10 +1,10 @@
-//! What the plan of a graph depends on, and nothing else.
+//! The structure of a graph: everything that its plan depends on, and nothing else.
 //!
-//! Nodes are numbered in the order in which a walk from the results meets them, and name what they read by
+//! Nodes are numbered in the order in which a walk from the results meets them, and name their inputs by
 //! [`Slot`]s. Ops that are not element-wise are known by their [`Role`] and [`Mark`] alone, shapes and
-//! streams by their [class](Classes): a plan holds no op, no array, no stream and no length, so graphs that
-//! differ in those have one plan. The [key](Graph::key) of a graph is its whole content in words. Equal keys
-//! have equal plans.
+//! streams by their [class](Classes). A plan holds no op, array, stream or length, so graphs that differ only
+//! in those share a plan. The [key](Graph::key) of a graph is its whole content in words: equal keys have
+//! equal plans.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,7 +25,7 @@ use crate::shape::Shape;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Slot(u32);
 
-/// A slot taken apart.
+/// What a slot stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SlotKind {
     Node(usize),
@@ -165,7 +165,7 @@ pub(crate) struct External {
     pub(crate) known: bool,
 }
 
-/// Nodes and what they read. There are fewer than 2^31 of either.
+/// Nodes and their inputs, fewer than 2^31 of either.
 #[derive(Default)]
 pub(crate) struct Graph {
     pub(super) nodes: Vec<Vertex>,
@@ -175,7 +175,7 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
-    /// One more node, and what it reads.
+    /// Appends a node and its inputs.
     pub(crate) fn push(
         &mut self,
         reads: impl IntoIterator<Item = Slot>,
@@ -191,7 +191,7 @@ impl Graph {
         self.nodes.push(Vertex { first, count, class, role, dtype, held: true, read: false, emit, mark });
     }
 
-    /// Sets what was not known of a node when it was pushed.
+    /// Sets the properties of a node that were not known when it was pushed.
     pub(super) fn describe(&mut self, at: usize, class: u32, role: Role, emit: Option<Emit>) {
         let node = &mut self.nodes[at];
         (node.class, node.role, node.emit) = (class, role, emit);

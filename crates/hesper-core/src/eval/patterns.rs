@@ -118,7 +118,7 @@ impl Mark {
     }
 }
 
-/// The nodes of a graph and what they read, as far as marks depend on them.
+/// The nodes of a graph and their inputs, as far as marks depend on them.
 pub(crate) trait Nodes {
     /// A node.
     fn view(&self, at: usize) -> Option<NodeView<'_>>;
@@ -228,7 +228,7 @@ impl Pattern {
         }
     }
 
-    /// The op, and the shape of what it gives.
+    /// The op, and the shape of its result.
     pub(super) fn op(&self, store: &impl Store, outputs: &[u32]) -> Result<(Box<dyn Composite>, Shape)> {
         let mut shape = store.node(outputs[0] as usize)?.shape.clone();
         let op: Box<dyn Composite> = match self {
@@ -622,7 +622,7 @@ impl<'a> Rewrites<'a> {
         }
     }
 
-    /// The rotation that a node reads, what it rotates, and its periods.
+    /// The rotation that a node reads, its input, and its periods.
     fn rotation(&self, root: u32, number: usize) -> Option<(u32, Slot, Option<Slot>)> {
         let rope = self.node(self.read(root, number)?)?;
         let rotates = self.fact(rope) == Fact::RotatedRow;

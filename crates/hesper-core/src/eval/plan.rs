@@ -195,7 +195,7 @@ impl Default for LastUse {
     }
 }
 
-/// A program that is being put together.
+/// A program under construction.
 struct Planner<'a> {
     graph: &'a Graph,
     rewrites: Rewrites<'a>,

@@ -28,7 +28,7 @@ pub struct FusedRows {
 pub struct RowKernel {
     program: Arc<Program>,
     inputs: SmallVec<[Input; 8]>,
-    /// Lengths of the iteration, outermost first. The kernel goes over the last two.
+    /// Lengths of the iteration, outermost first. The kernel loops over the last two.
     lengths: SmallVec<[usize; 6]>,
     size: usize,
 }

@@ -1,4 +1,4 @@
-//! Constants that are not computed yet, as the steps that compute them.
+//! Lazy constants of a traced function, as the steps that compute them.
 
 use std::borrow::Cow;
 

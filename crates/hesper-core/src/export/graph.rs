@@ -14,7 +14,7 @@ use crate::transform::scope::{Opened, outermost};
 use crate::transform::source::placeholder;
 use crate::transform::tape::Tape;
 
-/// What a step reads, or what a function gives.
+/// An input of a step, or an output of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ValueRef {
     /// An argument.
@@ -25,7 +25,7 @@ pub enum ValueRef {
     Value(usize),
 }
 
-/// An op and what it is applied to.
+/// An op and its inputs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
     /// The op's name.
@@ -38,7 +38,7 @@ pub struct Step {
     pub outputs: Vec<(Shape, Dtype)>,
 }
 
-/// What a trace was made with.
+/// The arguments that a function was traced with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signature {
     /// How many arguments stand by place.
@@ -126,12 +126,12 @@ impl Graph {
         Builder::new(signature, arguments).build(outputs, arguments)
     }
 
-    /// What it was traced with.
+    /// The arguments that it was traced with.
     pub fn signature(&self) -> &Signature {
         &self.signature
     }
 
-    /// What the function took from around it.
+    /// The arrays that the function captured.
     pub fn constants(&self) -> &[Array] {
         &self.constants
     }
@@ -141,7 +141,7 @@ impl Graph {
         &self.steps
     }
 
-    /// What it gives.
+    /// Its outputs.
     pub fn outputs(&self) -> &[ValueRef] {
         &self.outputs
     }

@@ -1,13 +1,13 @@
-//! Functions in files: traced, written, and called again without the program that made them.
+//! Exported functions: traced, written to a file, and called again by another program.
 //!
-//! A file holds one function with one or several traces of it, each for arguments of its own shapes and
-//! types, or for all shapes with as many axes. A trace is a list of steps: an op's name, its attributes and
-//! what it reads. What the function took from around it (weights) is stored once, as it lies in memory. The
-//! bytes are described in `docs/exported-functions.md`.
+//! A file holds one function with one or several traces, each for arguments of one set of shapes and types,
+//! or for all shapes with as many axes. A trace is a list of steps: an op's name, its attributes and its
+//! inputs. Captured arrays (weights) are stored once, in their memory layout. `docs/exported-functions.md`
+//! specifies the bytes.
 //!
-//! A call of an imported function puts its steps together again through the ops' own constructors, which
-//! check all that they get: a damaged or hostile file is an error and never an op that could not have been
-//! built. The result is a graph like any other, and can be differentiated, vectorised and compiled.
+//! A call of an imported function builds its steps through the ops' own constructors, which check their
+//! arguments. So a damaged or hostile file gives an error, never an op that a program could not have built.
+//! The result is a graph like any other, and can be differentiated, vectorized and compiled.
 
 mod expand;
 #[cfg(feature = "files")]

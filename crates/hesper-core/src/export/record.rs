@@ -1,4 +1,4 @@
-//! What a file says of one op, and what an op's reader gets of it.
+//! Records: an op as a file stores it, and as its reader gets it.
 
 use std::borrow::Cow;
 
@@ -53,7 +53,7 @@ values! {
 /// Attributes by name.
 pub type Attributes = Vec<(Cow<'static, str>, Value)>;
 
-/// What becomes of an op in a file.
+/// How a file stores an op.
 pub enum Export {
     /// It cannot be written.
     Never,
@@ -106,10 +106,10 @@ impl From<Record> for Export {
     }
 }
 
-/// Makes the one output of an op again.
+/// Builds the one output of an op.
 pub type ReadOne = fn(&Replay<'_>) -> Result<Array>;
 
-/// Makes an op's outputs again.
+/// Builds the outputs of an op.
 #[derive(Clone, Copy)]
 pub enum Reader {
     /// An op with one output.
@@ -118,8 +118,8 @@ pub enum Reader {
     Several(fn(&Replay<'_>) -> Result<Vec<Array>>),
 }
 
-/// A step of a file, for the constructor of its op. Nothing in it can be trusted: constructors check all that
-/// they get, and what is taken from here is of the type that was asked for and no more.
+/// A step of a file, for the constructor of its op. The content is untrusted: the methods check types only,
+/// and constructors check the rest.
 pub struct Replay<'a> {
     /// The name of the step.
     pub op: &'a str,
@@ -136,7 +136,7 @@ pub struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// So many inputs.
+    /// The inputs, as many as the caller expects.
     pub fn inputs<const N: usize>(&self) -> Result<[&'a Array; N]> {
         let all: SmallVec<[&Array; 6]> = self.inputs.iter().collect();
         <[&Array; N]>::try_from(&all[..])
@@ -165,7 +165,7 @@ impl<'a> Replay<'a> {
         self.free && self.inputs.iter().zip(self.traced).any(|(input, traced)| *input.shape() != **traced)
     }
 
-    /// An error if they have.
+    /// Fails if inputs have other shapes than when the function was traced.
     pub fn unmoved(&self) -> Result<()> {
         if self.moved() { Err(self.not_free()) } else { Ok(()) }
     }
@@ -246,7 +246,7 @@ impl<'a> Replay<'a> {
         self.ints(name).map(Shape::from_vec)
     }
 
-    /// So many unsigned integers.
+    /// A list of unsigned integers, as many as the caller expects.
     pub fn words<const N: usize>(&self, name: &str) -> Result<[u64; N]> {
         let list: Vec<u64> = self.ints(name)?;
         self.require(name, list.try_into().ok())
@@ -259,12 +259,12 @@ impl<'a> Replay<'a> {
         self.require(name, found)
     }
 
-    /// The shape that came out.
+    /// The traced shape of the output.
     pub fn shape(&self) -> &'a [usize] {
         self.outputs.first().map_or(&[], |(shape, _)| shape)
     }
 
-    /// The type that came out.
+    /// The traced type of the output.
     pub fn dtype(&self) -> Dtype {
         self.outputs.first().map_or(Dtype::Float32, |(_, dtype)| *dtype)
     }

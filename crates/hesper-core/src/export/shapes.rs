@@ -1,8 +1,8 @@
-//! Shapes that follow from other shapes than those a function was traced with.
+//! Shapes of a replayed trace, where they differ from the traced ones.
 //!
-//! Most ops find their shape by themselves. A few were told it: for these the traced shapes say how the
-//! result's axes follow from the input's. Where they do not say it, that is an error and never a guess that
-//! could be wrong.
+//! Most ops infer the shape of their result. For ops that take it as a parameter, the traced shapes say how
+//! the axes of the result follow from those of the input. Where they do not, the replay fails: it never
+//! guesses.
 
 use super::record::Replay;
 use crate::error::Result;

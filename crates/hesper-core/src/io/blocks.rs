@@ -1,6 +1,6 @@
-//! Quantised blocks of GGUF: as they lie in the file, decoded, or in the affine layout.
+//! Quantized blocks of GGUF: as stored in the file, decoded, or in the affine layout.
 //!
-//! A [`Blocks`] holds the file's bytes as a lazy array; all else is computed from that array when it is
+//! A [`Blocks`] holds the file's bytes as a lazy array; the other forms are computed from it when they are
 //! evaluated, on all cores.
 
 use hesper_types::{AFFINE_GROUP, GgmlType};
@@ -68,7 +68,7 @@ impl Blocks {
         self.kind
     }
 
-    /// The shape of what is decoded from them.
+    /// The shape of the decoded elements.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
@@ -117,7 +117,7 @@ impl Blocks {
     }
 }
 
-/// What is made of blocks.
+/// The forms that blocks are decoded to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Decoded {
     /// Elements as floats.

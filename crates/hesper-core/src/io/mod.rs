@@ -1,14 +1,13 @@
 //! Files: arrays from safetensors, npy, npz and GGUF, and back.
 //!
-//! [`load`] reads a file's header and gives lazy arrays. An array's bytes are touched when it is evaluated:
-//! they are used where they lie in the mapped file if layout and alignment allow it, else read into memory of
-//! their own. A load that fails leaves its array lazy; it can be tried again. What may happen to a file
-//! meanwhile, and what of it is noticed, stands in [`hesper_files::source`]: an array gives the right data or
-//! an error for which [`Error::is_damage`](crate::Error::is_damage) is true.
+//! [`load`] reads a file's header and returns lazy arrays. An array's bytes are read when it is evaluated: in
+//! place in the mapped file if layout and alignment allow it, else into memory of their own. A load that
+//! fails leaves its array lazy, so it can be retried. [`hesper_files::source`] says which changes of a file
+//! are detected meanwhile: an array gives the right data, or an error for which
+//! [`Error::is_damage`](crate::Error::is_damage) is true.
 //!
-//! Saving ([`save_safetensors`], [`save_npy`], [`save_npz`], [`save_gguf`]) writes one array after the other
-//! into a temporary file and puts it in the place of the old one when all went well; the old one may be the
-//! very file that the arrays come from.
+//! Saving ([`save_safetensors`], [`save_npy`], [`save_npz`], [`save_gguf`]) writes the arrays to a temporary
+//! file and then renames it over the old one, which may be the file that the arrays come from.
 //!
 //! ```
 //! use hesper::{Array, io};

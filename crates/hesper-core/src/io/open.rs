@@ -134,7 +134,7 @@ pub fn load_with(input: impl Into<Input>, options: &Options) -> Result<Loaded> {
             Found::Index(index) => return sharded(by_index(&index, options)?, options),
             Found::Files(files) => {
                 let open = |path: &Path| open(path, options);
-                return sharded(ShardedFile::open_all_with(&files, &open)?, options);
+                return sharded(ShardedFile::open_all(&files, &open)?, options);
             }
         },
         Input::Path(path) if is_index(&path) => return sharded(by_index(&path, options)?, options),

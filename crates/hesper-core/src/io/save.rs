@@ -11,7 +11,7 @@ use crate::array::Array;
 use crate::error::Result;
 use crate::{Dtype, PackedArray};
 
-/// Saves a safetensors file: a temporary file that takes the place of the old one when all went well.
+/// Saves a safetensors file: writes a temporary file, then renames it over the old one.
 ///
 /// ```
 /// use hesper::{array, io};

@@ -297,7 +297,7 @@ macro_rules! arithmetic_ops {
 arithmetic_ops!(define_ops);
 
 impl Array {
-    /// The quotient rounded down, and what is left; both are constants to derivatives.
+    /// The quotient rounded down, and the remainder; both are constants to derivatives.
     ///
     /// ```
     /// use hesper::array;

@@ -174,7 +174,7 @@ fn squared(b: &mut Builder, z: Pair) -> ValueId {
     b.add(rr, ii)
 }
 
-/// One over.
+/// The reciprocal.
 pub fn reciprocal(b: &mut Builder, z: ValueId) -> ValueId {
     let (like, z) = (z, wide(b, z));
     let one = Pair { re: b.f64(1.0), im: b.f64(0.0) };
@@ -326,7 +326,7 @@ fn log_parts(b: &mut Builder, z: Pair) -> Pair {
     Pair { re: b.mul(log, half), im: b.binary(BinaryOp::Atan2, z.im, z.re) }
 }
 
-/// The logarithm of one more.
+/// `log(1 + z)`.
 pub fn log1p(b: &mut Builder, z: ValueId) -> ValueId {
     let (like, z) = (z, wide(b, z));
     let one = b.f64(1.0);
@@ -446,7 +446,7 @@ fn product(
     b.select(lost, limit, product)
 }
 
-/// The tangent: that of the hyperbolic one, turned.
+/// The tangent: `-i tanh(i z)`.
 pub fn tan(b: &mut Builder, z: ValueId) -> ValueId {
     turned(b, z, tanh_parts)
 }

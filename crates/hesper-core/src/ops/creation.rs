@@ -1,6 +1,7 @@
-//! Arrays that are made, not computed from others: constants, ranges, matrices of ones and zeros,
-//! windows. They are element-wise ops of an element's place, so a consumer's kernel makes them as it goes
-//! and nothing is stored.
+//! Arrays without inputs: constants, ranges, identity and triangular matrices, windows.
+//!
+//! They are element-wise functions of an element's index, so the kernel of a consumer computes them and
+//! nothing is stored.
 
 use hesper_kernel::ir::{Builder, Scalar, UnaryOp, ValueId};
 use smallvec::smallvec;
@@ -109,7 +110,7 @@ pub fn alone(value: Operand) -> Result<Array> {
     }
 }
 
-/// The numbers of [`Array::arange`]: where they start, where they stop, how far a step goes.
+/// The range of [`Array::arange`]: start, stop and step.
 #[derive(Debug, Clone, Copy)]
 pub enum Range {
     /// Integers.
@@ -154,7 +155,7 @@ impl From<(f64, f64, f64)> for Range {
     }
 }
 
-/// How the arrays of [`meshgrid`] lie.
+/// The order of the axes of [`meshgrid`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Indexing {
     /// The first array runs along the second axis, as coordinates do.
@@ -223,7 +224,7 @@ impl Array {
         Array::full(shape, 1, Some(dtype))
     }
 
-    /// An array whose elements are not said; they are zeros.
+    /// An array with unspecified elements, which are zeros.
     ///
     /// ```
     /// use hesper::{Array, Dtype};
@@ -256,7 +257,7 @@ impl Array {
         Array::ones(self.shape(), self.dtype())
     }
 
-    /// An array of the same shape and type whose elements are not said; they are zeros.
+    /// An array of the same shape and type with unspecified elements, which are zeros.
     ///
     /// ```
     /// use hesper::array;
@@ -294,7 +295,7 @@ impl Array {
             return fail("a step of zero".into());
         }
         if dtype == Dtype::Bool {
-            let what = "no range in an array".into();
+            let what = "cannot make a range in an array".into();
             return Err(Error::Type { op: "arange".into(), what, dtype });
         }
         let length = match range {
@@ -337,7 +338,7 @@ impl Array {
         }
     }
 
-    /// A number of evenly spaced numbers from `start` to `stop`, both included.
+    /// Evenly spaced numbers from `start` to `stop`, both included.
     ///
     /// ```
     /// use hesper::{Array, Dtype};

@@ -1,12 +1,11 @@
-//! Custom kernels: text in the kernel language, brought at run time.
+//! Custom kernels: text in the kernel language, supplied at run time.
 //!
-//! A [`CustomKernel`] has the meaning of MLX's `fast.metal_kernel`: a body, named inputs and outputs, and
-//! at each call a grid, a threadgroup, template arguments and output shapes. The same text runs on every
-//! device. A kernel is its content: calls that share a name and differ in text, types or template
+//! A [`CustomKernel`] has the meaning of MLX's `fast.metal_kernel`: a body, named inputs and outputs, and at
+//! each call a grid, a threadgroup, template arguments and output shapes. The same text runs on every device.
+//! A kernel is identified by its content: calls that share a name and differ in text, types or template
 //! arguments are different kernels.
 //!
-//! The text goes through the kernel language, which checks its accesses. [`KernelMode`] is the choice to do
-//! without.
+//! The text goes through the kernel language, which checks its accesses; [`KernelMode`] can turn that off.
 //!
 //! This file has the API and the op; [`launch`] binds arguments and dispatches.
 
@@ -103,7 +102,7 @@ pub struct Text {
     atomic_outputs: bool,
 }
 
-/// A kernel caches at most so many specialisations; a full cache is emptied.
+/// Most cached specialisations of a kernel; a full cache is cleared.
 const MAX_SPECIALISATIONS: usize = 256;
 
 impl CustomKernel {

@@ -1,8 +1,8 @@
 //! Einstein summation.
 //!
-//! A text such as `ij,jk->ik` names the axes of operands and result. What is named twice in an operand is
-//! its diagonal; what one operand alone names, and the result does not, is summed at once; then pairs of
-//! operands are contracted by matrix products, in an order that is searched for (see [`path`]).
+//! A text such as `ij,jk->ik` names the axes of operands and result. A name that occurs twice in an operand
+//! takes its diagonal. An axis that only one operand has, and the result does not, is summed first. Then
+//! pairs of operands are contracted by matrix products, in an order that [`path`] chooses.
 
 mod path;
 
@@ -140,7 +140,7 @@ impl Expression {
                 if *size == 1 {
                     *size = *length;
                 } else if *length != 1 && length != size {
-                    return Err(fail(format!("lengths {size} and {length} for one axis")));
+                    return Err(fail(format!("one name stands for axes of length {size} and {length}")));
                 }
             }
         }
@@ -180,7 +180,7 @@ pub struct Term {
 }
 
 impl Term {
-    /// Names at most once: what is named twice is a diagonal.
+    /// Takes the diagonals of axes that share a name, so that each name occurs once.
     fn diagonal(array: &Array, labels: &Labels) -> Result<Self> {
         let mut different: Labels = SmallVec::new();
         labels.iter().for_each(|label| {
@@ -270,9 +270,9 @@ fn contract(a: &Term, b: &Term, wanted: impl Fn(Label) -> bool) -> Result<Term> 
     Ok(Term { array: product.reshape(&lengths(&labels))?, labels })
 }
 
-/// Sums of products over axes that a text names: `ij,jk->ik` is a matrix product, `ii` a trace, `i,j->ij`
-/// an outer product. `...` stands for axes that broadcast; without `->`, what is named once is kept, in
-/// the order of the alphabet. Products that are summed must be of floating-point numbers.
+/// Sums of products over axes that a text names: `ij,jk->ik` is a matrix product, `ii` a trace, `i,j->ij` an
+/// outer product. `...` stands for axes that broadcast. Without `->`, the result has the axes that are named
+/// once, in alphabetical order. Sums of products need floating-point numbers.
 ///
 /// ```
 /// use hesper::{Array, einsum};

@@ -317,7 +317,7 @@ fn shift(x: &Array, along: Option<&[isize]>, by: fn(isize) -> isize) -> Result<A
 
 fn frequencies(op: &str, n: usize, d: f64, list: impl Iterator<Item = isize>) -> Result<Array> {
     if n == 0 || d == 0.0 {
-        return Err(Error::value(op, format!("{n} elements at a distance of {d}")));
+        return Err(Error::value(op, format!("n and d must not be zero, got {n} and {d}")));
     }
     let unit = 1.0 / (n as f64 * d);
     let list: Vec<f32> = list.map(|k| (k as f64 * unit) as f32).collect();

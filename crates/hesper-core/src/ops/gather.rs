@@ -128,7 +128,7 @@ impl Array {
         };
         // A slice along an axis without indices starts at its first element.
         if (0..self.ndim()).any(|axis| sizes[axis] > self.shape()[axis]) {
-            let what = format!("slices of {sizes:?} of an array of shape {:?}", self.shape());
+            let what = format!("slices of {sizes:?} do not fit an array of shape {:?}", self.shape());
             return Err(Error::shape("gather", what));
         }
         let source = if (0..self.ndim()).all(fits) {

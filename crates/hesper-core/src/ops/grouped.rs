@@ -266,7 +266,10 @@ impl Array {
         right: Option<&Array>,
     ) -> Result<Array> {
         if !matches!(block_size, 16 | 32 | 64) {
-            return Err(Error::value("block_masked_mm", format!("blocks of {block_size} rows")));
+            return Err(Error::value(
+                "block_masked_mm",
+                format!("block_size must be 16, 32 or 64, not {block_size}"),
+            ));
         }
         let a = masked(self, left, block_size)?;
         let b = masked(other, right, block_size)?;

@@ -1,9 +1,9 @@
 //! Indexing: `x[...]` and its updates, with NumPy's rules.
 //!
-//! [`s!`](crate::s) writes a list of [`Index`]es, which is brought into one form: for each axis of the array
-//! a slice, or an array of indices, and new axes in between. Slices are views; arrays of indices become one
-//! gather, or one scatter. The axes of index arrays stand where the first of them is, or first of all if
-//! anything but an index array or a number is in between.
+//! [`s!`](crate::s) writes a list of [`Index`]es, which is normalized: for each axis of the array a slice or an
+//! array of indices, and new axes in between. Slices are views; arrays of indices become one gather, or one
+//! scatter. The axes of index arrays stand at the first of them, or in front if anything but an index array
+//! or a number separates them.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -118,7 +118,7 @@ pub struct Form {
     in_place: bool,
     /// How many axes of slices stand before those of the index arrays.
     before: usize,
-    /// The shape of what is indexed.
+    /// The shape of the indexed array.
     shape: Shape,
 }
 
@@ -485,7 +485,12 @@ impl Array {
                     place += 1;
                     sizes.push(1);
                 }
-                Item::Int(_) => return Err(Error::value("index_update", "a number beside index arrays")),
+                Item::Int(_) => {
+                    return Err(Error::value(
+                        "index_update",
+                        "internal error: an integer remains",
+                    ));
+                }
             }
             axis += 1;
         }

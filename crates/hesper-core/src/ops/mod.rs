@@ -1,9 +1,9 @@
-//! Ops: what can be done with arrays.
+//! Ops: what can be computed with arrays.
 //!
-//! An op is a value that says what it computes; it holds no array. What it is applied to is declared
-//! in its call, and its lowering sees only that: an input that was not declared cannot be used.
-//! Element-wise ops are entries of a table ([`elementwise`]); the planner fuses them. Any other op is
-//! a type of its own that implements [`Op`].
+//! An op is a value that says what it computes; it holds no array. Its inputs are declared in its call, and
+//! its lowering sees only those: an input that was not declared cannot be used. Element-wise ops are entries
+//! of a table ([`elementwise`]); the planner fuses them. Any other op is a type of its own that implements
+//! [`Op`].
 
 pub mod along_axis;
 pub mod append;
@@ -145,7 +145,7 @@ pub trait Op: Identity + Send + Sync + fmt::Debug {
         matches!(self.kind(), OpKind::View)
     }
 
-    /// Whether its cost does not follow from the sizes of what it reads and gives.
+    /// Whether its cost does not follow from the sizes of its inputs and outputs.
     fn is_opaque(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! Rearranging axes and elements: compositions of views and joins.
+//! Rearranging axes and elements: compositions of views and concatenations.
 
 use smallvec::{SmallVec, smallvec};
 

@@ -1,5 +1,5 @@
-//! RowOp as a whole: softmax, norms, sums of exponentials, cross entropy. Each reads its row once from
-//! memory and writes its result once.
+//! Ops on whole rows: softmax, norms, log-sum-exp, cross entropy. Each reads its row once from memory and
+//! writes its result once.
 
 use std::ops::Range;
 

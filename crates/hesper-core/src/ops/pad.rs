@@ -56,7 +56,8 @@ impl Array {
             each => each.into(),
         };
         if widths.len() != self.ndim() {
-            let what = format!("{} widths for an array of shape {:?}", widths.len(), self.shape());
+            let what =
+                format!("{} pairs of widths do not fit an array of shape {:?}", widths.len(), self.shape());
             return Err(Error::shape("pad", what));
         }
         let too_large = || Error::TooLarge { shape: self.shape().to_vec() };

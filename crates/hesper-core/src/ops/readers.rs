@@ -1,7 +1,7 @@
-//! The registry of readers: which constructor makes an op of a file again.
+//! The registry of readers: which constructor builds an op from its record in a file.
 //!
-//! A reader stands next to its op, registers itself there with [`reader!`], and calls the constructor that
-//! the op's users call, so that whatever a file says is checked as if a program had said it.
+//! A reader stands next to its op, registers itself with [`reader!`], and calls the op's public constructor.
+//! So the content of a file is checked like the arguments of a program.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

@@ -104,9 +104,9 @@ impl Op for Scan {
     }
 }
 
-/// Derivatives of what is no sum. Products and weighted sums along the axis are made by doubling: after a
-/// step the elements hold what is true of twice as many. No step divides, so zeros are numbers like others,
-/// and the derivative can be differentiated again.
+/// Derivatives. Products and weighted sums along the axis are computed by doubling: each step doubles the
+/// number of elements that a partial result covers. No step divides, so zeros need no special case, and the
+/// derivative can be differentiated again.
 impl Scan {
     /// The cotangent of the elements, from that of a result that includes them.
     fn pulled(&self, x: &Array, out: &Array, cotangent: &Array) -> Result<Array> {
@@ -135,8 +135,8 @@ impl Scan {
         }
     }
 
-    /// For each place what stands `by` places later in the scan's order, and `end` beyond its end; before, if
-    /// `by` is negative.
+    /// The elements shifted by `by` in the order of the scan, filled with `end`: element `i` of the result is
+    /// element `i + by`.
     fn later(&self, y: &Array, by: isize, end: f64) -> Result<Array> {
         let length = y.shape()[self.along] as isize;
         let by = if self.reverse { -by } else { by };

@@ -98,7 +98,7 @@ fn framed(op: &str, window: Option<&Array>, length: Option<usize>, n_fft: usize)
 
 fn hop(op: &str, hop: Option<usize>, n_fft: usize) -> Result<usize> {
     match hop.unwrap_or(n_fft / 4) {
-        0 => Err(Error::value(op, format!("frames of {n_fft} elements that do not move on"))),
+        0 => Err(Error::value(op, format!("hop_length must not be zero, for frames of {n_fft} elements"))),
         hop => Ok(hop),
     }
 }

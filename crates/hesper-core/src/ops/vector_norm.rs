@@ -46,9 +46,9 @@ pub fn norm(x: &Array, norm: Norm, over: impl Into<Axes>) -> Result<Array> {
         (Norm::Order(order), [_]) => vector(&x, order, over),
         (Norm::Order(order), [rows, columns]) => matrix(&x, order, *rows, *columns, keepdims),
         (Norm::Nuclear, [rows, columns]) => singular(&x, *rows, *columns, keepdims, |values| values.sum(-1)),
-        (Norm::Nuclear, _) => fail(format!("the nuclear norm is of matrices, not over {axes:?}")),
-        (Norm::Frobenius, _) => fail(format!("the Frobenius norm is of matrices, not over {axes:?}")),
-        _ => fail(format!("over {} axes of an array of shape {:?}", axes.len(), x.shape())),
+        (Norm::Nuclear, _) => fail(format!("the nuclear norm takes two axes, not {axes:?}")),
+        (Norm::Frobenius, _) => fail(format!("the Frobenius norm takes two axes, not {axes:?}")),
+        _ => fail(format!("takes one or two axes, not {} of shape {:?}", axes.len(), x.shape())),
     }
 }
 
@@ -71,7 +71,7 @@ fn vector(x: &Array, order: f64, over: Axes) -> Result<Array> {
     result.astype(x.dtype())
 }
 
-/// A norm that is made of the singular values of each matrix.
+/// A norm that is a function of the singular values of each matrix.
 fn singular(
     x: &Array,
     rows: isize,

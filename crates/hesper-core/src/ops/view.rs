@@ -339,7 +339,7 @@ pub fn slice_of(array: &Array, starts: &[isize], steps: &[isize], shape: &[usize
 }
 
 impl Array {
-    /// The same elements, row by row, in another shape; one axis may be -1, and is what is left over.
+    /// The same elements, in row-major order, in another shape. One axis may be -1: its length is inferred.
     ///
     /// ```
     /// use hesper::array;

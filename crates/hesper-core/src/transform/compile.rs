@@ -1,11 +1,11 @@
 //! Compiled functions: traced once for each signature, then run without calling the function again.
 //!
 //! A signature is the arguments' shapes and types, the stream, and whatever else the caller declares that the
-//! function depends on. The function is called with arguments that have no values; what it gives is made into
-//! a [`CompiledFunction`]. Inside of another transformation a compiled function is its graph.
+//! function depends on. The function is traced with arguments that have no values, and its outputs become a
+//! [`CompiledFunction`]. Inside of another transformation a compiled function is its graph.
 //!
-//! A function without shapes is traced once for all shapes with the same numbers of axes. Its trace is
-//! recorded, as that of an exported function is, and replayed for other shapes.
+//! A shapeless function is traced once for all shapes with the same numbers of axes. Its trace is recorded,
+//! as that of an exported function is, and replayed for other shapes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -67,7 +67,7 @@ struct Signature {
 /// A compiled function, and what else its trace gave.
 type Traced<T> = (Arc<CompiledFunction>, Arc<T>);
 
-/// A trace for all shapes: its graph, or why there is none.
+/// A trace for all shapes: its graph, or the reason why it has none.
 type Recorded<T> = (Result<Graph>, Arc<T>);
 
 /// The traces of one function. `T` is what else a trace gives: each call returns it.

@@ -1,4 +1,4 @@
-//! Forward mode: from the sources' tangents on to the outputs'.
+//! Forward mode: from the tangents of the sources to those of the outputs.
 
 use smallvec::SmallVec;
 

@@ -1,13 +1,12 @@
-//! Transformations of functions of arrays: derivatives, and functions over one axis more.
+//! Transformations of functions of arrays: derivatives, `vmap` and compilation.
 //!
-//! A function is run once, on arrays that the transformation varies; what it gives is a graph. The
-//! transformation goes over that graph, and each op tells by its rule what becomes of it. What comes out
-//! is a graph again: transformations compose in any order.
+//! A transformation calls the function once, with arrays that it tracks, and gets a graph. It walks the graph
+//! and applies the rule of each op. The result is a graph again, so transformations compose in any order.
 //!
-//! Derivatives run the function on arrays that have values, so it may look at them. `vmap` and `compile`
-//! do not: there an evaluation is an error.
+//! Derivatives call the function with arrays that have values, so the function may read them. `vmap` and
+//! `compile` call it with arrays that have none: reading one there is an error.
 //!
-//! Functions take slices of arrays; [`tree`] has the same transformations of functions of structures.
+//! Functions take slices of arrays; [`tree`] has the same transformations for functions of structures.
 
 mod batch;
 mod compile;
@@ -44,7 +43,7 @@ pub use scope::{is_exported, is_varied};
 pub use source::{is_stopped, stop_gradient};
 pub use tree::Tree;
 
-/// Runs a function on arrays that are varied, and hands what it gave to `then`.
+/// Calls a function with tracked arrays, and passes its outputs to `then`.
 fn run<R, E: From<Error>>(
     f: impl FnOnce(&[Array]) -> Result<Vec<Array>, E>,
     primals: &[Array],
@@ -109,12 +108,11 @@ pub fn vjp(
     })
 }
 
-/// The same with errors of any type, and with cotangents, where there are any, that are
-/// made when the outputs are known.
+/// The same with errors of any type, and with cotangents (if any) that are computed from the outputs.
 ///
 /// ```
 /// use hesper::{Error, array, transform};
-/// // The cotangents are made of the outputs: the gradient of half their squares.
+/// // The cotangents are the outputs: the gradient of half their squares.
 /// let (_, g) = transform::vjp_with(
 ///     |x| Ok::<_, Error>(vec![x[0].multiply(2.0)?]),
 ///     &[array![1.0, 3.0]],
@@ -232,7 +230,7 @@ pub fn gradient<E: From<Error>>(
     let mut chosen = Vec::new();
     for at in arguments {
         let Some(input) = inputs.get(*at) else {
-            let what = format!("argument {at} of a function that was given {}", inputs.len());
+            let what = format!("there is no argument {at}: the function has {}", inputs.len());
             return Err(Error::value("grad", what).into());
         };
         if !input.dtype().is(Category::Inexact) {
@@ -250,7 +248,7 @@ pub fn gradient<E: From<Error>>(
     };
     vjp_with(whole, &chosen, |outputs| {
         let Some((value, others)) = outputs.split_first() else {
-            return Err(Error::value("grad", "the function gave no array").into());
+            return Err(Error::value("grad", "the function returned no array").into());
         };
         if value.size() != 1 || value.ndim() != 0 {
             let what =
@@ -282,8 +280,8 @@ pub fn grad<F: Fn(&[Array]) -> Result<Array>>(
     move |inputs| Ok(gradient(&outputs, inputs, &arguments)?.1)
 }
 
-/// The function over one axis more: what it computes of arrays, for each slice of larger ones. `inputs` says
-/// for each argument which axis is gone over, if any, `outputs` for each result where the new axis goes.
+/// Maps a function over an axis: it is applied to every slice of its arguments, and the results are stacked.
+/// `inputs` has the mapped axis of each argument, or `None`; `outputs` the new axis of each result.
 ///
 /// ```
 /// use hesper::{Array, transform};
@@ -367,7 +365,7 @@ pub fn vmap_with<E: From<Error>>(
             }
             (None, None) => array,
             (Some(_), None) => {
-                let what = "an output depends on an axis that is gone over, and has no place for it";
+                let what = "an output depends on the mapped axis, but its entry of `outputs` is `None`";
                 return Err(Error::value("vmap", what).into());
             }
         });

@@ -1,10 +1,9 @@
-//! Compiled functions: a function's graph with everything about it decided, to be run again and again.
+//! Compiled functions: a traced and planned graph that runs many times.
 //!
-//! A compiled function is made from a tape. Equal ops on equal inputs are one; what does not depend on the
-//! arguments is computed once; the rest is planned as a [`Program`], the same that evaluation runs. A run
-//! looks at nothing but where the arguments lie. Intermediate memory comes from the stream's pool, which
-//! hands it on in stream order, so runs share nothing: many threads may run a function at once, and results
-//! of earlier runs stay as they are.
+//! A compiled function is built from a tape. Equal ops on equal inputs are merged, constants are folded, and
+//! the rest is planned as a [`Program`], the same that evaluation runs. A run depends on the layout of its
+//! arguments only. Intermediate memory comes from the stream's pool, which reuses it in stream order, so runs
+//! share nothing: many threads may run a function at once, and results of earlier runs do not change.
 
 use std::collections::HashMap;
 use std::fmt;

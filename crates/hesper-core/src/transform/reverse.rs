@@ -1,4 +1,4 @@
-//! Reverse mode: from the outputs' cotangents back to the sources'.
+//! Reverse mode: from the cotangents of the outputs to those of the sources.
 
 use smallvec::SmallVec;
 

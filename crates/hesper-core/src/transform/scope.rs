@@ -1,5 +1,5 @@
-//! Scopes: while a transformation runs a function, arrays that depend on what it varies keep the calls
-//! that made them, evaluated or not.
+//! Scopes: while a transformation runs a function, arrays that depend on its sources keep their ops and
+//! inputs, evaluated or not.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub(crate) struct Scope {
     open: AtomicBool,
     /// Whether the graph will be used with other shapes.
     free: bool,
-    /// Whether ops note what they were called as.
+    /// Whether ops record the function that they were called as.
     noted: bool,
 }
 
@@ -37,7 +37,8 @@ thread_local! {
     static NOTED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Whether ops of this thread note what they were called as: a graph will be used with other shapes, or read.
+/// Whether ops of this thread record the function that they were called as: the graph will be replayed with
+/// other shapes, or exported.
 pub(crate) fn is_noted() -> bool {
     NOTED.get() > 0
 }

@@ -1,4 +1,4 @@
-//! Sources: the arrays that a transformation varies.
+//! Sources: the arrays that a transformation differentiates, maps or traces with respect to.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The tape: the nodes between what a transformation varies and what a function gave, inputs first.
+//! The tape: the nodes between the sources of a transformation and the outputs of a function, inputs first.
 
 use std::cell::OnceCell;
 

@@ -9,7 +9,7 @@
 //! | rewritten in place | [`Error::Damaged`], as soon as the file's modification time or length differs |
 //! | a disk error under the mapping | as for truncation |
 //!
-//! Reading a mapping is a plain memory access and cannot answer with an error. So whoever uses mapped bytes
+//! Reading a mapping is a plain memory access and cannot answer with an error. So the user of mapped bytes
 //! *uses them first and asks afterwards*: [`Source::check`] for the same range, or [`Source::scan`], which
 //! does both. [`Source::read_into`] copies and checks by itself.
 //!

@@ -58,7 +58,7 @@ pub struct SharedBytes {
 }
 
 // SAFETY: `in_place` gives bytes of a mapping, which stays in place until its last user drops it and which
-// nobody writes through this process, or of a vector that nobody can change. Others may change the file
+// no code of this process writes, or of a vector that nothing can change. Others may change the file
 // behind a mapping: the module documentation of `source` says what is then seen, and the watch says that it
 // happened.
 unsafe impl HostMemory for SharedBytes {

@@ -14,14 +14,15 @@ enum Unit {
     Time,
 }
 
-struct Bench<'a> {
+/// The lines that are measured: those whose name contains `part`.
+struct BenchLines<'a> {
     part: &'a str,
     failures: usize,
 }
 
 /// Runs all lines whose name contains `part`.
 pub fn run(part: &str) -> usize {
-    let mut bench = Bench { part, failures: 0 };
+    let mut bench = BenchLines { part, failures: 0 };
     let done = placement::with_device(Device::Gpu(0), || {
         let groups = [elementwise, reductions, products, quantized, attention, sequences, overheads];
         groups.iter().for_each(|group| {
@@ -45,7 +46,7 @@ fn noise(shape: &[usize], dtype: Dtype) -> Result<Array, Error> {
     Ok(x)
 }
 
-impl Bench<'_> {
+impl BenchLines<'_> {
     /// Times a computation: the first call, then the best of several runs of many calls.
     fn line(&mut self, name: &str, unit: Unit, f: impl Fn() -> Result<Array, Error>) {
         if !name.contains(self.part) {
@@ -93,7 +94,7 @@ impl Bench<'_> {
     }
 }
 
-fn elementwise(b: &mut Bench<'_>) -> Result<(), Error> {
+fn elementwise(b: &mut BenchLines<'_>) -> Result<(), Error> {
     let n = 1usize << 28;
     let x = noise(&[n], Dtype::Bfloat16)?;
     let chain = |x: &Array| x.multiply(1.5)?.add(0.25)?.tanh()?.multiply(x.sigmoid()?)?.add(x);
@@ -140,7 +141,7 @@ fn elementwise(b: &mut Bench<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-fn reductions(b: &mut Bench<'_>) -> Result<(), Error> {
+fn reductions(b: &mut BenchLines<'_>) -> Result<(), Error> {
     let x = noise(&[16384, 8192], Dtype::Bfloat16)?;
     let bytes = x.nbytes() as f64;
     b.line("sum all, 16384x8192 bf16", Unit::Bytes(bytes), || x.sum(()));
@@ -157,7 +158,7 @@ fn reductions(b: &mut Bench<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-fn products(b: &mut Bench<'_>) -> Result<(), Error> {
+fn products(b: &mut BenchLines<'_>) -> Result<(), Error> {
     for n in [4096usize, 8192] {
         let (x, y) = (noise(&[n, n], Dtype::Bfloat16)?, noise(&[n, n], Dtype::Bfloat16)?);
         b.line(&format!("matmul {n} bf16"), Unit::Operations(2.0 * (n as f64).powi(3)), || x.matmul(&y));
@@ -183,7 +184,7 @@ fn products(b: &mut Bench<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-fn quantized(b: &mut Bench<'_>) -> Result<(), Error> {
+fn quantized(b: &mut BenchLines<'_>) -> Result<(), Error> {
     for (n, k, rows) in [
         (14336usize, 4096usize, &[1usize, 8, 16, 32, 64, 128, 4096][..]),
         (4096, 4096, &[1, 16, 64]),
@@ -213,7 +214,7 @@ fn quantized(b: &mut Bench<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-fn attention(b: &mut Bench<'_>) -> Result<(), Error> {
+fn attention(b: &mut BenchLines<'_>) -> Result<(), Error> {
     let causal = AttentionMask::Causal;
     let (half, single) = (Dtype::Bfloat16, Dtype::Float32);
     for (name, of, [batch, queries, keys, width], mask) in [
@@ -255,7 +256,7 @@ fn attention(b: &mut Bench<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-fn sequences(b: &mut Bench<'_>) -> Result<(), Error> {
+fn sequences(b: &mut BenchLines<'_>) -> Result<(), Error> {
     if "cumsum, sort".contains(b.part) || b.part.is_empty() {
         let x = noise(&[16384, 8192], Dtype::Bfloat16)?;
         b.line("cumsum", Unit::Bytes(2.0 * x.nbytes() as f64), || x.cumsum(Some(1), false, true));
@@ -265,7 +266,7 @@ fn sequences(b: &mut Bench<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-fn overheads(b: &mut Bench<'_>) -> Result<(), Error> {
+fn overheads(b: &mut BenchLines<'_>) -> Result<(), Error> {
     let x = noise(&[16], Dtype::Float32)?;
     hesper::eval::set_fusion(false);
     b.line("chain of 100 tiny adds, unfused", Unit::Time, || (0..100).try_fold(x.clone(), |x, _| x.add(1.0)));

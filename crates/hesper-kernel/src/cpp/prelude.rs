@@ -15,7 +15,7 @@ pub(crate) const CONVERT: &str = include_str!("prelude/convert.h");
 pub(crate) const MATH: &str = include_str!("prelude/math.h");
 /// Circular functions.
 pub(crate) const TRIG: &str = include_str!("prelude/trig.h");
-/// The error function and its kin.
+/// The error function, its inverse and the gamma functions.
 pub(crate) const SPECIAL: &str = include_str!("prelude/special.h");
 
 /// A function of the prelude, or text that is always kept: types, macros, code in `#if`.

@@ -6,7 +6,7 @@ use super::mask::Mask;
 use crate::ir::*;
 use crate::math::scalar;
 
-/// Lanes of one SIMD group or quad: its first thread, its width, and who is active.
+/// Lanes of one SIMD group or quad: its first thread, its width, and the active ones.
 #[derive(Clone, Copy)]
 struct Lanes {
     first: usize,

@@ -39,7 +39,7 @@ pub(super) struct Machine<'a> {
     values: Vec<Vec<u64>>,
     /// Words of each variable, thread by thread.
     pub vars: Vec<Vec<u64>>,
-    /// Who has set each variable.
+    /// The threads that have set each variable.
     pub var_set: Vec<Mask>,
     pool: Vec<Vec<u64>>,
     frames: Vec<Frame>,

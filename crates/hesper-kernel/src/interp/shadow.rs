@@ -175,7 +175,7 @@ enum Word {
 
 const PAGE: u64 = 256;
 
-/// Who touched the bytes of one object.
+/// The accesses to the bytes of one object.
 #[derive(Default)]
 pub(super) struct History {
     pages: HashMap<u64, Vec<Word>>,

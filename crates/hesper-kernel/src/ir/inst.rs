@@ -331,12 +331,12 @@ pub enum Op {
     /// Waits for all threads of the scope and orders their memory accesses. Every thread of the
     /// scope that has not returned must reach it.
     Barrier {
-        /// Who waits.
+        /// The threads that wait.
         scope: Scope,
         /// Which memory is ordered.
         mem: MemFlags,
     },
-    /// Orders this thread's own atomics and accesses as seen by others; no one waits.
+    /// Orders this thread's own atomics and accesses as seen by others, without waiting.
     Fence {
         /// Which memory is ordered.
         mem: MemFlags,

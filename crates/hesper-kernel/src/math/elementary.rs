@@ -1,4 +1,4 @@
-//! Exponentials, logarithms and their kin in f32, and the f64 kernels the rarer ones use.
+//! Exponentials, logarithms, powers and hyperbolic functions in f32, and the f64 kernels the rarer ones use.
 
 use hesper_types::math::{LN2_HI, LN2_LO, MAGIC, magic_int, scale};
 pub use hesper_types::math::{exp, sigmoid};

@@ -1,4 +1,4 @@
-//! The error function and its kin, and the logarithm of the gamma function.
+//! The error functions, and the logarithm of the gamma function.
 
 use super::elementary::{exp, exp64, log64};
 use super::poly;

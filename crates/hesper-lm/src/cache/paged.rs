@@ -4,7 +4,7 @@
 //! [`PageCounts`] hands out pages and counts their users; it has no memory of its own, so a scheduler can be
 //! tested without a model. [`PagedCache`] holds the rows. Before a step the caller binds the page tables of
 //! the sequences that take part ([`PagedCache::bind`]); any subset of the sequences may take the next step. A
-//! page that is used more than once is read by all its users; who wants to write to it copies it first
+//! page with several users is read by all of them, and copied before one of them writes to it
 //! ([`PageCounts::writable`], [`PagedCache::copy_page`]).
 //!
 //! The attention of a decode step reads rows where they are: on the CPU in every format, on a GPU those in
@@ -210,7 +210,7 @@ impl PagedCache {
         Ok(())
     }
 
-    /// Forgets all rows and frees their memory. Sequences have to be computed again.
+    /// Drops all rows and frees their memory. Sequences have to be computed again.
     pub fn reset(&mut self) {
         self.layers.fill(None);
         (self.room, self.pages.tables, self.positions) = (0, Vec::new().into(), Positions::new(0));

@@ -97,7 +97,7 @@ impl PendingSteps {
         }
     }
 
-    /// Forgets the steps. The cache discards their tokens before the next step begins.
+    /// Drops the steps. The cache discards their tokens before the next step begins.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }

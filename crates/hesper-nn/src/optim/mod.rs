@@ -41,7 +41,7 @@ pub use schedule::Schedule;
 /// The state of an update rule for one parameter, by name.
 pub type Slots = BTreeMap<String, Array>;
 
-/// What an update knows of the step.
+/// The step of an update: its number and learning rate.
 #[derive(Debug)]
 pub struct StepInfo {
     /// The number of the step, from 1 on, as float32.

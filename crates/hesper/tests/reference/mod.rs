@@ -17,7 +17,7 @@ use hesper::ops::composite::add_norm::AddNorm;
 use hesper::ops::composite::silu_gate::SiluGate;
 use hesper::ops::matmul::Matmul;
 use hesper::ops::norm::RowOp;
-use hesper::placement::{self, Device as Place};
+use hesper::placement::{self, Device as DeviceKind};
 use hesper::{CustomKernel, Dtype, Error, Result, axes, stack};
 use hesper_kernel::interp;
 use hesper_kernel::ir::{Kernel, ParamKind};
@@ -241,7 +241,7 @@ impl Backend for ReferenceBackend {
 
     /// On the host and back.
     fn copy(&self, stream: &Stream, data: &Data, shape: &[usize], dtype: Dtype) -> Result<Buffer> {
-        let host = placement::default_stream(Place::Cpu)?;
+        let host = placement::default_stream(DeviceKind::Cpu)?;
         let backend = hesper::backend::of_stream(&host)?;
         let copied = backend.copy(&host, &data.on(&host.runtime())?, shape, dtype)?;
         Ok(copied.on(&stream.runtime())?)

@@ -1,5 +1,5 @@
-//! Layered drawing: each node stands below all that it reads, layers are ordered so that few edges cross, and
-//! long edges bend around boxes by points of their own in every layer between.
+//! Layered drawing: each node stands below its inputs, layers are ordered so that few edges cross, and long
+//! edges bend around boxes by a point in every layer between.
 
 use std::fmt::Write as _;
 

@@ -13,7 +13,7 @@ use crate::ops::packed::{PackedArray, PackedFormat};
 use crate::ops::quant::Activations;
 use crate::ops::{Op, OpRef};
 
-/// What becomes of the products with the matrices.
+/// The epilogue of the products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum End {
     /// They are concatenated along the last axis.

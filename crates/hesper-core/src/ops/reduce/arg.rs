@@ -1,4 +1,4 @@
-//! Places of the largest and the smallest elements.
+//! Indices of the largest and the smallest elements.
 
 use super::{ReduceKind, without};
 use crate::Axes;

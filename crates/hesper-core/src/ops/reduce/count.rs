@@ -1,5 +1,5 @@
-//! The number of elements that a reduction is over, as an array: what derivatives of means are multiplied by
-//! where shapes are free. Where they are not, it is a number that the host knows.
+//! The number of elements that are reduced, as an array. Derivatives of means divide by it in functions that
+//! are traced for any shape; otherwise the host knows the number.
 
 use smallvec::{SmallVec, smallvec};
 

@@ -390,7 +390,7 @@ fn scale_of(replay: &Replay<'_>, before: f64, now: f64) -> Result<f64> {
     }
     let less = before - (1.0 / scale).round();
     match scale == 1.0 {
-        // A mean of one element cannot be told from a sum.
+        // The mean of one element has the same scale as a sum.
         true if before == 1.0 && replay.dtype().is(Category::Inexact) => Err(replay.not_free()),
         true => Ok(1.0),
         false if (0.0..before).contains(&less) && 1.0 / (before - less) == scale => {

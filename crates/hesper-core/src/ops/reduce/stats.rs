@@ -45,7 +45,7 @@ pub fn median(x: &Array, axes: &Axes) -> Result<Array> {
         return Err(Error::value("median", what));
     }
     if over.is_empty() && x.ndim() > 0 {
-        return Err(Error::value("median", "no axes to take it over"));
+        return Err(Error::value("median", "there are no axes to reduce; name at least one"));
     }
     let rows = x.astype(x.dtype().to_inexact())?.rows_over(&over)?;
     let middle = rows.middle()?;

@@ -149,7 +149,7 @@ impl Array {
         };
         let length = input.shape()[at];
         if k > length {
-            let what = format!("{k} elements along axis {at} of an array of shape {:?}", input.shape());
+            let what = format!("cannot take {k} elements along axis {at} of shape {:?}", input.shape());
             return Err(Error::value("topk", what));
         }
         if k == length {

@@ -1,4 +1,4 @@
-//! Places in sorted arrays, and different elements.
+//! Binary search in sorted arrays, and unique elements.
 
 use smallvec::smallvec;
 

@@ -105,7 +105,7 @@ impl Walk<'_> {
         self.path.truncate(depth);
         self.stores.truncate(stores);
         let (end, _) = end?;
-        // Then with what that tells of them.
+        // Then with the bounds that follow from it.
         let first_symbol = self.exprs.symbols.len() as u32 + 1;
         let most = Range { lo: 0, hi: 1 << 62 };
         let count = self.exprs.symbol(most, SymbolKind::Iteration(None));
