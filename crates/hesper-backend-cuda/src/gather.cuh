@@ -35,11 +35,12 @@ __global__ void __launch_bounds__(256) gather_rows(const T* __restrict__ in, con
     T* const to = out + i * row;
     i64 r = lane;
     for (; r + 3 * lanes < row; r += 4 * lanes) {
-      T held[4];
-#pragma unroll
-      for (int k = 0; k < 4; ++k) held[k] = from[r + k * lanes];
-#pragma unroll
-      for (int k = 0; k < 4; ++k) to[r + k * lanes] = held[k];
+      // Loads in a loop over an array of words would not overlap: each would wait for the store before it.
+      const T a = from[r], b = from[r + lanes], c = from[r + 2 * lanes], d = from[r + 3 * lanes];
+      to[r] = a;
+      to[r + lanes] = b;
+      to[r + 2 * lanes] = c;
+      to[r + 3 * lanes] = d;
     }
     for (; r < row; r += lanes) to[r] = from[r];
   }

@@ -54,7 +54,7 @@ impl Lower<Factor> for Cuda {
         let [.., m, n] = *last else { return Ok(None) };
         let count: usize = last[..last.len() - 2].iter().product();
         // Without elements there is nothing to compute, but some results are unit matrices.
-        if m == 0 || n == 0 || !is_verified(op.work, of) {
+        if m == 0 || n == 0 || !has_routine(op.work, of) {
             return Ok(None);
         }
         if count == 0 {
@@ -64,7 +64,14 @@ impl Lower<Factor> for Cuda {
         }
         let spectral = matches!(op.work, Work::Svd | Work::SingularValues | Work::Eigh { .. });
         let sides = matches!(op.work, Work::Solve | Work::SolveTriangular { .. });
-        let small = !spectral && m <= MAX_BLOCK && (n <= MAX_BLOCK || sides);
+        // CUDA 13.0 miscompiles the kernels of complex matrices (illegal instructions), and the one that
+        // eliminates and solves in double precision (wrong results; right with -O1).
+        let miscompiled = match of {
+            SolverType::F32 => false,
+            SolverType::F64 => matches!(op.work, Work::Inverse | Work::Solve),
+            SolverType::C64 => true,
+        };
+        let small = !spectral && !miscompiled && m <= MAX_BLOCK && (n <= MAX_BLOCK || sides);
         let cuda = library(l.stream());
         if !small && cuda.is_none() {
             return Ok(None);
@@ -99,15 +106,13 @@ impl Lower<SymmetricRoot> for Cuda {
     }
 }
 
-/// Whether a device has given right results for this work and type in all cases of the op suite; the host
-/// computes the rest. On an H200 singular values of batches of matrices that are not square are wrong, and
-/// small matrices of double precision are; complex matrices were not seen. There is no routine for
-/// eigenvalues of general matrices.
-fn is_verified(work: Work, of: SolverType) -> bool {
+/// Whether there is a routine whose results a device has shown to be right: cuSOLVER computes no eigenvalues
+/// of general matrices, and singular values of complex ones were not seen.
+fn has_routine(work: Work, of: SolverType) -> bool {
     match work {
-        Work::Eig { .. } | Work::Svd | Work::SingularValues => false,
-        Work::Eigh { .. } => of != SolverType::C64,
-        _ => of == SolverType::F32,
+        Work::Eig { .. } => false,
+        Work::Svd | Work::SingularValues => of != SolverType::C64,
+        _ => true,
     }
 }
 
@@ -530,8 +535,8 @@ impl Call<'_, '_> {
         if vectors { self.store(&work, (n * n, n), (n, n), 1) } else { Ok(()) }
     }
 
-    /// The transposed matrix is `u s v*`, so the left vectors are the conjugates of `v`, and the right ones,
-    /// as rows, are the columns of `u`.
+    /// The transposed matrix is `u s v^T`, so the left vectors are `v`, and the right ones, as rows, are the
+    /// columns of `u`.
     fn svd(&self, vectors: bool) -> Result<()> {
         let (m, n, count) = (self.m, self.n, self.count);
         let work = self.finite(false)?;
@@ -541,20 +546,18 @@ impl Call<'_, '_> {
         };
         let codes = self.codes()?;
         let work = whole(&work, Access::ReadWrite);
+        let left = self.stream.alloc(m * m * count * self.size())?;
         if !vectors {
-            let bound = [work, self.result(0, Access::Write)];
+            let right = self.stream.alloc(n * n * count * self.size())?;
+            let scratch = [&right, &left].map(|scratch| whole(scratch, Access::Write));
+            let bound: Vec<Bound<'_>> =
+                [work, self.result(0, Access::Write)].into_iter().chain(scratch).collect();
             return self.dense((call, n, m), &bound, &codes, Some(NO_CONVERGENCE));
         }
-        let left = self.stream.alloc(m * m * count * self.size())?;
         let bound =
             [work, self.result(1, Access::Write), self.result(2, Access::Write), whole(&left, Access::Write)];
         self.dense((call, n, m), &bound, &codes, Some(NO_CONVERGENCE))?;
-        self.store(&left, (m * m, m), (m, m), 0)?;
-        if self.of != SolverType::C64 {
-            return Ok(());
-        }
-        let bound = [self.result(0, Access::ReadWrite)];
-        Self::over_all(self.kernel("conjugate_all"), &[], m * m * count)?.encode(self.command(&bound))
+        self.store(&left, (m * m, m), (m, m), 0)
     }
 }
 

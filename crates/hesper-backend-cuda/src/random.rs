@@ -10,5 +10,5 @@ const TEXT: &str = include_str!("random.cuh");
 
 pub(crate) fn random_bits(stream: &Stream, words: usize) -> Result<Launch> {
     let kernel = Kernel::new(stream, TEXT, "random_bits").of(Dtype::Uint32);
-    kernel.elements(Constants::default().sizes(&[words]), words.div_ceil(2))
+    kernel.elements(Constants::default().sizes(&[words]), words.div_ceil(8))
 }

@@ -91,7 +91,8 @@ pub enum DenseCall {
         vectors: bool,
     },
     /// Singular values, and all singular vectors as columns. Binds the matrices, which are destroyed, the
-    /// singular values, and, for vectors, the left and the right ones.
+    /// singular values, the left and the right vectors. The library writes to the vectors also if they are
+    /// not computed.
     Gesvdj {
         /// Whether singular vectors are computed.
         vectors: bool,
@@ -302,9 +303,6 @@ impl Dense {
             DenseCall::Geqrf => vec![matrix, (least, size, true)],
             DenseCall::Orgqr => vec![matrix, (n, size, false)],
             DenseCall::Syevd { .. } | DenseCall::SyevjBatched { .. } => vec![matrix, (n, real, true)],
-            DenseCall::Gesvdj { vectors: false } | DenseCall::GesvdjBatched { vectors: false } => {
-                vec![matrix, (least, real, true)]
-            }
             DenseCall::Gesvdj { .. } | DenseCall::GesvdjBatched { .. } => {
                 let square = |side: usize| Some((side.checked_mul(side)?, size, true));
                 vec![matrix, (least, real, true), square(m)?, square(n)?]

@@ -112,7 +112,7 @@ fn eigen(shape: &[usize], dtype: Dtype) -> CaseResult {
         let (values, vectors) = linalg::eigh(&half, upper)?;
         results.extend(host(|| {
             let scaled = vectors.multiply(&values.expand_dims(-2)?.astype(dtype)?)?;
-            Ok([scaled.matmul(&adjoint(&vectors)?)?, adjoint(&vectors)?.matmul(&vectors)?])
+            Ok([scaled.matmul(&adjoint(&vectors)?)?, adjoint(&vectors)?.matmul(&vectors)?.add(1)?])
         })?);
         results.push(linalg::eigvalsh(&half, upper)?);
         results.push(values);
@@ -147,7 +147,9 @@ fn singular(shape: &[usize], dtype: Dtype) -> CaseResult {
     host(|| {
         let left = u.slice_axis(rank - 1, 0, least, 1)?.multiply(&s.expand_dims(-2)?.astype(dtype)?)?;
         let product = left.matmul(&vt.slice_axis(rank - 2, 0, least, 1)?)?;
-        Ok(vec![product, adjoint(&u)?.matmul(&u)?, vt.matmul(&adjoint(&vt)?)?, values, s])
+        // Unit matrices, and one: errors count beside one, not beside the mean of a large unit matrix.
+        let [u, vt] = [adjoint(&u)?.matmul(&u)?, vt.matmul(&adjoint(&vt)?)?];
+        Ok(vec![product, u.add(1)?, vt.add(1)?, values, s])
     })
 }
 

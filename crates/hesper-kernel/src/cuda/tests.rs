@@ -245,7 +245,11 @@ fn halves_are_computed_by_the_devices_instructions_if_that_is_asked_for() {
     let v = b.binary(BinaryOp::Pow, v, v);
     b.store_index(x, i, v);
     let angles = emit(&b.finish().unwrap(), &Options { fast_half: true, ..Options::default() });
-    assert!(body(&angles).contains("to_f16(asinf(") && body(&angles).contains("to_f16(powf("), "{}", body(&angles));
+    assert!(
+        body(&angles).contains("to_f16(asinf(") && body(&angles).contains("to_f16(powf("),
+        "{}",
+        body(&angles)
+    );
     assert!(!angles.text.contains(" asin_of("), "{}", angles.text);
     // Unused functions are left out.
     assert!(

@@ -92,7 +92,14 @@ fn measure(case: &Case, inputs: &Inputs, budget: f64) -> Result<f64> {
 }
 
 /// A measured case, as a line of JSON.
-fn line(case: &Case, dtype: &str, log2: u32, layout: &str, ours: Result<f64>, peers: BTreeMap<String, f64>) -> String {
+fn line(
+    case: &Case,
+    dtype: &str,
+    log2: u32,
+    layout: &str,
+    ours: Result<f64>,
+    peers: BTreeMap<String, f64>,
+) -> String {
     let best = peers.values().copied().reduce(f64::min);
     let mut times: Vec<String> = peers.iter().map(|(name, us)| format!("\"{name}\": {us:.3}")).collect();
     let (mut ratio, mut failed) = ("null".to_string(), "null".to_string());

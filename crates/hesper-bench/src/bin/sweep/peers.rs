@@ -62,7 +62,8 @@ impl Peers {
         let answer = self.answer()?;
         let mut words = answer.split_whitespace();
         while let (Some(peer), Some(us)) = (words.next(), words.next()) {
-            let us = us.parse().map_err(|_| Error::other(format!("{name}: the peers answered {answer:?}")))?;
+            let us =
+                us.parse().map_err(|_| Error::other(format!("{name}: the peers answered {answer:?}")))?;
             let best = self.best.entry(peer.into()).or_insert(f64::INFINITY);
             *best = best.min(us);
         }
