@@ -17,7 +17,7 @@ pub(crate) fn gather(stream: &Stream, slices: &GatheredSlices<'_>) -> Result<Lau
         let (rows, shift) = (count / row, lanes_shift(row));
         let constants = constants.sizes(&[outer.len(), points, row, rows, first, axis.length, axis.size]);
         let constants = constants.offset(axis.stride).sizes(&[shift]);
-        return kernel("gather_rows").of(axis.index).elements(constants, rows << shift);
+        return kernel("gather_rows").of(axis.index).of(points != rows).elements(constants, rows << shift);
     }
     let constants = constants.axes(inner).sizes(&[outer.len(), inner.len(), points, row, count, first]);
     match slices.axis {

@@ -106,12 +106,12 @@ impl Lower<SymmetricRoot> for Cuda {
     }
 }
 
-/// Whether there is a routine whose results a device has shown to be right: cuSOLVER computes no eigenvalues
-/// of general matrices, and singular values of complex ones were not seen.
+/// Whether there is a routine that gives the host's results: cuSOLVER computes no eigenvalues of general
+/// matrices, it exchanges other rows of complex ones, and their singular values were not seen on a device.
 fn has_routine(work: Work, of: SolverType) -> bool {
     match work {
         Work::Eig { .. } => false,
-        Work::Svd | Work::SingularValues => of != SolverType::C64,
+        Work::Lu | Work::Svd | Work::SingularValues => of != SolverType::C64,
         _ => true,
     }
 }
