@@ -17,6 +17,7 @@ impl Gpu for MetalBackend {
     const MAX_POINTS: usize = launch::MAX_ELEMENTS;
     const OFFSET_SIZE: usize = 4;
     const LONGEST_FFT: usize = fft::LONGEST;
+    const SORTS_COMPLEX: bool = true;
 
     fn strided_copy(stream: &Stream, copy: &StridedCopy<'_>) -> Result<Launch> {
         copy::strided(stream, copy)
