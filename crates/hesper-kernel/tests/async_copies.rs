@@ -8,7 +8,7 @@ use hesper_kernel::launch::{Arg, Bindings, Launch};
 
 const N: usize = 96;
 
-/// A kernel of `threads` threads with `tile` in threadgroup memory and a statement as its body.
+/// A kernel with `tile` in threadgroup memory, two events and a body.
 fn kernel(body: &str) -> Kernel {
     let text = format!(
         "kernel void staged(device float* x [[buffer(0)]], device float* out [[buffer(1)]],

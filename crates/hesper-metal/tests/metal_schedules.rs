@@ -80,8 +80,8 @@ fn a_completion_that_arrives_last_delays_its_own_stream_alone() {
     let Program { streams, results, expected } = start(&world).unwrap();
     let independent = results[3].clone().unwrap();
     assert_eq!(read(&independent).unwrap(), expected[3]);
-    for at in 0..3 {
-        assert_eq!(read(results[at].as_ref().unwrap()).unwrap(), expected[at]);
+    for (result, expected) in results.iter().zip(&expected).take(3) {
+        assert_eq!(read(result.as_ref().unwrap()).unwrap(), *expected);
     }
     drop((streams, results, independent));
     world.end("held completions");
