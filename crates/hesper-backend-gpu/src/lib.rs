@@ -64,6 +64,8 @@ pub trait Gpu: KernelText {
     const OFFSET_SIZE: usize;
     /// The longest row that [`fft`](Gpu::fft) takes.
     const LONGEST_FFT: usize;
+    /// Whether [`sort`](Gpu::sort) and [`search`](Gpu::search) take complex numbers.
+    const SORTS_COMPLEX: bool = false;
 
     /// A copy between strided layouts.
     fn strided_copy(stream: &Stream, copy: &StridedCopy<'_>) -> Result<Launch>;

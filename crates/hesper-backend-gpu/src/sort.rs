@@ -36,7 +36,9 @@ impl<G: Gpu> Lower<Sort> for Shared<G> {
     fn lower(op: &Sort, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         let dtype = l.input_dtype(0);
         let length = l.input_shape(0).last().copied().unwrap_or(1);
-        if dtype == Dtype::Complex64 || !fits::<G>(l) || length >= 1 << 31 {
+        let complex = dtype == Dtype::Complex64;
+        let taken = !complex || (G::SORTS_COMPLEX && op.order != Order::Middle);
+        if !taken || !fits::<G>(l) || length >= 1 << 31 {
             return Ok(None);
         }
         let around = match op.order {
@@ -70,7 +72,7 @@ impl<G: Gpu> Lower<Sort> for Shared<G> {
 impl<G: Gpu> Lower<Search> for Shared<G> {
     fn lower(op: &Search, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         let dtype = l.input_dtype(0);
-        if dtype == Dtype::Complex64 || !fits::<G>(l) {
+        if (dtype == Dtype::Complex64 && !G::SORTS_COMPLEX) || !fits::<G>(l) {
             return Ok(None);
         }
         l.bring()?;

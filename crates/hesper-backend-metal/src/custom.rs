@@ -3,7 +3,7 @@
 use hesper_core::Result;
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
 use hesper_core::ops::custom::{CustomLaunch, KernelMode};
-use hesper_kernel::metal::{Options, emit};
+use hesper_kernel::metal::{Options, check};
 
 use crate::MetalBackend;
 
@@ -18,7 +18,7 @@ impl Lower<CustomLaunch> for MetalBackend {
         }
         if op.mode != KernelMode::AsWritten {
             let options = Options { bounds: true, ..Options::default() };
-            if emit(op.compiled.0.kernel()?, &options).is_err() {
+            if check(op.compiled.0.kernel()?, &options).is_err() {
                 return Ok(None);
             }
         }

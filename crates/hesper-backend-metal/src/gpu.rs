@@ -17,6 +17,7 @@ impl Gpu for MetalBackend {
     const OFFSET_SIZE: usize = 4;
     const LONGEST_FFT: usize = fft::LONGEST;
     const GATED_DELTA: &'static str = text!("gated_delta.metal");
+    const SORTS_COMPLEX: bool = true;
 
     fn strided_copy(stream: &Stream, copy: &StridedCopy<'_>) -> Result<Launch> {
         copy::strided(stream, copy)

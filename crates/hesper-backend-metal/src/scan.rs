@@ -17,10 +17,9 @@ pub(crate) fn register(table: OpTableBuilder<MetalBackend>) -> OpTableBuilder<Me
 
 impl Lower<Scan> for MetalBackend {
     fn lower(scan: &Scan, l: &mut Lowering<'_>) -> Result<Option<Data>> {
-        let adds = matches!(scan.kind, ScanKind::Sum | ScanKind::Product);
         let known = match l.dtype() {
             Dtype::Bool => false,
-            Dtype::Complex64 => adds,
+            Dtype::Complex64 => scan.kind != ScanKind::LogSum,
             _ => true,
         };
         if !known || l.input_dtype(0) != l.dtype() || !fits(l) {

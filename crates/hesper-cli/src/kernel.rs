@@ -86,7 +86,8 @@ fn compile(source: &Source) -> Result<Vec<Kernel>, String> {
     if source.outputs.is_empty() {
         let compiled = front::compile_file(&label, &text).map_err(|error| error.to_string())?;
         eprint!("{}", compiled.warnings);
-        if compiled.kernels.is_empty() {
+        compiled.unspecialised.iter().for_each(|kernel| eprintln!("{label}: {kernel}"));
+        if compiled.kernels.is_empty() && compiled.unspecialised.is_empty() {
             return Err(format!("{label}: the file has no kernel (a body needs --output)"));
         }
         return Ok(compiled.kernels);

@@ -29,4 +29,7 @@ fn hesper_metal_sim_makes_the_simulation_the_gpu() {
     };
     assert!(run("sim").contains("Apple M1 (simulated)"));
     assert!(!run("").contains("simulated"));
+    let open = Command::new(check).arg("open").env("HESPER_METAL", "sim").output().unwrap();
+    assert!(open.status.success());
+    assert_eq!(String::from_utf8_lossy(&open.stdout).trim(), "Apple M1 (simulated)");
 }

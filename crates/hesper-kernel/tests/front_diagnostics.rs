@@ -282,3 +282,89 @@ fn line_directives_name_the_text_that_a_line_comes_from() {
     let past = "#line 4294967295\n\n\nfloat f( {";
     assert!(compile_file("all.metal", past).unwrap_err().to_string().contains(":4294967295:"));
 }
+
+#[test]
+fn an_unknown_namespace_is_pointed_at_with_a_suggestion() {
+    check(
+        "",
+        "out[0] = metl::exp(x[0]);\nmetal::types::vec<float, 2> v;\nout[1] = metal::fst::exp(x[1]);",
+        "
+error[name]: unknown namespace `metl`
+ --> body:1:10
+  |
+1 | out[0] = metl::exp(x[0]);
+  |          ^^^^
+help: did you mean `metal`?
+error[name]: unknown namespace `types`
+ --> body:2:8
+  |
+2 | metal::types::vec<float, 2> v;
+  |        ^^^^^
+error[name]: unknown namespace `fst`
+ --> body:3:17
+  |
+3 | out[1] = metal::fst::exp(x[1]);
+  |                 ^^^
+help: did you mean `fast`?",
+    );
+    for text in [
+        "using namespace metl;",
+        "using metl::exp;",
+        "namespace m = metl;",
+        "float f(float v) { return metl::as_type<float>(v); }",
+    ] {
+        let got = errors(text, "out[0] = 1;");
+        assert!(got.starts_with("error[name]: unknown namespace `metl`\n --> header:1:"), "{text}: {got}");
+    }
+    for body in [
+        "out[0] = metl::numeric_limits<float>::max();",
+        "threadgroup_barrier(metl::mem_flags::mem_none);",
+        "out[0] = metl::M_PI_F;",
+        "metl::float4 v = x[0];",
+    ] {
+        let got = errors("", body);
+        assert!(got.starts_with("error[name]: unknown namespace `metl`"), "{body}: {got}");
+    }
+    check(
+        "namespace own { float twice(float v) { return 2 * v; } }",
+        "out[0] = own::twice(own::exp(x[0]));",
+        "
+error[name]: namespace `own` has no function `exp`
+ --> body:1:26
+  |
+1 | out[0] = own::twice(own::exp(x[0]));
+  |                          ^^^
+help: `exp` of the library is `metal::exp`",
+    );
+}
+
+#[test]
+fn function_constants_of_a_custom_kernel_have_no_value() {
+    check(
+        "constant int width [[function_constant(0)]];",
+        "out[0] = width;",
+        "
+error[constant]: the function constant `width` has no value in a custom kernel
+ --> header:1:14
+  |
+1 | constant int width [[function_constant(0)]];
+  |              ^^^^^
+help: use a template argument",
+    );
+    let refused = |text: &str| compile_file("all.metal", text).unwrap_err().to_string();
+    let kernel = "kernel void f(device float* x [[buffer(0)]]) { x[0] = width; }";
+    for (declared, part) in [
+        ("constant int width [[function_constant(0)]] = 3;", "gets its value from the pipeline"),
+        ("constant int2 width [[function_constant(0)]];", "a function constant is a scalar"),
+        ("constant int width [[function_constant(N)]];", "takes the index of the constant"),
+        ("constant int width;", "has no initial value"),
+    ] {
+        let error = refused(&format!("{declared}\n{kernel}"));
+        assert!(error.contains(part), "{declared}: {error}");
+    }
+    let error =
+        refused("kernel void f(device float* x [[buffer(0)]]) { x[0] = is_function_constant_defined(x); }");
+    assert!(error.contains("takes the name of a function constant"), "{error}");
+    let error = refused("kernel void f(device float* x [[buffer(0), function_constant(has)]]) { x[0] = 1; }");
+    assert!(error.contains("takes the name of a global `bool`"), "{error}");
+}

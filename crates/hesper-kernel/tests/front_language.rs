@@ -467,3 +467,54 @@ fn structs_keep_pointers_beside_arrays_and_tables_are_passed_on() {
         device float* o[2] = {out, out + 7}; o[1][0] = 11; float2 v = float2(1, 2); thread float2& w = v; w.y = 9; out[8] = v.y;";
     check(header, body, F32, &[29.5, 1.0, 3.0, 6.0, 9.0, 4.0, 6.0, 11.0, 9.0]);
 }
+
+#[test]
+fn namespaces_have_other_names_and_are_opened() {
+    let header = "
+        namespace m = metal; namespace outer { namespace deep { float g() { return 3; } constant float K = 4; } }
+        namespace d = outer::deep; using namespace outer::deep; using metal::exp; using outer::deep::g;";
+    check(
+        header,
+        "using namespace metal; out[0] = m::max(1.0f, 2.0f); out[1] = d::g() + outer::deep::g(); out[2] = d::K; \
+         out[3] = metal::precise::sqrt(9.0f) + fast::sqrt(4.0f); m::float2 v = simd::float2(5); out[4] = v.y; \
+         out[5] = m::numeric_limits<char>::max(); out[6] = m::as_type<float>(0x3f800000);",
+        F32,
+        &[2.0, 6.0, 4.0, 5.0, 5.0, 127.0, 1.0],
+    );
+}
+
+/// Kernels that need values of function constants are named, and the others can run.
+#[test]
+fn function_constants_choose_branches_and_arguments() {
+    use hesper_kernel::front::{FunctionConstant, Unspecialised, compile_specialised};
+    use hesper_kernel::ir::{Op, Scalar};
+    let text = "
+        constant int width [[function_constant(3)]];
+        constant bool has_bias [[function_constant(4)]];
+        constant bool biased = is_function_constant_defined(has_bias) ? has_bias : false;
+        kernel void wide(device int* x [[buffer(0)]], device const int* bias [[buffer(1), function_constant(biased)]]) {
+            if (width > 2) { x[0] = width; } else { x[1] = width; }
+            if (biased) { x[2] = bias[0]; }
+        }
+        kernel void plain(device int* x [[buffer(0)]]) { x[0] = biased ? 1 : 2; }";
+    let compile = |values: &[(u64, Scalar, u64)]| {
+        let values: Vec<_> =
+            values.iter().map(|&(index, ty, bits)| FunctionConstant { index, ty, bits }).collect();
+        compile_specialised("wide.metal", text, &values).unwrap()
+    };
+    let none = compile(&[]);
+    let needs = Unspecialised { name: "wide".into(), constants: vec![(3, "width".into())] };
+    assert_eq!((none.kernels.len(), none.unspecialised), (1, vec![needs]));
+    let stores = |values: &[(u64, Scalar, u64)]| {
+        let kernel = compile(values).kernels.into_iter().find(|kernel| kernel.name == "wide").unwrap();
+        assert_eq!(kernel.params.len(), 2);
+        let ops = |find: fn(&Op) -> bool| {
+            kernel.blocks.iter().flat_map(|block| &block.insts).filter(|inst| find(&inst.op)).count()
+        };
+        (ops(|op| matches!(op, Op::Store { .. })), ops(|op| matches!(op, Op::ParamPtr(1))))
+    };
+    let width = (3, Scalar::I32, 3);
+    assert_eq!(stores(&[width]), (1, 0));
+    assert_eq!(stores(&[width, (4, Scalar::Bool, 0)]), (1, 0));
+    assert_eq!(stores(&[width, (4, Scalar::Bool, 1)]), (2, 1));
+}

@@ -7,6 +7,7 @@ mod jit;
 mod samples;
 mod support;
 
+mod async_copies;
 mod bounds_proof;
 mod bounds_report;
 mod exec_behaviour;

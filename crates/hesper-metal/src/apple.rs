@@ -1,7 +1,7 @@
 //! The edge on Metal itself, through `objc2-metal`.
 //!
 //! A handle is the address of a retained object. Every call that may autorelease an object has a pool of its
-//! own: threads of a Rust program have none.
+//! own, and the calls of an encoder one together: threads of a Rust program have none.
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -123,10 +123,14 @@ impl AppleMetal {
         for constant in request.constants {
             let ty = match constant.ty {
                 ConstantType::Bool => MTLDataType::Bool,
+                ConstantType::Char => MTLDataType::Char,
+                ConstantType::UChar => MTLDataType::UChar,
                 ConstantType::Short => MTLDataType::Short,
                 ConstantType::UShort => MTLDataType::UShort,
                 ConstantType::Int => MTLDataType::Int,
                 ConstantType::UInt => MTLDataType::UInt,
+                ConstantType::Long => MTLDataType::Long,
+                ConstantType::ULong => MTLDataType::ULong,
                 ConstantType::Float => MTLDataType::Float,
             };
             let value = NonNull::from(&constant.bytes[..]).cast::<c_void>();
@@ -382,14 +386,16 @@ unsafe impl Metal for AppleMetal {
     unsafe fn on_completed(&self, commands: CommandBuffer, handler: CompletedHandler) {
         let handler = Mutex::new(Some(handler));
         let block = RcBlock::new(move |commands: NonNull<ProtocolObject<dyn MTLCommandBuffer>>| {
-            // SAFETY: Metal passes the command buffer that has completed.
-            let error =
-                autoreleasepool(|_| unsafe { commands.as_ref() }.error().map(|error| command_error(&error)));
-            let handler = handler.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
-            if let Some(handler) = handler {
-                // A panic must not unwind into Metal.
-                let _ = catch_unwind(AssertUnwindSafe(|| handler(error.map_or(Ok(()), Err))));
-            }
+            // What a thread of Metal autoreleases is not returned before the thread ends, without a pool.
+            autoreleasepool(|_| {
+                // SAFETY: Metal passes the command buffer that has completed.
+                let error = unsafe { commands.as_ref() }.error().map(|error| command_error(&error));
+                let handler = handler.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+                if let Some(handler) = handler {
+                    // A panic must not unwind into Metal.
+                    let _ = catch_unwind(AssertUnwindSafe(|| handler(error.map_or(Ok(()), Err))));
+                }
+            });
         });
         // SAFETY: the command buffer is alive and not committed, and the block can be called on any thread.
         unsafe {
@@ -528,7 +534,7 @@ unsafe impl Metal for AppleMetal {
     fn on_memory_pressure(&self, handler: PressureHandler) {
         let block = RcBlock::new(move || {
             // A panic must not unwind into the system.
-            let _ = catch_unwind(AssertUnwindSafe(&handler));
+            autoreleasepool(|_| drop(catch_unwind(AssertUnwindSafe(&handler))));
         });
         // SAFETY: the type takes no handle and this mask, and the block can be called on any thread.
         let source = unsafe {
@@ -551,6 +557,9 @@ unsafe impl Metal for AppleMetal {
             descriptor.setOutputURL(Some(&*url(path)?));
             // SAFETY: the manager of the process.
             let manager = unsafe { MTLCaptureManager::sharedCaptureManager() };
+            if !manager.supportsDestination(MTLCaptureDestination::GPUTraceDocument) {
+                return Err("the system does not let this process write GPU traces".into());
+            }
             manager.startCaptureWithDescriptor_error(&descriptor).map_err(|error| message(&error))
         })
     }
@@ -563,6 +572,11 @@ unsafe impl Metal for AppleMetal {
     fn run_async(&self, task: Box<dyn FnOnce() + Send>) {
         let queue = GlobalQueueIdentifier::QualityOfService(DispatchQoS::UserInitiated);
         // A panic must not unwind into the system.
-        DispatchQueue::global_queue(queue).exec_async(move || drop(catch_unwind(AssertUnwindSafe(task))));
+        DispatchQueue::global_queue(queue)
+            .exec_async(move || autoreleasepool(|_| drop(catch_unwind(AssertUnwindSafe(task)))));
+    }
+
+    fn pooled(&self, task: &mut dyn FnMut()) {
+        autoreleasepool(|_| task());
     }
 }

@@ -346,6 +346,10 @@ unsafe impl Device for MetalDevice {
         unsafe { self.0.memory.import(host, len) }
     }
 
+    fn imports_mappings_only(&self) -> bool {
+        true
+    }
+
     fn create_stream(&self) -> Result<RawStream, DeviceError> {
         self.0.check_lost()?;
         Ok(self.0.create_stream()?)

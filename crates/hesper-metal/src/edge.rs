@@ -120,6 +120,10 @@ pub struct FunctionConstant {
 pub enum ConstantType {
     /// `bool`.
     Bool,
+    /// `char`.
+    Char,
+    /// `uchar`.
+    UChar,
     /// `short`.
     Short,
     /// `ushort`.
@@ -128,6 +132,10 @@ pub enum ConstantType {
     Int,
     /// `uint`.
     UInt,
+    /// `long`.
+    Long,
+    /// `ulong`.
+    ULong,
     /// `float`.
     Float,
 }
@@ -205,7 +213,8 @@ pub unsafe trait Metal: Send + Sync + 'static {
     /// An untracked buffer in shared memory, and its host address.
     fn new_buffer(&self, len: usize) -> Option<(Buffer, NonNull<u8>)>;
 
-    /// An untracked buffer on host memory: whole pages, valid until the buffer is released.
+    /// An untracked buffer on host memory: whole pages of one mapping, which no allocator owns, valid until
+    /// the buffer is released.
     unsafe fn new_buffer_no_copy(&self, host: NonNull<u8>, len: usize) -> Option<Buffer>;
 
     /// A command queue for up to `max` command buffers that have not completed.
@@ -238,7 +247,8 @@ pub unsafe trait Metal: Send + Sync + 'static {
     /// A compute encoder whose dispatches run concurrently.
     unsafe fn compute_encoder(&self, commands: CommandBuffer) -> Option<Encoder>;
 
-    /// Lets the encoder wait for the last encoder that updates the fence.
+    /// Lets the encoder wait for the last encoder that updates the fence. One that was committed before
+    /// updates it.
     unsafe fn wait_fence(&self, encoder: Encoder, fence: Fence);
 
     /// Updates the fence when all dispatches of the encoder have ended.
@@ -316,6 +326,12 @@ pub unsafe trait Metal: Send + Sync + 'static {
 
     /// Runs a closure on another thread, soon.
     fn run_async(&self, task: Box<dyn FnOnce() + Send>);
+
+    /// Runs a task and then returns what its calls have autoreleased. Every encoder is used inside of one:
+    /// threads of a Rust program have no pool, and those of the system drain theirs when they please.
+    fn pooled(&self, task: &mut dyn FnMut()) {
+        task();
+    }
 
     /// Notes that the host is about to access the memory of buffers in a native command. The simulation
     /// refuses one that was released; Metal would not notice.

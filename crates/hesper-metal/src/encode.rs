@@ -27,6 +27,8 @@ const COPY_THREADGROUP: u64 = 256;
 pub(crate) struct Part<'a> {
     pub(crate) queue: Queue,
     pub(crate) fence: Fence,
+    /// Whether a command buffer of the stream was committed, which updates the fence.
+    pub(crate) fenced: bool,
     /// The commands.
     pub(crate) range: Range<usize>,
     /// What the part waits for.
@@ -58,6 +60,15 @@ impl MetalShared {
     /// # Safety
     /// The queue and everything that the commands name are alive until the command buffer has completed.
     pub(crate) unsafe fn encode(&self, work: &mut Work, part: Part<'_>) -> Result<Encoded, DeviceError> {
+        let mut outcome = Err(MetalError::Refused("an autorelease pool").into());
+        // SAFETY: upheld by the caller.
+        self.edge.pooled(&mut || outcome = unsafe { self.encode_part(work, &part) });
+        outcome
+    }
+
+    /// # Safety
+    /// As for `encode`.
+    unsafe fn encode_part(&self, work: &mut Work, part: &Part<'_>) -> Result<Encoded, DeviceError> {
         let edge = &*self.edge;
         let mut reports = Reports::new(self.reports.clone());
         // SAFETY: the queue is alive. The command buffer is released here if it cannot be encoded.
@@ -68,7 +79,7 @@ impl MetalShared {
             if self.orders_streams() {
                 part.waits.iter().for_each(|wait| edge.encode_wait(commands, wait.event, wait.value));
             }
-            match self.encode_dispatches(work, &part, commands, &mut reports) {
+            match self.encode_dispatches(work, part, commands, &mut reports) {
                 Ok(()) => {
                     if let Some(signal) = part.signal {
                         edge.encode_signal(commands, signal.event, signal.value);
@@ -96,8 +107,8 @@ impl MetalShared {
         // SAFETY: the command buffer has no other encoder, and this one is ended on every path.
         unsafe {
             let encoder = edge.compute_encoder(commands).ok_or(MetalError::Refused("a compute encoder"))?;
-            let fenced = self.orders_encoders();
-            if fenced {
+            let orders = self.orders_encoders();
+            if orders && part.fenced {
                 edge.wait_fence(encoder, part.fence);
             }
             let mut state = EncoderState {
@@ -112,7 +123,7 @@ impl MetalShared {
             };
             let outcome = part.range.clone().try_for_each(|index| state.encode(work, index));
             let (dispatches, barriers) = state.counts;
-            if fenced {
+            if orders {
                 edge.update_fence(encoder, part.fence);
             }
             edge.end_encoding(encoder);

@@ -65,6 +65,12 @@ impl Memory {
 
     pub(crate) fn allocate(&self, len: usize) -> Result<RawMemory, DeviceError> {
         let properties = self.edge.properties();
+        if len > properties.max_buffer {
+            return Err(DeviceError::OutOfMemory(format!(
+                "{len} bytes are more than a buffer of {} can have: {}",
+                properties.name, properties.max_buffer
+            )));
+        }
         let mut buffers = lock(&self.buffers);
         if buffers.live.len() >= properties.max_buffers {
             let most = properties.max_buffers;
@@ -92,13 +98,18 @@ impl Memory {
         if self.lazy_imports {
             return Ok(RawMemory { id: NO_BUFFER, host: Some(host), len });
         }
-        let page = self.edge.properties().page_size;
+        let properties = self.edge.properties();
+        let page = properties.page_size;
         let unsupported = DeviceError::Unsupported("an import of this host memory");
         if len < page {
             return Err(unsupported);
         }
         let offset = host.as_ptr().addr() % page;
-        let Some(span) = (offset + len).checked_next_multiple_of(page) else { return Err(unsupported) };
+        let span = offset.checked_add(len).and_then(|len| len.checked_next_multiple_of(page));
+        let Some(span) = span.filter(|span| *span <= properties.max_buffer) else { return Err(unsupported) };
+        if lock(&self.buffers).live.len() >= properties.max_buffers {
+            return Err(unsupported);
+        }
         // SAFETY: memory is mapped in pages, so the first and the last page of the range are mapped as long
         // as it is. No command writes imported memory, and none reads outside of the range.
         let buffer = unsafe { self.edge.new_buffer_no_copy(host.sub(offset), span) };

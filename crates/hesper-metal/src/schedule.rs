@@ -66,6 +66,8 @@ struct Flight {
 struct StreamState {
     queue: Queue,
     fence: Fence,
+    /// Whether a command buffer was committed, which updates the fence.
+    fenced: bool,
     flights: VecDeque<Flight>,
 }
 
@@ -146,7 +148,7 @@ impl Streams {
         let waits = self.streams.get(&id).map(|stream| stream.flights[position].waits.clone());
         let signals = self.signals(id, position, &waits.unwrap_or_default());
         let stream = self.streams.get_mut(&id)?;
-        let (queue, fence) = (stream.queue, stream.fence);
+        let (queue, fence, fenced) = (stream.queue, stream.fence, stream.fenced);
         let flight = &mut stream.flights[position];
         let finishes = flight.stage == Stage::Completed;
         flight.stage = if finishes { Stage::Finishing } else { Stage::Busy };
@@ -155,7 +157,7 @@ impl Streams {
         Some(match finishes {
             true => Action::Finish { stream, index, work, signal, error: flight.error.take() },
             false => {
-                let step = Step { stream, index, queue, fence, position: flight.position };
+                let step = Step { stream, index, queue, fence, fenced, position: flight.position };
                 Action::Advance { step, work, waits: signals, signal: (!native).then_some(signal) }
             }
         })
@@ -169,6 +171,7 @@ struct Step {
     index: u64,
     queue: Queue,
     fence: Fence,
+    fenced: bool,
     position: usize,
 }
 
@@ -192,7 +195,7 @@ impl MetalShared {
         let mut streams = lock(&self.streams);
         streams.next += 1;
         let id = streams.next;
-        streams.streams.insert(id, StreamState { queue, fence, flights: VecDeque::new() });
+        streams.streams.insert(id, StreamState { queue, fence, fenced: false, flights: VecDeque::new() });
         drop(streams);
         self.memory.add_queue(queue);
         Ok(RawStream(id))
@@ -234,11 +237,11 @@ impl MetalShared {
             let streams = lock(&self.streams);
             let place = streams.streams.get(&stream.0).map(|stream| {
                 let now = !native && stream.can_commit(stream.flights.len());
-                (stream.queue, stream.fence, now)
+                (stream.queue, stream.fence, stream.fenced, now)
             });
             (place, streams.signals(stream.0, usize::MAX, &waits))
         };
-        let Some((queue, fence, now)) = place else {
+        let Some((queue, fence, fenced, now)) = place else {
             self.events.give_back_unused(signal);
             return Err((work, DeviceError::Failed("no such stream".into())));
         };
@@ -260,7 +263,8 @@ impl MetalShared {
             return Ok(());
         }
         let range = 0..work.len();
-        let part = Part { queue, fence, range: range.clone(), waits: &wait_signals, signal: Some(signal) };
+        let part =
+            Part { queue, fence, fenced, range: range.clone(), waits: &wait_signals, signal: Some(signal) };
         // SAFETY: the work owns what its commands name until it is finished, which is after the completion.
         match unsafe { self.encode(&mut work, part) } {
             Err(error) => {
@@ -296,6 +300,9 @@ impl MetalShared {
         index: u64,
         range: Range<usize>,
     ) {
+        if let Some(stream) = lock(&self.streams).streams.get_mut(&stream) {
+            stream.fenced = true;
+        }
         let shared = self.clone();
         let handler = Box::new(move |outcome| shared.completed(stream, index, range, &reports, outcome));
         // SAFETY: upheld by the caller. Metal holds a committed command buffer until it has completed.
@@ -370,7 +377,8 @@ impl MetalShared {
             return;
         }
         let end = (start..work.len()).find(|index| is_native(&work, *index)).unwrap_or(work.len());
-        let part = Part { queue: step.queue, fence: step.fence, range: start..end, waits, signal };
+        let Step { queue, fence, fenced, .. } = step;
+        let part = Part { queue, fence, fenced, range: start..end, waits, signal };
         let encoded = match self.check_lost() {
             // SAFETY: the work owns what its commands name until it is finished, which is after the
             // completion.

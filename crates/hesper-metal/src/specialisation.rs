@@ -6,7 +6,7 @@
 //! | line | meaning |
 //! |---|---|
 //! | `entry NAME` | the kernel function, or `[[host_name]]` of an instance of a template. Required, once. |
-//! | `constant INDEX TYPE VALUE` | a function constant of type `bool`, `short`, `ushort`, `int`, `uint` or `float` |
+//! | `constant INDEX TYPE VALUE` | a function constant: its index in the text, `bool`, `char`, `uchar`, `short`, `ushort`, `int`, `uint`, `long`, `ulong` or `float`, its value |
 //! | `define NAME` or `define NAME=VALUE` | a macro |
 //! | `max_threads N` | no threadgroup is larger; the compiler may use more registers |
 //! | `threadgroup BYTES` | the length of the threadgroup argument at index 0 |
@@ -82,14 +82,27 @@ fn constant(text: &str) -> std::result::Result<FunctionConstant, &'static str> {
     let [index, ty, value] = words[..] else { return Err("constant takes an index, a type and a value") };
     let index = index.parse().map_err(|_| "the index of a constant is a number")?;
     let misfit = "the value does not fit the type of the constant";
+    macro_rules! bytes {
+        ($ty:ty) => {
+            value.parse::<$ty>().ok().map(|value| value.to_le_bytes().to_vec())
+        };
+    }
     let (ty, bytes) = match ty {
-        "bool" => (ConstantType::Bool, value.parse::<bool>().map(|value| vec![u8::from(value)]).ok()),
-        "short" => (ConstantType::Short, value.parse::<i16>().map(|value| value.to_le_bytes().into()).ok()),
-        "ushort" => (ConstantType::UShort, value.parse::<u16>().map(|value| value.to_le_bytes().into()).ok()),
-        "int" => (ConstantType::Int, value.parse::<i32>().map(|value| value.to_le_bytes().into()).ok()),
-        "uint" => (ConstantType::UInt, value.parse::<u32>().map(|value| value.to_le_bytes().into()).ok()),
-        "float" => (ConstantType::Float, value.parse::<f32>().map(|value| value.to_le_bytes().into()).ok()),
-        _ => return Err("the type of a constant is bool, short, ushort, int, uint or float"),
+        "bool" => (ConstantType::Bool, value.parse::<bool>().ok().map(|value| vec![u8::from(value)])),
+        "char" => (ConstantType::Char, bytes!(i8)),
+        "uchar" => (ConstantType::UChar, bytes!(u8)),
+        "short" => (ConstantType::Short, bytes!(i16)),
+        "ushort" => (ConstantType::UShort, bytes!(u16)),
+        "int" => (ConstantType::Int, bytes!(i32)),
+        "uint" => (ConstantType::UInt, bytes!(u32)),
+        "long" => (ConstantType::Long, bytes!(i64)),
+        "ulong" => (ConstantType::ULong, bytes!(u64)),
+        "float" => (ConstantType::Float, bytes!(f32)),
+        _ => {
+            return Err(
+                "the type of a constant is bool, char, uchar, short, ushort, int, uint, long, ulong or float",
+            );
+        }
     };
     Ok(FunctionConstant { index, ty, bytes: bytes.ok_or(misfit)? })
 }

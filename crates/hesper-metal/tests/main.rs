@@ -8,4 +8,5 @@ mod metal_device;
 mod metal_faults;
 mod metal_language;
 mod metal_scenarios;
+mod metal_schedules;
 mod metal_validation;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::support::{LEN, World, bytes, elements, mixed, options, read, source};
+use crate::support::{LEN, MappedFile, World, bytes, elements, mixed, options, read, source};
 use hesper_metal::sim::{Call, Failure, SimBuilder, SimMetal, language};
 use hesper_metal::{MetalDevice, MetalError, MetalOptions, MetalText};
 use hesper_runtime::{Error, PipelineSource};
@@ -216,20 +216,30 @@ fn a_native_command_that_panics_fails_alone() {
 
 #[test]
 fn mapped_memory_is_bound_in_place_from_a_page_on_and_copied_below() {
-    let world = World::new(SimMetal::builder(1));
+    let small = |properties: &mut hesper_metal::edge::Properties| properties.max_buffer = 1 << 20;
+    let world = World::new(SimMetal::builder(1).properties(small));
     let stream = world.runtime.stream().unwrap();
-    let in_place = |len: usize| {
+    let placed = |len: usize, mapped: bool| {
         let mut file = bytes(&elements(2));
         file.resize(len, 0);
         // Most allocations do not start at a page.
         let address = file.as_ptr().addr();
-        let buffer = world.runtime.adopt(file, "a file").unwrap();
+        let buffer = match mapped {
+            true => world.runtime.adopt(MappedFile(file), "a file").unwrap(),
+            false => world.runtime.adopt(file, "a vector").unwrap(),
+        };
         let y = world.mix(&stream, "mix 1", &[&buffer]).unwrap();
         assert_eq!(read(&y).unwrap(), mixed(1, &[&elements(2)]), "{len} bytes");
-        buffer.read().unwrap().bytes().as_ptr().addr() == address
+        let fits = (address % 4096 + len).next_multiple_of(4096) <= 1 << 20;
+        (buffer.read().unwrap().bytes().as_ptr().addr() == address, fits)
     };
-    assert!(in_place(4096) && in_place(9000) && in_place(100_000));
-    assert!(!in_place(4095) && !in_place(200));
+    let in_place = |len, mapped| placed(len, mapped).0;
+    assert!(in_place(4096, true) && in_place(9000, true) && in_place(100_000, true));
+    assert!(!in_place(4095, true) && !in_place(200, true));
+    // Metal takes no memory of an allocator, and no buffer above its limit.
+    assert!(!in_place(100_000, false));
+    let (in_place, fits) = placed(1 << 20, true);
+    assert_eq!(in_place, fits);
     drop(stream);
     world.end("import");
 }
@@ -240,7 +250,7 @@ fn memory_that_metal_cannot_map_is_copied() {
     let stream = world.runtime.stream().unwrap();
     let mut file = bytes(&elements(2));
     file.resize(9000, 0);
-    let buffer = world.runtime.adopt(file, "a file").unwrap();
+    let buffer = world.runtime.adopt(MappedFile(file), "a file").unwrap();
     let y = world.mix(&stream, "mix 1", &[&buffer]).unwrap();
     assert_eq!(read(&y).unwrap(), mixed(1, &[&elements(2)]));
     drop((buffer, y, stream));

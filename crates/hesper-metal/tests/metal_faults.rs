@@ -2,7 +2,7 @@
 //! Whatever call Metal refuses, results are right or errors, and the program goes on.
 
 use crate::support;
-use crate::support::{LEN, World, bytes, elements, mixed, options, read};
+use crate::support::{LEN, MappedFile, World, bytes, elements, mixed, options, read};
 use hesper_metal::MetalOptions;
 use hesper_metal::edge::ErrorCode;
 use hesper_metal::sim::{Call, Failure, SimMetal};
@@ -175,7 +175,7 @@ fn program(world: &World) -> (usize, usize) {
             let (one, two) = (runtime.stream()?, runtime.stream()?);
             let mut file = bytes(&x);
             file.resize(9000, 0);
-            let weights = runtime.adopt(file, "a file")?;
+            let weights = runtime.adopt(MappedFile(file), "a file")?;
             let y = world.mix(&one, &format!("mix {k}"), &[&weights])?;
             one.commit()?;
             let z = world.mix(&two, "mix 1", &[&y, &weights])?;

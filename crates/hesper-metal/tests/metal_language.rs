@@ -159,3 +159,88 @@ fn the_texts_of_copies_and_clears_are_right() {
         assert_eq!((&to[..64], &to[64..]), (&[0; 64][..], &[0xaa; 16][..]));
     }
 }
+
+/// Values of function constants come with the pipeline; each set of them is a pipeline of its own.
+#[test]
+fn function_constants_specialise_a_text() {
+    const TEXT: &str = "
+        #ifndef OFFSET
+        #error no OFFSET
+        #endif
+        constant uint stride [[function_constant(0)]];
+        constant float scale [[function_constant(1)]];
+        constant bool has_bias [[function_constant(2)]];
+        constant bool biased = is_function_constant_defined(has_bias) && has_bias;
+        constant float factor = is_function_constant_defined(scale) ? scale : 1.0f;
+        kernel void pick(device const float* x [[buffer(0)]], device float* out [[buffer(1)]],
+                         device const float* bias [[buffer(2), function_constant(biased)]],
+                         uint at [[thread_position_in_grid]]) {
+            float v = x[at * stride] * factor + OFFSET;
+            if (biased) { v += bias[at]; }
+            out[at] = v;
+        }";
+    let world = World::with(SimMetal::builder(1).compiler(language::compiler()), options());
+    let stream = world.runtime.stream().unwrap();
+    let x = world.runtime.upload(&(0..8).map(|at| at as f32).collect::<Vec<f32>>()).unwrap();
+    let bias = world.runtime.upload(&[100.0f32; 4]).unwrap();
+    let run = |constants: &str, biased: bool| {
+        let source = PipelineSource::new("pick", "metal", TEXT);
+        let source = source.specialised(format!("entry pick\ndefine OFFSET=0.5f\n{constants}").as_str());
+        let pipeline = world.runtime.pipeline(&source).map_err(|error| error.to_string())?;
+        let out = stream.alloc(16).unwrap();
+        let mut command = stream.encode("pick").read(&x).write(&out);
+        if biased {
+            command = command.read(&bias);
+        }
+        command.dispatch(&pipeline, [4, 1, 1], [4, 1, 1]).map_err(|error| error.to_string())?;
+        let read = out.read().map_err(|error| error.to_string())?;
+        Ok::<Vec<f32>, String>(read.as_slice::<f32>().unwrap().to_vec())
+    };
+    assert_eq!(run("constant 0 uint 2", false), Ok(vec![0.5, 2.5, 4.5, 6.5]));
+    assert_eq!(run("constant 0 uint 1\nconstant 1 float 10", false), Ok(vec![0.5, 10.5, 20.5, 30.5]));
+    assert_eq!(run("constant 0 uint 1\nconstant 2 bool true", true), Ok(vec![100.5, 101.5, 102.5, 103.5]));
+    // A constant that the kernel needs, and one of another type.
+    let error = run("constant 1 float 2", false).unwrap_err();
+    assert!(error.contains("`pick` needs values of the function constants `stride` (0)"), "{error}");
+    let error = run("constant 0 int 2", false).unwrap_err();
+    assert!(error.contains("`stride` (0) is a `uint`, its value a `int`"), "{error}");
+    drop((x, bias, stream));
+    world.end("function constants");
+}
+
+/// A copy by the SIMD group takes place when its event is waited for, and no earlier.
+#[test]
+fn an_asynchronous_copy_is_used_after_its_wait() {
+    let text = |wait: &str| {
+        format!(
+            "kernel void staged(device const float* x [[buffer(0)]], device float* out [[buffer(1)]],
+                                uint lane [[thread_index_in_simdgroup]]) {{
+                threadgroup float tile[64];
+                simdgroup_event event;
+                event.async_copy(tile, x, 64);
+                {wait}
+                out[lane] = tile[2 * lane] + tile[2 * lane + 1];
+                simdgroup_event::wait(1, &event);
+            }}"
+        )
+    };
+    let world = World::with(SimMetal::builder(1).compiler(language::compiler()), options());
+    let stream = world.runtime.stream().unwrap();
+    let x = world.runtime.upload(&(0..64).map(|at| at as f32).collect::<Vec<f32>>()).unwrap();
+    let run = |wait: &str| {
+        let source = PipelineSource::new("staged", "metal", text(wait).as_str()).specialised("entry staged");
+        let pipeline = world.runtime.pipeline(&source).unwrap();
+        let out = stream.alloc(128).unwrap();
+        let command = stream.encode("staged").read(&x).write(&out);
+        command.dispatch(&pipeline, [32, 1, 1], [32, 1, 1]).unwrap();
+        out.read().map(|read| read.as_slice::<f32>().unwrap().to_vec()).map_err(|error| error.to_string())
+    };
+    let sums: Vec<f32> = (0..32).map(|lane| (4 * lane + 1) as f32).collect();
+    assert_eq!(run("simdgroup_event::wait(1, &event);"), Ok(sums));
+    for barrier in ["", "simdgroup_barrier(mem_flags::mem_threadgroup);"] {
+        let error = run(barrier).unwrap_err();
+        assert!(error.contains("while an asynchronous copy writes it"), "{error}");
+    }
+    drop((x, stream));
+    world.end("asynchronous copy");
+}

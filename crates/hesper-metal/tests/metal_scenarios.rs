@@ -4,7 +4,7 @@
 use crate::support;
 use std::sync::Arc;
 
-use crate::support::{LEN, Report, World, bytes, elements, mix, mixed, read, run_tasks};
+use crate::support::{LEN, MappedFile, Report, World, bytes, elements, mix, mixed, read, run_tasks};
 use hesper_metal::sim::DeviceAblation;
 use hesper_runtime::sim::{Ablation, Rng};
 use hesper_runtime::{Error, Rule, Runtime};
@@ -20,8 +20,8 @@ fn mapped_weights(runtime: &Runtime, task: usize) -> Result<bool, Error> {
     // More than a page, so that the memory is bound in place.
     let mut file = bytes(&elements(task as u32));
     file.resize(9000, 7);
-    let weights = runtime.adopt(file, "a mapped file")?;
-    let empty = runtime.adopt(Vec::new(), "an empty tensor")?;
+    let weights = runtime.adopt(MappedFile(file), "a mapped file")?;
+    let empty = runtime.adopt(MappedFile(Vec::new()), "an empty tensor")?;
     let nothing = stream.alloc(0)?;
     stream.encode("empty").read(&empty).write(&nothing).copy()?;
     let x = runtime.upload(&elements(1))?;

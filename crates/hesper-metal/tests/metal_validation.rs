@@ -152,6 +152,32 @@ misuse!(more_command_buffers_than_the_queue_takes, "Metal blocks", |b| {
     }
 });
 
+#[test]
+fn a_buffer_of_no_bytes_or_too_many() {
+    let b = bench();
+    assert!(b.metal.new_buffer(0).is_none() && b.metal.new_buffer((1 << 29) + 1).is_none());
+    assert_misuse(&b, "newBuffer: 0 bytes");
+    assert_misuse(&b, "newBuffer: 536870913 bytes");
+}
+
+misuse!(encoding_outside_of_an_autorelease_pool, "setBytes outside of an autorelease pool", |b| {
+    b.metal.pooled(&mut || {
+        b.metal.set_pipeline(b.encoder, b.pipeline);
+    });
+    assert_eq!(b.metal.misuse(), [] as [String; 0]);
+    b.metal.set_bytes(b.encoder, &[0; 4], 0);
+});
+
+misuse!(a_fence_that_nothing_has_updated, "which nothing has updated", |b| {
+    let fence = b.metal.new_fence().unwrap();
+    b.metal.pooled(&mut || {
+        b.metal.wait_fence(b.encoder, fence);
+        b.metal.update_fence(b.encoder, fence);
+        b.metal.end_encoding(b.encoder);
+    });
+    b.metal.commit(b.commands);
+});
+
 misuse!(host_memory_that_is_no_pages, "no whole pages", |b| {
     let bytes = [0u8; 16];
     assert!(b.metal.new_buffer_no_copy(std::ptr::NonNull::from(&bytes).cast(), 16).is_none());

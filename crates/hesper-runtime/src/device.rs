@@ -147,6 +147,11 @@ pub unsafe trait Device: Send + Sync + 'static {
         Err(DeviceError::Unsupported("import of host memory"))
     }
 
+    /// Whether [`import`](Device::import) takes mappings of the system only, and no memory of an allocator.
+    fn imports_mappings_only(&self) -> bool {
+        false
+    }
+
     /// Copies bytes of device memory to the host before it returns. Called only if the memory has no host
     /// address and no unfinished work writes these bytes.
     ///

@@ -256,14 +256,19 @@ impl Runtime {
             let bytes = owner.bytes();
             (NonNull::from(bytes).cast::<u8>(), bytes.len())
         };
+        let is_mapped = owner.is_mapped();
         let owner = Owner { watch: owner.watch(), _value: Box::new(owner) };
         crate::fork::check()?;
         if len == 0 {
             return self.upload::<u8>(&[]);
         }
-        // SAFETY: `HostMemory` promises that the bytes stay in place and unchanged while the owner
-        // lives, and the block keeps the owner.
-        match unsafe { self.0.device.import(address, len) } {
+        let imported = match self.0.device.imports_mappings_only() && !is_mapped {
+            true => Err(DeviceError::Unsupported("an import of memory of an allocator")),
+            // SAFETY: `HostMemory` promises that the bytes stay in place and unchanged while the owner
+            // lives, and the block keeps the owner.
+            false => unsafe { self.0.device.import(address, len) },
+        };
+        match imported {
             Ok(memory) => {
                 let slot = self.0.ledger.lock().new_slot(&self.0.slots);
                 let block = Block::new(
@@ -429,6 +434,12 @@ pub unsafe trait HostMemory: Send + Sync + 'static {
     /// A watch that detects changes of the bytes; `None` if they cannot change.
     fn watch(&self) -> Option<Arc<dyn Watch>> {
         None
+    }
+
+    /// Whether the bytes lie in one mapping of the system, a mapped file for instance, and not in memory of
+    /// an allocator. Some devices can import nothing else.
+    fn is_mapped(&self) -> bool {
+        false
     }
 }
 

@@ -246,6 +246,33 @@ fn products_and_scans_of_complex_numbers_agree() {
     });
 }
 
+/// By the real part, then by the imaginary one; NaN is last.
+#[test]
+fn sorts_and_extremes_of_complex_numbers_agree() {
+    agree(|_| {
+        // Few different parts, so that many elements are equal in one of them or in both.
+        let x = |shape: &[usize], seed: usize| -> Result<Array, Error> {
+            let parts = data(&[shape, &[2]].concat(), Dtype::Float32, seed).multiply(3.0)?.round(0)?;
+            let parts =
+                hesper::select(&parts.equal(3.0)?, &Array::scalar(f64::NAN, Dtype::Float32)?, &parts)?;
+            parts.view(Dtype::Complex64)?.reshape(&hesper::shape::signed(shape))
+        };
+        let row = x(&[90], 4)?.sort(None)?;
+        let complex = [
+            x(&[3, 70], 1)?.sort(Some(-1))?,
+            x(&[1, 1500], 2)?.sort(Some(-1))?,
+            x(&[20, 3], 3)?.sort(Some(0))?,
+            x(&[2, 300], 5)?.cummax(Some(1), false, true)?,
+            x(&[2, 40, 3], 6)?.cummin(Some(1), true, true)?,
+        ];
+        let mut all = complex.iter().map(|one| one.view(Dtype::Float32)).collect::<Result<Vec<_>, _>>()?;
+        all.push(x(&[2, 1200], 7)?.argsort(Some(-1))?);
+        all.push(row.searchsorted(&x(&[40], 8)?, false)?);
+        all.push(row.searchsorted(&x(&[40], 8)?, true)?);
+        Ok(all)
+    });
+}
+
 #[test]
 fn quantized_products_agree() {
     for (bits, group) in [(4, 32), (8, 64), (3, 32), (6, 64)] {

@@ -9,6 +9,9 @@ inline c64 lane_up(c64 x, ushort d) { return c64{simd_shuffle_up(x.re, d), simd_
 
 template <typename A> inline bool not_a_number(A) { return false; }
 inline bool not_a_number(float x) { return is_nan_of(x); }
+inline bool not_a_number(c64 x) { return is_nan_of(x.re) || is_nan_of(x.im); }
+template <typename A> inline bool above(A a, A b) { return a > b; }
+inline bool above(c64 a, c64 b) { return a.re > b.re || (a.re == b.re && a.im > b.im); }
 template <typename A> struct limit {
   static A low() { return numeric_limits<A>::lowest(); }
   static A high() { return numeric_limits<A>::max(); }
@@ -16,6 +19,11 @@ template <typename A> struct limit {
 template <> struct limit<float> {
   static float low() { return -INFINITY; }
   static float high() { return INFINITY; }
+};
+
+template <> struct limit<c64> {
+  static c64 low() { return c64{-INFINITY, -INFINITY}; }
+  static c64 high() { return c64{INFINITY, INFINITY}; }
 };
 
 template <typename E> struct Sum {
@@ -56,7 +64,7 @@ template <typename E> struct LogSum {
 template <typename E, bool LARGEST> struct Extreme {
   typedef E T; typedef typename widened<E>::type A;
   static A first() { return LARGEST ? limit<A>::low() : limit<A>::high(); }
-  static A merge(A a, A b) { return (LARGEST ? a > b : b > a) || not_a_number(a) ? a : b; }
+  static A merge(A a, A b) { return (LARGEST ? above(a, b) : above(b, a)) || not_a_number(a) ? a : b; }
 };
 
 // The last axis: a threadgroup of 256 threads for each row.

@@ -24,6 +24,15 @@ template <bool PLACES> struct ordered<bf16, PLACES> {
   static uint of(bf16 x) { return ordered<float, PLACES>::of(to_float(x)); }
 };
 
+// By the real part, then by the imaginary one; zeros of both signs are equal.
+template <bool PLACES> struct ordered<c64, PLACES> {
+  typedef ulong key;
+  static ulong of(c64 x) {
+    if (is_nan_of(x.re) || is_nan_of(x.im)) return 0xfffffffffffffffful;
+    return ulong(ordered<float, true>::of(x.re)) << 32 | ulong(ordered<float, true>::of(x.im));
+  }
+};
+
 // A tile of a row, by a bitonic network over keys and indices. Places behind the end of a row are last.
 template <typename T, bool PLACES, int SORT_TILE>
 [[kernel]] void sort_tiles(device const T* in [[buffer(0)]], device uint* order [[buffer(1)]],

@@ -28,6 +28,7 @@ use super::multi::Parts;
 use super::{Op, OpRef};
 use crate::Dtype;
 use crate::array::Array;
+use crate::backend::Backend;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
 use crate::identity::{Address, BitEq};
@@ -81,6 +82,8 @@ pub struct Compiled {
     /// takes.
     lowered: OnceLock<Lowered>,
     written: OnceLock<WrittenKernel>,
+    /// The text as it is written, for the backend of this name.
+    written_source: OnceLock<(&'static str, PipelineSource)>,
     proofs: Mutex<VecDeque<(Vec<u64>, Arc<Proof>)>>,
 }
 
@@ -413,6 +416,7 @@ impl Compiled {
             call,
             lowered: OnceLock::new(),
             written: OnceLock::new(),
+            written_source: OnceLock::new(),
             proofs: Mutex::default(),
         }
     }
@@ -432,6 +436,20 @@ impl Compiled {
         let source = PipelineSource::new(self.definition.name(), "hesper-custom", text.as_str())
             .with_payload(kernel.clone());
         Ok(self.lowered.get_or_init(|| Lowered { kernel, source }))
+    }
+
+    /// The source of the text as it is written, if the backend's compiler takes it.
+    fn written_source(&self, name: &Arc<str>, backend: &dyn Backend) -> Option<PipelineSource> {
+        match self.written_source.get() {
+            Some((known, source)) if *known == backend.name() => Some(source.clone()),
+            known => {
+                let source = backend.written_source(name, self.written())?;
+                if known.is_none() {
+                    let _ = self.written_source.set((backend.name(), source.clone()));
+                }
+                Some(source)
+            }
+        }
     }
 
     /// The kernel as it is written.

@@ -69,4 +69,8 @@ unsafe impl HostMemory for SharedBytes {
     fn watch(&self) -> Option<Arc<dyn Watch>> {
         self.source.source().identity().map(|_| self.source.0.clone() as Arc<dyn Watch>)
     }
+
+    fn is_mapped(&self) -> bool {
+        self.source.source().identity().is_some()
+    }
 }

@@ -4,8 +4,8 @@
 //! Prints one line per check; the exit status is the number of failures. Without a device it says so and
 //! succeeds. Arguments: nothing or `check [PART] [K/N]` for the ops (those whose name contains PART; of these
 //! the K-th, counted from 1, and every N-th after it, so that N processes share them), `stress [ROUNDS]`,
-//! `faults`, `failures` (a mixed program with a failure at each position, then everything again), `bench
-//! [PART]`, `networks [PART]` (a training step, a decoder), `all`.
+//! `faults`, `open` (the GPU, or why it cannot be used), `failures` (a mixed program with a failure at each
+//! position, then everything again), `bench [PART]`, `networks [PART]` (a training step, a decoder), `all`.
 //!
 //! `hash DEVICE [PART] [K/N]` prints a hash of each case's results on a device (`cpu`, `gpu`); it needs no
 //! GPU for `cpu`. `scripts/op-hashes` compares them with a stored baseline.
@@ -44,6 +44,9 @@ fn main() -> ExitCode {
             hash(arguments.get(1).map_or("cpu", String::as_str), part, share).min(255) as u8
         );
     }
+    if what == "open" {
+        return open();
+    }
     if placement::gpu_count() == 0 {
         println!("skipped: no GPU");
         return ExitCode::SUCCESS;
@@ -74,13 +77,31 @@ fn main() -> ExitCode {
         "all" => check(part, share) + stress::run(stress::ROUNDS) + bench::run(part) + stress::faults(),
         other => {
             println!(
-                "unknown argument {other:?}: expected check, stress, faults, failures, bench, networks or all"
+                "unknown argument {other:?}: expected check, open, stress, faults, failures, bench, networks or all"
             );
             1
         }
     };
     println!("{failures} failures, {:.1} s", start.elapsed().as_secs_f64());
     ExitCode::from(failures.min(255) as u8)
+}
+
+/// Prints the name of the first GPU, or why it cannot be used: then the exit status is not 0.
+fn open() -> ExitCode {
+    if placement::gpu_count() == 0 {
+        println!("no GPU found");
+        return ExitCode::FAILURE;
+    }
+    match placement::gpu(0) {
+        Ok(runtime) => {
+            println!("{}", runtime.info().name);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            println!("{error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// The share of the cases of one of several processes.

@@ -118,6 +118,7 @@ impl Values<'_> {
             Op::AllOf(a) => self.fold(a, " && "),
             Op::AnyOf(a) => self.fold(a, " || "),
             Op::Get(var) => format!("x{}", var.0),
+            Op::AsyncBegin => "1u".to_string(),
             // Written by the printer of the device.
             Op::NullPtr
             | Op::ParamPtr(_)

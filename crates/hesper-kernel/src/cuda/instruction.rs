@@ -33,6 +33,8 @@ impl Emitter<'_> {
                     self.value(inst, result, mask);
                 }
             }
+            // A copy takes place where it stands.
+            Op::AsyncEnd | Op::AsyncWait(_) => {}
             // Written by `block`.
             control_op!() => {}
         }

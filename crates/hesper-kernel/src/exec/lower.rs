@@ -73,6 +73,10 @@ impl Compiler<'_> {
                 let r = self.constant(lane_size(s), register_bits(s, bits));
                 self.scalar(d, r);
             }
+            Op::AsyncBegin => {
+                let r = self.constant(lane_size(s), 1);
+                self.scalar(d, r);
+            }
             Op::NullPtr => self.object(d, NULL),
             Op::Param(i) => {
                 let mut r = [0; 4];
@@ -231,6 +235,8 @@ impl Compiler<'_> {
             }
             // Lanes of a SIMD group run in lock step, so its barrier has no effect.
             Op::Barrier { scope: Scope::Simdgroup, .. } => {}
+            // A copy takes place where it stands.
+            Op::AsyncEnd | Op::AsyncWait(_) => {}
             Op::Barrier { scope: Scope::Threadgroup, .. } => {
                 self.code.barriers = true;
                 self.code.grouped = true;

@@ -334,7 +334,7 @@ pub struct Attr {
     pub name: Name,
     /// `0` of `buffer(0)`.
     pub arg: Option<u64>,
-    /// `"x"` of `host_name("x")`.
+    /// `"x"` of `host_name("x")`, `has_bias` of `function_constant(has_bias)`.
     pub text: Option<Name>,
     /// Where.
     pub span: Span,
@@ -428,6 +428,8 @@ pub struct VarDecl {
     pub constexpr: bool,
     /// `static` (in a struct: a static member)
     pub is_static: bool,
+    /// The index of `[[function_constant(0)]]`.
+    pub function_constant: Option<u64>,
     /// Where its name stands.
     pub span: Span,
 }

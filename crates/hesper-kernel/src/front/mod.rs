@@ -13,12 +13,13 @@ pub mod preprocess;
 pub mod source;
 pub mod types;
 
-use crate::ir::Kernel;
+use crate::ir::{Kernel, Scalar};
 use diag::{Diagnostic, ErrorKind, Severity, Sink, render};
-use lower::{Body, EntryParam, Unit};
+use lower::{Body, EntryParam, Lowered, Unit};
 use parser::{Names, Parser};
 use preprocess::Preprocessor;
 use source::{Sources, Span};
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 /// Longest text that is compiled, header and body together.
@@ -42,10 +43,40 @@ pub struct CompileError {
 /// A compiled text.
 #[derive(Clone, Debug)]
 pub struct Compiled {
-    /// The kernels, in the order of their declarations and instantiations.
+    /// The kernels that can run, in the order of their declarations and instantiations.
     pub kernels: Vec<Kernel>,
+    /// The kernels that need values of function constants.
+    pub unspecialised: Vec<Unspecialised>,
     /// Warnings as text; empty if there are none.
     pub warnings: String,
+}
+
+/// The value of a function constant: `constant uint width [[function_constant(0)]];`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FunctionConstant {
+    /// Its index in the text.
+    pub index: u64,
+    /// Its type, which is that of the text.
+    pub ty: Scalar,
+    /// Its value, in the low bits.
+    pub bits: u64,
+}
+
+/// A kernel that cannot run before its function constants have values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unspecialised {
+    /// The name of the kernel.
+    pub name: String,
+    /// The constants without a value: index and name.
+    pub constants: Vec<(u64, String)>,
+}
+
+impl std::fmt::Display for Unspecialised {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let list: Vec<String> =
+            self.constants.iter().map(|(index, name)| format!("`{name}` ({index})")).collect();
+        write!(f, "kernel `{}` needs values of the function constants {}", self.name, list.join(", "))
+    }
 }
 
 /// The prelude, parsed once: its text, its declarations and the names it brings into scope.
@@ -76,14 +107,24 @@ fn render_all(sources: &Sources, list: &[Diagnostic], wanted: Severity) -> Strin
     out
 }
 
-fn finish(sources: Sources, sink: Sink, kernels: Vec<Kernel>) -> Result<Compiled, CompileError> {
+fn finish(sources: Sources, sink: Sink, lowered: Vec<Lowered>) -> Result<Compiled, CompileError> {
     let failed = sink.has_errors();
     let diagnostics = sink.into_vec();
     if failed {
         let text = render_all(&sources, &diagnostics, Severity::Error);
         return Err(CompileError { diagnostics, sources, text });
     }
-    Ok(Compiled { kernels, warnings: render_all(&sources, &diagnostics, Severity::Warning) })
+    let warnings = render_all(&sources, &diagnostics, Severity::Warning);
+    let (mut kernels, mut unspecialised) = (Vec::new(), Vec::new());
+    for (kernel, unset) in lowered {
+        if unset.is_empty() {
+            kernels.push(kernel);
+        } else {
+            let constants = unset.into_iter().map(|(index, name)| (index, name.to_string())).collect();
+            unspecialised.push(Unspecialised { name: kernel.name, constants });
+        }
+    }
+    Ok(Compiled { kernels, unspecialised, warnings })
 }
 
 /// An error that has no place in the text.
@@ -126,6 +167,26 @@ fn too_long(sink: &mut Sink, span: Span, length: usize) -> bool {
 /// assert_eq!(compiled.kernels[0].name, "twice");
 /// ```
 pub fn compile_file(label: &str, text: &str) -> Result<Compiled, CompileError> {
+    compile_specialised(label, text, &[])
+}
+
+/// Compiles a whole file, with values of its function constants.
+///
+/// ```
+/// use hesper_kernel::front::{FunctionConstant, compile_specialised};
+/// use hesper_kernel::ir::Scalar;
+/// let text = "constant uint step [[function_constant(0)]];\n\
+///             kernel void scale(device float* x [[buffer(0)]], uint i [[thread_position_in_grid]]) {\n\
+///             \tx[i * step] *= 2;\n}";
+/// assert!(compile_specialised("scale.metal", text, &[]).unwrap().kernels.is_empty());
+/// let step = FunctionConstant { index: 0, ty: Scalar::U32, bits: 4 };
+/// assert_eq!(compile_specialised("scale.metal", text, &[step]).unwrap().kernels.len(), 1);
+/// ```
+pub fn compile_specialised(
+    label: &str,
+    text: &str,
+    constants: &[FunctionConstant],
+) -> Result<Compiled, CompileError> {
     on_large_stack(|| {
         let library = library();
         let mut sources = library.sources.clone();
@@ -137,10 +198,11 @@ pub fn compile_file(label: &str, text: &str) -> Result<Compiled, CompileError> {
         }
         let mut pre = Preprocessor::new(&mut sources);
         let tokens = pre.run(file, &mut sink);
-        let (items, _) = Parser::new(tokens, library.names.clone(), false, &mut sink).parse_items();
+        let (items, names) = Parser::new(tokens, library.names.clone(), false, &mut sink).parse_items();
         let mut kernels = Vec::new();
         if !sink.has_errors() {
-            let unit = Unit { library: &library.items, items };
+            let namespaces = names.namespaces().clone();
+            let unit = Unit { library: &library.items, items, namespaces, constants: constants.to_vec() };
             kernels = lower::lower_kernels(&unit, &sources, &mut sink);
         }
         finish(sources, sink, kernels)
@@ -184,13 +246,15 @@ pub(crate) fn compile_body(source: BodySource<'_>) -> Result<(Kernel, String), C
             }
             params.push(EntryParam { name: name.as_str().into(), id: names.fresh(), spec });
         }
-        let (block, assigned, _) = Parser::new(body_tokens, names, false, &mut sink).parse_body();
+        let (block, assigned, names) = Parser::new(body_tokens, names, false, &mut sink).parse_body();
         let mut kernels = Vec::new();
         if !sink.has_errors() {
-            let unit = Unit { library: &library.items, items };
+            let namespaces = names.namespaces().clone();
+            let unit = Unit { library: &library.items, items, namespaces, constants: Vec::new() };
             let entry =
                 Body { name: source.name, block: &block, assigned: &assigned, params: &params, span: start };
-            kernels.extend(lower::lower_body(&unit, &sources, &entry, &mut sink));
+            let kernel = lower::lower_body(&unit, &sources, &entry, &mut sink);
+            kernels.extend(kernel.map(|kernel| (kernel, BTreeSet::new())));
         }
         finish(sources, sink, kernels).and_then(first)
     })

@@ -181,3 +181,61 @@ T determinant(matrix<T, 4, 4> m) {
   T c2 = c.x * d.w - d.x * c.w, c1 = c.x * d.z - d.x * c.z, c0 = c.x * d.y - d.x * c.y;
   return s0 * c5 - s1 * c4 + s2 * c3 + s3 * c2 - s4 * c1 + s5 * c0;
 }
+
+// Asynchronous copies of a SIMD group between device and threadgroup memory. All lanes call them with the same
+// arguments; between the call and the wait for its event nothing may write the source or access the destination.
+enum class simdgroup_async_copy_clamp_mode { clamp_to_zero = 0, clamp_to_edge = 1 };
+
+#define HESPER_COPY(To, From)                                                                             \
+  template <typename T> void async_copy(To T* dst, const From T* src, ulong n) {                          \
+    id = __hesper_async_begin();                                                                          \
+    for (ulong i = get_lane_id(); i < n; i += 32) { dst[i] = src[i]; }                                    \
+    __hesper_async_end();                                                                                 \
+  }                                                                                                       \
+  template <typename T>                                                                                   \
+  void async_copy(To T* dst, uint dst_elements_per_row, ushort2 dst_tile, const From T* src,              \
+                  uint src_elements_per_row, ushort2 src_tile, bool transpose_matrix = false,             \
+                  simdgroup_async_copy_clamp_mode clamp_mode =                                            \
+                      simdgroup_async_copy_clamp_mode::clamp_to_zero) {                                   \
+    uint2 to = transpose_matrix ? uint2(dst_tile.y, dst_tile.x) : uint2(dst_tile.x, dst_tile.y);          \
+    uint2 from = transpose_matrix ? uint2(src_tile.y, src_tile.x) : uint2(src_tile.x, src_tile.y);        \
+    bool to_edge = clamp_mode == simdgroup_async_copy_clamp_mode::clamp_to_edge;                          \
+    id = __hesper_async_begin();                                                                          \
+    for (uint i = get_lane_id(); i < to.x * to.y; i += 32) {                                              \
+      uint2 at = uint2(i % to.x, i / to.x);                                                               \
+      T value = T(0);                                                                                     \
+      if (at.x < from.x && at.y < from.y) {                                                               \
+        value = src[at.y * src_elements_per_row + at.x];                                                  \
+      } else if (to_edge && from.x > 0 && from.y > 0) {                                                   \
+        value = src[min(at.y, from.y - 1) * src_elements_per_row + min(at.x, from.x - 1)];                \
+      }                                                                                                   \
+      dst[at.y * dst_elements_per_row + at.x] = value;                                                    \
+    }                                                                                                     \
+    __hesper_async_end();                                                                                 \
+  }
+struct simdgroup_event {
+  uint id;
+  simdgroup_event() : id(0) {}
+  HESPER_COPY(threadgroup, device)
+  HESPER_COPY(device, threadgroup)
+  static void wait(int count, thread simdgroup_event* events) {
+    for (int i = 0; i < count; ++i) { __hesper_async_wait(events[i].id); }
+    simdgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);
+  }
+};
+#undef HESPER_COPY
+template <typename T>
+simdgroup_event simdgroup_async_copy(threadgroup T* dst, const device T* src, ulong n) {
+  simdgroup_event event;
+  event.async_copy(dst, src, n);
+  return event;
+}
+template <typename T>
+simdgroup_event simdgroup_async_copy(device T* dst, const threadgroup T* src, ulong n) {
+  simdgroup_event event;
+  event.async_copy(dst, src, n);
+  return event;
+}
+inline void wait_simdgroup_events(int count, thread simdgroup_event* events) {
+  simdgroup_event::wait(count, events);
+}

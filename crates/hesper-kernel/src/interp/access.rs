@@ -1,5 +1,6 @@
 //! Loads, stores and atomics, and their checks.
 
+use super::copies::Copies;
 use super::finding::{AccessKind, FindingKind, RacePartner};
 use super::machine::Machine;
 use super::mask::Mask;
@@ -12,6 +13,8 @@ use crate::math::scalar;
 /// The state of checked mode.
 pub(super) struct Checks {
     pub clock: Clock,
+    /// Asynchronous copies that nothing waited for yet.
+    pub copies: Copies,
     /// When each threadgroup started.
     group_starts: Vec<u64>,
     /// Per object: which threads accessed it. Absent for memory that cannot race.
@@ -47,11 +50,13 @@ impl Checks {
             history.push(None);
             written.push(Vec::new());
         }
-        Checks { clock: Clock::default(), group_starts: Vec::new(), history, written, first_private }
+        let copies = Copies::default();
+        Checks { clock: Clock::default(), copies, group_starts: Vec::new(), history, written, first_private }
     }
 
     pub fn start_group(&mut self, simdgroups: usize) {
         self.clock.start_group(simdgroups);
+        self.copies.start_group(simdgroups);
         self.group_starts.push(self.clock.group_start);
         for h in self.history[self.first_private..].iter_mut().flatten() {
             h.clear();
@@ -142,6 +147,10 @@ impl Machine<'_> {
             .as_mut()
             .and_then(|h| h.touch(access, range.offset, ask.size, now, &checks.clock, space));
         let race = race.map(|(byte, kind, a)| (byte, kind, a, checks.group_at(a.time)));
+        let in_flight = match space {
+            Space::Thread => None,
+            _ => checks.copies.touch(access, range.object, range.offset, ask.size, now),
+        };
         if let Some(byte) = missing {
             let kind = FindingKind::Uninitialised {
                 memory: self.memory.object(p).description.clone(),
@@ -150,6 +159,16 @@ impl Machine<'_> {
                 byte,
             };
             self.report(kind, ask.loc, thread);
+        }
+        if let Some((byte, copy)) = in_flight {
+            let partner = RacePartner {
+                access: copy.kind,
+                thread: self.position(self.group, copy.access.thread as usize),
+                trace: self.kernel.loc_chain(copy.access.source()),
+            };
+            let memory = self.memory.object(p).description.clone();
+            let kind = FindingKind::CopyInFlight { access, memory, byte, copy: Box::new(partner) };
+            return self.report(kind, ask.loc, thread);
         }
         if let Some((byte, other, a, group)) = race {
             let partner = RacePartner {
@@ -164,6 +183,60 @@ impl Machine<'_> {
                 other: Box::new(partner),
             };
             self.report(kind, ask.loc, thread);
+        }
+    }
+
+    /// Begins the copies of the SIMD groups of `mask`.
+    pub fn async_begin(&mut self, inst: &Inst, mask: &Mask) {
+        let mut out = self.fresh(Type::U32);
+        mask.iter().for_each(|t| out[t] = 1);
+        self.barrier(Scope::Simdgroup, MemFlags { device: false, threadgroup: false }, inst.loc, mask);
+        if let Some(checks) = &mut self.checks {
+            for group in simd_groups(mask, self.threads) {
+                let event = checks.copies.begin(group);
+                mask.iter().filter(|t| t / 32 == group).for_each(|t| out[t] = u64::from(event));
+            }
+        }
+        if let Some(result) = inst.result {
+            self.define(result, out);
+        }
+    }
+
+    pub fn async_end(&mut self, mask: &Mask) {
+        if let Some(checks) = &mut self.checks {
+            simd_groups(mask, self.threads).for_each(|group| checks.copies.end(group));
+        }
+    }
+
+    /// Waits for the copies of an event: their accesses take place now, at the latest.
+    pub fn async_wait(&mut self, event: ValueId, loc: Loc, mask: &Mask) {
+        for group in simd_groups(mask, self.threads) {
+            let Some(first) = mask.iter().find(|t| t / 32 == group) else { continue };
+            let event = self.at(event, first)[0] as u32;
+            let Some(checks) = &mut self.checks else { return };
+            checks.clock.tick();
+            for done in checks.copies.finish(group, event) {
+                let now = Access { time: checks.clock.now, ..done.access };
+                let Some(history) = &mut checks.history[done.object] else { continue };
+                let space = self.memory.object(Pointer { object: done.object as u64, offset: 0 }).space;
+                // What conflicts was reported when it was accessed.
+                history.touch(done.kind, done.offset, done.size, now, &checks.clock, space);
+            }
+        }
+        self.barrier(Scope::Simdgroup, MemFlags { device: true, threadgroup: true }, loc, mask);
+    }
+
+    /// Reports the copies that nothing waited for when the threadgroup ended.
+    pub fn check_copies(&mut self) {
+        let Some(checks) = &mut self.checks else { return };
+        for left in checks.copies.unfinished() {
+            let object = self.memory.object(Pointer { object: left.object as u64, offset: 0 });
+            let memory = object.description.clone();
+            self.report(
+                FindingKind::CopyNotAwaited { memory },
+                left.access.source(),
+                left.access.thread as usize,
+            );
         }
     }
 
@@ -318,6 +391,12 @@ impl Machine<'_> {
         };
         self.report(kind, loc, by);
     }
+}
+
+/// The SIMD groups of the threads of a mask.
+fn simd_groups(mask: &Mask, threads: usize) -> impl Iterator<Item = usize> + use<> {
+    let mask = *mask;
+    (0..threads.div_ceil(32)).filter(move |&group| mask.lanes(group) != 0)
 }
 
 /// Words from the bytes of memory.

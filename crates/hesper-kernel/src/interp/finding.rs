@@ -152,6 +152,22 @@ pub enum FindingKind {
         /// What the earlier thread did.
         other: Box<RacePartner>,
     },
+    /// An access to what an asynchronous copy reads or writes, before anything waited for the copy.
+    CopyInFlight {
+        /// What this thread did.
+        access: AccessKind,
+        /// On what.
+        memory: Memory,
+        /// The byte.
+        byte: u64,
+        /// What the copy does there.
+        copy: Box<RacePartner>,
+    },
+    /// An asynchronous copy that nothing waited for.
+    CopyNotAwaited {
+        /// What it writes.
+        memory: Memory,
+    },
     /// A barrier that not every live thread of its scope reached.
     DivergentBarrier {
         /// The scope.
@@ -272,11 +288,14 @@ impl fmt::Display for Finding {
         write!(f, "kernel {}: {}", self.kernel, self.kind)?;
         write_trace(f, &self.source_name, &self.trace, "  ")?;
         write!(f, "\n  by {}", self.thread)?;
-        if let FindingKind::Race { other, .. } = &self.kind {
-            write!(f, "\n  the other {}", other.access)?;
-            write_trace(f, &self.source_name, &other.trace, "    ")?;
-            write!(f, "\n    by {}", other.thread)?;
-        }
+        let (what, other) = match &self.kind {
+            FindingKind::Race { other, .. } => ("other", other),
+            FindingKind::CopyInFlight { copy, .. } => ("copy's", copy),
+            _ => return Ok(()),
+        };
+        write!(f, "\n  the {what} {}", other.access)?;
+        write_trace(f, &self.source_name, &other.trace, "    ")?;
+        write!(f, "\n    by {}", other.thread)?;
         Ok(())
     }
 }
@@ -313,6 +332,17 @@ impl fmt::Display for FindingKind {
                 other.access,
                 memory.describe(*byte as i64)
             ),
+            FindingKind::CopyInFlight { access, memory, byte, copy } => {
+                let does = if copy.access.writes() { "writes" } else { "reads" };
+                write!(
+                    f,
+                    "race: {access} of {memory} while an asynchronous copy {does} it: {}; wait for the copy first",
+                    memory.describe(*byte as i64)
+                )
+            }
+            FindingKind::CopyNotAwaited { memory } => {
+                write!(f, "an asynchronous copy to {memory} that nothing waits for")
+            }
             FindingKind::DivergentBarrier { scope, reached, missing, first_missing } => {
                 let scope = match scope {
                     Scope::Threadgroup => "threadgroup",

@@ -112,6 +112,7 @@ impl<'a> Machine<'a> {
         self.iterations.clear();
         self.iterations.resize(self.threads, 0);
         self.block(self.kernel.body, Mask::first(self.threads))?;
+        self.check_copies();
         Ok(())
     }
 

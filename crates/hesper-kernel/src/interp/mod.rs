@@ -6,15 +6,16 @@
 //! groups see all their lanes. What this computes is the meaning of the IR.
 //!
 //! With [`Options::checked`] every access is judged as well, and [`run`] returns what it found:
-//! access out of bounds, misaligned or to read-only memory; races between threads; reads of
-//! memory or variables never written; barriers not reached by all; lanes read while inactive;
-//! division by zero. After a finding the kernel goes on with the unchecked meaning, so one run
-//! can report several.
+//! access out of bounds, misaligned or to read-only memory; races between threads, and with
+//! asynchronous copies; reads of memory or variables never written; barriers not reached by all;
+//! lanes read while inactive; division by zero. After a finding the kernel goes on with the
+//! unchecked meaning, so one run can report several.
 //!
 //! Without it, a read out of bounds gives zero and a write out of bounds is dropped: nothing
 //! outside the bound memory is ever touched.
 
 mod access;
+mod copies;
 mod finding;
 mod group;
 mod machine;

@@ -21,6 +21,8 @@ impl Machine<'_> {
             Op::Store { ptr, value, align } => self.store(inst, ptr, value, align, mask),
             Op::Barrier { scope, mem } => self.barrier(scope, mem, inst.loc, mask),
             atomic_op!() => self.atomic_instruction(inst, mask),
+            Op::AsyncEnd => self.async_end(mask),
+            Op::AsyncWait(event) => self.async_wait(event, inst.loc, mask),
             Op::Get(_) | Op::Load { .. } | value_op!() | group_op!() => {
                 if let Some(result) = inst.result {
                     self.value_instruction(inst, result, mask);
@@ -35,6 +37,7 @@ impl Machine<'_> {
         match inst.op {
             Op::Load { ptr, align } => self.load(inst, result, ptr, align, mask),
             group_op!() => self.group_instruction(inst, result, mask),
+            Op::AsyncBegin => self.async_begin(inst, mask),
             _ => {
                 let ty = self.kernel.ty(result);
                 let mut out = self.fresh(ty);
@@ -187,7 +190,7 @@ impl Machine<'_> {
                 let same = p.object == q.object;
                 out[0] = if same { (bytes / stride) as u64 } else { 0 };
             }
-            Op::Set(..) | Op::Load { .. } | Op::Store { .. } => {}
+            Op::AsyncBegin | Op::Set(..) | Op::Load { .. } | Op::Store { .. } => {}
             group_op!() | atomic_op!() | sync_op!() | control_op!() => {}
         }
     }

@@ -629,6 +629,21 @@ impl Builder {
         self.push_void(Op::Barrier { scope, mem });
     }
 
+    /// Begins an asynchronous copy; see [`Op::AsyncBegin`].
+    pub fn async_begin(&mut self) -> ValueId {
+        self.push(Op::AsyncBegin, Type::U32)
+    }
+
+    /// Ends the description of an asynchronous copy.
+    pub fn async_end(&mut self) {
+        self.push_void(Op::AsyncEnd);
+    }
+
+    /// Waits for an asynchronous copy.
+    pub fn async_wait(&mut self, event: ValueId) {
+        self.push_void(Op::AsyncWait(event));
+    }
+
     /// A fence.
     pub fn fence(&mut self, mem: MemFlags) {
         self.push_void(Op::Fence { mem });

@@ -342,6 +342,16 @@ pub enum Op {
         mem: MemFlags,
     },
 
+    /// Begins an asynchronous copy by the SIMD group, which all of its lanes reach; the result is its
+    /// event, a `U32` above 0. What the lanes load and store up to [`AsyncEnd`](Op::AsyncEnd) is the copy. It
+    /// may take place at any time until [`AsyncWait`](Op::AsyncWait): checked mode reports every access in
+    /// between that conflicts with it. Elsewhere the copy takes place at once, and any event will do.
+    AsyncBegin,
+    /// Ends the description of the copy that began last.
+    AsyncEnd,
+    /// Waits for the copy of an event; 0 is none.
+    AsyncWait(ValueId),
+
     /// Runs one of two blocks.
     If {
         /// A `Bool`.
@@ -391,6 +401,7 @@ macro_rules! value_op {
             | Op::ThreadPtr(_)
             | Op::ConstPtr(_)
             | Op::Builtin { .. }
+            | Op::AsyncBegin
             | Op::Unary(..)
             | Op::Binary(..)
             | Op::Compare(..)
@@ -441,7 +452,7 @@ macro_rules! atomic_op {
 /// Instructions that order memory accesses.
 macro_rules! sync_op {
     () => {
-        Op::Barrier { .. } | Op::Fence { .. }
+        Op::Barrier { .. } | Op::Fence { .. } | Op::AsyncEnd | Op::AsyncWait(_)
     };
 }
 
@@ -470,6 +481,8 @@ impl Op {
             | Op::GroupActiveMask { .. }
             | Op::Barrier { .. }
             | Op::Fence { .. }
+            | Op::AsyncBegin
+            | Op::AsyncEnd
             | Op::Loop { .. }
             | Op::Break
             | Op::Continue
@@ -485,6 +498,7 @@ impl Op {
             | Op::Shuffle { vec: a, .. }
             | Op::Load { ptr: a, .. }
             | Op::AtomicLoad { ptr: a }
+            | Op::AsyncWait(a)
             | Op::GroupReduce { value: a, .. }
             | Op::GroupScan { value: a, .. }
             | Op::GroupBroadcastFirst { value: a, .. }

@@ -180,6 +180,9 @@ fn print_op(f: &mut fmt::Formatter<'_>, k: &Kernel, inst: &Inst) -> fmt::Result 
             write!(f, "{scope}_barrier {}", flags(mem))
         }
         Op::Fence { mem } => write!(f, "fence {}", flags(mem)),
+        Op::AsyncBegin => f.write_str("async_begin"),
+        Op::AsyncEnd => f.write_str("async_end"),
+        Op::AsyncWait(event) => write!(f, "async_wait {event}"),
         Op::If { .. } | Op::Loop { .. } => Ok(()),
         Op::Break => f.write_str("break"),
         Op::Continue => f.write_str("continue"),

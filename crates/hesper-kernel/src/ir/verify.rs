@@ -445,8 +445,14 @@ impl Verifier<'_> {
                 }
                 ExpectedResult::Type(self.ty(c))
             }
+            Op::AsyncBegin => ExpectedResult::Type(Type::U32),
+            Op::AsyncWait(event) => {
+                self.expect(event, Type::U32)?;
+                ExpectedResult::None
+            }
             Op::Barrier { .. }
             | Op::Fence { .. }
+            | Op::AsyncEnd
             | Op::If { .. }
             | Op::Loop { .. }
             | Op::Break

@@ -48,6 +48,8 @@ impl Emitter<'_> {
                     self.value(inst, result);
                 }
             }
+            // A copy takes place where it stands.
+            Op::AsyncEnd | Op::AsyncWait(_) => {}
             // Written by `block`.
             control_op!() => {}
         }

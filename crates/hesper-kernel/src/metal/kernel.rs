@@ -27,13 +27,8 @@ impl<'a> Emitter<'a> {
     }
 
     pub fn run(mut self) -> Result<MetalSource, EmitError> {
-        self.refuse()?;
+        let (slots, shared) = frame(self.kernel, self.options)?;
         let entry = self.entry_name();
-        let slots = self.slots()?;
-        let shared = self.kernel.threadgroup_layout().0.next_multiple_of(16);
-        if shared > THREADGROUP_LIMIT {
-            return Err(EmitError::ThreadgroupMemory { kernel: self.kernel.name.clone(), bytes: shared });
-        }
         self.constants();
         if shared > 0 {
             self.line(&format!("threadgroup uint4 shared[{}];", shared / 16));
@@ -64,39 +59,6 @@ impl<'a> Emitter<'a> {
         Ok(MetalSource { text, entry, slots, threadgroup_bytes: shared })
     }
 
-    /// Refuses what Metal does not have.
-    fn refuse(&self) -> Result<(), EmitError> {
-        let kernel = self.kernel;
-        let double = |value: String| Err(EmitError::Double { kernel: kernel.name.clone(), value });
-        for param in &kernel.params {
-            if matches!(param.kind, ParamKind::Value(ty) if ty.scalar() == Some(Scalar::F64)) {
-                return double(format!("parameter {}", param.name));
-            }
-        }
-        if let Some(var) = kernel.vars.iter().find(|v| v.ty.scalar() == Some(Scalar::F64)) {
-            return double(format!("variable {}", var.name));
-        }
-        for inst in kernel.blocks.iter().flat_map(|b| &b.insts) {
-            let place = || match kernel.loc_chain(inst.loc).first() {
-                Some(at) => format!("line {}:{}", at.line, at.column),
-                None => format!("instruction {:?}", inst.op),
-            };
-            if inst.result.is_some_and(|v| kernel.ty(v).scalar() == Some(Scalar::F64)) {
-                return double(format!("the value of {}", place()));
-            }
-            let atomic = match inst.op {
-                Op::AtomicRmw { value, .. } | Op::AtomicStore { value, .. } => Some(value),
-                Op::AtomicCompareExchange { desired, .. } => Some(desired),
-                Op::AtomicLoad { .. } => inst.result,
-                _ => None,
-            };
-            if atomic.is_some_and(|v| kernel.ty(v).size() > 4) {
-                return Err(EmitError::WideAtomic { kernel: kernel.name.clone(), value: place() });
-            }
-        }
-        Ok(())
-    }
-
     /// Constant tables, as words.
     fn tables(&self) -> String {
         let mut text = String::new();
@@ -112,21 +74,6 @@ impl<'a> Emitter<'a> {
             text += &format!("constant uint4 c{i}[{}] = {{{}}};\n", rows.len(), rows.join(", "));
         }
         text
-    }
-
-    fn slots(&self) -> Result<Vec<Slot>, EmitError> {
-        let mut slots: Vec<Slot> = parameters(self.kernel, true).map(Slot::Buffer).collect();
-        let has_lengths = self.options.bounds && !slots.is_empty();
-        if has_lengths || parameters(self.kernel, false).next().is_some() {
-            slots.push(Slot::Constants);
-        }
-        if self.options.bounds {
-            slots.push(Slot::Report);
-        }
-        match slots.len() {
-            ..=MAX_BUFFERS => Ok(slots),
-            count => Err(EmitError::TooManyBuffers { kernel: self.kernel.name.clone(), count }),
-        }
     }
 
     fn parameter(&self, slot: Slot, at: usize) -> String {
@@ -181,5 +128,63 @@ impl<'a> Emitter<'a> {
                 format!("{}{{{}}}", scalar::type_name(ty), zeros.join(", "))
             }
         }
+    }
+}
+
+/// The parameters of the entry and the bytes of threadgroup memory, or why the kernel cannot be written.
+pub(super) fn frame(kernel: &Kernel, options: Options) -> Result<(Vec<Slot>, u64), EmitError> {
+    refuse(kernel)?;
+    let slots = slots(kernel, options)?;
+    let shared = kernel.threadgroup_layout().0.next_multiple_of(16);
+    if shared > THREADGROUP_LIMIT {
+        return Err(EmitError::ThreadgroupMemory { kernel: kernel.name.clone(), bytes: shared });
+    }
+    Ok((slots, shared))
+}
+
+/// Refuses what Metal does not have.
+fn refuse(kernel: &Kernel) -> Result<(), EmitError> {
+    let double = |value: String| Err(EmitError::Double { kernel: kernel.name.clone(), value });
+    for param in &kernel.params {
+        if matches!(param.kind, ParamKind::Value(ty) if ty.scalar() == Some(Scalar::F64)) {
+            return double(format!("parameter {}", param.name));
+        }
+    }
+    if let Some(var) = kernel.vars.iter().find(|v| v.ty.scalar() == Some(Scalar::F64)) {
+        return double(format!("variable {}", var.name));
+    }
+    for inst in kernel.blocks.iter().flat_map(|b| &b.insts) {
+        let place = || match kernel.loc_chain(inst.loc).first() {
+            Some(at) => format!("line {}:{}", at.line, at.column),
+            None => format!("instruction {:?}", inst.op),
+        };
+        if inst.result.is_some_and(|v| kernel.ty(v).scalar() == Some(Scalar::F64)) {
+            return double(format!("the value of {}", place()));
+        }
+        let atomic = match inst.op {
+            Op::AtomicRmw { value, .. } | Op::AtomicStore { value, .. } => Some(value),
+            Op::AtomicCompareExchange { desired, .. } => Some(desired),
+            Op::AtomicLoad { .. } => inst.result,
+            _ => None,
+        };
+        if atomic.is_some_and(|v| kernel.ty(v).size() > 4) {
+            return Err(EmitError::WideAtomic { kernel: kernel.name.clone(), value: place() });
+        }
+    }
+    Ok(())
+}
+
+fn slots(kernel: &Kernel, options: Options) -> Result<Vec<Slot>, EmitError> {
+    let mut slots: Vec<Slot> = parameters(kernel, true).map(Slot::Buffer).collect();
+    let has_lengths = options.bounds && !slots.is_empty();
+    if has_lengths || parameters(kernel, false).next().is_some() {
+        slots.push(Slot::Constants);
+    }
+    if options.bounds {
+        slots.push(Slot::Report);
+    }
+    match slots.len() {
+        ..=MAX_BUFFERS => Ok(slots),
+        count => Err(EmitError::TooManyBuffers { kernel: kernel.name.clone(), count }),
     }
 }

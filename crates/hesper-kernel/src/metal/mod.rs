@@ -137,7 +137,12 @@ pub fn emit(kernel: &Kernel, options: &Options) -> Result<MetalSource, EmitError
     emit_proven(kernel, options, &[])
 }
 
-/// The same without checks of accesses that are proven in range, by instruction number
+/// Whether [`emit`] can write a kernel, without writing it.
+pub fn check(kernel: &Kernel, options: &Options) -> Result<(), EmitError> {
+    kernel::frame(kernel, *options).map(|_| ())
+}
+
+/// [`emit`] without checks of accesses that are proven in range, by instruction number
 /// ([`bounds::Proof`](crate::bounds::Proof)).
 pub fn emit_proven(kernel: &Kernel, options: &Options, proven: &[bool]) -> Result<MetalSource, EmitError> {
     kernel::Emitter::new(kernel, *options, proven).run()

@@ -1,6 +1,8 @@
 //! The calls of Metal on the simulation. Misuse is reported as Metal's validation layer does.
 
+use std::cell::Cell;
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::ptr::NonNull;
@@ -11,7 +13,7 @@ use super::objects::{
     CommandOp, Entry, SimBuffer, SimCommands, SimDispatch, SimEncoder, SimLibrary, SimObject, SimPipeline,
     Slot, Status,
 };
-use super::{Call, SimFunction, SimMetal, SimText, kernel};
+use super::{Call, SimFunction, SimFunctions, SimMetal, SimText, kernel};
 use crate::device::lock;
 use crate::edge::*;
 
@@ -20,13 +22,14 @@ const INDICES: usize = 31;
 /// The first line of an archive's file.
 const ARCHIVE_MAGIC: &str = "simulated archive";
 
+thread_local! {
+    /// The autorelease pools of this thread.
+    static POOLS: Cell<usize> = const { Cell::new(0) };
+}
+
 impl SimMetal {
     /// The functions of a text: kernels of the simulation that it names, or what the compiler makes of it.
-    fn functions(
-        &self,
-        text: &str,
-        constants: &[FunctionConstant],
-    ) -> Result<HashMap<String, SimFunction>, String> {
+    fn functions(&self, text: &str, constants: &[FunctionConstant]) -> Result<SimFunctions, String> {
         let own = self.0.kernels.iter().map(|(name, function)| (name.as_str(), function.clone()));
         let named: HashMap<String, SimFunction> = own
             .chain(kernel::known(text))
@@ -35,7 +38,7 @@ impl SimMetal {
             .collect();
         match &self.0.compiler {
             Some(compiler) if named.is_empty() => compiler(&SimText { text, constants }),
-            _ => Ok(named),
+            _ => Ok(SimFunctions { functions: named, unspecialised: HashMap::new() }),
         }
     }
 
@@ -50,6 +53,9 @@ impl SimMetal {
     /// Changes an open encoder.
     fn encode(&self, encoder: Encoder, call: &str, change: impl FnOnce(&mut SimEncoder)) {
         let mut engine = lock(&self.0.engine);
+        if POOLS.get() == 0 {
+            engine.misuse(format!("{call} outside of an autorelease pool"));
+        }
         let name = engine.objects.name(encoder.0);
         match engine.objects.encoder(encoder.0) {
             Some(state) if state.open => change(state),
@@ -98,8 +104,11 @@ unsafe impl Metal for SimMetal {
     fn new_buffer(&self, len: usize) -> Option<(Buffer, NonNull<u8>)> {
         let properties = &self.0.properties;
         let mut engine = lock(&self.0.engine);
+        if len == 0 || len > properties.max_buffer {
+            engine.misuse(format!("newBuffer: {len} bytes, of {} at most", properties.max_buffer));
+            return None;
+        }
         let fits = engine.objects.live_bytes.saturating_add(len) <= properties.recommended_working_set
-            && len <= properties.max_buffer
             && engine.objects.live_buffers < properties.max_buffers;
         if !engine.allows(Call::NewBuffer) || !fits {
             return None;
@@ -114,6 +123,10 @@ unsafe impl Metal for SimMetal {
         let mut engine = lock(&self.0.engine);
         if !host.as_ptr().addr().is_multiple_of(page) || !len.is_multiple_of(page) {
             engine.misuse(format!("newBufferWithBytesNoCopy of {len} bytes at {host:?} is no whole pages"));
+            return None;
+        }
+        if len > self.0.properties.max_buffer {
+            engine.misuse(format!("newBufferWithBytesNoCopy of {len} bytes is too long"));
             return None;
         }
         if !engine.allows(Call::NewBufferNoCopy) {
@@ -167,6 +180,7 @@ unsafe impl Metal for SimMetal {
         }
         let commands = SimCommands {
             queue: queue.0,
+            number: 0,
             ops: Vec::new(),
             open_encoder: None,
             status: Status::Encoding,
@@ -330,12 +344,20 @@ unsafe impl Metal for SimMetal {
         lock(&self.0.engine).commit(commands.0);
     }
 
-    fn library_from_source(&self, text: &str, _: &LibraryOptions) -> Result<Library, String> {
+    fn library_from_source(&self, text: &str, options: &LibraryOptions) -> Result<Library, String> {
         if !lock(&self.0.engine).allows(Call::Library) {
             return Err("the compiler service was interrupted".into());
         }
-        let functions = self.functions(text, &[])?;
-        let library = SimLibrary { text: text.into(), functions };
+        let mut whole = String::new();
+        for (name, value) in &options.macros {
+            let _ = writeln!(whole, "#define {name} {value}");
+        }
+        if !whole.is_empty() {
+            whole.push_str("#line 1 \"program_source\"\n");
+        }
+        whole.push_str(text);
+        let functions = self.functions(&whole, &[])?;
+        let library = SimLibrary { text: whole, functions };
         Ok(Library(lock(&self.0.engine).objects.add(SimObject::Library(library))))
     }
 
@@ -344,7 +366,8 @@ unsafe impl Metal for SimMetal {
         let Some(SimObject::Library(library)) = engine.objects.get(library.0).map(|entry| &entry.kind) else {
             return Vec::new();
         };
-        let mut names: Vec<String> = library.functions.keys().cloned().collect();
+        let SimFunctions { functions, unspecialised } = &library.functions;
+        let mut names: Vec<String> = functions.keys().chain(unspecialised.keys()).cloned().collect();
         names.sort();
         names
     }
@@ -379,7 +402,10 @@ unsafe impl Metal for SimMetal {
             [] => functions,
             constants => self.functions(&text, constants)?,
         };
-        let function = functions.get(request.entry).cloned().ok_or("no such function")?;
+        if let Some(message) = functions.unspecialised.get(request.entry) {
+            return Err(message.clone());
+        }
+        let function = functions.functions.get(request.entry).cloned().ok_or("no such function")?;
         let most = self.0.properties.max_threads;
         let max_threads = request.max_threads.map_or(most, |threads| threads.min(most));
         let limits = PipelineLimits {
@@ -479,6 +505,12 @@ unsafe impl Metal for SimMetal {
 
     fn run_async(&self, task: Box<dyn FnOnce() + Send>) {
         lock(&self.0.engine).add_task(task);
+    }
+
+    fn pooled(&self, task: &mut dyn FnMut()) {
+        POOLS.set(POOLS.get() + 1);
+        task();
+        POOLS.set(POOLS.get() - 1);
     }
 
     fn access_on_host(&self, buffers: &mut dyn Iterator<Item = Buffer>) -> Result<(), String> {

@@ -25,6 +25,7 @@ enum Choice {
     Fail(u64),
     Complete(u64),
     Handler(usize),
+    LateHandler(usize),
     Task(usize),
 }
 
@@ -36,6 +37,9 @@ pub(super) struct Engine {
     active: Vec<u64>,
     committed: u64,
     handlers: Vec<(CompletedHandler, Result<(), CommandError>)>,
+    /// Command buffers, by their number, whose handlers are called when nothing else is left to do.
+    late: Vec<u64>,
+    late_handlers: Vec<(CompletedHandler, Result<(), CommandError>)>,
     tasks: Vec<Box<dyn FnOnce() + Send>>,
     /// Threads that run a step outside of the lock.
     pub(super) busy: usize,
@@ -58,6 +62,7 @@ impl Engine {
         failure: Option<Failure>,
         faults: Vec<FaultPlan>,
         refuse: Option<usize>,
+        late: Vec<u64>,
     ) -> Self {
         Engine {
             rng: Rng::new(seed ^ 0x4d45_5441_4c00),
@@ -65,6 +70,8 @@ impl Engine {
             active: Vec::new(),
             committed: 0,
             handlers: Vec::new(),
+            late,
+            late_handlers: Vec::new(),
             tasks: Vec::new(),
             busy: 0,
             failure,
@@ -179,6 +186,7 @@ impl Engine {
             return self.misuse(format!("{name} is committed before endEncoding"));
         }
         commands.status = Status::Committed;
+        commands.number = number;
         commands.fault = code.map(|code| (code, format!("injected into {name}"), after));
         self.committed += 1;
         if matches!(code, Some(ErrorCode::AccessRevoked | ErrorCode::DeviceRemoved)) {
@@ -190,6 +198,7 @@ impl Engine {
 
     /// Finds the encoders that the encoders of a command buffer wait for.
     fn resolve_fences(&mut self, id: u64) {
+        let mut never: Vec<u64> = Vec::new();
         let Some(commands) = self.objects.commands(id) else { return };
         let (queue, mut ops) = (commands.queue, std::mem::take(&mut commands.ops));
         if let Some(SimObject::Queue { last_update, .. }) =
@@ -197,6 +206,7 @@ impl Engine {
         {
             for (at, op) in ops.iter_mut().enumerate() {
                 let CommandOp::Encode(encoder) = op else { continue };
+                never.extend(encoder.waits.iter().filter(|fence| !last_update.contains_key(*fence)));
                 encoder.after =
                     encoder.waits.iter().filter_map(|fence| last_update.get(fence).copied()).collect();
                 last_update.extend(encoder.updates.iter().map(|fence| (*fence, (id, at))));
@@ -204,6 +214,10 @@ impl Engine {
         }
         if let Some(commands) = self.objects.commands(id) {
             commands.ops = ops;
+        }
+        for fence in never {
+            let (fence, commands) = (self.objects.name(fence), self.objects.name(id));
+            self.misuse(format!("{commands} waits for {fence}, which nothing has updated"));
         }
     }
 
@@ -274,6 +288,9 @@ impl Engine {
         }
         choices.extend((0..self.handlers.len()).map(Choice::Handler));
         choices.extend((0..self.tasks.len()).map(Choice::Task));
+        if choices.is_empty() {
+            choices.extend((0..self.late_handlers.len()).map(Choice::LateHandler));
+        }
         choices
     }
 
@@ -300,6 +317,10 @@ impl Engine {
             Choice::Complete(id) => self.complete(id),
             Choice::Handler(at) => {
                 let (handler, outcome) = self.handlers.swap_remove(at);
+                return Some(Some(Outside::Handler(handler, outcome)));
+            }
+            Choice::LateHandler(at) => {
+                let (handler, outcome) = self.late_handlers.swap_remove(at);
                 return Some(Some(Outside::Handler(handler, outcome)));
             }
             Choice::Task(at) => return Some(Some(Outside::Task(self.tasks.remove(at)))),
@@ -425,8 +446,10 @@ impl Engine {
             _ => None,
         });
         let signals: Vec<(u64, u64)> = if commands.signals { open.collect() } else { Vec::new() };
+        let late = self.late.contains(&commands.number);
         if let Some(handler) = commands.handler.take() {
-            self.handlers.push((handler, outcome));
+            let handlers = if late { &mut self.late_handlers } else { &mut self.handlers };
+            handlers.push((handler, outcome));
         }
         signals.into_iter().for_each(|(event, value)| self.set_event(event, value));
         self.active.retain(|active| *active != id);
@@ -435,6 +458,7 @@ impl Engine {
 
     /// Whether nothing runs and nothing is left to do.
     pub(super) fn is_idle(&self) -> bool {
-        self.active.is_empty() && self.handlers.is_empty() && self.tasks.is_empty()
+        let handlers = self.handlers.is_empty() && self.late_handlers.is_empty();
+        self.active.is_empty() && handlers && self.tasks.is_empty()
     }
 }

@@ -35,9 +35,17 @@ pub struct SimText<'a> {
     pub constants: &'a [FunctionConstant],
 }
 
-/// Makes the functions of a text, by their names. The error is the compiler's message.
-pub type SimCompiler =
-    Arc<dyn Fn(&SimText<'_>) -> Result<HashMap<String, SimFunction>, String> + Send + Sync>;
+/// The functions of a text, by their names.
+#[derive(Clone, Default)]
+pub struct SimFunctions {
+    /// Those that can run.
+    pub functions: HashMap<String, SimFunction>,
+    /// Those that need values of function constants, with the message that says so.
+    pub unspecialised: HashMap<String, String>,
+}
+
+/// Makes the functions of a text. The error is the compiler's message.
+pub type SimCompiler = Arc<dyn Fn(&SimText<'_>) -> Result<SimFunctions, String> + Send + Sync>;
 
 /// What is bound to one index.
 #[derive(Debug, Clone)]

@@ -1,34 +1,58 @@
 //! Metal texts on the simulated GPU: the kernel language's front end parses them, and its reference
 //! interpreter runs them with the sanitizer. A finding is an error of the dispatch.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use hesper_kernel::front::diag::Severity;
-use hesper_kernel::front::{CompileError, compile_file};
+use hesper_kernel::front::{CompileError, FunctionConstant, compile_specialised};
 use hesper_kernel::interp;
-use hesper_kernel::ir::{Kernel, ParamKind, Space};
+use hesper_kernel::ir::{Kernel, Op, ParamKind, Scalar, Space};
 use hesper_kernel::launch::{Arg, Bindings, Launch as KernelLaunch};
 
-use super::{Launch, SimCompiler, SimFunction, SimText};
+use super::{Launch, SimCompiler, SimFunction, SimFunctions, SimText};
+use crate::edge::{self, ConstantType};
 
 /// Offsets of buffers in constant memory are multiples of it.
 const CONSTANT_ALIGNMENT: usize = 4;
 
-/// A compiler for any text that the front end takes. Texts have no function constants.
+/// A compiler for any text that the front end takes.
 pub fn compiler() -> SimCompiler {
     Arc::new(compile)
 }
 
-fn compile(text: &SimText<'_>) -> Result<HashMap<String, SimFunction>, String> {
-    let compiled = compile_file("program_source", text.text).map_err(|error| message(&error))?;
+fn compile(text: &SimText<'_>) -> Result<SimFunctions, String> {
+    let constants: Vec<FunctionConstant> = text.constants.iter().map(constant).collect();
+    let compiled = compile_specialised("program_source", text.text, &constants);
+    let compiled = compiled.map_err(|error| message(&error))?;
     let function = |kernel: Kernel| {
         let name = kernel.name.clone();
         let threadgroup_memory = kernel.threadgroup_layout().0 as usize;
         let run = move |launch: &Launch<'_>| interpret(&kernel, launch);
         (name, SimFunction { run: Arc::new(run), divisible: false, threadgroup_memory })
     };
-    Ok(compiled.kernels.into_iter().map(function).collect())
+    let unspecialised = compiled.unspecialised.into_iter();
+    Ok(SimFunctions {
+        functions: compiled.kernels.into_iter().map(function).collect(),
+        unspecialised: unspecialised.map(|kernel| (kernel.name.clone(), kernel.to_string())).collect(),
+    })
+}
+
+fn constant(constant: &edge::FunctionConstant) -> FunctionConstant {
+    let ty = match constant.ty {
+        ConstantType::Bool => Scalar::Bool,
+        ConstantType::Char => Scalar::I8,
+        ConstantType::UChar => Scalar::U8,
+        ConstantType::Short => Scalar::I16,
+        ConstantType::UShort => Scalar::U16,
+        ConstantType::Int => Scalar::I32,
+        ConstantType::UInt => Scalar::U32,
+        ConstantType::Long => Scalar::I64,
+        ConstantType::ULong => Scalar::U64,
+        ConstantType::Float => Scalar::F32,
+    };
+    let mut bytes = [0; 8];
+    bytes[..constant.bytes.len()].copy_from_slice(&constant.bytes);
+    FunctionConstant { index: constant.index as u64, ty, bits: u64::from_le_bytes(bytes) }
 }
 
 /// Errors in the form of Metal's compiler, a line for each.
@@ -63,6 +87,12 @@ fn interpret(kernel: &Kernel, launch: &Launch<'_>) -> Result<(), String> {
             ParamKind::Value(_) => (None, false),
         })
         .collect();
+    let mut used = vec![false; kernel.params.len()];
+    for inst in kernel.blocks.iter().flat_map(|block| &block.insts) {
+        if let Op::ParamPtr(at) | Op::Param(at) = inst.op {
+            used[at as usize] = true;
+        }
+    }
     // Metal binds an address, and no length. What a kernel writes ends where the next argument begins.
     let end_of = |index: usize, address: *mut u8, len: usize| {
         let later = bound.iter().enumerate().filter_map(|(other, (place, writes))| {
@@ -76,7 +106,12 @@ fn interpret(kernel: &Kernel, launch: &Launch<'_>) -> Result<(), String> {
         Some((address, len)) => unsafe {
             Ok(Arg::from_raw(*address, end_of(index, *address, *len) as u64, *writes))
         },
-        None => launch.bytes(index).map(Arg::read).ok_or_else(|| format!("buffer {index} is null")),
+        None => match launch.bytes(index) {
+            Some(bytes) => Ok(Arg::read(bytes)),
+            // An argument that depends on a function constant may be missing.
+            None if !used[index] => Ok(Arg::read(&[])),
+            None => Err(format!("buffer {index} is null")),
+        },
     });
     let arguments = arguments.collect::<Result<_, String>>()?;
     let mut bindings = Bindings::new(arguments).map_err(|error| error.to_string())?;

@@ -28,7 +28,7 @@ use crate::device::{SIMD_WIDTH, lock};
 pub use crate::edge::ErrorCode;
 use crate::edge::{Metal, PressureHandler, Properties};
 use engine::{Engine, Outside};
-pub use kernel::{Launch, SimCompiler, SimFunction, SimKernel, SimText};
+pub use kernel::{Launch, SimCompiler, SimFunction, SimFunctions, SimKernel, SimText};
 
 /// The mechanism of the device that is switched off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -115,6 +115,7 @@ pub struct SimBuilder {
     compiler: Option<SimCompiler>,
     failure: Option<Failure>,
     faults: Vec<FaultPlan>,
+    late: Vec<u64>,
     refuse: Option<usize>,
     simd_width: usize,
     stepped: bool,
@@ -161,6 +162,13 @@ impl SimBuilder {
         self
     }
 
+    /// Calls the completion handler of a command buffer, by its number in the order of commits, only when
+    /// nothing else is left to do.
+    pub fn late(mut self, command_buffer: u64) -> Self {
+        self.late.push(command_buffer);
+        self
+    }
+
     /// Refuses one command buffer in `refuse`, chosen by the seed.
     pub fn refuse(mut self, refuse: usize) -> Self {
         self.refuse = Some(refuse);
@@ -175,7 +183,7 @@ impl SimBuilder {
 
     /// Builds the simulation.
     pub fn build(self) -> SimMetal {
-        let engine = Engine::new(self.seed, self.failure, self.faults, self.refuse);
+        let engine = Engine::new(self.seed, self.failure, self.faults, self.refuse, self.late);
         SimMetal(Arc::new(Shared {
             properties: self.properties,
             kernels: self.kernels,
@@ -228,6 +236,7 @@ impl SimMetal {
             compiler: None,
             failure: None,
             faults: Vec::new(),
+            late: Vec::new(),
             refuse: None,
             simd_width: SIMD_WIDTH,
             stepped: false,

@@ -5,7 +5,7 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::collections::{BTreeMap, HashMap};
 use std::ptr::NonNull;
 
-use super::kernel::{Argument, SimFunction};
+use super::kernel::{Argument, SimFunction, SimFunctions};
 use crate::edge::{CompletedHandler, ErrorCode};
 
 const FRESH_PATTERN: u8 = 0xdb;
@@ -123,6 +123,8 @@ pub(super) enum Status {
 /// A command buffer.
 pub(super) struct SimCommands {
     pub(super) queue: u64,
+    /// Its number in the order of commits.
+    pub(super) number: u64,
     pub(super) ops: Vec<CommandOp>,
     pub(super) open_encoder: Option<u64>,
     pub(super) status: Status,
@@ -139,7 +141,7 @@ pub(super) struct SimCommands {
 #[derive(Default)]
 pub(super) struct SimLibrary {
     pub(super) text: String,
-    pub(super) functions: HashMap<String, SimFunction>,
+    pub(super) functions: SimFunctions,
 }
 
 pub(super) struct SimPipeline {

@@ -7,7 +7,7 @@ use hesper_metal::sim::{DeviceAblation, SimBuilder, SimMetal};
 use hesper_metal::{MetalDevice, MetalOptions, MetalShared};
 use hesper_runtime::sim::tasks::{self, Outcome, Task};
 use hesper_runtime::sim::{Ablation, Simulated};
-use hesper_runtime::{Buffer, CacheLimits, Error, PipelineSource, Runtime, Stream, Violation};
+use hesper_runtime::{Buffer, CacheLimits, Error, HostMemory, PipelineSource, Runtime, Stream, Violation};
 
 /// Elements of a buffer.
 pub const LEN: usize = 24;
@@ -65,6 +65,20 @@ impl World {
         assert_eq!(metal.misuse(), [] as [String; 0], "{what}");
         assert_eq!(metal.violations(), [], "{what}");
         assert_eq!(metal.alive(), [] as [String; 0], "{what}");
+    }
+}
+
+/// Bytes in place of a mapped file.
+pub struct MappedFile(pub Vec<u8>);
+
+// SAFETY: the heap allocation does not move with the vector, which nothing else can change.
+unsafe impl HostMemory for MappedFile {
+    fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn is_mapped(&self) -> bool {
+        true
     }
 }
 

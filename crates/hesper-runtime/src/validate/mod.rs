@@ -334,6 +334,10 @@ unsafe impl Device for Validator {
         Ok(memory)
     }
 
+    fn imports_mappings_only(&self) -> bool {
+        self.inner.imports_mappings_only()
+    }
+
     unsafe fn read(&self, memory: &RawMemory, offset: usize, out: &mut [u8]) -> Result<(), DeviceError> {
         // SAFETY: upheld by the caller.
         unsafe { self.inner.read(memory, offset, out) }

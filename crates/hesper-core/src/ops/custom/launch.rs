@@ -185,7 +185,7 @@ impl CustomLaunch {
         if self.mode != KernelMode::AsWritten {
             return Ok(None);
         }
-        Ok(l.backend()?.written_source(&self.name, self.compiled.written()))
+        Ok(self.compiled.written_source(&self.name, l.backend()?))
     }
 
     /// Encodes the launch with the backend's pipeline of the kernel.

@@ -107,6 +107,7 @@ impl Walk<'_> {
                 let x = if s == Scalar::Bool { i128::from(bits & 1) } else { scalar::to_int(s, bits) };
                 one(self.exprs.constant(x))
             }
+            Op::AsyncBegin => one(self.exprs.constant(1)),
             Op::Param(i) => {
                 let s = ty.scalar().unwrap_or(Scalar::U32);
                 let bytes = self.args.get(i as usize).and_then(|arg| arg.contents);

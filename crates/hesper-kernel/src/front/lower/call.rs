@@ -95,6 +95,7 @@ impl<'a> Lower<'a> {
                 return Ok(r);
             }
         } else {
+            self.path_type(&p.segments[..n - 2])?;
             if &*p.segments[n - 2].name == "numeric_limits" {
                 let targs = p.segments[n - 2].args.as_deref().unwrap_or(&[]);
                 return Ok(ExprResult::Value(self.numeric_limit(targs, seg, span)?));
@@ -110,8 +111,27 @@ impl<'a> Lower<'a> {
             let ty = self.resolve_path(p)?.ty;
             return Ok(ExprResult::Value(self.construct(&ty, args, false, span)?));
         }
+        if &*seg.name == "is_function_constant_defined" {
+            return self.is_constant_defined(args, span);
+        }
         let args = self.arguments(args)?;
         self.call_function(p, args, span)
+    }
+
+    /// `is_function_constant_defined(name)`
+    fn is_constant_defined(&mut self, args: &'a [Expr], span: Span) -> LowerResult<ExprResult> {
+        let constant = match args {
+            [Expr { kind: ExprKind::Name(p), .. }] => {
+                self.globals.vars.get(&p.last().name).and_then(|(v, _)| v.function_constant)
+            }
+            _ => None,
+        };
+        let Some(index) = constant else {
+            let text = "`is_function_constant_defined` takes the name of a function constant";
+            return fail(ErrorKind::Call, span, text);
+        };
+        let defined = self.unit.constants.iter().any(|constant| constant.index == index);
+        Ok(ExprResult::Value(RValue::bool(defined)))
     }
 
     /// A member function called by its bare name from another one.
@@ -269,7 +289,7 @@ impl<'a> Lower<'a> {
     fn call_function(&mut self, p: &'a Path, args: Vec<Arg<'a>>, span: Span) -> LowerResult<ExprResult> {
         let seg = p.last();
         let owner = (p.segments.len() > 1).then(|| &p.segments[p.segments.len() - 2].name);
-        let library = owner.is_some_and(|o| matches!(&**o, "metal" | "fast" | "precise" | "simd"));
+        let library = owner.is_some_and(|o| crate::front::parser::LIBRARY_NAMESPACES.contains(&&**o));
         let list = self.globals.functions.get(&seg.name).cloned().unwrap_or_default();
         let list: Vec<&'a FnDecl> = match owner {
             Some(o) if !library => list.into_iter().filter(|f| f.namespace.last() == Some(o)).collect(),
@@ -278,7 +298,7 @@ impl<'a> Lower<'a> {
             }
             None => list,
         };
-        let builtin = builtins::is_function(&seg.name);
+        let builtin = builtins::is_function(&seg.name) && (library || owner.is_none());
         let root = self.root.clone();
         if !list.is_empty() {
             match self.choose_ranked(&seg.name, &list, seg.args.as_deref(), &args, &root, span) {
@@ -299,6 +319,13 @@ impl<'a> Lower<'a> {
             return self.builtin_call(p, args, span);
         }
         let mut d = Diagnostic::error(ErrorKind::Name, seg.span, format!("unknown function `{}`", seg.name));
+        if let Some(owner) = owner.filter(|_| !library) {
+            d.message = format!("namespace `{owner}` has no function `{}`", seg.name);
+            if builtins::is_function(&seg.name) {
+                d = d.help(format!("`{0}` of the library is `metal::{0}`", seg.name));
+                return Err(Fail::Diag(Box::new(d)));
+            }
+        }
         let globals = self.globals.clone();
         let mut names: Vec<&str> = globals.functions.keys().map(|n| &**n).collect();
         for n in builtins::names() {

@@ -53,15 +53,27 @@ pub(crate) struct Body<'a> {
 /// Most repetitions of the walk; each moves at least one variable to better storage.
 const MAX_PASSES: usize = 40;
 
+/// A kernel, and the function constants without a value that it needs: index and name.
+pub(crate) type Lowered = (Kernel, BTreeSet<(u64, Name)>);
+
 /// Lowers the body of a custom kernel. Errors and warnings go to the sink.
 pub(crate) fn lower_body(unit: &Unit, sources: &Sources, body: &Body<'_>, sink: &mut Sink) -> Option<Kernel> {
-    let kernel = repeat(body.name, unit, sources, body.span, sink, |l| {
+    let (kernel, unset) = repeat(body.name, unit, sources, body.span, sink, |l| {
         l.bind_entry(body);
         l.open_entry(body.assigned, body.span);
         l.scope = Scope::new(Some(l.scope.clone()));
         l.function_body(body.block);
     })?;
-    Some(kernel)
+    for (_, name) in &unset {
+        let declared = unit.items.iter().find_map(|item| match item {
+            Item::Var(v, _) if v.name == *name => Some(v.span),
+            _ => None,
+        });
+        let text = format!("the function constant `{name}` has no value in a custom kernel");
+        let d = Diagnostic::error(ErrorKind::Constant, declared.unwrap_or(body.span), text);
+        sink.push(d.help("use a template argument"));
+    }
+    unset.is_empty().then_some(kernel)
 }
 
 /// Repeats the walk until every variable has the storage it needs.
@@ -72,7 +84,7 @@ fn repeat<'a>(
     span: Span,
     sink: &mut Sink,
     mut walk: impl FnMut(&mut Lower<'a>),
-) -> Option<Kernel> {
+) -> Option<Lowered> {
     let mut storage = HashMap::new();
     let mut unroll = true;
     for pass in 0..MAX_PASSES {
@@ -91,6 +103,7 @@ fn repeat<'a>(
         }
         let failed = l.sink.has_errors() || l.restart;
         let reached = std::mem::take(&mut l.reached);
+        let unset = std::mem::take(&mut l.unset_constants);
         for d in std::mem::take(&mut l.sink).into_vec() {
             sink.push(d);
         }
@@ -108,7 +121,7 @@ fn repeat<'a>(
             Ok(mut k) => {
                 mark_atomics(&mut k);
                 check_unreached(unit, sources, &reached, sink);
-                Some(k)
+                Some((k, unset))
             }
             Err(e) => {
                 let kind = if e.message.contains("nest")
@@ -171,7 +184,7 @@ fn check_unreached(unit: &Unit, sources: &Sources, reached: &HashSet<usize>, sin
 }
 
 /// Lowers every `kernel` function of a file, and every explicit instantiation.
-pub(crate) fn lower_kernels(unit: &Unit, sources: &Sources, sink: &mut Sink) -> Vec<Kernel> {
+pub(crate) fn lower_kernels(unit: &Unit, sources: &Sources, sink: &mut Sink) -> Vec<Lowered> {
     let mut out = Vec::new();
     let functions = || {
         unit.items.iter().filter_map(|i| match i {
@@ -213,7 +226,7 @@ fn lower_kernel<'a>(
     instance: Option<&'a Instantiation>,
     name: &str,
     sink: &mut Sink,
-) -> Option<Kernel> {
+) -> Option<Lowered> {
     let body = f.body.as_ref()?;
     repeat(name, unit, sources, f.span, sink, |l| {
         let mut scope = Scope::new(Some(l.root.clone()));
@@ -417,8 +430,30 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
+    /// Whether the parameter exists: `[[function_constant(name)]]` makes it depend on a constant.
+    fn has_param(&mut self, p: &'a ParamDecl) -> LowerResult<bool> {
+        let Some(attr) = p.attrs.iter().find(|a| &*a.name == "function_constant") else { return Ok(true) };
+        let var = attr.text.as_ref().and_then(|name| self.globals.vars.get(name)).map(|(v, _)| *v);
+        let root = self.root.clone();
+        let value = match var {
+            Some(v) => self.global_constant(v, root, Vec::new(), attr.span)?,
+            None => {
+                let text = "`function_constant` of a parameter takes the name of a global `bool`";
+                return fail(ErrorKind::Name, attr.span, text);
+            }
+        };
+        match value.storage {
+            Storage::Value(v) if v.ty == Ty::BOOL => Ok(v.as_bool().unwrap_or(true)),
+            _ => {
+                let text = "`function_constant` of a parameter takes the name of a global `bool`";
+                fail(ErrorKind::Type, attr.span, text)
+            }
+        }
+    }
+
     fn kernel_param(&mut self, p: &'a ParamDecl, shared: u64) -> LowerResult<LValue> {
         let r = self.resolve_type(&p.ty)?;
+        let exists = self.has_param(p)?;
         if let Some(what) = p.attrs.iter().find_map(|a| attribute_builtin(&a.name)) {
             let (Some(s), n) = (r.ty.scalar(), r.ty.lanes()) else {
                 return fail(
@@ -438,7 +473,10 @@ impl<'a> Lower<'a> {
             let ty = v.ty.clone();
             return self.make_local(&p.name, p.id, &ty, r.is_const, Some(v), p.span);
         }
-        let unknown = p.attrs.iter().find(|a| !matches!(&*a.name, "buffer" | "threadgroup" | "maybe_unused"));
+        let unknown = p
+            .attrs
+            .iter()
+            .find(|a| !matches!(&*a.name, "buffer" | "threadgroup" | "maybe_unused" | "function_constant"));
         if let Some(a) = unknown {
             let mut d = Diagnostic::error(ErrorKind::Name, a.span, format!("unknown attribute `{}`", a.name));
             if let Some(n) = did_you_mean(&a.name, crate::custom::ATTRIBUTES.iter().map(|(n, _, _)| *n)) {
@@ -479,7 +517,9 @@ impl<'a> Lower<'a> {
                     t => t.ir().filter(|t| !t.is_ptr()).unwrap_or(Type::Scalar(Scalar::U8)),
                 };
                 let i = self.b.add_param(p.name.to_string(), ParamKind::Buffer { space, elem, access });
-                Storage::Mem { ptr: self.b.param_ptr(i), space }
+                // It keeps its number, and nothing has to be bound there.
+                let ptr = if exists { self.b.param_ptr(i) } else { self.b.null(space) };
+                Storage::Mem { ptr, space }
             }
             Space::Thread => {
                 return fail(ErrorKind::Type, p.span, "a kernel parameter cannot be in thread memory");

@@ -264,6 +264,7 @@ impl<'a> Lower<'a> {
     fn qualified_value(&mut self, p: &'a Path) -> LowerResult<Option<ExprResult>> {
         let n = p.segments.len();
         let (owner, seg) = (&p.segments[n - 2], &p.segments[n - 1]);
+        self.path_type(&p.segments[..n - 2])?;
         let key = format!("{}::{}", owner.name, seg.name);
         if let Some((Entity::Object(lv), _)) = self.scope.lookup(&key) {
             return Ok(Some(ExprResult::Object(lv)));
@@ -295,6 +296,15 @@ impl<'a> Lower<'a> {
         }
     }
 
+    /// Checks that a name in front of `::` that is no type is a namespace.
+    pub(super) fn check_namespace(&self, seg: &Segment) -> LowerResult<()> {
+        if seg.args.is_none() && self.unit.namespaces.contains(&seg.name) {
+            return Ok(());
+        }
+        let d = crate::front::parser::unknown_namespace(seg, &self.unit.namespaces);
+        Err(Fail::Diag(Box::new(d)))
+    }
+
     /// The type that the first parts of a qualified name stand for; none for namespaces.
     pub(super) fn path_type(&mut self, segments: &'a [Segment]) -> LowerResult<Option<Ty>> {
         let mut current: Option<Ty> = None;
@@ -304,6 +314,9 @@ impl<'a> Lower<'a> {
                     let found = self.segment_type(seg)?;
                     if found.is_none() && seg.args.is_some() {
                         return fail(ErrorKind::Name, seg.span, format!("unknown template `{}`", seg.name));
+                    }
+                    if found.is_none() {
+                        self.check_namespace(seg)?;
                     }
                     found
                 }

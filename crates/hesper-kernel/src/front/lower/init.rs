@@ -3,7 +3,7 @@
 use super::call::Arg;
 use super::scope::Scope;
 use super::types::TArg;
-use super::value::{ExprResult, LValue, RValue, Storage, StorageClass};
+use super::value::{ConstValue, ExprResult, LValue, RValue, Storage, StorageClass, ValueRepr};
 use super::*;
 use crate::front::types::StructId;
 use crate::ir::{Scalar, Space};
@@ -647,6 +647,9 @@ impl<'a> Lower<'a> {
 
     fn global_value(&mut self, v: &'a VarDecl) -> LowerResult<LValue> {
         let mut t = self.resolve_type(&v.ty)?;
+        if let Some(index) = v.function_constant {
+            return self.function_constant(v, &t.ty, index);
+        }
         let Some(init) = &v.init else {
             let text = format!("global `{}` has no initial value; only constants may be global", v.name);
             return fail(ErrorKind::Constant, v.span, text);
@@ -671,6 +674,36 @@ impl<'a> Lower<'a> {
             return fail(ErrorKind::Constant, v.span, text);
         }
         Ok(LValue { ty: value.ty.clone(), storage: Storage::Value(value), is_const: true, decl: None })
+    }
+
+    /// The value of a function constant. One without a value is noted; the walk goes on with a value in its
+    /// place, so that the rest of the kernel is checked.
+    fn function_constant(&mut self, v: &'a VarDecl, ty: &Ty, index: u64) -> LowerResult<LValue> {
+        if v.init.is_some() {
+            let text = format!("the function constant `{}` gets its value from the pipeline", v.name);
+            return fail(ErrorKind::Constant, v.span, text);
+        }
+        let Ty::Scalar(s) = *ty else {
+            let text = format!("a function constant is a scalar, `{}` is a `{}`", v.name, self.type_name(ty));
+            return fail(ErrorKind::Type, v.span, text);
+        };
+        let given = self.unit.constants.iter().find(|constant| constant.index == index);
+        let value = match given {
+            Some(given) if given.ty != s => {
+                let scalar_name = crate::front::types::scalar_name;
+                let (name, want, found) = (&v.name, scalar_name(s), scalar_name(given.ty));
+                let text =
+                    format!("the function constant `{name}` ({index}) is a `{want}`, its value a `{found}`");
+                return fail(ErrorKind::Type, v.span, text);
+            }
+            Some(given) => consts::from_bits(given.bits, s),
+            None => {
+                self.unset_constants.insert((index, v.name.clone()));
+                consts::convert(ConstValue::Int(1), Scalar::I32, s)
+            }
+        };
+        let value = RValue { ty: ty.clone(), val: ValueRepr::Const(Rc::new([value])) };
+        Ok(LValue { ty: ty.clone(), storage: Storage::Value(value), is_const: true, decl: None })
     }
 
     /// `T x[] = {...}`: the extent is the number of initialisers.

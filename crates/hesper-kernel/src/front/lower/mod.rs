@@ -27,7 +27,7 @@ mod switch;
 mod types;
 mod value;
 
-pub(crate) use entry::{Body, Elem, EntryParam, ParamSpec, lower_body, lower_kernels};
+pub(crate) use entry::{Body, Elem, EntryParam, Lowered, ParamSpec, lower_body, lower_kernels};
 
 use super::ast::*;
 use super::diag::{Diagnostic, ErrorKind, Severity, Sink};
@@ -36,7 +36,7 @@ use super::source::{Sources, Span};
 use super::types::Ty;
 use crate::ir::{Builder, Loc, SourceLoc, VarId};
 use scope::{Entity, Scope};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use structs::StructInfo;
@@ -75,6 +75,10 @@ pub(crate) struct Unit {
     pub library: &'static [Item],
     /// The user's.
     pub items: Vec<Item>,
+    /// Names that may stand in front of `::`, besides types.
+    pub namespaces: HashSet<Name>,
+    /// Values of function constants.
+    pub constants: Vec<super::FunctionConstant>,
 }
 
 /// Global declarations by name.
@@ -132,6 +136,9 @@ pub(crate) struct Lower<'a> {
     b: Builder,
     pub sink: Sink,
     sources: &'a Sources,
+    unit: &'a Unit,
+    /// Function constants that the kernel needs and that have no value: index and name.
+    unset_constants: BTreeSet<(u64, Name)>,
     globals: Rc<Globals<'a>>,
     root: Rc<Scope<'a>>,
     scope: Rc<Scope<'a>>,
@@ -174,6 +181,8 @@ impl<'a> Lower<'a> {
             b: Builder::new(name),
             sink: Sink::default(),
             sources,
+            unit,
+            unset_constants: BTreeSet::new(),
             globals: Rc::default(),
             scope: root.clone(),
             root,

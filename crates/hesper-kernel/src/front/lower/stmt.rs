@@ -6,6 +6,9 @@ use super::value::{ExprResult, LValue, RValue, Storage};
 use super::*;
 use crate::ir::Space;
 
+/// Most elements of an array that are constructed one by one; more stay as they are.
+const MAX_CONSTRUCTED: u64 = 256;
+
 impl<'a> Lower<'a> {
     /// Lowers a statement; an error is reported and the walk goes on behind it.
     pub(super) fn stmt(&mut self, s: &'a Stmt) {
@@ -161,6 +164,14 @@ impl<'a> Lower<'a> {
         self.declare(&v.name, lv, v.span)
     }
 
+    /// Whether an object of a type has a value without an initialiser.
+    fn is_constructed(&self, ty: &Ty) -> bool {
+        let Ty::Struct(id) = ty else { return false };
+        let info = self.struct_info(*id);
+        info.decl.methods.iter().any(|m| m.ret.is_none() && m.name == info.decl.name)
+            || info.fields.iter().any(|f| f.init.is_some())
+    }
+
     fn var_init(&mut self, v: &'a VarDecl, t: &Resolved) -> LowerResult<Option<RValue>> {
         let Some(init) = &v.init else {
             if t.auto {
@@ -173,15 +184,14 @@ impl<'a> Lower<'a> {
                     format!("the constant `{}` needs an initial value", v.name),
                 );
             }
-            let constructed = match &t.ty {
-                Ty::Struct(id) => {
-                    let info = self.struct_info(*id);
-                    info.decl.methods.iter().any(|m| m.ret.is_none() && m.name == info.decl.name)
-                        || info.fields.iter().any(|f| f.init.is_some())
+            return match &t.ty {
+                Ty::Array(element, n) if self.is_constructed(element) && *n <= MAX_CONSTRUCTED => {
+                    let one = self.default_value(element, v.span)?;
+                    Ok(Some(RValue::parts(t.ty.clone(), vec![one; *n as usize])))
                 }
-                _ => false,
+                ty if self.is_constructed(ty) => self.default_value(ty, v.span).map(Some),
+                _ => Ok(None),
             };
-            return if constructed { self.default_value(&t.ty, v.span).map(Some) } else { Ok(None) };
         };
         if t.auto {
             return match init {

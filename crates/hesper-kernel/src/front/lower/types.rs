@@ -164,7 +164,10 @@ impl<'a> Lower<'a> {
                     match found {
                         Some(r) if i == last => return Ok(r),
                         Some(r) => Some(r.ty),
-                        None if i < last && seg.args.is_none() => None,
+                        None if i < last && seg.args.is_none() => {
+                            self.check_namespace(seg)?;
+                            None
+                        }
                         None => return self.unknown_type(seg),
                     }
                 }

@@ -36,10 +36,7 @@ impl Parser<'_> {
             return self.function_or_var(None, out);
         };
         match &*word {
-            "using" if self.peek(1).ident().is_some_and(|n| &**n == "namespace") => {
-                self.recover();
-                Ok(())
-            }
+            "using" if self.peek(1).ident().is_some_and(|n| &**n == "namespace") => self.using_namespace(),
             "using" => {
                 out.extend(self.using(None)?.map(Item::Alias));
                 Ok(())
@@ -99,11 +96,16 @@ impl Parser<'_> {
             }
         }
         if self.eat("=") {
+            let alias = self.namespace.pop();
             self.namespace.truncate(before);
             self.leave();
-            self.recover();
-            return Ok(());
+            let path = self.namespace_path()?;
+            if let Some(alias) = alias {
+                self.names.namespace_aliases.insert(alias, path.segments);
+            }
+            return self.expect(";");
         }
+        self.names.namespaces.extend(self.namespace[before..].iter().cloned());
         let opened = self.expect("{");
         if opened.is_ok() {
             while !self.is("}") && !self.at_end() && !self.sink.is_full() {
@@ -114,6 +116,28 @@ impl Parser<'_> {
         self.leave();
         opened?;
         self.expect("}")
+    }
+
+    /// `using namespace a::b;`
+    pub(super) fn using_namespace(&mut self) -> Parsed<()> {
+        self.bump();
+        self.bump();
+        self.namespace_path()?;
+        self.expect(";")
+    }
+
+    /// The name of a namespace that is known.
+    fn namespace_path(&mut self) -> Parsed<Path> {
+        self.eat("::");
+        let path = self.path(false)?;
+        match path.segments.iter().find(|segment| !self.names.namespaces.contains(&segment.name)) {
+            Some(segment) => {
+                let d = unknown_namespace(segment, &self.names.namespaces);
+                self.sink.push(d);
+                Err(Failed)
+            }
+            None => Ok(path),
+        }
     }
 
     fn template(&mut self, out: &mut Vec<Item>) -> Parsed<()> {
@@ -482,6 +506,16 @@ impl Parser<'_> {
     pub(super) fn using(&mut self, template: Option<Vec<TemplateParam>>) -> Parsed<Option<AliasDecl>> {
         self.bump();
         if !self.peek(1).is("=") {
+            // Names of a namespace are found without it.
+            self.eat_word("typename");
+            let path = self.path(true)?;
+            let first = &path.segments[0];
+            let known = self.names.namespaces.contains(&first.name) || self.is_type_name(&first.name);
+            if path.segments.len() > 1 && !known {
+                let d = unknown_namespace(first, &self.names.namespaces);
+                self.sink.push(d);
+                return Err(Failed);
+            }
             self.recover();
             return Ok(None);
         }
@@ -730,7 +764,17 @@ impl Parser<'_> {
         let ty = super::expr::named_type(path, span);
         let id = self.names.fresh();
         s.structs.push(inner);
-        s.fields.push(VarDecl { id, name, ty, init: None, constexpr: false, is_static: false, span });
+        let function_constant = None;
+        s.fields.push(VarDecl {
+            id,
+            name,
+            ty,
+            init: None,
+            constexpr: false,
+            is_static: false,
+            function_constant,
+            span,
+        });
         Ok(())
     }
 

@@ -409,6 +409,11 @@ impl Parser<'_> {
                     return Err(self.error_at(span, text));
                 }
                 if path.segments.len() == 2 && &*path.segments[1].name == "as_type" && self.is("<") {
+                    if !self.names.namespaces.contains(&path.segments[0].name) {
+                        let d = unknown_namespace(&path.segments[0], &self.names.namespaces);
+                        self.sink.push(d);
+                        return Err(Failed);
+                    }
                     return self.cast(CastKind::Bits, span);
                 }
                 let span = path.span;

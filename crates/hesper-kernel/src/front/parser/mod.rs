@@ -10,7 +10,7 @@ mod stmt;
 mod types;
 
 use super::ast::*;
-use super::diag::{Diagnostic, ErrorKind, Sink};
+use super::diag::{Diagnostic, ErrorKind, Sink, did_you_mean};
 use super::lexer::{Name, Tok, Token};
 use super::source::Span;
 use super::types::is_builtin_type;
@@ -65,12 +65,21 @@ struct Mark {
 pub struct Names {
     scopes: Vec<HashMap<Name, NameKind>>,
     member_templates: HashSet<Name>,
+    /// Those of the library and of the text.
+    namespaces: HashSet<Name>,
+    namespace_aliases: HashMap<Name, Vec<Segment>>,
     next_decl: u32,
 }
 
 impl Default for Names {
     fn default() -> Self {
-        Names { scopes: vec![HashMap::new()], member_templates: HashSet::new(), next_decl: 0 }
+        Names {
+            scopes: vec![HashMap::new()],
+            member_templates: HashSet::new(),
+            namespaces: LIBRARY_NAMESPACES.map(Name::from).into(),
+            namespace_aliases: HashMap::new(),
+            next_decl: 0,
+        }
     }
 }
 
@@ -78,6 +87,11 @@ impl Names {
     /// Declares a type name, such as a template parameter of a custom kernel.
     pub fn add_type(&mut self, name: &str) {
         self.add(&name.into(), NameKind::Type);
+    }
+
+    /// The namespaces declared so far, those of the library among them.
+    pub fn namespaces(&self) -> &HashSet<Name> {
+        &self.namespaces
     }
 
     /// Declares a value, such as a parameter of a custom kernel.
@@ -99,6 +113,19 @@ impl Names {
     pub fn fresh(&mut self) -> DeclId {
         self.next_decl += 1;
         DeclId(self.next_decl)
+    }
+}
+
+/// The namespaces of the library: there is one implementation of each function.
+pub(super) const LIBRARY_NAMESPACES: [&str; 4] = ["metal", "fast", "precise", "simd"];
+
+/// The error of a name in front of `::` that is neither a type nor a namespace.
+pub(super) fn unknown_namespace(segment: &Segment, known: &HashSet<Name>) -> Diagnostic {
+    let text = format!("unknown namespace `{}`", segment.name);
+    let d = Diagnostic::error(ErrorKind::Name, segment.span, text);
+    match did_you_mean(&segment.name, known.iter().map(|name| &**name)) {
+        Some(name) => d.help(format!("did you mean `{name}`?")),
+        None => d,
     }
 }
 

@@ -133,7 +133,7 @@ impl Parser<'_> {
                 Ok(StmtKind::Return(value))
             }
             "using" if self.peek(1).ident().is_some_and(|n| &**n == "namespace") => {
-                self.recover();
+                self.using_namespace()?;
                 Ok(StmtKind::Empty)
             }
             "using" => match self.using(None)? {
@@ -354,7 +354,14 @@ impl Parser<'_> {
         self.wraps(&mut ty);
         self.attributes_skipped();
         let (name, span) = self.declared_name(&mut ty, "a variable name")?;
-        self.attributes_skipped();
+        let attrs = self.attributes();
+        let constant = attrs.iter().find(|a| &*a.name == "function_constant");
+        let function_constant = constant.and_then(|a| a.arg);
+        if let (Some(a), None) = (constant, function_constant) {
+            let text = "`function_constant` takes the index of the constant, a number";
+            self.sink.push(Diagnostic::error(ErrorKind::Syntax, a.span, text));
+            return Err(Failed);
+        }
         let id = self.names.fresh();
         // The name is in scope in its own initialiser, but a type of the same name is not hidden before.
         let init = if self.eat("=") {
@@ -370,7 +377,7 @@ impl Parser<'_> {
             self.declare(&name, NameKind::Value);
             None
         };
-        Ok(VarDecl { id, name, ty, init, constexpr, is_static, span })
+        Ok(VarDecl { id, name, ty, init, constexpr, is_static, function_constant, span })
     }
 
     /// `name[N]`, or `(&name)[N]`.

@@ -194,7 +194,10 @@ impl Parser<'_> {
                     args = Some(self.template_args()?);
                 }
             }
-            segments.push(Segment { name, args, span });
+            match self.names.namespace_aliases.get(&name) {
+                Some(of) if segments.is_empty() && self.is("::") => segments.extend(of.iter().cloned()),
+                _ => segments.push(Segment { name, args, span }),
+            }
             if self.is("::") && (self.peek(1).ident().is_some()) {
                 self.bump();
                 if segments.len() > 16 {
@@ -276,7 +279,7 @@ impl Parser<'_> {
                         };
                         let text = match (&self.peek(2).tok, paren) {
                             (Tok::Str(s), true) => Some(s.clone()),
-                            _ => None,
+                            _ => self.peek(2).ident().filter(|_| paren).cloned(),
                         };
                         out.push(Attr { name, arg, text, span });
                     }

@@ -1,4 +1,4 @@
-//! Barriers, fences and atomics.
+//! Barriers, fences, asynchronous copies and atomics.
 
 use super::*;
 use crate::ir::{CmpOp, MemFlags, Scope as BarrierScope, Type, ValueId};
@@ -13,6 +13,9 @@ pub(super) enum MemoryFunction {
     Load,
     Store,
     CompareExchange,
+    AsyncBegin,
+    AsyncEnd,
+    AsyncWait,
 }
 
 impl<'a> Lower<'a> {
@@ -87,6 +90,22 @@ impl<'a> Lower<'a> {
                     BarrierScope::Simdgroup
                 };
                 self.b.barrier(scope, mem);
+                Ok(RValue::void())
+            }
+            MemoryFunction::AsyncBegin => {
+                self.values(name, &args, 0..=0, span)?;
+                Ok(RValue::ir(Ty::UINT, self.b.async_begin()))
+            }
+            MemoryFunction::AsyncEnd => {
+                self.values(name, &args, 0..=0, span)?;
+                self.b.async_end();
+                Ok(RValue::void())
+            }
+            MemoryFunction::AsyncWait => {
+                let event = self.values(name, &args, 1..=1, span)?.remove(0);
+                let event = self.convert(event, &Ty::UINT, false, span)?;
+                let event = self.ir(&event);
+                self.b.async_wait(event);
                 Ok(RValue::void())
             }
             MemoryFunction::Fence => {

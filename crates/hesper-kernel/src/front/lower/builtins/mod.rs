@@ -148,6 +148,10 @@ const FUNCTIONS: &[(&str, Function)] = &[
     ("threadgroup_barrier", Function::Memory(A::ThreadgroupBarrier)),
     ("simdgroup_barrier", Function::Memory(A::SimdgroupBarrier)),
     ("atomic_thread_fence", Function::Memory(A::Fence)),
+    // What the library's `simdgroup_event` is made of.
+    ("__hesper_async_begin", Function::Memory(A::AsyncBegin)),
+    ("__hesper_async_end", Function::Memory(A::AsyncEnd)),
+    ("__hesper_async_wait", Function::Memory(A::AsyncWait)),
     ("atomic_load_explicit", Function::Memory(A::Load)),
     ("atomic_store_explicit", Function::Memory(A::Store)),
     ("atomic_compare_exchange_weak_explicit", Function::Memory(A::CompareExchange)),
