@@ -23,25 +23,28 @@ static unsigned (*emu_share(const unsigned* mine, int count))[6] {
   __syncwarp(FULL);
   return warp;
 }
-static float emu_half(unsigned pair, int high) { return __uint_as_float(high ? pair & 0xffff0000u : pair << 16); }
+template <class T> static float emu_half(unsigned pair, int high) {
+  const unsigned short bits = (unsigned short)(high ? pair >> 16 : pair);
+  return std::is_same_v<T, bf16> ? __uint_as_float((unsigned)bits << 16) : ptx_f32_of_f16(bits);
+}
 
 template <class T> struct emu_math {
   static void mma(float* c, const unsigned* a, unsigned b0, unsigned b1) {
-    static_assert(std::is_same_v<T, bf16>, "the emulation has bfloat16 alone");
     const unsigned mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
     unsigned(*const all)[6] = emu_share(mine, 6);
     const int lane = emu_current % 32;
     for (int e = 0; e < 4; e++) {
       const int row = lane / 4, column = lane % 4 * 2 + e % 2;
       for (int k = 0; k < 16; k++) {
-        const float x = emu_half(all[row * 4 + k % 8 / 2][e / 2 + k / 8 * 2], k % 2);
-        const float y = emu_half(all[column * 4 + k % 8 / 2][4 + k / 8], k % 2);
+        const float x = emu_half<T>(all[row * 4 + k % 8 / 2][e / 2 + k / 8 * 2], k % 2);
+        const float y = emu_half<T>(all[column * 4 + k % 8 / 2][4 + k / 8], k % 2);
         c[e] += x * y;
       }
     }
     __syncwarp(FULL);
   }
-  static unsigned pack2(float x, float y) { return bf16_of_f32(x) | (unsigned)bf16_of_f32(y) << 16; }
+  static unsigned short half(float x) { return std::is_same_v<T, bf16> ? bf16_of_f32(x) : ptx_f16_of_f32(x); }
+  static unsigned pack2(float x, float y) { return half(x) | (unsigned)half(y) << 16; }
 };
 
 // Four tiles of 8 by 8: lane 8 i + r has the address of row r of tile i.

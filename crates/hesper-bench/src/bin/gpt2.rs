@@ -3,12 +3,14 @@
 //!
 //! `gpt2 [--pure] [--batch N] [--steps N] [--layers N] [--length N] [--cpu]` prints a line of JSON with the
 //! median of the steps after the first few. Parameters are float32 and the loss is computed in bfloat16; with
-//! `--pure` everything is bfloat16. `peers/gpt2.py` runs the same step in PyTorch, compiled, and both in turn.
+//! `--pure` everything is bfloat16. `--parts` prints the time of each part of a layer with its derivative
+//! instead. `peers/gpt2.py` runs the same step in PyTorch, compiled, and both in turn.
 
 use std::time::Instant;
 
 use hesper::fast::{AttentionMask, scaled_dot_product_attention};
 use hesper::placement::{self, Device};
+use hesper::transform::{Tree, tree};
 use hesper::{Array, Dtype, Split, random};
 use hesper_nn::optim::{Adam, Optimizer};
 use hesper_nn::train::Trainer;
@@ -92,6 +94,7 @@ impl Gpt2 {
 
 struct Options {
     pure: bool,
+    parts: bool,
     cpu: bool,
     batch: usize,
     steps: usize,
@@ -101,12 +104,14 @@ struct Options {
 
 impl Options {
     fn read() -> Result<Self, Failure> {
-        let mut options = Options { pure: false, cpu: false, batch: 8, steps: 30, layers: 12, length: 1024 };
+        let (pure, parts, cpu) = (false, false, false);
+        let mut options = Options { pure, parts, cpu, batch: 8, steps: 30, layers: 12, length: 1024 };
         let mut arguments = std::env::args().skip(1);
         while let Some(argument) = arguments.next() {
             let mut number = || Ok::<usize, Failure>(arguments.next().unwrap_or_default().parse()?);
             match argument.as_str() {
                 "--pure" => options.pure = true,
+                "--parts" => options.parts = true,
                 "--cpu" => options.cpu = true,
                 "--batch" => options.batch = number()?,
                 "--steps" => options.steps = number()?.max(4),
@@ -119,12 +124,73 @@ impl Options {
     }
 }
 
+/// The time of each part of a layer, with its derivative by parameters and input.
+fn parts(options: &Options) -> Result<(), Failure> {
+    let (rows, half) = (options.batch * options.length, Dtype::Bfloat16);
+    let noise = |shape: &[usize]| -> nn::Result<Array> {
+        let x = random::normal(shape, Dtype::Float32, 0.0, 1.0, None)?.astype(half)?;
+        x.eval()?;
+        Ok(x)
+    };
+    let linear = |from: usize, to: usize| -> nn::Result<Linear> {
+        let mut layer = Linear::new(from, to)?;
+        layer.to_dtype(half)?;
+        Ok(layer)
+    };
+    let mut norm = LayerNorm::new(DIMS)?;
+    norm.to_dtype(half)?;
+    let mut block = Block::new()?;
+    block.to_dtype(half)?;
+    let mut table = Embedding::new(VOCABULARY, DIMS)?;
+    table.to_dtype(half)?;
+    let targets = random::randint(0, VOCABULARY as i64, &[rows], Dtype::Int32, None)?;
+    targets.eval()?;
+    let (narrow, wide) = (noise(&[rows, DIMS])?, noise(&[rows, 4 * DIMS])?);
+    let (last, cotangent) = (noise(&[rows, VOCABULARY])?, noise(&[rows, DIMS])?);
+    let apart = noise(&[options.batch, options.length, DIMS])?;
+    timed("linear 768 -> 768", (linear(DIMS, DIMS)?, narrow.clone()), |(m, x)| m.forward(x))?;
+    timed("linear 768 -> 3072", (linear(DIMS, 4 * DIMS)?, narrow.clone()), |(m, x)| m.forward(x))?;
+    timed("linear without a bias", (linear(DIMS, DIMS)?.without_bias(), narrow.clone()), |(m, x)| {
+        m.forward(x)
+    })?;
+    timed("layer norm", (norm, narrow.clone()), |(m, x)| m.forward(x))?;
+    timed("gelu", wide, |x| Activation::GeluTanh.forward(x))?;
+    timed("residual", (narrow.clone(), cotangent), |(x, y)| Ok(x.add(y)?))?;
+    timed("block", (block, apart), |(m, x)| m.forward(x))?;
+    timed("cross entropy", last, move |x| loss::cross_entropy(x, &targets))?;
+    timed("logits", (table, narrow), |(m, x)| m.as_linear(x))
+}
+
+fn timed<T: Tree + 'static>(
+    name: &str,
+    input: T,
+    forward: impl Fn(&T) -> nn::Result<Array> + 'static,
+) -> Result<(), Failure> {
+    let loss = move |input: &T| -> hesper::Result<Array> { forward(input)?.sum(()) };
+    let step = tree::compile(tree::value_and_grad(loss));
+    tree::eval(&step(&input)?)?;
+    let mut best = f64::INFINITY;
+    for _ in 0..5 {
+        let start = Instant::now();
+        for _ in 0..19 {
+            hesper::async_eval(&step(&input)?.arrays())?;
+        }
+        tree::eval(&step(&input)?)?;
+        best = best.min(start.elapsed().as_secs_f64() * 1e3 / 20.0);
+    }
+    println!("{name:<24}{best:>9.3} ms");
+    Ok(())
+}
+
 fn main() -> Result<(), Failure> {
     let options = Options::read()?;
     if !options.cpu {
         placement::set_default_device(Device::Gpu(0))?;
     }
     random::seed(0);
+    if options.parts {
+        return parts(&options);
+    }
     let mut model = Gpt2::new(options.layers, options.length)?;
     if options.pure {
         model.to_dtype(Dtype::Bfloat16)?;

@@ -243,7 +243,13 @@ impl Attention {
         let scaled = q.multiply(self.scale.0)?.reshape(&split(width))?;
         let turned = k.expand_dims(2)?.swapaxes(-1, -2)?;
         let mut scores = scaled.matmul(&turned)?;
-        let low = Array::scalar(f64::from(f32::MIN), scores.dtype())?;
+        // Finite in the type of the scores: a query that sees no key weighs all of them equally.
+        let lowest = match scores.dtype() {
+            Dtype::Float16 => -65504.0,
+            Dtype::Bfloat16 => -3.0e38,
+            _ => f64::from(f32::MIN),
+        };
+        let low = Array::scalar(lowest, scores.dtype())?;
         if self.causal {
             let first = keys as i64 - queries as i64;
             let rows = Array::arange(first..keys as i64, Some(Dtype::Int64))?.reshape(&[-1, 1])?;

@@ -253,7 +253,9 @@ fn gradients(cases: &mut Cases) {
                 "attention gradient {dtype} {}/{} {queries} of {keys} by {width}",
                 shape[1], shape[2]
             );
-            cases.add(name, tolerance(dtype) * 4.0, move || {
+            // Cotangents of scores are rounded before they are multiplied; a few rows have large ones.
+            let tolerance = tolerance(dtype) * if dtype == Dtype::Float32 { 4.0 } else { 16.0 };
+            cases.add(name, tolerance, move || {
                 let (queries, keys) = sized((queries, keys), (queries.min(20), keys.min(40)));
                 let [q, k, v] = operands(shape, queries, keys, width, dtype);
                 let added = data(&[queries, keys], dtype, 4);
