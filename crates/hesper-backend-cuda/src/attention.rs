@@ -45,15 +45,15 @@ pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {
 
 /// The lengths of the axes. Query heads that share a key head are rows of one product.
 #[derive(Clone, Copy)]
-struct Lengths {
-    batch: usize,
-    kv_heads: usize,
-    share: usize,
-    queries: usize,
-    keys: usize,
+pub(crate) struct Lengths {
+    pub(crate) batch: usize,
+    pub(crate) kv_heads: usize,
+    pub(crate) share: usize,
+    pub(crate) queries: usize,
+    pub(crate) keys: usize,
     /// Features of queries and keys, and of values.
-    width: usize,
-    values: usize,
+    pub(crate) width: usize,
+    pub(crate) values: usize,
 }
 
 /// A kernel and its tiling.
@@ -87,16 +87,23 @@ enum Plan {
 }
 
 impl Lengths {
-    fn rows(&self) -> usize {
+    /// Those of an op whose first inputs are queries, keys and values.
+    pub(crate) fn of(l: &Lowering<'_>) -> Self {
+        let (q, k, v) = (l.input_shape(0), l.input_shape(1), l.input_shape(2));
+        let (batch, kv_heads, share, queries) = (q[0], k[1], q[1] / k[1], q[2]);
+        Lengths { batch, kv_heads, share, queries, keys: k[2], width: q[3], values: v[3] }
+    }
+
+    pub(crate) fn rows(&self) -> usize {
         self.share * self.queries
     }
 
-    fn groups(&self) -> usize {
+    pub(crate) fn groups(&self) -> usize {
         self.batch * self.kv_heads
     }
 
     /// Whether 32-bit indices suffice.
-    fn fits_32_bits(&self) -> bool {
+    pub(crate) fn fits_32_bits(&self) -> bool {
         const LIMIT: usize = 1 << 30;
         let all = [self.groups(), self.rows().div_ceil(16), self.keys.div_ceil(16)];
         let units = all.iter().try_fold(1usize, |product, length| product.checked_mul(*length));
@@ -219,7 +226,7 @@ pub(crate) fn launch_number() -> u64 {
 }
 
 /// An operand whose features are contiguous and aligned.
-fn rows(l: &Lowering<'_>, stream: &Stream, at: usize) -> Result<Data> {
+pub(crate) fn rows(l: &Lowering<'_>, stream: &Stream, at: usize) -> Result<Data> {
     let (data, shape) = (l.input(at), l.input_shape(at));
     let v = 16 / l.input_dtype(at).size() as isize;
     let whole = |number: isize| number % v == 0;
@@ -234,11 +241,11 @@ fn rows(l: &Lowering<'_>, stream: &Stream, at: usize) -> Result<Data> {
 }
 
 /// A launch and its inputs.
-struct Call<'a> {
+pub(crate) struct Call<'a> {
     op: &'a Attention,
-    stream: &'a Stream,
-    lengths: Lengths,
-    dtype: Dtype,
+    pub(crate) stream: &'a Stream,
+    pub(crate) lengths: Lengths,
+    pub(crate) dtype: Dtype,
     inputs: [Data; 3],
     shapes: [&'a [usize]; 3],
     /// The mask, its shape and type.
@@ -248,31 +255,17 @@ struct Call<'a> {
 
 impl Lower<Attention> for Cuda {
     fn lower(op: &Attention, l: &mut Lowering<'_>) -> Result<Option<Data>> {
-        let dtype = l.dtype();
-        let (width, values) = (l.input_shape(0)[3], l.input_shape(2)[3]);
-        if !is_float(dtype) || width.max(values) > 512 {
+        let (dtype, lengths) = (l.dtype(), Lengths::of(l));
+        let Lengths { queries, values, .. } = lengths;
+        if !is_float(dtype) || lengths.width.max(values) > 512 {
             return Ok(None);
         }
         l.bring()?;
-        let l = &*l;
-        let stream = l.stream();
-        let (q, k) = (l.input_shape(0), l.input_shape(1));
-        let (batch, heads, queries) = (q[0], q[1], q[2]);
-        let (kv_heads, keys) = (k[1], k[2]);
-        let share = heads / kv_heads;
-        let lengths = Lengths { batch, kv_heads, share, queries, keys, width, values };
         let output = l.output()?;
-        let call = Call {
-            op,
-            stream,
-            lengths,
-            dtype,
-            inputs: [rows(l, stream, 0)?, rows(l, stream, 1)?, rows(l, stream, 2)?],
-            shapes: [q, k, l.input_shape(2)],
-            mask: op.mask.then(|| (l.input(3).clone(), l.input_shape(3), l.input_dtype(3))),
-            sinks: op.sinks.then(|| l.row_major(3 + usize::from(op.mask))).transpose()?,
-        };
-        let chip = Chip::of(stream);
+        let sinks = op.sinks.then(|| l.row_major(3 + usize::from(op.mask))).transpose()?;
+        let call = Call::new(op, l, sinks)?;
+        let heads = lengths.kv_heads * lengths.share;
+        let chip = Chip::of(call.stream);
         match (lengths.plan(dtype, chip), chip) {
             (plan @ Plan::SplitKv { .. }, _) => call.split_kv(&output, plan)?,
             (Plan::Sm90 { keys, blocks }, Some(chip)) => {
@@ -289,25 +282,47 @@ impl Lower<Attention> for Cuda {
     }
 }
 
-impl Call<'_> {
-    /// A command that reads the inputs. A missing input is bound as the queries, and not read.
-    fn encode(&self) -> Encoder<'_> {
+impl<'a> Call<'a> {
+    pub(crate) fn new(op: &'a Attention, l: &'a Lowering<'_>, sinks: Option<Data>) -> Result<Self> {
+        let stream = l.stream();
+        Ok(Call {
+            op,
+            stream,
+            lengths: Lengths::of(l),
+            dtype: l.input_dtype(0),
+            inputs: [rows(l, stream, 0)?, rows(l, stream, 1)?, rows(l, stream, 2)?],
+            shapes: [l.input_shape(0), l.input_shape(1), l.input_shape(2)],
+            mask: op.mask.then(|| (l.input(3).clone(), l.input_shape(3), l.input_dtype(3))),
+            sinks,
+        })
+    }
+
+    /// A command that reads the inputs but the sinks. A missing mask is bound as the queries, and not read.
+    pub(crate) fn command(&self, name: &'static str) -> Encoder<'_> {
         let size = self.dtype.size();
-        let mut command = self.stream.command("attention");
+        let mut command = self.stream.command(name);
         for (data, shape) in self.inputs.iter().zip(self.shapes) {
             command = command.read_range(&data.buffer, reach(data, shape, size).0);
         }
-        let queries = reach(&self.inputs[0], self.shapes[0], size).0;
-        command = match &self.mask {
+        match &self.mask {
             Some((mask, shape, dtype)) => {
                 command.read_range(&mask.buffer, reach(mask, shape, dtype.size()).0)
             }
-            None => command.read_range(&self.inputs[0].buffer, queries.clone()),
-        };
+            None => command.read_range(&self.inputs[0].buffer, self.queries_range()),
+        }
+    }
+
+    /// A command that reads the inputs. Missing ones are bound as the queries, and not read.
+    fn encode(&self) -> Encoder<'_> {
+        let command = self.command("attention");
         match &self.sinks {
             Some(sinks) => command.read_range(&sinks.buffer, self.sinks_range(sinks)),
-            None => command.read_range(&self.inputs[0].buffer, queries),
+            None => command.read_range(&self.inputs[0].buffer, self.queries_range()),
         }
+    }
+
+    fn queries_range(&self) -> Range<usize> {
+        reach(&self.inputs[0], self.shapes[0], self.dtype.size()).0
     }
 
     fn sinks_range(&self, sinks: &Data) -> Range<usize> {
@@ -316,7 +331,7 @@ impl Call<'_> {
     }
 
     /// The kernels' parameter `heads`.
-    fn constants(&self, splits: usize, per: usize) -> Constants {
+    pub(crate) fn constants(&self, splits: usize, per: usize) -> Constants {
         let Lengths { batch, kv_heads, share, queries, keys, .. } = self.lengths;
         let mut constants = Constants::default().sizes(&[batch, kv_heads, share, queries, keys]);
         for data in &self.inputs {

@@ -8,6 +8,7 @@
 mod add_norm;
 mod along_axis;
 mod attention;
+mod attention_gradient;
 mod chip;
 mod conv;
 mod copy;
@@ -62,6 +63,7 @@ static OPS: LazyLock<OpTable> = LazyLock::new(|| {
         .extend(hesper_backend_gpu::register)
         .extend(add_norm::register)
         .extend(attention::register)
+        .extend(attention_gradient::register)
         .extend(conv::register)
         .extend(matmul::register)
         .extend(norm::register)

@@ -7,6 +7,7 @@
 
 mod along_axis;
 mod append;
+mod attention_gradient;
 mod concat;
 mod copy;
 mod cross_entropy;
@@ -147,6 +148,7 @@ pub fn register<G: Gpu>(table: OpTableBuilder<G>) -> OpTableBuilder<G> {
     table
         .extend(along_axis::register)
         .extend(append::register)
+        .extend(attention_gradient::register)
         .extend(concat::register)
         .extend(cross_entropy::register)
         .extend(diagonal::register)

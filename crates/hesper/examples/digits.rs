@@ -89,8 +89,7 @@ fn digits(count: usize, seed: u64) -> nn::Result<Vec<Array>> {
 }
 
 fn accuracy(model: &Cnn, batch: &[Array]) -> nn::Result<f64> {
-    let right = model.forward(&batch[0])?.argmax(-1)?.equal(&batch[1])?;
-    Ok(f64::from(right.astype(Dtype::Float32)?.mean(())?.item::<f32>()?))
+    Ok(f64::from(nn::train::accuracy(&model.forward(&batch[0])?, &batch[1])?.item::<f32>()?))
 }
 
 /// Runs the example.

@@ -13,7 +13,7 @@ use crate::identity::BitEq;
 use crate::ops::readers::reader;
 use crate::shape::{Shape, signed};
 use crate::transform::rule::{Backward, Batch, Cotangents};
-use crate::{Dtype, placement, select};
+use crate::{Dtype, select};
 
 /// Which keys a query sees.
 #[derive(Debug, Clone, Copy, Default)]
@@ -66,8 +66,7 @@ impl Op for Attention {
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         // A bool mask has no derivative; everything else has.
-        let by_others = rule.wanted[3..].contains(&true) || self.sinks;
-        if by_others || placement::current_device() != placement::Device::Cpu {
+        if rule.wanted[3..].contains(&true) || self.sinks {
             return rule.through(|inputs| self.composed(inputs));
         }
         let found = self.gradient(rule.inputs, &rule.cotangent()?)?;
@@ -244,7 +243,13 @@ impl Attention {
         let scaled = q.multiply(self.scale.0)?.reshape(&split(width))?;
         let turned = k.expand_dims(2)?.swapaxes(-1, -2)?;
         let mut scores = scaled.matmul(&turned)?;
-        let low = Array::scalar(f64::from(f32::MIN), scores.dtype())?;
+        // Finite in the type of the scores: a query that sees no key weighs all of them equally.
+        let lowest = match scores.dtype() {
+            Dtype::Float16 => -65504.0,
+            Dtype::Bfloat16 => -3.0e38,
+            _ => f64::from(f32::MIN),
+        };
+        let low = Array::scalar(lowest, scores.dtype())?;
         if self.causal {
             let first = keys as i64 - queries as i64;
             let rows = Array::arange(first..keys as i64, Some(Dtype::Int64))?.reshape(&[-1, 1])?;
@@ -297,6 +302,21 @@ impl AttentionGradient {
         let outputs = parts.arrays(OpRef::new(self), inputs)?;
         outputs.iter().map(|output| output.swapaxes(1, 2)).collect()
     }
+
+    /// The cotangents as a graph of other ops, with the matrix of scores: batch, rows, heads, features.
+    fn through_scores(&self, inputs: &[Array]) -> Result<Vec<Array>> {
+        let attention = Attention { scale: self.scale, causal: self.causal, mask: self.mask, sinks: false };
+        let [given @ .., cotangent] = inputs else { return Err(Error::value(GRADIENT, "no inputs")) };
+        let (heads, mask) = given.split_at(3);
+        let forward = |heads: &[Array]| Ok(vec![attention.composed(&[heads, mask].concat())?]);
+        let (_, found) = crate::transform::vjp(forward, heads, std::slice::from_ref(cotangent))?;
+        found.iter().map(|one| one.swapaxes(1, 2)).collect()
+    }
+
+    /// The op as a graph of other ops, for devices without a kernel.
+    pub fn composed(&self, inputs: &[Array]) -> Result<Array> {
+        self.parts.packed(&self.through_scores(inputs)?)
+    }
 }
 
 impl Op for AttentionGradient {
@@ -315,7 +335,6 @@ impl Op for AttentionGradient {
     }
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
-        let attention = Attention { scale: self.scale, causal: self.causal, mask: self.mask, sinks: false };
         let last = rule.inputs.len() - 1;
         let cotangents = rule.cotangents.iter().zip(&self.parts.outputs);
         let cotangents = cotangents
@@ -328,12 +347,7 @@ impl Op for AttentionGradient {
             for (at, array) in varied.iter().zip(arrays) {
                 inputs[*at] = array.clone();
             }
-            let (others, heads) = (inputs.split_off(3), inputs);
-            let forward = |heads: &[Array]| {
-                Ok(vec![attention.composed(&[heads, &others[..others.len() - 1]].concat())?])
-            };
-            let (_, found) = crate::transform::vjp(forward, &heads, &others[others.len() - 1..])?;
-            found.iter().map(|one| one.swapaxes(1, 2)).collect()
+            self.through_scores(&inputs)
         };
         let (_, found) = crate::transform::vjp(again, &primals, &cotangents)?;
         let mut found = found.into_iter();

@@ -67,6 +67,17 @@ impl Parts {
         Ok(())
     }
 
+    /// The outputs as one array of bytes, for an op that a graph of others replaces.
+    pub fn packed(&self, outputs: &[Array]) -> Result<Array> {
+        let mut bytes = Vec::new();
+        for (number, output) in outputs.iter().enumerate() {
+            let before = if number == 0 { 0 } else { self.range(number - 1).end };
+            bytes.push(Array::zeros(&[self.starts[number] - before], Dtype::Uint8)?);
+            bytes.push(output.reshape(&[-1])?.view(Dtype::Uint8)?);
+        }
+        crate::concatenate(&bytes, 0)
+    }
+
     /// The lazy outputs of an op applied to inputs.
     pub fn arrays(&self, op: OpRef, inputs: SmallVec<[Array; 3]>) -> Result<Vec<Array>> {
         let memory = Array::lazy(smallvec![self.end], Dtype::Uint8, op, inputs)?;

@@ -338,6 +338,36 @@ pub fn eval<T: Tree>(tree: &T) -> Result<()> {
     crate::eval(&tree.arrays())
 }
 
+/// One tree of several alike: each array is the stack of theirs along a new first axis, as `vmap` takes them.
+///
+/// ```
+/// use hesper::array;
+/// use hesper::transform::tree;
+/// let lines = [(array![1.0], array![0.0]), (array![2.0], array![5.0])];
+/// let all = tree::stack(&lines)?;
+/// let at_three =
+///     tree::vmap(|(a, b): &(hesper::Array, hesper::Array)| Ok(a * 3.0 + b), &[Some(0)], &[Some(0)]);
+/// assert_eq!(at_three(&all)?.to_vec::<f32>()?, [3.0, 11.0]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
+pub fn stack<T: Tree>(trees: &[T]) -> Result<T> {
+    let Some(first) = trees.first() else { return Err(Error::value("stack", "no trees were given")) };
+    let structure = |tree: &T| {
+        let mut bytes = Vec::new();
+        tree.structure(&mut bytes);
+        bytes
+    };
+    let (known, arrays) = (structure(first), trees.iter().map(Tree::arrays).collect::<Vec<_>>());
+    if let Some(at) = trees.iter().position(|tree| structure(tree) != known) {
+        return Err(Error::value("stack", format!("tree {at} has another structure than the first one")));
+    }
+    let stacked = (0..arrays[0].len()).map(|at| {
+        let all: Vec<Array> = arrays.iter().map(|arrays| arrays[at].clone()).collect();
+        crate::stack(&all, 0)
+    });
+    first.with_arrays(stacked.collect::<Result<Vec<_>>>()?)
+}
+
 /// [`vjp`](super::vjp) of trees: the outputs of a function, and the product of cotangents with its Jacobian.
 ///
 /// ```

@@ -1,7 +1,7 @@
 //! Attention: every kernel of the device, every kind of mask, layouts of caches.
 
 use hesper::fast::{AttentionMask, scaled_dot_product_attention as attention};
-use hesper::{Array, Dtype, Error};
+use hesper::{Array, Dtype, Error, transform};
 
 use crate::cases::{CaseResult, Cases, FLOATS, data, sized, tolerance};
 
@@ -33,6 +33,7 @@ pub fn all(cases: &mut Cases) {
     masks(cases);
     layouts(cases);
     single(cases);
+    gradients(cases);
 }
 
 fn small(cases: &mut Cases) {
@@ -234,5 +235,49 @@ fn single(cases: &mut Cases) {
                 attention(&q, &turned, &v, scale, AttentionMask::None, None)?,
             ])
         });
+    }
+}
+
+/// Cotangents of queries, keys and values: every type and width, shared heads, masks, views, rows that see no key.
+fn gradients(cases: &mut Cases) {
+    for dtype in FLOATS {
+        for (shape, queries, keys, width) in [
+            ([2usize, 4usize, 4usize], 300usize, 300usize, 64usize),
+            ([1, 8, 2], 130, 200, 128),
+            ([1, 6, 2], 70, 33, 80),
+            ([2, 3, 1], 65, 129, 16),
+            ([1, 2, 2], 50, 60, 256),
+            ([1, 2, 1], 20, 30, 12),
+        ] {
+            let name = format!(
+                "attention gradient {dtype} {}/{} {queries} of {keys} by {width}",
+                shape[1], shape[2]
+            );
+            // Cotangents of scores are rounded before they are multiplied; a few rows have large ones.
+            let tolerance = tolerance(dtype) * if dtype == Dtype::Float32 { 4.0 } else { 16.0 };
+            cases.add(name, tolerance, move || {
+                let (queries, keys) = sized((queries, keys), (queries.min(20), keys.min(40)));
+                let [q, k, v] = operands(shape, queries, keys, width, dtype);
+                let added = data(&[queries, keys], dtype, 4);
+                // The first query sees no key.
+                let rows = Array::arange(queries as i64, None)?.reshape(&[-1, 1])?;
+                let hidden = data(&[queries, keys], Dtype::Float32, 5).greater(-1.0)?;
+                let hidden = hidden.logical_and(rows.greater(0)?)?;
+                let cotangent = data(&[shape[0], queries, shape[1], width], dtype, 6).swapaxes(1, 2)?;
+                let mut all = Vec::new();
+                for mask in [
+                    AttentionMask::None,
+                    AttentionMask::Causal,
+                    AttentionMask::Array(&added),
+                    AttentionMask::Array(&hidden),
+                ] {
+                    let run =
+                        |x: &[Array]| Ok(vec![attention(&x[0], &x[1], &x[2], scale(width), mask, None)?]);
+                    let inputs = [q.clone(), k.clone(), v.clone()];
+                    all.extend(transform::vjp(run, &inputs, std::slice::from_ref(&cotangent))?.1);
+                }
+                Ok(all)
+            });
+        }
     }
 }

@@ -253,6 +253,27 @@ fn attention(b: &mut BenchLines<'_>) -> Result<(), Error> {
             fast::scaled_dot_product_attention(&q, &k, &v, scale, mask, None)
         });
     }
+    for (name, of, [batch, heads, length, width]) in [
+        ("12 heads of 8 x 1024, width 64", half, [8usize, 12usize, 1024usize, 64usize]),
+        ("32 heads of 4096, width 128", half, [1, 32, 4096, 128]),
+        ("12 heads of 1024, width 64, f32", single, [1, 12, 1024, 64]),
+    ] {
+        let name = format!("attention gradient, causal, {name}");
+        if !name.contains(b.part) {
+            continue;
+        }
+        let draw = || noise(&[batch, heads, length, width], of);
+        let (inputs, cotangent) = ([draw()?, draw()?, draw()?], [draw()?]);
+        // Five products of the visible half; scores are computed again in addition.
+        let operations = 5.0 * (batch * heads * length * length * width) as f64;
+        let scale = 1.0 / (width as f32).sqrt();
+        b.line(&name, Unit::Operations(operations), || {
+            let run = |x: &[Array]| {
+                Ok(vec![fast::scaled_dot_product_attention(&x[0], &x[1], &x[2], scale, causal, None)?])
+            };
+            Ok(transform::vjp(run, &inputs, &cotangent)?.1.swap_remove(0))
+        });
+    }
     Ok(())
 }
 

@@ -25,6 +25,7 @@
 
 mod callbacks;
 mod checkpoint;
+mod data;
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -40,6 +41,7 @@ use crate::optim::{LossScale, Optimizer, add_gradients, clip_grad_norm, scale_gr
 use crate::transforms::{cast, value_and_grad};
 
 pub use callbacks::{Callback, Checkpoints, CsvMetrics, Evaluate, JsonMetrics, Progress, Report};
+pub use data::{Batches, accuracy, top_k_accuracy};
 
 /// What a step changes.
 #[derive(Debug, Clone)]
