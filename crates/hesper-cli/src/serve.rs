@@ -48,8 +48,8 @@ pub struct Serve {
     /// On the CPU no text depends on others
     #[arg(long)]
     fixed_order: bool,
-    /// The most guesses of the next tokens of a text that are computed beside its next one, while few requests
-    /// run. No text on the CPU depends on it [default: 4 on the CPU, 0 on GPUs]
+    /// The most guesses of the next tokens of a text that are computed beside its next one, while few
+    /// requests run. No text on the CPU depends on it [default: 4 on the CPU, 0 on GPUs]
     #[arg(long, value_name = "COUNT")]
     draft_tokens: Option<usize>,
     /// Be that process

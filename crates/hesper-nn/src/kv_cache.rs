@@ -4,12 +4,12 @@
 //! appends the keys and values of the new tokens and gets a [`KvView`]: the rows to read, as stored, and the
 //! mask. It does not know how rows are stored, and a model does not know which kind of cache it fills.
 //!
-//! Steps are transactions. [`begin`](KvCache::begin) opens a step, which may have another number of new tokens
-//! for each sequence if the cache can take that ([`KvCache::append_segments`]). Every layer appends once,
-//! [`end`](KvCache::end) makes the tokens *pending*. [`commit`](KvCache::commit) makes pending tokens part of
-//! the sequences once their evaluation has succeeded; [`rollback`](KvCache::rollback) discards all pending
-//! tokens. Several steps may be pending: a decoder may begin a step before the token of the previous one has
-//! been read back.
+//! Steps are transactions. [`begin`](KvCache::begin) opens a step, which may have another number of new
+//! tokens for each sequence if the cache can take that ([`KvCache::append_segments`]). Every layer appends
+//! once, [`end`](KvCache::end) makes the tokens *pending*. [`commit`](KvCache::commit) makes pending tokens
+//! part of the sequences once their evaluation has succeeded; [`rollback`](KvCache::rollback) discards all
+//! pending tokens. Several steps may be pending: a decoder may begin a step before the token of the previous
+//! one has been read back.
 //!
 //! [`Positions`] does the bookkeeping of lengths, pending tokens and masks for every kind of cache.
 

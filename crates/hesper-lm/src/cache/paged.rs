@@ -7,10 +7,10 @@
 //! page that is used more than once is read by all its users; who wants to write to it copies it first
 //! ([`PageCounts::writable`], [`PagedCache::copy_page`]).
 //!
-//! A step may have another number of new tokens for each sequence. On the CPU the attention of every new token
-//! reads rows where they are, in every format, so its result does not depend on the other tokens of the step.
-//! On a GPU tokens that come alone in their sequence do so, if rows are in the dtype of the model; others
-//! gather the rows first, sequence by sequence.
+//! A step may have another number of new tokens for each sequence. On the CPU the attention of every new
+//! token reads rows where they are, in every format, so its result does not depend on the other tokens of the
+//! step. On a GPU tokens that come alone in their sequence do so, if rows are in the dtype of the model;
+//! others gather the rows first, sequence by sequence.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

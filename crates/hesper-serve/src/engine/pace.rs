@@ -16,7 +16,8 @@ const PATIENCE: f64 = 1.0;
 /// The most seconds of a step that are for prompts: requests that arrive wait for it.
 const LONGEST_PREFILL: f64 = 0.25;
 
-/// The least part of a step that is counted for its rows or its prompts: the time of the others is an estimate.
+/// The least part of a step that is counted for its rows or its prompts: the time of the others is an
+/// estimate.
 const MIN_SHARE: f64 = 0.25;
 
 /// The weight of a new measurement.

@@ -15,9 +15,9 @@
 //! behind its token. The caller says how many were right; their rows count as computed.
 //!
 //! **A text does not depend on other jobs.** Where the rounding of a row depends on the rows beside it
-//! ([`Limits::fixed_pieces`]), chunks always begin and end at multiples of the chunk length, whatever was found
-//! in the prefix cache, and tokens that a preempted job had generated are computed one by one again, as they
-//! were before. Only whole chunks are kept in the prefix cache.
+//! ([`Limits::fixed_pieces`]), chunks always begin and end at multiples of the chunk length, whatever was
+//! found in the prefix cache, and tokens that a preempted job had generated are computed one by one again, as
+//! they were before. Only whole chunks are kept in the prefix cache.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;

@@ -352,8 +352,8 @@ impl Steps {
         self.look_ahead && !step.passes.iter().any(by_host)
     }
 
-    /// The tokens of parts, one after the other, and of `rows` rows in all. Those that are not known come from
-    /// the step in flight.
+    /// The tokens of parts, one after the other, and of `rows` rows in all. Those that are not known come
+    /// from the step in flight.
     fn ids(
         &self,
         pieces: &[&Piece],
