@@ -48,6 +48,10 @@ pub struct Serve {
     /// On the CPU no text depends on others
     #[arg(long)]
     fixed_order: bool,
+    /// The most guesses of the next tokens of a text that are computed beside its next one, while few
+    /// requests run. No text on the CPU depends on it [default: 4 on the CPU, 0 on GPUs]
+    #[arg(long, value_name = "COUNT")]
+    draft_tokens: Option<usize>,
     /// Be that process
     #[arg(long, hide = true)]
     worker: bool,
@@ -156,6 +160,7 @@ impl Serve {
             max_running: self.limits.max_running,
             max_waiting: self.limits.max_waiting,
             fixed_order: self.fixed_order,
+            draft_tokens: self.draft_tokens,
             ..EngineOptions::default()
         };
         Engine::start(language, options).map_err(|error| error.to_string())

@@ -35,13 +35,28 @@ impl Model {
     /// shape (sequences, tokens). The tokens are pending in the cache: commit them when the logits have been
     /// evaluated, or evaluate the logits again if that failed.
     pub fn propose(&self, ids: &Array, cache: &mut dyn KvCache) -> Result<Array> {
-        let mut hidden = self.hidden(ids, cache)?;
-        let (sequences, tokens) = (ids.shape()[0] as isize, ids.shape()[1] as isize);
-        if tokens > 1 {
+        let [sequences, tokens] = shape_of(ids)?;
+        let last: Vec<u32> = (1..=sequences).map(|count| (count * tokens).saturating_sub(1) as u32).collect();
+        self.propose_ragged(ids, &vec![tokens; sequences], &last, cache)
+    }
+
+    /// The same for sequences with different numbers of new tokens: `tokens[n]` of sequence `n`, which `ids`
+    /// has one sequence after the other. Gives the logits after the tokens of `ids` at the indices `outputs`:
+    /// float32 of shape (outputs, vocabulary).
+    pub fn propose_ragged(
+        &self,
+        ids: &Array,
+        tokens: &[usize],
+        outputs: &[u32],
+        cache: &mut dyn KvCache,
+    ) -> Result<Array> {
+        let mut hidden = self.hidden(ids, tokens, cache)?;
+        if !outputs.iter().copied().eq(0..hidden.shape()[0] as u32) {
             let size = self.config.hidden_size as isize;
-            hidden = hidden.reshape(&[sequences, tokens, size])?;
-            hidden = hidden.slice(&[0, tokens - 1, 0], &[sequences, tokens, size], &[1, 1, 1])?;
-            hidden = hidden.reshape(&[sequences, size])?;
+            hidden = match *outputs {
+                [only] => hidden.slice(&[only as isize, 0], &[only as isize + 1, size], &[1, 1])?,
+                _ => hidden.take(Array::try_from_slice(outputs, &[outputs.len()])?, Some(0))?,
+            };
         }
         let logits = self.network.logits(&hidden)?;
         cache.end();
@@ -60,34 +75,44 @@ impl Model {
     /// Logits after every token: float32 of shape (sequences, tokens, vocabulary). The tokens are committed
     /// at once, other pending tokens discarded.
     pub fn forward(&self, ids: &Array, cache: &mut dyn KvCache) -> Result<Array> {
+        let [sequences, tokens] = shape_of(ids)?;
         cache.rollback()?;
-        let hidden = self.hidden(ids, cache)?;
-        let (sequences, tokens) = (ids.shape()[0] as isize, ids.shape()[1] as isize);
-        let logits = self.network.logits(&hidden)?.reshape(&[sequences, tokens, -1])?;
+        let hidden = self.hidden(ids, &vec![tokens; sequences], cache)?;
+        let logits = self.network.logits(&hidden)?.reshape(&[sequences as isize, tokens as isize, -1])?;
         cache.end();
-        cache.commit(ids.shape()[1]);
+        cache.commit(tokens);
         Ok(logits)
     }
 
     /// The hidden states of all tokens, whose step is open in the cache.
-    fn hidden(&self, ids: &Array, cache: &mut dyn KvCache) -> Result<Array> {
-        let &[sequences, tokens] = ids.shape() else {
-            let what = format!("token ids must have the shape (sequences, tokens), not {:?}", ids.shape());
-            return Err(Error::InvalidArgument(what));
-        };
-        if tokens == 0 || sequences == 0 {
+    fn hidden(&self, ids: &Array, tokens: &[usize], cache: &mut dyn KvCache) -> Result<Array> {
+        let held = cache.lengths().len();
+        if tokens.is_empty() || tokens.contains(&0) {
             return Err(Error::EmptyPrompt);
         }
-        if sequences != cache.lengths().len() {
-            let held = cache.lengths().len();
-            let what = format!("token ids of {sequences} sequences do not fit a cache of {held} sequences");
+        if tokens.len() != held {
+            let what =
+                format!("token ids of {} sequences do not fit a cache of {held} sequences", tokens.len());
             return Err(Error::InvalidArgument(what));
         }
-        let longest = cache.lengths().iter().max().unwrap_or(&0) + cache.positions().pending() + tokens;
+        if tokens.iter().sum::<usize>() != ids.size() {
+            let what = format!("{} token ids for sequences of {tokens:?} new tokens", ids.size());
+            return Err(Error::InvalidArgument(what));
+        }
+        let behind = cache.lengths().iter().zip(tokens).map(|(length, tokens)| length + tokens);
+        let longest = behind.max().unwrap_or(0) + cache.positions().pending();
         if longest > self.config.context_length {
             return Err(Error::ContextLength { tokens: longest, limit: self.config.context_length });
         }
         cache.begin(tokens)?;
         self.network.hidden(ids, cache)
     }
+}
+
+/// Sequences and tokens of ids.
+fn shape_of(ids: &Array) -> Result<[usize; 2]> {
+    <[usize; 2]>::try_from(ids.shape()).map_err(|_| {
+        let what = format!("token ids must have the shape (sequences, tokens), not {:?}", ids.shape());
+        Error::InvalidArgument(what)
+    })
 }

@@ -77,7 +77,7 @@ fn a_step_that_is_refused_leaves_the_cache_as_it_was() {
         refused(&Array::try_from_slice(&[1u32, 2], &[2, 1]).unwrap(), "2 sequences");
         refused(&Array::from_slice(&[1u32, 2]), "[2]");
         // A layer that the cache does not have fails in the middle of a step.
-        cache.begin(1).unwrap();
+        cache.begin(&[1]).unwrap();
         let row = Array::zeros(&[1, 2, 1, 32], hesper::Dtype::Float32).unwrap();
         cache.append(0, &row, &row, None).unwrap();
         assert!(cache.append(7, &row, &row, None).unwrap_err().to_string().contains("layer 7"));

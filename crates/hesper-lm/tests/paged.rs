@@ -6,6 +6,7 @@ use hesper::Array;
 use hesper_lm::{
     CacheKind, KvCache, LanguageModel, LoadOptions, PageCounts, PageFormat, PagedCache, SCRATCH_PAGE,
 };
+use hesper_nn::{KvView, Positions, Segment};
 
 /// Tokens of a page.
 const PAGE: usize = 4;
@@ -156,8 +157,11 @@ fn a_decode_step_gives_the_bits_of_contiguous_rows_in_any_company() {
     let mut caches: Vec<_> =
         prompts.iter().map(|_| CacheKind::Growing.create(language.model().config()).unwrap()).collect();
     for ((prompt, sequence), cache) in prompts.iter().zip(&mut sequences).zip(&mut caches) {
-        let paged = pool.step(&language, &mut [sequence], &[prompt]);
-        assert_eq!(paged, step(&language, &[prompt], &mut **cache));
+        // Prompts in one piece take another kernel in contiguous rows.
+        for token in prompt.chunks(1) {
+            let paged = pool.step(&language, &mut [sequence], &[token]);
+            assert_eq!(paged, step(&language, &[token], &mut **cache));
+        }
     }
     for token in 0..8u32 {
         let tokens = [[token], [token + 20], [token + 40]];
@@ -203,29 +207,165 @@ fn gathered_rows_give_the_same_bits_in_any_company() {
     }
 }
 
-#[test]
-fn pieces_of_prompts_go_through_the_model_together() {
-    let (_folder, language) = model("paged-together", "llama", None);
-    // Sequences of the same length, whose mask is causal, and of others.
-    for lengths in [[0, 0, 0], [19, 19, 19], [40, 7, 0]] {
-        let mut pool = Pool::new(&language, PageFormat::Exact, 90);
-        let mut sequences = [Sequence::default(), Sequence::default(), Sequence::default()];
-        for (sequence, length) in sequences.iter_mut().zip(lengths).filter(|(_, length)| *length > 0) {
-            pool.step(&language, &mut [sequence], &[&some_tokens(length, 96, length as u64)]);
-        }
-        let pieces: Vec<Vec<u32>> = (0..3).map(|seed| some_tokens(23, 96, 50 + seed)).collect();
-        let pieces: Vec<&[u32]> = pieces.iter().map(|piece| &piece[..]).collect();
-        let mut alone = Vec::new();
-        for (sequence, piece) in sequences.iter_mut().zip(&pieces) {
-            alone.push(pool.step(&language, &mut [sequence], &[piece]).remove(0));
-            sequence.length -= piece.len();
-        }
-        let [a, b, c] = &mut sequences;
-        let together = pool.step(&language, &mut [a, b, c], &pieces);
-        for (given, expected) in together.iter().zip(&alone) {
-            close(given, expected, 1e-4);
-        }
+/// Tokens that stand alone in their sequences, prompts of several lengths and one that continues, through the
+/// model together and one token after the other. Gives the logits of the last token of each, both times.
+fn ragged(language: &LanguageModel, format: PageFormat) -> [Vec<Vec<f32>>; 2] {
+    let mut pool = Pool::new(language, format, 120);
+    let lengths = [40, 7, 0, 0, 19];
+    let counts = [1, 1, 23, 6, 9];
+    let mut sequences = lengths.map(|_| Sequence::default());
+    for (sequence, length) in sequences.iter_mut().zip(lengths).filter(|(_, length)| *length > 0) {
+        pool.step(language, &mut [sequence], &[&some_tokens(length, 96, length as u64)]);
     }
+    let pieces: Vec<Vec<u32>> =
+        counts.iter().map(|count| some_tokens(*count, 96, 50 + *count as u64)).collect();
+    let mut one_by_one = Vec::new();
+    for (sequence, piece) in sequences.iter_mut().zip(&pieces) {
+        for token in piece {
+            // Padding, so that products take the path of several rows.
+            let mut others = [0, 1, 2, 3].map(|_| Sequence::default());
+            let [a, b, c, d] = &mut others;
+            let tokens = [&[*token][..], &[1], &[1], &[1], &[1]];
+            let logits = pool.step(language, &mut [sequence, a, b, c, d], &tokens);
+            others.into_iter().for_each(|other| pool.release(other));
+            if std::ptr::eq(token, &piece[piece.len() - 1]) {
+                one_by_one.push(logits[0].clone());
+            }
+        }
+        sequence.length -= piece.len();
+    }
+    let tables = sequences.iter().map(|one| one.table.clone()).collect();
+    pool.cache.bind(tables, lengths.to_vec()).unwrap();
+    let ends: Vec<u32> = counts
+        .iter()
+        .scan(0, |end, count| {
+            *end += *count as u32;
+            Some(*end - 1)
+        })
+        .collect();
+    let ids = Array::try_from_slice(&pieces.concat(), &[40]).unwrap();
+    let logits = language.model().propose_ragged(&ids, &counts, &ends, &mut pool.cache).unwrap();
+    let logits = logits.to_vec::<f32>().unwrap();
+    [logits.chunks(logits.len() / 5).map(<[f32]>::to_vec).collect(), one_by_one]
+}
+
+#[test]
+fn a_row_has_the_same_bits_whatever_goes_through_the_model_with_it() {
+    let quantized = PageFormat::Quantized { bits: 8, group: 32 };
+    for (at, (family, window, format)) in [
+        ("llama", None, PageFormat::Exact),
+        ("llama", Some(6), PageFormat::Exact),
+        ("gpt2", None, PageFormat::Half),
+        ("qwen3", None, quantized),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (_folder, language) = model(&format!("paged-ragged-{at}"), family, window);
+        let [together, one_by_one] = ragged(&language, format);
+        assert_eq!(together, one_by_one, "{family} {format:?}");
+    }
+}
+
+/// A cache in pages as on a device without a kernel for rows of several tokens.
+#[derive(Debug)]
+struct Segmented(PagedCache);
+
+impl KvCache for Segmented {
+    fn positions(&self) -> &Positions {
+        self.0.positions()
+    }
+
+    fn positions_mut(&mut self) -> &mut Positions {
+        self.0.positions_mut()
+    }
+
+    fn arrays(&self) -> Vec<&Array> {
+        self.0.arrays()
+    }
+
+    fn can_roll_back(&self) -> bool {
+        self.0.can_roll_back()
+    }
+
+    fn begin(&mut self, tokens: &[usize]) -> Result<(), hesper_nn::Error> {
+        self.0.begin(tokens)
+    }
+
+    fn append(
+        &mut self,
+        layer: usize,
+        keys: &Array,
+        values: &Array,
+        window: Option<usize>,
+    ) -> Result<KvView, hesper_nn::Error> {
+        self.0.append(layer, keys, values, window)
+    }
+
+    fn append_segments(
+        &mut self,
+        layer: usize,
+        keys: &Array,
+        values: &Array,
+        window: Option<usize>,
+    ) -> Result<Vec<Segment<'_>>, hesper_nn::Error> {
+        self.0.append_segments(layer, keys, values, window)
+    }
+}
+
+#[test]
+fn sequences_attend_one_by_one_where_no_kernel_takes_their_rows() {
+    let quantized = PageFormat::Quantized { bits: 8, group: 32 };
+    for (at, (family, window, format)) in [
+        ("llama", None, PageFormat::Exact),
+        ("llama", Some(6), PageFormat::Exact),
+        ("gpt2", None, PageFormat::Half),
+        ("qwen3", None, PageFormat::Exact),
+        ("qwen3", None, quantized),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (_folder, language) = model(&format!("paged-segments-{at}"), family, window);
+        let config = language.model().config();
+        let tables: Vec<Vec<u32>> = (0..5).map(|at| (1 + 12 * at..13 + 12 * at).collect()).collect();
+        let counts = [1, 1, 23, 9, 9];
+        let ids = Array::try_from_slice(&some_tokens(43, 96, 3), &[43]).unwrap();
+        // The last two begin at the same position and attend together.
+        let starts = vec![3, 6, 0, 5, 5];
+        let run = |cache: &mut dyn KvCache| {
+            let outputs: Vec<u32> = (0..43).collect();
+            let logits = language.model().propose_ragged(&ids, &counts, &outputs, cache).unwrap();
+            logits.to_vec::<f32>().unwrap()
+        };
+        let cache = || {
+            let mut cache = PagedCache::new(config, format, PAGE, 70).unwrap();
+            for (table, start) in tables.iter().zip(&starts).filter(|(_, start)| **start > 0) {
+                cache.bind(vec![table.clone()], vec![0]).unwrap();
+                step(&language, &[&some_tokens(*start, 96, 8)], &mut cache);
+            }
+            cache.bind(tables.clone(), starts.clone()).unwrap();
+            cache
+        };
+        let [rows, segments] = [run(&mut cache()), run(&mut Segmented(cache()))];
+        close(&segments, &rows, 1e-3);
+    }
+}
+
+#[test]
+fn a_cache_that_takes_equal_numbers_of_tokens_says_so() {
+    let (_folder, language) = model("paged-unequal", "llama", None);
+    let mut cache = CacheKind::Growing.create(language.model().config()).unwrap();
+    let mut other = CacheKind::Growing.create(language.model().config()).unwrap();
+    step(&language, &[&[1, 2]], &mut *cache);
+    step(&language, &[&[1, 2, 3]], &mut *other);
+    cache.join(other).unwrap();
+    let ids = Array::from_slice(&[1u32, 2, 3]);
+    let error = language.model().propose_ragged(&ids, &[1, 2], &[0, 2], &mut *cache).unwrap_err().to_string();
+    assert!(error.contains("same number"), "{error}");
+    let error = language.model().propose_ragged(&ids, &[1, 1], &[0, 1], &mut *cache).unwrap_err().to_string();
+    assert!(error.contains("3 token ids"), "{error}");
+    assert!(!step(&language, &[&[1], &[2]], &mut *cache).is_empty());
 }
 
 #[test]
@@ -242,7 +382,7 @@ fn rows_of_another_sequence_that_are_not_finite_do_not_matter() {
         let rows = Array::full(&[1, shape[1] / 2, 1, shape[3]], f32::NAN, None).unwrap();
         // The row behind the last one of the short sequence, in every layer.
         pool.cache.bind(vec![short_.table.clone()], vec![3]).unwrap();
-        pool.cache.begin(1).unwrap();
+        pool.cache.begin(&[1]).unwrap();
         for layer in 0..language.model().config().layers {
             pool.cache.append(layer, &rows, &rows, None).unwrap();
         }

@@ -7,7 +7,7 @@ use hesper_core::ops::step::StepHeads;
 use hesper_core::{Array, Split, concatenate, placement};
 
 use crate::error::{Error, Result};
-use crate::kv_cache::KvCache;
+use crate::kv_cache::{KvCache, SegmentView, Step};
 use crate::linear::Linear;
 use crate::module::Module;
 use crate::norm::RmsNorm;
@@ -133,12 +133,15 @@ impl Attention {
         Ok(())
     }
 
-    /// Attention of tokens of shape (sequences, tokens, elements), or (sequences * tokens, elements). `layer`
-    /// is the index of this layer in the cache.
+    /// Attention of tokens of shape (sequences, tokens, elements), or (rows, elements) with the new tokens of
+    /// one sequence after the other. `layer` is the index of this layer in the cache.
     pub fn forward(&self, x: &Array, layer: usize, cache: &mut dyn KvCache) -> Result<Array> {
+        let step = cache.positions().step().ok();
+        let is_ragged = step.is_some_and(Step::is_ragged);
         // GPUs have kernels for norms and rotation of heads that are apart.
         let is_fused = self.q_norm.is_none() || placement::current_device() == placement::Device::Cpu;
-        let one_token = x.ndim() == 2 && x.shape()[0] == cache.lengths().len() && is_fused;
+        let in_rows =
+            is_fused && x.ndim() == 2 && step.is_some_and(|step| step.positions().len() == x.shape()[0]);
         let (parts, fused) = match (&self.fused, &self.projections) {
             (Some(projection), _) | (None, Projections::Fused(projection)) => {
                 let fused = projection.forward(x)?;
@@ -150,13 +153,19 @@ impl Attention {
                 (parts, fused)
             }
         };
-        let fused = if one_token { self.with_norms(&parts, fused)? } else { fused };
         let rotation = self.rope.as_ref().map(Rope::rotation);
-        if one_token && let Some(view) = cache.append_token(layer, &fused, self.heads, rotation)? {
-            let y = view.attend(&fused, self.heads, rotation, self.scale(), self.window)?;
-            return self.output.forward(&y);
+        if in_rows {
+            let fused = self.with_norms(&parts, fused.clone())?;
+            if let Some(view) = cache.append_rows(layer, &fused, self.heads, rotation)? {
+                let y = view.attend(&fused, self.heads, rotation, self.scale(), self.window)?;
+                return self.output.forward(&y);
+            }
         }
-        self.output.forward(&self.attend(parts, layer, cache)?)
+        let y = match is_ragged {
+            true => self.attend_segments(parts, &fused, layer, cache)?,
+            false => self.attend(parts, layer, cache)?,
+        };
+        self.output.forward(&y)
     }
 
     /// Queries, keys and values of a fused product.
@@ -183,6 +192,46 @@ impl Attention {
     fn scale(&self) -> f32 {
         let factor = self.rope.as_ref().map_or(1.0, Rope::attention_factor);
         (self.heads.dim as f32).powf(-0.5) * factor * factor
+    }
+
+    /// Attention of rows of sequences with different numbers of new tokens. `fused` has the parts side by
+    /// side.
+    fn attend_segments(
+        &self,
+        [q, k, v]: [Array; 3],
+        fused: &Array,
+        layer: usize,
+        cache: &mut dyn KvCache,
+    ) -> Result<Array> {
+        let Heads { queries, kv, dim } = self.heads;
+        let heads = |x: &Array, count: usize| x.reshape(&[-1, count as isize, 1, dim as isize]);
+        let (mut q, mut k, v) = (heads(&q, queries)?, heads(&k, kv)?, heads(&v, kv)?);
+        if let (Some(query_norm), Some(key_norm)) = (&self.q_norm, &self.k_norm) {
+            (q, k) = (query_norm.forward(&q)?, key_norm.forward(&k)?);
+        }
+        let rotation = self.rope.as_ref().map(Rope::rotation);
+        if let Some(rope) = &self.rope {
+            let offset = cache.positions().offset();
+            (q, k) = (rope.forward(&q, offset.clone())?, rope.forward(&k, offset)?);
+        }
+        let mut parts = Vec::new();
+        for segment in cache.append_segments(layer, &k, &v, self.window)? {
+            let (from, to) = (segment.rows.start as isize, segment.rows.end as isize);
+            parts.push(match segment.view {
+                SegmentView::Fused(view) => {
+                    let fused = fused.slice_axis(0, from, to, 1)?;
+                    let fused = self.with_norms(&self.split(&fused)?, fused)?;
+                    view.attend(&fused, self.heads, rotation, self.scale(), self.window)?
+                }
+                SegmentView::Rows(view) => {
+                    let shape = [segment.sequences as isize, -1, queries as isize, dim as isize];
+                    let q = q.slice_axis(0, from, to, 1)?.reshape(&shape)?.transpose(&[0, 2, 1, 3])?;
+                    let y = view.attend(&q, self.scale())?.transpose(&[0, 2, 1, 3])?;
+                    y.reshape(&[to - from, (queries * dim) as isize])?
+                }
+            });
+        }
+        Ok(concatenate(&parts, 0)?)
     }
 
     /// Attention with queries, keys and values apart, the heads of a token side by side.

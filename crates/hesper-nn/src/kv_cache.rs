@@ -4,16 +4,18 @@
 //! appends the keys and values of the new tokens and gets a [`KvView`]: the rows to read, as stored, and the
 //! mask. It does not know how rows are stored, and a model does not know which kind of cache it fills.
 //!
-//! Steps are transactions. [`begin`](KvCache::begin) opens a step, every layer appends once,
-//! [`end`](KvCache::end) makes the tokens *pending*. [`commit`](KvCache::commit) makes pending tokens part of
-//! the sequences once their evaluation has succeeded; [`rollback`](KvCache::rollback) discards all pending
-//! tokens. Several steps may be pending: a decoder may begin a step before the token of the previous one has
-//! been read back.
+//! Steps are transactions. [`begin`](KvCache::begin) opens a step, which may have another number of new
+//! tokens for each sequence if the cache can take that ([`KvCache::append_segments`]). Every layer appends
+//! once, [`end`](KvCache::end) makes the tokens *pending*. [`commit`](KvCache::commit) makes pending tokens
+//! part of the sequences once their evaluation has succeeded; [`rollback`](KvCache::rollback) discards all
+//! pending tokens. Several steps may be pending: a decoder may begin a step before the token of the previous
+//! one has been read back.
 //!
 //! [`Positions`] does the bookkeeping of lengths, pending tokens and masks for every kind of cache.
 
 use std::any::Any;
 use std::fmt;
+use std::ops::Range;
 
 use hesper_core::fast::{self, AttentionMask, Offset};
 use hesper_core::ops::step::{self, Pages, StepHeads, Turns};
@@ -58,14 +60,14 @@ use crate::weight::Quantization;
 /// let mut cache = Growing(Positions::new(1), None);
 /// for tokens in [3, 1] {
 ///     let rows = Array::ones(&[1, 2, tokens, 4], Dtype::Float32)?;
-///     cache.begin(tokens)?;
+///     cache.begin(&[tokens])?;
 ///     let view = cache.append(0, &rows, &rows, None)?;
 ///     assert_eq!(view.attend(&rows, 0.5)?.shape(), [1, 2, tokens, 4]);
 ///     cache.end();
 ///     cache.commit(tokens); // when the step was evaluated
 /// }
 /// assert_eq!((cache.lengths(), cache.nbytes()), (&[4][..], 2 * 2 * 4 * 4 * 4));
-/// cache.begin(1)?;
+/// cache.begin(&[1])?;
 /// cache.rollback()?; // the step did not work out
 /// assert!(cache.truncate(2).is_err() && cache.remove(0).is_err());
 /// assert!(cache.join(Box::new(hesper_nn::NoCache::default())).is_err());
@@ -89,24 +91,40 @@ pub trait KvCache: Any + fmt::Debug + Send {
     fn append(&mut self, layer: usize, keys: &Array, values: &Array, window: Option<usize>)
     -> Result<KvView>;
 
-    /// The same for a decode step of one token per sequence, or `None` where the cache has no fused kernel
-    /// for it. `tokens` has the shape (sequences, elements): queries, keys and values side by side, before
-    /// rotation.
+    /// The same for tokens of shape (rows, elements): queries, keys and values side by side, before rotation,
+    /// sequence by sequence. `None` where the cache has no fused kernel for the open step.
     #[doc(hidden)]
-    fn append_token(
+    fn append_rows(
         &mut self,
         layer: usize,
         tokens: &Array,
         heads: Heads,
         rotation: Option<&Turns>,
-    ) -> Result<Option<TokenView<'_>>> {
+    ) -> Result<Option<RowView<'_>>> {
         let _ = (layer, tokens, heads, rotation);
         Ok(None)
     }
 
-    /// Opens a step of `tokens` new tokens for every sequence, behind the pending ones. A cache without room
+    /// The same for a step with different numbers of tokens, where [`append_rows`](KvCache::append_rows) has
+    /// no kernel for it: keys and values have the shape (rows, heads, 1, head dimension), sequence by
+    /// sequence. Returns what each part of the rows attends to.
+    #[doc(hidden)]
+    fn append_segments(
+        &mut self,
+        layer: usize,
+        keys: &Array,
+        values: &Array,
+        window: Option<usize>,
+    ) -> Result<Vec<Segment<'_>>> {
+        let _ = (layer, keys, values, window);
+        Err(Error::InvalidArgument(
+            "this kind of cache takes the same number of new tokens for every sequence".into(),
+        ))
+    }
+
+    /// Opens a step of `tokens[n]` new tokens for sequence `n`, behind the pending ones. A cache without room
     /// for them returns [`Error::CacheFull`]. A step that was not ended is discarded.
-    fn begin(&mut self, tokens: usize) -> Result<()> {
+    fn begin(&mut self, tokens: &[usize]) -> Result<()> {
         self.positions_mut().begin(tokens)
     }
 
@@ -122,7 +140,7 @@ pub trait KvCache: Any + fmt::Debug + Send {
 
     /// Discards pending tokens and the open step.
     fn rollback(&mut self) -> Result<()> {
-        if self.positions().pending == 0 && self.positions().step.is_none() {
+        if self.positions().pending() == 0 && self.positions().step.is_none() {
             return Ok(());
         }
         // Rows that were never computed would be computed with the next step, and fail with it.
@@ -254,20 +272,42 @@ pub enum KvMask {
     Rows(Array),
 }
 
-/// What one token per sequence reads in a fused decode step.
+/// What rows read in a fused step: each its sequence up to its own position.
 #[doc(hidden)]
 #[derive(Debug)]
-pub struct TokenView<'a> {
+pub struct RowView<'a> {
     /// Keys and values of shape (sequences, 2 * heads, room, head dimension), keys first.
     pub rows: Array,
-    /// The row of each sequence's new token.
-    pub starts: &'a [usize],
-    /// The pages of each sequence, if `rows` is a pool of pages: (pages, 2 * heads, rows of a page, head
-    /// dimension).
+    /// The position of each row in its sequence.
+    pub positions: &'a [usize],
+    /// The pages of each row's sequence, if `rows` is a pool of pages: (pages, 2 * heads, rows of a page,
+    /// head dimension).
     pub pages: Option<Pages>,
 }
 
-impl TokenView<'_> {
+/// What a part of the rows of a step reads.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Segment<'a> {
+    /// The rows.
+    pub rows: Range<usize>,
+    /// Their sequences, which have the same number of rows each.
+    pub sequences: usize,
+    /// What they read.
+    pub view: SegmentView<'a>,
+}
+
+/// How a part of the rows of a step is read.
+#[doc(hidden)]
+#[derive(Debug)]
+pub enum SegmentView<'a> {
+    /// By the fused kernel: queries are rotated there.
+    Fused(RowView<'a>),
+    /// As rows of keys and values.
+    Rows(KvView),
+}
+
+impl RowView<'_> {
     /// Attention of the queries in `tokens` to the last `window` rows. Returns the heads of a token side by
     /// side.
     pub fn attend(
@@ -282,7 +322,7 @@ impl TokenView<'_> {
         Ok(step::attend_token(
             tokens,
             &self.rows,
-            self.starts,
+            self.positions,
             self.pages.as_ref(),
             heads,
             rotation,
@@ -297,14 +337,14 @@ impl TokenView<'_> {
 /// ```
 /// use hesper_nn::Positions;
 /// let mut positions = Positions::new(2); // two empty sequences
-/// positions.begin(3)?;
+/// positions.begin(&[3, 3])?;
 /// assert_eq!(positions.step()?.starts(), [0, 0]);
 /// positions.end();
 /// assert_eq!((positions.pending(), positions.lengths()), (3, &[0, 0][..]));
 /// positions.commit(2);
 /// positions.discard(); // the third token
-/// positions.begin(1)?;
-/// assert_eq!(positions.step_mut()?.tokens(), 1);
+/// positions.begin(&[1, 2])?;
+/// assert_eq!(positions.step_mut()?.positions(), [2, 2, 3]);
 /// positions.abort();
 /// assert!(positions.step().is_err());
 /// positions.join(&Positions::with_lengths(vec![7]));
@@ -317,8 +357,8 @@ impl TokenView<'_> {
 pub struct Positions {
     /// Committed tokens of each sequence.
     lengths: Vec<usize>,
-    /// Tokens of every sequence behind the committed ones.
-    pending: usize,
+    /// Tokens of each sequence behind the committed ones.
+    pending: Vec<usize>,
     step: Option<Step>,
 }
 
@@ -330,7 +370,7 @@ impl Positions {
 
     /// Positions of sequences with committed tokens.
     pub fn with_lengths(lengths: Vec<usize>) -> Self {
-        Positions { lengths, pending: 0, step: None }
+        Positions { pending: vec![0; lengths.len()], lengths, step: None }
     }
 
     /// Committed tokens of each sequence.
@@ -338,9 +378,9 @@ impl Positions {
         &self.lengths
     }
 
-    /// Tokens of every sequence behind the committed ones.
+    /// The most tokens of a sequence behind the committed ones.
     pub fn pending(&self) -> usize {
-        self.pending
+        self.pending.iter().max().copied().unwrap_or(0)
     }
 
     /// The open step.
@@ -353,23 +393,30 @@ impl Positions {
         self.step.as_mut().ok_or_else(no_step)
     }
 
-    /// Opens a step of `tokens` tokens for every sequence.
-    pub fn begin(&mut self, tokens: usize) -> Result<()> {
-        let starts = self.lengths.iter().map(|length| length + self.pending).collect();
-        self.step = Some(Step::new(starts, tokens)?);
+    /// Opens a step of `tokens[n]` tokens for sequence `n`.
+    pub fn begin(&mut self, tokens: &[usize]) -> Result<()> {
+        if tokens.len() != self.lengths.len() {
+            let what = format!("a step of {} sequences for {}", tokens.len(), self.lengths.len());
+            return Err(Error::InvalidArgument(what));
+        }
+        let starts = self.lengths.iter().zip(&self.pending).map(|(length, pending)| length + pending);
+        self.step = Some(Step::new(starts.collect(), tokens.to_vec())?);
         Ok(())
     }
 
     /// Ends the open step: its tokens are pending.
     pub fn end(&mut self) {
-        self.pending += self.step.take().map_or(0, |step| step.tokens);
+        if let Some(step) = self.step.take() {
+            self.pending.iter_mut().zip(&step.counts).for_each(|(pending, count)| *pending += count);
+        }
     }
 
-    /// Makes the first `tokens` pending tokens part of every sequence.
+    /// Makes the first `tokens` pending tokens of every sequence part of it.
     pub fn commit(&mut self, tokens: usize) {
-        let tokens = tokens.min(self.pending);
-        self.pending -= tokens;
-        self.lengths.iter_mut().for_each(|length| *length += tokens);
+        for (length, pending) in self.lengths.iter_mut().zip(&mut self.pending) {
+            let tokens = tokens.min(*pending);
+            (*length, *pending) = (*length + tokens, *pending - tokens);
+        }
     }
 
     /// Drops the open step.
@@ -379,7 +426,8 @@ impl Positions {
 
     /// Drops pending tokens and the open step.
     pub fn discard(&mut self) {
-        (self.pending, self.step) = (0, None);
+        self.pending.fill(0);
+        self.step = None;
     }
 
     /// Drops all but the first `length` tokens of every sequence.
@@ -390,14 +438,16 @@ impl Positions {
     /// Adds the sequences of `other` behind its own.
     pub fn join(&mut self, other: &Positions) {
         self.lengths.extend(&other.lengths);
+        self.pending.extend(&other.pending);
     }
 
     /// Removes a sequence; the last one takes its index.
     pub fn remove(&mut self, sequence: usize) {
         self.lengths.swap_remove(sequence);
+        self.pending.swap_remove(sequence);
     }
 
-    /// Positions of the first new token: those of the open step.
+    /// Positions of the first new token of each sequence, or of each new token if their numbers differ.
     pub(crate) fn offset(&self) -> Offset {
         self.step.as_ref().map_or(Offset::Number(0), |step| step.offset.clone())
     }
@@ -407,14 +457,14 @@ fn no_step() -> Error {
     Error::InvalidArgument("the cache has no open step: call begin first".into())
 }
 
-/// A step of a model: the same number of new tokens for every sequence.
+/// A step of a model: new tokens of each sequence.
 ///
 /// ```
 /// use hesper_nn::{KvMask, Positions};
 /// let mut positions = Positions::with_lengths(vec![4]);
-/// positions.begin(2)?;
+/// positions.begin(&[2])?;
 /// let step = positions.step_mut()?;
-/// assert_eq!((step.starts(), step.tokens(), step.rows()), (&[4][..], 2, 6));
+/// assert_eq!((step.starts(), step.counts(), step.rows()), (&[4][..], &[2][..], 6));
 /// assert!(matches!(step.mask(None)?, KvMask::Causal));
 /// let KvMask::Rows(mask) = step.mask(Some(3))? else { panic!("a window needs a mask of rows") };
 /// assert_eq!(mask.to_bools()?[..6], [false, false, true, true, true, false]);
@@ -424,26 +474,32 @@ fn no_step() -> Error {
 pub struct Step {
     /// Tokens of each sequence before the step.
     starts: Vec<usize>,
-    tokens: usize,
+    /// New tokens of each sequence.
+    counts: Vec<usize>,
+    /// The position of each new token.
+    positions: Vec<usize>,
     offset: Offset,
     /// Masks by window: layers with the same window share one.
     masks: Vec<(Option<usize>, KvMask)>,
 }
 
 impl Step {
-    fn new(starts: Vec<usize>, tokens: usize) -> Result<Self> {
+    fn new(starts: Vec<usize>, counts: Vec<usize>) -> Result<Self> {
         let position = |start: &usize| {
             i32::try_from(*start)
                 .map_err(|_| Error::InvalidArgument(format!("position {start} is not below {}", i32::MAX)))
         };
-        let offset = match &starts[..] {
+        let of_sequence = |(start, count): (&usize, &usize)| *start..start + count;
+        let positions: Vec<usize> = starts.iter().zip(&counts).flat_map(of_sequence).collect();
+        let is_ragged = counts.windows(2).any(|pair| pair[0] != pair[1]);
+        let offset = match if is_ragged { &positions[..] } else { &starts[..] } {
             [start] => Offset::Number(position(start)?),
             all => {
                 let positions = all.iter().map(position).collect::<Result<Vec<i32>>>()?;
                 Offset::Array(Array::try_from_slice(&positions, &[all.len()])?)
             }
         };
-        Ok(Step { starts, tokens, offset, masks: Vec::new() })
+        Ok(Step { starts, counts, positions, offset, masks: Vec::new() })
     }
 
     /// Tokens of each sequence before the step.
@@ -451,44 +507,63 @@ impl Step {
         &self.starts
     }
 
-    /// New tokens of every sequence.
-    pub fn tokens(&self) -> usize {
-        self.tokens
+    /// New tokens of each sequence.
+    pub fn counts(&self) -> &[usize] {
+        &self.counts
+    }
+
+    /// The position of each new token, sequence by sequence.
+    pub fn positions(&self) -> &[usize] {
+        &self.positions
+    }
+
+    /// Whether sequences have different numbers of new tokens.
+    pub fn is_ragged(&self) -> bool {
+        self.counts.windows(2).any(|pair| pair[0] != pair[1])
+    }
+
+    /// Whether every sequence has one new token.
+    pub fn is_decode(&self) -> bool {
+        self.counts.iter().all(|count| *count == 1)
     }
 
     /// Tokens of the longest sequence behind the step.
     pub fn rows(&self) -> usize {
-        self.starts.iter().max().map_or(0, |longest| longest + self.tokens)
+        self.starts.iter().zip(&self.counts).map(|(start, count)| start + count).max().unwrap_or(0)
     }
 
-    /// The mask for rows in the order of their positions, [`rows`](Step::rows) of every sequence.
+    /// The mask for rows in the order of their positions, [`rows`](Step::rows) of every sequence. Fails if
+    /// sequences have different numbers of new tokens.
     pub fn mask(&mut self, window: Option<usize>) -> Result<KvMask> {
+        if self.is_ragged() {
+            let what = format!("a step of {:?} tokens has no common mask", self.counts);
+            return Err(Error::InvalidArgument(what));
+        }
         if let Some((_, mask)) = self.masks.iter().find(|(own, _)| *own == window) {
             return Ok(mask.clone());
         }
         let rows = self.rows();
         let all_seen = window.is_none_or(|window| rows <= window);
-        let mask = match (&self.starts[..], self.tokens) {
+        let tokens = self.counts.first().copied().unwrap_or(0);
+        let mask = match (&self.starts[..], tokens) {
             ([_], 1) if all_seen => KvMask::None,
             ([first, others @ ..], 2..) if all_seen && others.iter().all(|start| start == first) => {
                 KvMask::Causal
             }
-            _ => KvMask::Rows(self.row_mask(rows, window)?),
+            _ => KvMask::Rows(self.row_mask(tokens, rows, window)?),
         };
         self.masks.push((window, mask.clone()));
         Ok(mask)
     }
 
-    fn row_mask(&self, rows: usize, window: Option<usize>) -> Result<Array> {
+    fn row_mask(&self, tokens: usize, rows: usize, window: Option<usize>) -> Result<Array> {
         let window = window.unwrap_or(usize::MAX);
-        let mut seen = Vec::with_capacity(self.starts.len() * self.tokens * rows);
-        for start in &self.starts {
-            for token in *start..start + self.tokens {
-                let oldest = (token + 1).saturating_sub(window);
-                seen.extend((0..rows).map(|row| u8::from(row <= token && row >= oldest)));
-            }
+        let mut seen = Vec::with_capacity(self.positions.len() * rows);
+        for token in &self.positions {
+            let oldest = (token + 1).saturating_sub(window);
+            seen.extend((0..rows).map(|row| u8::from(row <= *token && row >= oldest)));
         }
-        Ok(Array::from_bytes(&seen, Dtype::Bool, &[self.starts.len(), 1, self.tokens, rows])?)
+        Ok(Array::from_bytes(&seen, Dtype::Bool, &[self.starts.len(), 1, tokens, rows])?)
     }
 }
 
@@ -528,7 +603,10 @@ impl KvCache for NoCache {
     ) -> Result<KvView> {
         let mask = match window {
             None => KvMask::Causal,
-            Some(_) => Step::new(vec![0; keys.shape()[0]], keys.shape()[2])?.mask(window)?,
+            Some(_) => {
+                let sequences = keys.shape()[0];
+                Step::new(vec![0; sequences], vec![keys.shape()[2]; sequences])?.mask(window)?
+            }
         };
         Ok(KvView { keys: KvRows::Dense(keys.clone()), values: KvRows::Dense(values.clone()), mask })
     }

@@ -49,9 +49,9 @@ pub use conv::{Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTra
 pub use dropout::Dropout;
 pub use embedding::Embedding;
 pub use error::{Error, Result};
-#[doc(hidden)]
-pub use kv_cache::TokenView;
 pub use kv_cache::{KvCache, KvMask, KvRows, KvView, NoCache, Positions, Step};
+#[doc(hidden)]
+pub use kv_cache::{RowView, Segment, SegmentView};
 pub use layer::{CloneLayer, Layer, Sequential};
 pub use linear::{Bilinear, Identity, Linear};
 pub use mlp::Mlp;

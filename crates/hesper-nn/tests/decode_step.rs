@@ -8,7 +8,7 @@ use hesper::{
 };
 use hesper_nn::{
     Activation, Attention, Heads, KvCache, KvMask, KvRows, KvView, Linear, Mlp, Norm, Positions, Projections,
-    Result, RmsNorm, Rope, TokenView, Weight,
+    Result, RmsNorm, Rope, RowView, Weight,
 };
 
 const WIDTH: usize = 64;
@@ -57,16 +57,19 @@ impl KvCache for Blocks {
         Ok(KvView { keys, values, mask: KvMask::None })
     }
 
-    fn append_token(
+    fn append_rows(
         &mut self,
         layer: usize,
         tokens: &Array,
         heads: Heads,
         rotation: Option<&Turns>,
-    ) -> Result<Option<TokenView<'_>>> {
+    ) -> Result<Option<RowView<'_>>> {
         let (step, block) = (self.positions.step()?, &mut self.layers[layer]);
+        if !step.is_decode() {
+            return Ok(None);
+        }
         *block = keep_token(block, tokens, step.starts(), None, heads.into(), rotation)?;
-        Ok(Some(TokenView { rows: block.clone(), starts: step.starts(), pages: None }))
+        Ok(Some(RowView { rows: block.clone(), positions: step.positions(), pages: None }))
     }
 }
 
@@ -112,7 +115,7 @@ fn layer(seed: u64, packed: bool, qk_norms: bool) -> Layer {
 
 /// A token of each sequence through all layers.
 fn step(layers: &[Layer], x: &Array, cache: &mut Blocks) -> Array {
-    cache.begin(1).unwrap();
+    cache.begin(&vec![1; cache.lengths().len()]).unwrap();
     let mut x = x.clone();
     for (at, Layer { norms: [before, between], attention, mlp }) in layers.iter().enumerate() {
         x = x.add(attention.forward(&before.forward(&x).unwrap(), at, cache).unwrap()).unwrap();

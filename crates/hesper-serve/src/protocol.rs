@@ -327,6 +327,10 @@ pub struct Snapshot {
     pub cached_tokens: u64,
     /// Tokens that were generated.
     pub generated_tokens: u64,
+    /// Guesses of tokens that were computed.
+    pub draft_tokens: u64,
+    /// Guesses that were right.
+    pub accepted_drafts: u64,
     /// Tokens of a page.
     pub page_tokens: usize,
     /// Bytes of a page.

@@ -183,6 +183,50 @@ fn steps_that_begin_early_change_no_text_and_leak_no_page() {
 }
 
 #[test]
+fn guesses_change_no_text_and_save_steps() {
+    let requests = || {
+        (0..6).map(|at| {
+            let (text, sampling) = (
+                format!("{} {}", texts()[at], texts()[at]),
+                Sampling {
+                    temperature: if at % 4 == 3 { 0.7 } else { 0.0 },
+                    repetition_penalty: if at % 4 == 2 { 1.1 } else { 1.0 },
+                    seed: at as u64,
+                    ..Sampling::default()
+                },
+            );
+            let logprobs = (at % 3 == 0).then_some(2);
+            Request { sampling, logprobs, ..request(&format!("r{at}"), &text, 16 + 4 * at) }
+        })
+    };
+    let run = |draft_tokens: usize, max_running: usize| {
+        let options = EngineOptions { draft_tokens: Some(draft_tokens), max_running, ..small() };
+        let engine = engine(EngineOptions { reserve_tokens: 0, ..pages(60, options) });
+        let events: Vec<Events> = requests().map(|request| engine.submit(request).unwrap()).collect();
+        let text = |events: &Events| {
+            let (tokens, text, _) = collect(events);
+            (tokens, text)
+        };
+        let texts: Vec<_> = events.iter().map(text).collect();
+        (texts, engine.snapshot())
+    };
+    let (expected, without) = run(0, 3);
+    assert_eq!(without.draft_tokens, 0);
+    for running in [3, 6] {
+        let (texts, with) = run(4, running);
+        assert_eq!(texts, expected);
+        assert!(with.accepted_drafts > 10, "{} of {}", with.accepted_drafts, with.draft_tokens);
+        assert!(
+            running != 3 || with.steps < without.steps,
+            "{} steps, {} without",
+            with.steps,
+            without.steps
+        );
+        assert_eq!((with.pages_used, with.failed), (0, 0));
+    }
+}
+
+#[test]
 fn a_fixed_order_changes_no_text_on_the_cpu() {
     let text = |fixed_order: bool| {
         let engine = engine(EngineOptions { fixed_order, ..small() });

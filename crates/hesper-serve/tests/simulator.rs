@@ -63,8 +63,8 @@ struct Memory {
 }
 
 impl Memory {
-    /// Computes a piece. Returns the last row.
-    fn run(&mut self, piece: &Piece, window: Option<usize>) -> u64 {
+    /// Computes a piece. Returns the tokens that follow: one, and one more for each guess that is right.
+    fn run(&mut self, piece: &Piece, window: Option<usize>) -> Vec<u32> {
         let place = |at: usize| (piece.pages[at / self.page], at % self.page);
         // Everything that a layer sees is read.
         let from = window.map_or(0, |window| (piece.start + 1).saturating_sub(window));
@@ -72,15 +72,20 @@ impl Memory {
             assert!(self.rows.contains_key(&place(at)), "row {at} of job {} is missing", piece.job);
         }
         let mut row = piece.start.checked_sub(1).map_or(0, |at| self.rows[&place(at)]);
-        for (at, token) in (piece.start..).zip(&piece.tokens) {
+        let (mut next, known) = (Vec::new(), piece.tokens.len() - piece.drafts);
+        for (at, token) in piece.tokens.iter().enumerate() {
+            let guess_is_right = at < known || (next.len() == at - known + 1 && next.last() == Some(token));
             let token = if *token == UNKNOWN_TOKEN { self.chosen[&piece.job] } else { *token };
             row = next_row(row, token);
-            self.rows.insert(place(at), row);
+            self.rows.insert(place(piece.start + at), row);
+            if at + 1 == known || (at >= known && guess_is_right) {
+                next.push(sampled(row));
+            }
         }
         if piece.sample {
-            self.chosen.insert(piece.job, sampled(row));
+            self.chosen.insert(piece.job, next[next.len() - 1]);
         }
-        row
+        next
     }
 
     /// Computes a step whose results are not wanted.
@@ -111,6 +116,8 @@ struct Counts {
     shared: usize,
     ahead: usize,
     discarded: usize,
+    guessed: usize,
+    right: usize,
 }
 
 fn run(seed: u64) -> Counts {
@@ -129,6 +136,7 @@ fn run(seed: u64) -> Counts {
         is_paced: random.chance(50),
         reserve: random.below(12) as usize,
         window: random.chance(30).then(|| 2 + random.below(12) as usize),
+        drafts: random.below(4) as usize,
     };
     let mut scheduler = Scheduler::new(limits.clone());
     let mut memory = Memory { page, rows: HashMap::new(), chosen: HashMap::new() };
@@ -188,7 +196,9 @@ fn run(seed: u64) -> Counts {
             assert!(!plan.is_empty() || open.is_empty(), "seed {seed}: nothing for {} jobs", open.len());
             plan
         });
-        let ahead = match !plan.is_empty() && random.chance(looks_ahead) {
+        // How many guesses are right is known only when a step is computed.
+        let can_look_ahead = !plan.is_empty() && plan.pieces().all(|piece| piece.drafts == 0);
+        let ahead = match can_look_ahead && random.chance(looks_ahead) {
             true => Some(scheduler.plan_ahead()),
             false => None,
         };
@@ -230,31 +240,38 @@ fn run(seed: u64) -> Counts {
             }
         }
         scheduler.succeeded();
-        let mut time = || match (random.below(3), Duration::from_micros(random.below(3000))) {
+        let time = match (random.below(3), Duration::from_micros(random.below(3000))) {
             (0, time) => Time::Exact(time),
             (1, time) => Time::AtMost(time),
             _ => Time::Unknown,
         };
-        scheduler.measured(&plan, time(), time());
+        scheduler.measured(&plan, time);
         // The host chooses another token than the device, with which the next step was launched.
         let diverges = random.chance(2);
         for piece in plan.pieces() {
-            let row = memory.run(piece, limits.window);
-            scheduler.computed(piece);
+            let next = memory.run(piece, limits.window);
             let Some(job) = open.get_mut(&piece.job) else { continue };
-            if piece.sample {
-                job.tokens.push(sampled(row));
-                scheduler.push(piece.job, sampled(row));
+            // A text may end before its last right guess.
+            let end = next.iter().position(|token| job.end == Some(*token)).map_or(next.len(), |at| at + 1);
+            let next = if piece.sample { &next[..end] } else { &[] };
+            let right = next.len().saturating_sub(1);
+            scheduler.computed(piece, right);
+            counts.guessed += piece.drafts;
+            counts.right += right;
+            for token in next {
+                job.tokens.push(*token);
+                scheduler.push(piece.job, *token);
                 if diverges {
                     memory.chosen.insert(piece.job, 99);
                 }
-                if job.tokens.len() == job.max_tokens || job.end == Some(sampled(row)) {
+                if job.tokens.len() == job.max_tokens || job.end == Some(*token) {
                     assert_eq!(job.tokens, alone(&job.prompt, job.max_tokens, job.end), "seed {seed}");
                     counts.discarded +=
                         ahead.iter().flat_map(Plan::pieces).filter(|next| next.job == piece.job).count();
                     open.remove(&piece.job);
                     scheduler.remove(piece.job);
                     counts.finished += 1;
+                    break;
                 }
             }
         }
@@ -284,10 +301,13 @@ fn every_request_is_answered_as_if_it_were_alone() {
         all.shared += counts.shared;
         all.ahead += counts.ahead;
         all.discarded += counts.discarded;
+        all.guessed += counts.guessed;
+        all.right += counts.right;
     }
     assert!(all.finished > 1000 && all.cancelled > 100 && all.failed > 100, "{all:?}");
     assert!(all.refused > 100 && all.preempted > 100 && all.cached > 1000 && all.shared > 100, "{all:?}");
     assert!(all.ahead > 1000 && all.discarded > 100, "{all:?}");
+    assert!(all.right > 100 && all.guessed > all.right, "{all:?}");
 }
 
 #[test]
@@ -304,6 +324,7 @@ fn tenants_get_equal_shares_and_higher_priorities_go_first() {
         is_paced: false,
         reserve: 16,
         window: None,
+        drafts: 0,
     };
     let mut scheduler = Scheduler::new(limits);
     let spec = |tenant: u64, priority: i32| JobSpec {
@@ -330,7 +351,7 @@ fn tenants_get_equal_shares_and_higher_priorities_go_first() {
             break;
         }
         for piece in plan.decode.iter().chain(&plan.chunks) {
-            scheduler.computed(piece);
+            scheduler.computed(piece, 0);
             if piece.sample {
                 scheduler.push(piece.job, 3);
             }
@@ -349,11 +370,12 @@ fn tenants_get_equal_shares_and_higher_priorities_go_first() {
 }
 
 /// Seconds of a step on some device: of reading the weights in a pass, of each row beside that, of each token
-/// of a prompt.
+/// of a prompt; and the rows of a pass.
 struct Costs {
     pass: f64,
     row: f64,
     token: f64,
+    rows: usize,
 }
 
 /// Percentiles 50 and 99, in seconds.
@@ -393,15 +415,14 @@ fn closed_loop(
     let (mut first_token, mut between) = (Vec::new(), Vec::new());
     while first_token.len() < 6 * clients {
         let plan = scheduler.plan();
-        let decode =
-            if plan.decode.is_empty() { 0.0 } else { costs.pass + costs.row * plan.decode.len() as f64 };
-        let chunk = |piece: &Piece| costs.pass.max(costs.token * piece.tokens.len() as f64);
-        let prompts = plan.chunks.iter().map(chunk).sum::<f64>();
-        clock += decode + prompts;
-        let exact = |seconds: f64| Time::Exact(Duration::from_secs_f64(seconds));
-        scheduler.measured(&plan, exact(decode), exact(prompts));
+        let (rows, tokens) =
+            (plan.decode_rows(), plan.chunks.iter().map(|piece| piece.tokens.len()).sum::<usize>());
+        let passes = (rows + tokens).div_ceil(costs.rows) as f64;
+        let seconds = passes * costs.pass + rows as f64 * costs.row + tokens as f64 * costs.token;
+        clock += seconds;
+        scheduler.measured(&plan, Time::Exact(Duration::from_secs_f64(seconds)));
         for piece in plan.pieces() {
-            scheduler.computed(piece);
+            scheduler.computed(piece, 0);
             if !piece.sample {
                 continue;
             }
@@ -425,7 +446,7 @@ fn load_limits(chunk: usize, step_tokens: usize, is_paced: bool) -> Limits {
     Limits {
         page: 32,
         chunk,
-        fixed_pieces: chunk == 32,
+        fixed_pieces: false,
         pages: 10_000,
         prefix_pages: 0,
         running: 64,
@@ -434,13 +455,14 @@ fn load_limits(chunk: usize, step_tokens: usize, is_paced: bool) -> Limits {
         is_paced,
         reserve: 128,
         window: None,
+        drafts: 0,
     }
 }
 
 #[test]
 fn first_tokens_come_sooner_where_prompts_get_their_share_of_the_time() {
     // A small model on a CPU: 64 rows cost as much as a chunk of 64 tokens.
-    let costs = Costs { pass: 0.012, row: 0.0018, token: 0.0018 };
+    let costs = Costs { pass: 0.012, row: 0.0018, token: 0.0018, rows: 64 };
     let fixed = closed_loop(&costs, load_limits(32, 64, false), 64, |_| 80);
     let paced = closed_loop(&costs, load_limits(32, 512, true), 64, |_| 80);
     assert!(paced[0].0 < 0.5 * fixed[0].0, "{paced:?} {fixed:?}");
@@ -452,7 +474,7 @@ fn first_tokens_come_sooner_where_prompts_get_their_share_of_the_time() {
 #[test]
 fn prompts_do_not_stall_those_that_decode() {
     // A large model on a GPU, with prompts of 16 to 2,000 tokens.
-    let costs = Costs { pass: 0.004, row: 40e-6, token: 25e-6 };
+    let costs = Costs { pass: 0.004, row: 40e-6, token: 25e-6, rows: 8192 };
     let prompt = |at: usize| if at.is_multiple_of(5) { 2000 } else { 16 + at * 37 % 200 };
     for clients in [8, 64] {
         let [first, between] = closed_loop(&costs, load_limits(128, 8192, true), clients, prompt);
@@ -478,7 +500,7 @@ fn a_piece_of_several_chunks_is_found_as_a_prefix_and_its_end_may_lie_anywhere()
     scheduler.submit(spec(true)).unwrap();
     let plan = scheduler.plan();
     assert_eq!(plan.chunks.iter().map(|piece| piece.tokens.len()).collect::<Vec<_>>(), [500]);
-    plan.pieces().for_each(|piece| scheduler.computed(piece));
+    plan.pieces().for_each(|piece| scheduler.computed(piece, 0));
     scheduler.submit(spec(true)).unwrap();
     assert_eq!(scheduler.plan().started[0].1, 448);
 }
@@ -499,7 +521,7 @@ fn a_long_prompt_delays_no_short_one_and_is_not_delayed_forever() {
     for step in 0..1000 {
         let plan = scheduler.plan();
         for piece in plan.pieces() {
-            scheduler.computed(piece);
+            scheduler.computed(piece, 0);
             if piece.sample {
                 scheduler.push(piece.job, 1);
             }

@@ -113,6 +113,27 @@ def test_errors_have_the_classes_of_the_client(client, url):
     assert error.value.code == "context_length_exceeded"
 
 
+def test_a_response_is_answered_streamed_and_continued(client):
+    options = dict(model="chatty", temperature=0, max_output_tokens=8)
+    whole = client.responses.create(input="A language model", **options)
+    assert whole.output_text == ANSWER
+    assert (whole.status, whole.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    assert whole.usage.output_tokens == 8
+    with client.responses.stream(input="A language model", **options) as stream:
+        deltas = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
+        assert deltas == stream.get_final_response().output_text == ANSWER
+    # The template writes the messages one after the other.
+    following = client.responses.create(input="and", previous_response_id=whole.id, **options)
+    asked = client.responses.create(input="A language model" + " " + ANSWER + " and", **options)
+    assert following.output_text == asked.output_text
+    assert client.responses.retrieve(whole.id).output_text == ANSWER
+    client.responses.delete(whole.id)
+    with pytest.raises(openai.BadRequestError, match="previous_response_id"):
+        client.responses.create(input="and", previous_response_id=whole.id, **options)
+    with pytest.raises(openai.BadRequestError, match="no embeddings"):
+        client.embeddings.create(model="chatty", input="x")
+
+
 def test_models_are_listed(client):
     assert [model.id for model in client.models.list()] == ["chatty"]
     assert client.models.retrieve("chatty").id == "chatty"

@@ -9,7 +9,7 @@ use hesper::placement::{self, Device};
 use hesper::{Activations, Array, Dtype, Error, concatenate, random, transform};
 use hesper_nn::{
     Activation, Attention, Embedding, Heads, KvCache, KvMask, KvRows, KvView, Linear, Mlp, ModuleExt, Norm,
-    Positions, Projections, Quantization, RmsNorm, Rope, TokenView, Weight,
+    Positions, Projections, Quantization, RmsNorm, Rope, RowView, Weight,
 };
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -152,16 +152,19 @@ impl KvCache for FixedCache {
         Ok(KvView { keys: part(0, heads)?, values: part(heads, 2 * heads)?, mask: KvMask::None })
     }
 
-    fn append_token(
+    fn append_rows(
         &mut self,
         layer: usize,
         tokens: &Array,
         heads: Heads,
         rotation: Option<&Turns>,
-    ) -> hesper_nn::Result<Option<TokenView<'_>>> {
+    ) -> hesper_nn::Result<Option<RowView<'_>>> {
         let (step, block) = (self.positions.step()?, &mut self.layers[layer]);
+        if !step.is_decode() {
+            return Ok(None);
+        }
         *block = keep_token(block, tokens, step.starts(), None, heads.into(), rotation)?;
-        Ok(Some(TokenView { rows: block.clone(), starts: step.starts(), pages: None }))
+        Ok(Some(RowView { rows: block.clone(), positions: step.positions(), pages: None }))
     }
 }
 
@@ -235,7 +238,7 @@ impl Decoder {
     /// The best next token of every sequence.
     fn step(&self, ids: &Array, cache: &mut FixedCache) -> Outcome<Array> {
         let mut x = self.tokens.forward(ids)?;
-        cache.begin(1)?;
+        cache.begin(&vec![1; cache.lengths().len()])?;
         for (at, layer) in self.layers.iter().enumerate() {
             x = x.add(layer.attention.forward(&layer.before.forward(&x)?, at, cache)?)?;
             x = x.add(layer.mlp.forward(&layer.between.forward(&x)?)?)?;
@@ -267,7 +270,7 @@ fn llama(part: &str) -> Outcome<()> {
                 cache.layers.push(noise(&shape, Dtype::Bfloat16, 1.0)?);
             }
             // The tokens of the context: their rows are noise.
-            cache.begin(CONTEXT)?;
+            cache.begin(&vec![CONTEXT; batch])?;
             cache.end();
             cache.commit(CONTEXT);
             let mut ids = Array::from_slice(&vec![17i32; batch]);

@@ -28,13 +28,12 @@ impl TokenEmbedding {
         &self.tokens
     }
 
-    /// The vectors of `ids` of shape (sequences, tokens), as (sequences * tokens, hidden size).
+    /// The vectors of the new tokens, sequence by sequence: (tokens, hidden size).
     pub(crate) fn forward(&self, ids: &Array, cache: &dyn KvCache) -> Result<Array> {
         let x = self.tokens.forward(&ids.reshape(&[-1])?)?;
         let Some(table) = &self.positions else { return Ok(x) };
         let step = cache.positions().step()?;
-        let of_sequence = |start: &usize| (*start..start + step.tokens()).map(|position| position as i32);
-        let positions: Vec<i32> = step.starts().iter().flat_map(of_sequence).collect();
+        let positions: Vec<i32> = step.positions().iter().map(|position| *position as i32).collect();
         Ok(x.add(&table.forward(&Array::try_from_slice(&positions, &[positions.len()])?)?)?)
     }
 }

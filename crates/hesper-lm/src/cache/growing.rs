@@ -3,7 +3,7 @@
 use hesper_core::fast;
 use hesper_core::ops::step::{StepHeads, Turns, keep_token};
 use hesper_core::{Array, Dtype, concatenate, placement};
-use hesper_nn::{Heads, KvCache, KvRows, KvView, Positions, Result, TokenView};
+use hesper_nn::{Heads, KvCache, KvRows, KvView, Positions, Result, RowView};
 
 use super::layer_mut;
 use super::rows::{
@@ -67,17 +67,18 @@ impl KvCache for GrowingCache {
         Ok(view)
     }
 
-    fn append_token(
+    fn append_rows(
         &mut self,
         layer: usize,
         tokens: &Array,
         heads: Heads,
         rotation: Option<&Turns>,
-    ) -> Result<Option<TokenView<'_>>> {
+    ) -> Result<Option<RowView<'_>>> {
         let (step, layer) = (self.positions.step()?, layer_mut(&mut self.layers, layer)?);
         let dtype = tokens.dtype();
         // On the CPU only float32 has a fused kernel.
-        if dtype != Dtype::Float32 && placement::current_device() == placement::Device::Cpu {
+        let is_known = dtype == Dtype::Float32 || placement::current_device() != placement::Device::Cpu;
+        if !is_known || !step.is_decode() {
             return Ok(None);
         }
         let old = match layer.first().cloned() {
@@ -89,7 +90,7 @@ impl KvCache for GrowingCache {
         let rows = keep_token(&old, tokens, step.starts(), None, StepHeads::from(heads), rotation)?;
         layer.clear();
         layer.push(rows.clone());
-        Ok(Some(TokenView { rows, starts: step.starts(), pages: None }))
+        Ok(Some(RowView { rows, positions: step.positions(), pages: None }))
     }
 
     fn join(&mut self, other: Box<dyn KvCache>) -> Result<()> {

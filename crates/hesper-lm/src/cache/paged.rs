@@ -7,15 +7,21 @@
 //! page with several users is read by all of them, and copied before one of them writes to it
 //! ([`PageCounts::writable`], [`PagedCache::copy_page`]).
 //!
-//! The attention of a decode step reads rows where they are: on the CPU in every format, on a GPU those in
-//! the dtype of the model. Other steps gather the rows first.
+//! A step may have another number of new tokens for each sequence. On the CPU the attention of every new
+//! token reads rows where they are, in every format, so its result does not depend on the other tokens of the
+//! step. On a GPU tokens that come alone in their sequence do so, if rows are in the dtype of the model;
+//! others gather the rows first, sequence by sequence.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
 use hesper_core::ops::step::{PageRows, Pages, StepHeads, Turns, keep_token};
 use hesper_core::{Array, axes, concatenate, placement, select};
-use hesper_nn::{Error, Heads, KvCache, KvMask, KvRows, KvView, Positions, Quantization, Result, TokenView};
+use hesper_nn::{
+    Error, Heads, KvCache, KvMask, KvRows, KvView, Positions, Quantization, Result, RowView, Segment,
+    SegmentView,
+};
 
 use super::layer_mut;
 use super::quantized::check_bits;
@@ -137,6 +143,10 @@ pub struct PagedCache {
     layers: Vec<Option<Array>>,
     /// Page and row of each new token of the open step, for all layers.
     places: Option<[Array; 2]>,
+    /// The pages of the sequence of each new token of the open step.
+    row_pages: Option<Pages>,
+    /// The parts of the open step that attend together.
+    parts: Vec<StepPart>,
 }
 
 impl PagedCache {
@@ -161,6 +171,8 @@ impl PagedCache {
             room: 0,
             layers: vec![None; config.layers],
             places: None,
+            row_pages: None,
+            parts: Vec::new(),
         })
     }
 
@@ -236,13 +248,14 @@ impl PagedCache {
     fn runs(&self) -> Result<Vec<PageRun>> {
         let (step, size) = (self.positions.step()?, self.page);
         let mut runs = Vec::new();
-        for (sequence, (start, table)) in step.starts().iter().zip(self.pages.tables.iter()).enumerate() {
-            let (mut token, tokens) = (0, step.tokens());
-            while token < tokens {
-                let row = (start + token) % size;
-                let count = (size - row).min(tokens - token);
-                runs.push(PageRun { page: table[(start + token) / size], row, sequence, token, count });
-                token += count;
+        let (mut token, counts) = (0, step.counts());
+        for ((start, tokens), table) in step.starts().iter().zip(counts).zip(self.pages.tables.iter()) {
+            let (mut at, end) = (*start, start + tokens);
+            while at < end {
+                let row = at % size;
+                let count = (size - row).min(end - at);
+                runs.push(PageRun { page: table[at / size], row, token, count });
+                (at, token) = (at + count, token + count);
             }
         }
         Ok(runs)
@@ -262,19 +275,154 @@ impl PagedCache {
         Ok(self.places.insert([array(pages)?, array(rows)?]).clone())
     }
 
-    /// Rows `from..to` of the sequences, with zeros or rows of other sequences where a sequence has none, as
-    /// stored.
-    fn gather(&self, pool: &Array, from: usize, to: usize) -> Result<Array> {
-        let tables = &self.pages.tables;
-        let (first, last) = (from / self.page, to.div_ceil(self.page));
-        let page = |table: &Vec<u32>, at: usize| table.get(at).copied().unwrap_or(SCRATCH_PAGE);
-        let pages: Vec<u32> =
-            tables.iter().flat_map(|table| (first..last).map(|at| page(table, at))).collect();
-        let pages = Array::try_from_slice(&pages, &[tables.len(), last - first])?;
-        let shape = [tables.len(), pool.shape()[1], (last - first) * self.page, pool.shape()[3]];
+    /// Writes the new keys and values of a layer. Returns its pool.
+    fn write(&mut self, layer: usize, keys: &Array, values: &Array) -> Result<Array> {
+        let heads = keys.shape()[1];
+        let by_token = |x: &Array| x.transpose(&[0, 2, 1, 3]);
+        let new = self.pages.rows.encode(&concatenate(&[by_token(keys)?, by_token(values)?], 2)?)?;
+        let width = new.shape()[3];
+        let mut pool = match layer_mut(&mut self.layers, layer)? {
+            Some(pool) => pool.clone(),
+            None => Array::zeros(&[self.room, 2 * heads, self.page, width], new.dtype())?,
+        };
+        let runs = self.runs()?;
+        if runs.len() <= MAX_SLICE_UPDATES {
+            let new = new.reshape(&[1, -1, 2 * heads as isize, width as isize])?;
+            for run in runs {
+                pool = run.write(&pool, &new)?;
+            }
+        } else {
+            let new = new.reshape(&[-1, 1, 2 * heads as isize, 1, width as isize])?;
+            pool = pool.scatter(&self.places()?, &new, &[0, 2])?;
+        }
+        *layer_mut(&mut self.layers, layer)? = Some(pool.clone());
+        Ok(pool)
+    }
+
+    /// What the tokens of a part of the step read, for heads like those of `keys`.
+    fn view(&mut self, pool: &Array, part: usize, keys: &Array, window: Option<usize>) -> Result<KvView> {
+        let (heads, width, dtype) = (keys.shape()[1], keys.shape()[3], keys.dtype());
+        let (format, quantization) = (self.pages.rows, self.quantization);
+        let part = &mut self.parts[part];
+        let several = part.sequences.len() > 1;
+        let seen = part.seen(window, self.page)?;
+        let (rows, mask) = (seen.gather(pool)?, seen.mask.clone());
+        let part = |first: usize| -> Result<KvRows> {
+            let part = heads_of(&rows, first, first + heads, rows.shape()[2])?;
+            Ok(match (format.parts(&part, width, dtype)?, quantization) {
+                (Some([codes, scales, biases]), Some(quantization)) => {
+                    KvRows::Quantized { codes, scales, biases, quantization }
+                }
+                _ => KvRows::Dense(part.astype(dtype)?),
+            })
+        };
+        let (keys, mut values) = (part(0)?, part(heads)?);
+        if let KvMask::Rows(seen) = &mask
+            && several
+        {
+            // Rows that were written by another sequence may be NaN, and 0 * NaN is NaN.
+            let dense = values.dense()?;
+            let seen = seen.any(axes(2).keepdims())?.transpose(&[0, 1, 3, 2])?;
+            values = KvRows::Dense(select(&seen, &dense, &dense.zeros_like()?)?);
+        }
+        Ok(KvView { keys, values, mask })
+    }
+
+    /// Divides the open step into parts whose sequences have the same number of new tokens: all of it if they
+    /// all have, else neighbours that come alone, and neighbours at the same positions.
+    fn divide(&mut self) -> Result<()> {
+        let step = self.positions.step()?;
+        let (starts, counts) = (step.starts(), step.counts());
+        let belongs = |first: usize, next: usize| {
+            let few = next - first < MAX_FUSED_ROWS;
+            let same_place = starts[first] == starts[next];
+            !step.is_ragged()
+                || (counts[first] == counts[next] && (same_place || (counts[first] == 1 && few)))
+        };
+        let (mut parts, mut first, mut row) = (Vec::new(), 0, 0);
+        while first < starts.len() {
+            let mut next = first + 1;
+            while next < starts.len() && belongs(first, next) {
+                next += 1;
+            }
+            let (sequences, rows) = (first..next, row..row + (next - first) * counts[first]);
+            (first, row) = (next, rows.end);
+            let (starts, tokens) = (starts[sequences.clone()].to_vec(), counts[sequences.start]);
+            let tables = match sequences.len() == self.pages.tables.len() {
+                true => self.pages.tables.clone(),
+                false => self.pages.tables[sequences.clone()].to_vec().into(),
+            };
+            let pages = Pages { tables, rows: self.pages.rows };
+            parts.push(StepPart { sequences, rows, starts, tokens, pages, seen: Vec::new() });
+        }
+        self.parts = parts;
+        Ok(())
+    }
+}
+
+/// The most tokens that come alone in their sequences and attend together: those of one launch on a GPU.
+const MAX_FUSED_ROWS: usize = 256;
+
+/// Sequences of a step with the same number of new tokens, which attend together.
+#[derive(Debug)]
+struct StepPart {
+    sequences: Range<usize>,
+    /// Their new tokens among those of the step.
+    rows: Range<usize>,
+    /// Tokens of each sequence before the step.
+    starts: Vec<usize>,
+    /// New tokens of each sequence.
+    tokens: usize,
+    /// The pages of the sequences.
+    pages: Pages,
+    /// What is read, by window: layers with the same window share it.
+    seen: Vec<(Option<usize>, SeenRows)>,
+}
+
+/// Rows of sequences that new tokens read.
+#[derive(Debug)]
+struct SeenRows {
+    /// The pages that hold them, of shape (sequences, pages).
+    pages: Array,
+    /// The rows of these pages, one after the other, that are read.
+    rows: Range<usize>,
+    /// Which of them each token sees.
+    mask: KvMask,
+}
+
+impl SeenRows {
+    /// The rows as stored, with zeros or rows of other sequences where a sequence has none.
+    fn gather(&self, pool: &Array) -> Result<Array> {
+        let [sequences, pages] = [self.pages.shape()[0], self.pages.shape()[1]];
+        let shape = [sequences, pool.shape()[1], pages * pool.shape()[2], pool.shape()[3]];
         let shape = shape.map(|length| length as isize);
-        let all = pool.take(&pages, Some(0))?.transpose(&[0, 2, 1, 3, 4])?.reshape(&shape)?;
-        Ok(rows_of(&all, from - first * self.page, to - first * self.page)?)
+        let all = pool.take(&self.pages, Some(0))?.transpose(&[0, 2, 1, 3, 4])?.reshape(&shape)?;
+        Ok(rows_of(&all, self.rows.start, self.rows.end)?)
+    }
+}
+
+impl StepPart {
+    /// What the tokens read with a window, in pages of `page` tokens.
+    fn seen(&mut self, window: Option<usize>, page: usize) -> Result<&SeenRows> {
+        if let Some(known) = self.seen.iter().position(|(own, _)| *own == window) {
+            return Ok(&self.seen[known].1);
+        }
+        // Of one sequence only the rows that a token sees are gathered.
+        let from = match (&self.starts[..], window) {
+            ([start], Some(window)) => (start + 1).saturating_sub(window),
+            _ => 0,
+        };
+        let mut relative = Positions::with_lengths(self.starts.iter().map(|start| start - from).collect());
+        relative.begin(&vec![self.tokens; self.starts.len()])?;
+        let step = relative.step_mut()?;
+        let (to, mask) = (from + step.rows(), step.mask(window)?);
+        let (first, last, tables) = (from / page, to.div_ceil(page), &self.pages.tables);
+        let entry = |table: &Vec<u32>, at: usize| table.get(at).copied().unwrap_or(SCRATCH_PAGE);
+        let pages: Vec<u32> =
+            tables.iter().flat_map(|table| (first..last).map(|at| entry(table, at))).collect();
+        let pages = Array::try_from_slice(&pages, &[tables.len(), last - first])?;
+        self.seen.push((window, SeenRows { pages, rows: from - first * page..to - first * page, mask }));
+        Ok(&self.seen[self.seen.len() - 1].1)
     }
 }
 
@@ -285,17 +433,16 @@ const MAX_SLICE_UPDATES: usize = 2;
 struct PageRun {
     page: u32,
     row: usize,
-    sequence: usize,
+    /// The first of them among the new tokens of the step.
     token: usize,
     count: usize,
 }
 
 impl PageRun {
-    /// The pool with its rows of `new`, of shape (sequences, tokens, heads, elements).
+    /// The pool with its rows of `new`, of shape (1, tokens, heads, elements).
     fn write(&self, pool: &Array, new: &Array) -> hesper_core::Result<Array> {
         let (heads, width) = (new.shape()[2], new.shape()[3]);
-        let (from, to) =
-            ([self.sequence, self.token, 0, 0], [self.sequence + 1, self.token + self.count, heads, width]);
+        let (from, to) = ([0, self.token, 0, 0], [1, self.token + self.count, heads, width]);
         let (from, to) = (from.map(|at| at as isize), to.map(|at| at as isize));
         let rows = new.slice(&from, &to, &[1; 4])?.transpose(&[0, 2, 1, 3])?;
         let (from, to) = (
@@ -334,13 +481,16 @@ impl KvCache for PagedCache {
         true
     }
 
-    fn begin(&mut self, tokens: usize) -> Result<()> {
-        let pending = self.positions.pending();
-        let missing = self.pages.tables.iter().zip(self.positions.lengths()).map(|(table, length)| {
-            (length + pending + tokens).div_ceil(self.page).saturating_sub(table.len())
-        });
+    fn begin(&mut self, tokens: &[usize]) -> Result<()> {
+        self.positions.begin(tokens)?;
+        let step = self.positions.step()?;
+        let missing =
+            self.pages.tables.iter().zip(step.starts().iter().zip(tokens)).map(|(table, (start, tokens))| {
+                (start + tokens).div_ceil(self.page).saturating_sub(table.len())
+            });
         let missing: usize = missing.sum();
         if missing > 0 {
+            self.positions.abort();
             return Err(Error::CacheFull { needed: missing * self.page, free: 0 });
         }
         let highest = self.pages.tables.iter().flatten().max().map_or(0, |page| *page as usize);
@@ -348,8 +498,8 @@ impl KvCache for PagedCache {
             // Twice as many: growing copies the pools.
             self.grow((2 * highest + 16).min(self.capacity))?;
         }
-        self.places = None;
-        self.positions.begin(tokens)
+        (self.places, self.row_pages) = (None, None);
+        self.divide()
     }
 
     fn append(
@@ -359,69 +509,31 @@ impl KvCache for PagedCache {
         values: &Array,
         window: Option<usize>,
     ) -> Result<KvView> {
-        let (heads, width, format) = (keys.shape()[1], keys.shape()[3], self.pages.rows);
-        let by_token = |x: &Array| x.transpose(&[0, 2, 1, 3]);
-        let new = format.encode(&concatenate(&[by_token(keys)?, by_token(values)?], 2)?)?;
-        let (starts, tokens) = (self.positions.step()?.starts().to_vec(), self.positions.step()?.tokens());
-        let mut pool = match layer_mut(&mut self.layers, layer)? {
-            Some(pool) => pool.clone(),
-            None => Array::zeros(&[self.room, 2 * heads, self.page, new.shape()[3]], new.dtype())?,
-        };
-        let runs = self.runs()?;
-        if runs.len() <= MAX_SLICE_UPDATES {
-            for run in runs {
-                pool = run.write(&pool, &new)?;
-            }
-        } else {
-            let new = new.reshape(&[-1, 1, 2 * heads as isize, 1, new.shape()[3] as isize])?;
-            pool = pool.scatter(&self.places()?, &new, &[0, 2])?;
-        }
-        *layer_mut(&mut self.layers, layer)? = Some(pool.clone());
-        let (from, mask) = match starts[..] {
-            [start] => {
-                // Of one sequence only the rows that a token sees are gathered.
-                let from = window.map_or(0, |window| (start + 1).saturating_sub(window));
-                let mut relative = Positions::with_lengths(vec![start - from]);
-                relative.begin(tokens)?;
-                (from, relative.step_mut()?.mask(window)?)
-            }
-            _ => (0, self.positions.step_mut()?.mask(window)?),
-        };
-        let rows = self.gather(&pool, from, self.positions.step()?.rows())?;
-        let dtype = keys.dtype();
-        let part = |first: usize| -> Result<KvRows> {
-            let part = heads_of(&rows, first, first + heads, rows.shape()[2])?;
-            Ok(match (format.parts(&part, width, dtype)?, self.quantization) {
-                (Some([codes, scales, biases]), Some(quantization)) => {
-                    KvRows::Quantized { codes, scales, biases, quantization }
-                }
-                _ => KvRows::Dense(part.astype(dtype)?),
-            })
-        };
-        let (keys, mut values) = (part(0)?, part(heads)?);
-        if let KvMask::Rows(seen) = &mask
-            && starts.len() > 1
-        {
-            // Rows that were written by another sequence may be NaN, and 0 * NaN is NaN.
-            let dense = values.dense()?;
-            let seen = seen.any(axes(2).keepdims())?.transpose(&[0, 1, 3, 2])?;
-            values = KvRows::Dense(select(&seen, &dense, &dense.zeros_like()?)?);
-        }
-        Ok(KvView { keys, values, mask })
+        let pool = self.write(layer, keys, values)?;
+        self.view(&pool, 0, keys, window)
     }
 
-    fn append_token(
+    fn append_rows(
         &mut self,
         layer: usize,
         tokens: &Array,
         heads: Heads,
         rotation: Option<&Turns>,
-    ) -> Result<Option<TokenView<'_>>> {
+    ) -> Result<Option<RowView<'_>>> {
+        let step = self.positions.step()?;
         let host = placement::current_device() == placement::Device::Cpu;
-        if !host && self.pages.rows != PageRows::Exact {
+        if !host && (self.pages.rows != PageRows::Exact || !step.is_decode()) {
             return Ok(None);
         }
-        let (step, slot) = (self.positions.step()?, layer_mut(&mut self.layers, layer)?);
+        let pages = self.row_pages.get_or_insert_with(|| match step.is_decode() {
+            true => self.pages.clone(),
+            false => {
+                let each = self.pages.tables.iter().zip(step.counts());
+                let tables = each.flat_map(|(table, count)| std::iter::repeat_n(table.clone(), *count));
+                Pages { tables: tables.collect::<Vec<_>>().into(), rows: self.pages.rows }
+            }
+        });
+        let slot = layer_mut(&mut self.layers, layer)?;
         let (rows, dtype) = (self.pages.rows, tokens.dtype());
         let pool = match &*slot {
             Some(pool) => pool.clone(),
@@ -430,9 +542,35 @@ impl KvCache for PagedCache {
             }
         };
         let kept =
-            keep_token(&pool, tokens, step.starts(), Some(&self.pages), StepHeads::from(heads), rotation)?;
+            keep_token(&pool, tokens, step.positions(), Some(pages), StepHeads::from(heads), rotation)?;
         *slot = Some(kept.clone());
-        Ok(Some(TokenView { rows: kept, starts: step.starts(), pages: Some(self.pages.clone()) }))
+        Ok(Some(RowView { rows: kept, positions: step.positions(), pages: Some(pages.clone()) }))
+    }
+
+    fn append_segments(
+        &mut self,
+        layer: usize,
+        keys: &Array,
+        values: &Array,
+        window: Option<usize>,
+    ) -> Result<Vec<Segment<'_>>> {
+        let pool = self.write(layer, keys, values)?;
+        let fused = self.pages.rows == PageRows::Exact;
+        let views = (0..self.parts.len()).map(|part| match fused && self.parts[part].tokens == 1 {
+            true => Ok(None),
+            false => self.view(&pool, part, keys, window).map(Some),
+        });
+        let views = views.collect::<Result<Vec<_>>>()?;
+        let mut segments = Vec::with_capacity(views.len());
+        for (part, view) in self.parts.iter().zip(views) {
+            let fused = || {
+                let pages = Some(part.pages.clone());
+                SegmentView::Fused(RowView { rows: pool.clone(), positions: &part.starts, pages })
+            };
+            let view = view.map_or_else(fused, SegmentView::Rows);
+            segments.push(Segment { rows: part.rows.clone(), sequences: part.sequences.len(), view });
+        }
+        Ok(segments)
     }
 
     fn remove(&mut self, sequence: usize) -> Result<()> {

@@ -70,7 +70,7 @@ impl KvCache for RotatingCache {
         false
     }
 
-    fn begin(&mut self, tokens: usize) -> Result<()> {
+    fn begin(&mut self, tokens: &[usize]) -> Result<()> {
         self.restore();
         self.positions.begin(tokens)?;
         self.saved = Some(self.layers.clone());

@@ -95,8 +95,8 @@ pub(crate) enum QuantizeRule {
 /// A decoder from tokens to logits. It holds no state: any number of threads may use it, each with its own
 /// cache.
 pub(crate) trait CausalLm: Module + CloneLm + fmt::Debug + Send + Sync {
-    /// The hidden states of new tokens, as (sequences * tokens, hidden size). `ids` has the shape (sequences,
-    /// tokens); `cache` has an open step for them.
+    /// The hidden states of new tokens, as (tokens, hidden size). `ids` has them sequence by sequence;
+    /// `cache` has an open step for them.
     fn hidden(&self, ids: &Array, cache: &mut dyn KvCache) -> Result<Array>;
 
     /// The float32 logits of hidden states.

@@ -1,7 +1,8 @@
 //! The engine: one thread that owns the steps of a model and generates texts for many requests at once.
 //!
-//! [`scheduler`] decides what a step computes, [`pace`] how many tokens of prompts, [`prefix`] keeps the
-//! pages of prompts, [`steps`] runs the model, and [`run_loop`] connects them with the requests. [`Engine`]
+//! [`scheduler`] decides what a step computes, [`pace`] how many tokens of prompts, [`draft`] guesses tokens,
+//! [`prefix`] keeps the pages of prompts, [`steps`] runs the model, and [`run_loop`] connects them with the
+//! requests. [`Engine`]
 //! is the outside: it accepts, cancels and reports. Its lock is held for planning only, never while the model
 //! computes, so it answers while a step hangs.
 //!
@@ -24,6 +25,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod draft;
 #[cfg(feature = "grammar")]
 mod grammar;
 mod pace;
@@ -58,8 +60,8 @@ pub struct EngineOptions {
     /// Tokens of a page.
     pub page_tokens: usize,
     /// Tokens of a chunk of a prompt, in whole pages. By default 32 on the CPU and 128 on a GPU. A prefix is
-    /// found in whole chunks. A prompt is computed in one chunk after the other; on a GPU without a fixed
-    /// order, in as many at once as a step has room for.
+    /// found in whole chunks. A prompt is computed in as many at once as a step has room for; on a GPU in a
+    /// fixed order, in one after the other.
     pub chunk_tokens: Option<usize>,
     /// Tokens of a step: chunks of prompts are computed beside decoding sequences up to this number. By
     /// default as many as make a step twice as long, as measured.
@@ -81,6 +83,10 @@ pub struct EngineOptions {
     /// Whether every decode step has the same number of rows on a GPU, so that kernels that depend on it sum
     /// in the same order whatever else runs. On the CPU texts never depend on other requests.
     pub fixed_order: bool,
+    /// The most guesses of the next tokens of a text, which are computed beside its next token and kept where
+    /// they are right, while few requests decode. By default 4 on the CPU, where texts are the same with any
+    /// number, and none on a GPU, where the next step begins before tokens are known.
+    pub draft_tokens: Option<usize>,
 }
 
 impl Default for EngineOptions {
@@ -98,6 +104,7 @@ impl Default for EngineOptions {
             step_limit: Duration::from_secs(30),
             look_ahead: None,
             fixed_order: false,
+            draft_tokens: None,
         }
     }
 }
@@ -194,7 +201,7 @@ impl Engine {
         let scheduler = Scheduler::new(Limits {
             page,
             chunk,
-            fixed_pieces: on_cpu || options.fixed_order,
+            fixed_pieces: !on_cpu && options.fixed_order,
             pages,
             prefix_pages: options.prefix_bytes.map_or(pages, pages_in),
             running: options.max_running,
@@ -203,6 +210,10 @@ impl Engine {
             is_paced: options.step_tokens.is_none(),
             reserve: options.reserve_tokens,
             window: config.window,
+            drafts: match steps::looks_ahead(&options, device) {
+                true => 0,
+                false => options.draft_tokens.unwrap_or(if on_cpu { 4 } else { 0 }),
+            },
         });
         let shared = Arc::new(Shared {
             state: Mutex::new(State::new(scheduler)),

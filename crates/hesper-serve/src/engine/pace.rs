@@ -2,7 +2,8 @@
 //!
 //! Prompts delay those that decode: a step may take [`MAX_DELAY`] times as long as without prompts. If
 //! prompts for more than [`PATIENCE`] wait, they get more in proportion. What rows and tokens of prompts cost
-//! is learned from the steps, so the number follows the model, the device and the number of rows.
+//! is learned from the steps, so the number follows the model, the device and the number of rows. Both go
+//! through the model together, so tokens of prompts cost what a step takes longer than its rows alone.
 
 use std::time::Duration;
 
@@ -14,6 +15,10 @@ const PATIENCE: f64 = 1.0;
 
 /// The most seconds of a step that are for prompts: requests that arrive wait for it.
 const LONGEST_PREFILL: f64 = 0.25;
+
+/// The least part of a step that is counted for its rows or its prompts: the time of the others is an
+/// estimate.
+const MIN_SHARE: f64 = 0.25;
 
 /// The weight of a new measurement.
 const WEIGHT: f64 = 0.2;
@@ -40,6 +45,21 @@ impl Time {
             (Time::Exact(one), Time::Exact(other)) => Time::Exact(one + other),
             // A part whose end was not seen says nothing about the begin of the next.
             _ => Time::Unknown,
+        }
+    }
+}
+
+impl Time {
+    /// The time without a part of it that took so many seconds, and not less than [`MIN_SHARE`].
+    fn less(self, part: f64) -> Time {
+        let rest = |time: Duration| {
+            let seconds = time.as_secs_f64();
+            Duration::from_secs_f64((seconds - part).max(MIN_SHARE * seconds))
+        };
+        match self {
+            Time::Unknown => Time::Unknown,
+            Time::AtMost(time) => Time::AtMost(rest(time)),
+            Time::Exact(time) => Time::Exact(rest(time)),
         }
     }
 }
@@ -79,12 +99,49 @@ impl Pace {
         lower.iter().rev().chain(upper).find_map(|seconds| *seconds)
     }
 
-    /// The time of the rows of a step, and of tokens of prompts.
-    pub(crate) fn measured(&mut self, rows: (usize, Time), prompts: (usize, Time)) {
-        if rows.0 > 0 {
-            average(&mut self.decode[class(rows.0)], 1, rows.1);
+    /// The time of a step of `rows` rows and `tokens` tokens of prompts.
+    pub(crate) fn measured(&mut self, rows: usize, tokens: usize, time: Time) {
+        match (rows, tokens) {
+            (0, 0) => {}
+            (_, 0) => average(&mut self.decode[class(rows)], 1, time),
+            (0, _) => {
+                // A pass has a part that does not depend on the number of tokens.
+                let pass = self.decode(1).unwrap_or(0.0);
+                average(&mut self.token, tokens, time.less(pass));
+            }
+            _ => self.measured_together(rows, tokens, time),
         }
-        average(&mut self.token, prompts.0, prompts.1);
+    }
+
+    /// The time of rows and tokens of prompts in one step. What is not known of one of them follows from the
+    /// other; if both are, both have their part in the difference.
+    fn measured_together(&mut self, rows: usize, tokens: usize, time: Time) {
+        let (seconds, is_exact) = match time {
+            Time::Unknown => return,
+            Time::AtMost(time) => (time.as_secs_f64(), false),
+            Time::Exact(time) => (time.as_secs_f64(), true),
+        };
+        let (of_rows, count) = (&mut self.decode[class(rows)], tokens as f64);
+        match (*of_rows, self.token) {
+            (Some(decode), Some(token)) => {
+                let ratio = seconds / (decode + token * count);
+                if ratio > 0.0 && (is_exact || ratio < 1.0) {
+                    let factor = 1.0 + WEIGHT * (ratio.min(4.0) - 1.0);
+                    (*of_rows, self.token) = (Some(decode * factor), Some(token * factor));
+                }
+            }
+            (None, Some(token)) if is_exact => {
+                *of_rows = Some((seconds - token * count).max(MIN_SHARE * seconds));
+            }
+            (Some(decode), None) if is_exact => {
+                self.token = Some((seconds - decode).max(MIN_SHARE * seconds) / count);
+            }
+            (None, None) if is_exact => {
+                let token = seconds / (rows + tokens) as f64;
+                (*of_rows, self.token) = (Some(token * rows as f64), Some(token));
+            }
+            _ => {}
+        }
     }
 
     /// Tokens of prompts for a step of `rows` rows while `waiting` tokens of prompts are not computed, if
@@ -112,17 +169,14 @@ mod tests {
     fn learned(base: f64, row: f64, token: f64, steps: &[(usize, usize)]) -> Pace {
         let mut pace = Pace::default();
         for (rows, tokens) in steps.iter().cycle().take(200) {
-            pace.measured(
-                (*rows, exact(base + row * *rows as f64)),
-                (*tokens, exact(token * *tokens as f64)),
-            );
+            pace.measured(*rows, *tokens, exact(base + row * *rows as f64 + token * *tokens as f64));
         }
         pace
     }
 
     #[test]
     fn prompts_take_as_long_as_the_delay_allows() {
-        let steps = [(64, 0), (64, 256), (1, 0), (0, 512), (1, 32), (64, 64)];
+        let steps = [(64, 0), (64, 256), (1, 0), (0, 512), (1, 320), (64, 256)];
         let pace = learned(6e-3, 25e-6, 30e-6, &steps);
         // 1.2 times 7.6 ms at 30 us a token.
         let tokens = pace.prompt_tokens(64, 256).unwrap_or(0);
@@ -136,11 +190,25 @@ mod tests {
     }
 
     #[test]
+    fn what_rows_cost_is_learned_where_no_step_is_without_prompts() {
+        let pace = learned(12e-3, 1.8e-3, 1.8e-3, &[(0, 32), (64, 32), (64, 64), (0, 512)]);
+        // 1.2 times 127 ms at 1.8 ms a token.
+        let tokens = pace.prompt_tokens(64, 64).unwrap_or(0);
+        assert!((60..110).contains(&tokens), "{tokens}");
+        let mut pace = Pace::default();
+        pace.measured(8, 8, exact(0.016));
+        assert!(pace.prompt_tokens(8, 8).is_some_and(|tokens| (7..12).contains(&tokens)));
+        pace.measured(8, 8, Time::AtMost(Duration::from_secs(1)));
+        assert!(pace.prompt_tokens(8, 8).is_some_and(|tokens| (7..12).contains(&tokens)));
+    }
+
+    #[test]
     fn one_step_that_takes_too_long_and_times_that_are_none_change_little() {
         let mut pace = learned(10e-3, 0.0, 1e-3, &[(8, 0), (0, 64)]);
         let before = pace.prompt_tokens(8, 0);
-        pace.measured((8, exact(100.0)), (0, exact(1.0)));
-        pace.measured((8, Time::Unknown), (64, exact(0.0)));
+        pace.measured(8, 0, exact(100.0));
+        pace.measured(8, 64, Time::Unknown);
+        pace.measured(0, 64, exact(0.0));
         let (before, after) = (before.unwrap_or(0), pace.prompt_tokens(8, 0).unwrap_or(0));
         assert!(before > 0 && after <= 2 * before, "{before} {after}");
         assert_eq!(Pace::default().prompt_tokens(8, 0), None);
@@ -152,11 +220,11 @@ mod tests {
         let before = pace.prompt_tokens(8, 0);
         // The loop was busy with encoding prompts, which would allow more of them the next time.
         for _ in 0..100 {
-            pace.measured((8, Time::AtMost(Duration::from_millis(90))), (64, Time::Unknown));
+            pace.measured(8, 0, Time::AtMost(Duration::from_millis(90)));
         }
         assert_eq!(pace.prompt_tokens(8, 0), before);
         for _ in 0..100 {
-            pace.measured((8, Time::AtMost(Duration::from_millis(5))), (0, Time::Unknown));
+            pace.measured(8, 0, Time::AtMost(Duration::from_millis(5)));
         }
         assert!(pace.prompt_tokens(8, 0) < before);
     }

@@ -109,11 +109,11 @@ fn serve(shared: &Shared, steps: &mut Steps) -> String {
         let mut state = shared.lock();
         state.stats.steps += 1;
         state.stats.step_time += step_time;
-        let (diverged, decode, prompts) = (progress.diverged, progress.decode, progress.prompts);
+        let (diverged, time) = (progress.diverged, progress.time);
         apply(&mut state, &plan, progress, shared.now());
         if result.is_ok() {
             failed_before = false;
-            state.scheduler.measured(&plan, decode.unwrap_or_default(), prompts.unwrap_or_default());
+            state.scheduler.measured(&plan, time.unwrap_or_default());
             state.scheduler.succeeded();
             match ahead {
                 Some(Ok(next)) if !diverged => {
@@ -145,7 +145,10 @@ fn serve(shared: &Shared, steps: &mut Steps) -> String {
 /// Tells scheduler and requests what a step has computed.
 fn apply(state: &mut State, plan: &Plan, progress: Progress, now: Duration) {
     for (at, piece) in plan.pieces().take(progress.pieces).enumerate() {
-        state.scheduler.computed(piece);
+        let right = progress.right.get(&piece.job).copied().unwrap_or(0);
+        state.scheduler.computed(piece, right);
+        state.stats.draft_tokens += piece.drafts as u64;
+        state.stats.accepted_drafts += right as u64;
         if at >= plan.decode.len() {
             state.stats.prompt_tokens += piece.tokens.len() as u64;
         }

@@ -11,16 +11,20 @@
 //! pages, waits, and is computed again later. The first ranked job is never preempted, so some job always
 //! makes progress.
 //!
-//! **A text does not depend on other jobs.** The rounding of a chunk depends on its length, so chunks always
-//! begin and end at multiples of the chunk length, whatever was found in the prefix cache, and only whole
-//! chunks are kept there. Tokens that a preempted job had generated are computed one by one again, as they
-//! were before.
+//! Where guesses of the next tokens are made ([`Limits::drafts`]), a piece of a job that decodes has them
+//! behind its token. The caller says how many were right; their rows count as computed.
+//!
+//! **A text does not depend on other jobs.** Where the rounding of a row depends on the rows beside it
+//! ([`Limits::fixed_pieces`]), chunks always begin and end at multiples of the chunk length, whatever was
+//! found in the prefix cache, and tokens that a preempted job had generated are computed one by one again, as
+//! they were before. Only whole chunks are kept in the prefix cache.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use hesper_lm::{PageCounts, SCRATCH_PAGE};
 
+use super::draft::Drafts;
 use super::pace::Pace;
 pub use super::pace::Time;
 use super::prefix::PrefixTree;
@@ -59,6 +63,8 @@ pub struct Limits {
     pub reserve: usize,
     /// Tokens that every layer sees at most, if all have a window.
     pub window: Option<usize>,
+    /// The most guesses of the next tokens of a job. They are made while few jobs decode.
+    pub drafts: usize,
 }
 
 /// What a job needs.
@@ -106,6 +112,7 @@ pub struct Job {
     running: bool,
     /// Tokens that were found in the prefix cache when it ran first.
     cached: Option<usize>,
+    drafts: Drafts,
 }
 
 impl Job {
@@ -170,9 +177,12 @@ pub struct Piece {
     pub start: usize,
     /// The new tokens. One that is not known yet is [`UNKNOWN_TOKEN`].
     pub tokens: Vec<u32>,
+    /// How many of them are guesses, the last ones.
+    pub drafts: usize,
     /// The pages of the job.
     pub pages: Vec<u32>,
-    /// Whether the next token is chosen by the logits of the last one.
+    /// Whether the next token is chosen, by the logits of the last token that is no guess. The tokens behind
+    /// right guesses are chosen by theirs.
     pub sample: bool,
 }
 
@@ -181,7 +191,8 @@ pub struct Piece {
 pub struct Plan {
     /// Jobs that run for the first time, with the number of their tokens in the prefix cache.
     pub started: Vec<(JobId, usize)>,
-    /// One token of each job.
+    /// The next token of each job that decodes, with guesses of those behind it; or several tokens that a
+    /// preempted job had generated.
     pub decode: Vec<Piece>,
     /// Chunks of prompts.
     pub chunks: Vec<Piece>,
@@ -199,7 +210,15 @@ impl Plan {
     pub fn is_empty(&self) -> bool {
         self.decode.is_empty() && self.chunks.is_empty()
     }
+
+    /// Rows of jobs that decode.
+    pub fn decode_rows(&self) -> usize {
+        self.decode.iter().map(|piece| piece.tokens.len()).sum()
+    }
 }
+
+/// The most rows of a step with guesses: with more, a row costs as much as the token that it may save.
+const MAX_DRAFT_ROWS: usize = 16;
 
 /// Steps without a failure after which twice as many jobs may run.
 const RECOVERY_STEPS: usize = 8;
@@ -300,9 +319,17 @@ impl Scheduler {
         }
         self.next += 1;
         let tokens = spec.prompt.clone();
-        let pages = Vec::new();
-        let job =
-            Job { spec, tokens, computed: 0, planned: 0, unknown: 0, pages, running: false, cached: None };
+        let job = Job {
+            spec,
+            tokens,
+            computed: 0,
+            planned: 0,
+            unknown: 0,
+            pages: Vec::new(),
+            running: false,
+            cached: None,
+            drafts: Drafts::default(),
+        };
         self.jobs.insert(self.next, job);
         Ok(self.next)
     }
@@ -349,16 +376,19 @@ impl Scheduler {
         }
     }
 
-    /// What tokens of a prompt cost, in tokens of whole chunks: a pass through the model has a part that does
-    /// not depend on the number of tokens.
+    /// What tokens of a prompt cost. Where pieces have passes through the model of their own, in tokens of
+    /// whole chunks: a pass has a part that does not depend on the number of tokens.
     fn weight(&self, tokens: usize) -> usize {
-        (tokens.next_multiple_of(self.limits.chunk) + tokens).div_ceil(2)
+        match self.limits.fixed_pieces {
+            true => (tokens.next_multiple_of(self.limits.chunk) + tokens).div_ceil(2),
+            false => tokens,
+        }
     }
 
-    /// Those that decode in a plan took so long, and its prompts so long.
-    pub fn measured(&mut self, plan: &Plan, decode: Time, prompts: Time) {
+    /// A plan took so long.
+    pub fn measured(&mut self, plan: &Plan, time: Time) {
         let tokens = plan.chunks.iter().map(|piece| self.weight(piece.tokens.len())).sum();
-        self.pace.measured((plan.decode.len(), decode), (tokens, prompts));
+        self.pace.measured(plan.decode_rows(), tokens, time);
     }
 
     /// A step succeeded.
@@ -474,7 +504,38 @@ impl Scheduler {
         let token = |at: usize| job.tokens.get(at).copied().unwrap_or(UNKNOWN_TOKEN);
         let tokens = (start..end).map(token).collect();
         (job.planned, job.unknown) = (end, job.unknown + usize::from(sample));
-        Some(Piece { job: id, start, tokens, pages: job.pages.clone(), sample })
+        Some(Piece { job: id, start, tokens, drafts: 0, pages: job.pages.clone(), sample })
+    }
+
+    /// Tokens of the next piece of a job that decodes: those that are known, if it was preempted.
+    fn next_tokens(&self, id: JobId) -> usize {
+        let job = &self.jobs[&id];
+        let most = if self.limits.fixed_pieces { 1 } else { self.limits.chunk };
+        job.tokens.len().saturating_sub(job.planned).clamp(1, most)
+    }
+
+    /// Adds guesses to the pieces of jobs that decode, if there are few. They take free pages only.
+    fn add_drafts(&mut self, plan: &mut Plan) {
+        let mut rows = plan.decode_rows();
+        for piece in plan.decode.iter_mut().filter(|piece| piece.sample) {
+            let most = self.limits.drafts.min(MAX_DRAFT_ROWS.saturating_sub(rows));
+            let Some(job) = self.jobs.get_mut(&piece.job).filter(|_| most > 0) else { continue };
+            // The last token is not computed.
+            let left = job.spec.max_tokens - job.generated();
+            let guesses = job.drafts.guess(&job.tokens, most.min(left.saturating_sub(1)));
+            let pages = (job.planned + guesses.len()).div_ceil(self.limits.page);
+            if guesses.is_empty() || pages.saturating_sub(job.pages.len()) > self.counts.free() {
+                continue;
+            }
+            piece.tokens.extend_from_slice(guesses);
+            (piece.drafts, rows) = (guesses.len(), rows + guesses.len());
+            while job.pages.len() < pages
+                && let Some(page) = self.counts.take()
+            {
+                job.pages.push(page);
+            }
+            piece.pages.clone_from(&job.pages);
+        }
     }
 
     /// Tokens of the next piece of a prompt in a step that has room for `left` tokens: at least the rest of a
@@ -524,8 +585,9 @@ impl Scheduler {
         for id in &ranked {
             // It may have been preempted for one that ranks higher.
             while self.jobs[id].running && self.jobs[id].has_next() {
-                if self.extend(*id, 1) {
-                    plan.decode.extend(self.piece(*id, 1));
+                let count = self.next_tokens(*id);
+                if self.extend(*id, count) {
+                    plan.decode.extend(self.piece(*id, count));
                     break;
                 }
                 if in_flight {
@@ -536,11 +598,14 @@ impl Scheduler {
                 plan.preempted += 1;
             }
         }
-        let mut left = self.limits.step_tokens.saturating_sub(plan.decode.len());
+        if !in_flight {
+            self.add_drafts(plan);
+        }
+        let mut left = self.limits.step_tokens.saturating_sub(plan.decode_rows());
         if self.limits.is_paced {
             let waiting = |job: &Job| self.weight(job.prompt().saturating_sub(job.planned));
             let waiting = self.jobs.values().map(waiting).sum();
-            let paced = self.pace.prompt_tokens(plan.decode.len(), waiting);
+            let paced = self.pace.prompt_tokens(plan.decode_rows(), waiting);
             left = left.min(paced.unwrap_or(self.limits.chunk));
         }
         loop {
@@ -579,14 +644,16 @@ impl Scheduler {
         }
     }
 
-    /// The rows of a piece of the last plan are computed.
-    pub fn computed(&mut self, piece: &Piece) {
+    /// The rows of a piece of the last plan are computed, and its first `right` guesses were right.
+    pub fn computed(&mut self, piece: &Piece, right: usize) {
         let Some(job) =
             self.jobs.get_mut(&piece.job).filter(|job| job.running && job.computed == piece.start)
         else {
             return;
         };
-        job.computed += piece.tokens.len();
+        job.computed += piece.tokens.len() - piece.drafts + right;
+        job.planned = job.planned.max(job.computed);
+        job.drafts.judged(piece.drafts, right);
         let chunks = job.computed.min(job.prompt()) / self.limits.chunk;
         if job.spec.use_prefix && chunks > piece.start / self.limits.chunk {
             let (tokens, pages) = (chunks * self.limits.chunk, chunks * self.limits.chunk / self.limits.page);

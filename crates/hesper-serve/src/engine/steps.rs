@@ -1,4 +1,8 @@
-//! The steps of the model: rows and chunks of a plan through the decoder, and tokens from its logits.
+//! The steps of the model: the pieces of a plan through the decoder, and tokens from its logits.
+//!
+//! A pass through the model takes pieces of any lengths together: those that decode, guesses behind them, and
+//! prompts. On the CPU a row has the same bits whatever is beside it, as long as there are at most
+//! [`MAX_CPU_ROWS`] rows, so pieces are divided into passes of that many.
 //!
 //! [`Steps::launch`] encodes a step, [`Steps::finish`] waits for it and gives its tokens to the requests.
 //! Where the device chooses every token of a step, the next one is launched in between: it takes its tokens
@@ -46,6 +50,12 @@ fn fixed_rows(running: usize, kv_heads: usize) -> usize {
     running.max(UNSPLIT_GROUPS.div_ceil(kv_heads.max(1))).min(MAX_GPU_ROWS)
 }
 
+/// Whether the next step begins before the tokens of a step are read.
+pub(super) fn looks_ahead(options: &EngineOptions, device: Device) -> bool {
+    let drafts = options.draft_tokens.is_some_and(|count| count > 0);
+    options.look_ahead.unwrap_or(device != Device::Cpu && !drafts)
+}
+
 /// Which tokens may come next in a text.
 pub(super) trait TokenFilter: fmt::Debug + Send {
     /// The tokens that may come next, if not all may: bit `t % 32` of word `t / 32` for token `t`.
@@ -79,10 +89,10 @@ pub(super) struct Progress {
     /// Pieces of the plan that are computed.
     pub(super) pieces: usize,
     pub(super) outcomes: Vec<(JobId, Outcome)>,
-    /// How long the rows that decode took.
-    pub(super) decode: Option<Time>,
-    /// How long the prompts took, which come behind them.
-    pub(super) prompts: Option<Time>,
+    /// Guesses that were right, of pieces that had some.
+    pub(super) right: HashMap<JobId, usize>,
+    /// How long the passes took.
+    pub(super) time: Option<Time>,
     /// The host has chosen another token than the device: a step that was launched meanwhile goes on with the
     /// wrong one.
     pub(super) diverged: bool,
@@ -99,18 +109,33 @@ pub(super) struct Launched {
     places: HashMap<JobId, u32>,
 }
 
-/// One pass through the model: pieces of the same number of tokens.
+/// Tokens of a piece of a plan: the index of the piece, and which of its tokens.
+type Part = (usize, Range<usize>);
+
+/// One pass through the model.
 #[derive(Debug)]
 struct Pass {
-    pieces: Range<usize>,
+    /// Pieces of the plan that are complete behind it.
+    complete: usize,
     submissions: Vec<Submission>,
-    /// If a token is chosen.
+    /// The pieces that get tokens.
+    outputs: Vec<Output>,
+    /// If the device chooses a token.
     logits: Option<Array>,
-    /// The tokens of all rows, if the device chooses some.
+    /// The tokens that the device chooses, for every row of the logits.
     tokens: Option<Array>,
-    /// The pieces whose tokens the host chooses, and their logits.
-    by_host: Vec<usize>,
+    /// Logits of the outputs whose tokens the host chooses, one after the other.
     host_logits: Option<Array>,
+}
+
+/// A piece that gets tokens.
+#[derive(Debug)]
+struct Output {
+    /// Its index in the plan.
+    piece: usize,
+    /// Its first row in the logits of the pass. Rows of its guesses follow.
+    row: usize,
+    by_host: bool,
 }
 
 /// Runs the steps of a model.
@@ -127,8 +152,8 @@ pub(super) struct Steps {
     /// Pages that had memory after the last step.
     allocated: usize,
     look_ahead: bool,
-    /// Whether prompts go through the model together, where they round as the number of rows has it.
-    joins_prompts: bool,
+    /// Whether prompts have passes of their own, so that the number of rows of every pass is fixed.
+    fixed_order: bool,
     /// When the device had finished the last pass, and whether it was seen to finish: not if it had before
     /// the loop asked.
     finished: (Instant, bool),
@@ -146,9 +171,8 @@ impl Steps {
         let cache = PagedCache::new(language.model().config(), format, page, 0)?;
         let texts = HashMap::new();
         let (min_rows, max_rows, allocated) = (1, usize::MAX, 0);
-        let look_ahead = options.look_ahead.unwrap_or(device != Device::Cpu);
-        let (joins_prompts, finished) =
-            (device != Device::Cpu && !options.fixed_order, (Instant::now(), false));
+        let look_ahead = looks_ahead(options, device);
+        let (fixed_order, finished) = (device != Device::Cpu && options.fixed_order, (Instant::now(), false));
         let mut steps = Steps {
             language,
             cache,
@@ -159,13 +183,11 @@ impl Steps {
             max_rows,
             allocated,
             look_ahead,
-            joins_prompts,
+            fixed_order,
             finished,
         };
         let mut probe = |rows: usize| -> Result<Vec<u32>> {
-            steps.bind(&vec![Vec::new(); rows], &vec![0; rows])?;
-            let ids = Array::try_from_slice(&vec![0u32; rows], &[rows, 1])?;
-            let logits = steps.language.model().propose(&ids, &mut steps.cache)?;
+            let logits = steps.padding(&vec![(0, 1); rows])?;
             let vocabulary = steps.language.model().config().vocab_size;
             let bits = logits
                 .read(|logits: &[f32]| logits[..vocabulary].iter().map(|one| one.to_bits()).collect())?;
@@ -190,8 +212,8 @@ impl Steps {
         Ok(self)
     }
 
-    /// Computes steps of one to `rows` rows, a chunk and a long prompt, without results, on a GPU: their
-    /// kernels are compiled before a request waits for them.
+    /// Computes steps of one to `rows` rows, prompts and both, without results, on a GPU: their kernels are
+    /// compiled before a request waits for them.
     pub(super) fn warm_up(&mut self, rows: usize, chunk: usize) -> Result<()> {
         if self.device == Device::Cpu {
             return Ok(());
@@ -199,20 +221,55 @@ impl Steps {
         let rows = rows.min(self.max_rows);
         let counts =
             std::iter::successors(Some(1), |count| Some(count * 2)).take_while(|count| *count < rows);
+        let counts = counts.chain([rows]).map(|rows| vec![(0, 1); rows.max(self.min_rows)]);
+        let context = self.language.model().config().context_length;
+        let long = LONG_PROMPT.min(context);
+        let mut steps: Vec<Vec<(usize, usize)>> = counts.collect();
+        // Prompts alone, at the beginning and behind other tokens, with ends anywhere.
+        steps.extend([vec![(0, chunk)], vec![(0, long)], vec![(0, 3)], vec![(0, chunk / 2 + 3)]]);
+        let behind = |count: usize| (chunk.min(context - count), count);
+        steps.extend([chunk, chunk / 2 + 3].map(|count| vec![behind(count.min(context))]));
+        if !self.fixed_order {
+            // Prompts beside rows that decode, and beside each other.
+            for rows in [1, 2, rows] {
+                let decode = vec![(3, 1); rows];
+                for prompts in [
+                    vec![(0, chunk)],
+                    vec![(0, chunk / 2 + 3), behind(chunk.min(context))],
+                    vec![(0, 17), (0, 17), (0, 40)],
+                    vec![(0, 4 * chunk.min(context / 4)), behind(17.min(context))],
+                ] {
+                    steps.push([decode.clone(), prompts].concat());
+                }
+            }
+        }
         let sampling = Sampling { temperature: 1.0, top_k: 40, top_p: 0.9, ..Sampling::default() };
         let drawn = Sampler::new(&sampling)?.device_choice(0).unwrap_or(DeviceChoice::GREEDY);
-        let long = LONG_PROMPT.min(self.language.model().config().context_length);
-        for (rows, tokens) in counts.chain([rows]).map(|rows| (rows, 1)).chain([(1, chunk), (1, long)]) {
-            let rows = if tokens == 1 { rows.max(self.min_rows) } else { rows };
-            let pages = vec![SCRATCH_PAGE; tokens.div_ceil(self.cache.page_tokens())];
-            self.bind(&vec![pages; rows], &vec![0; rows])?;
-            let ids = Array::try_from_slice(&vec![0u32; rows * tokens], &[rows, tokens])?;
-            let logits = self.language.model().propose(&ids, &mut self.cache)?;
+        for step in steps {
+            let logits = self.padding(&step)?;
+            let rows = step.len();
             let greedy = choose_tokens(&logits, &vec![DeviceChoice::GREEDY; rows])?;
             hesper_core::eval([&greedy, &choose_tokens(&logits, &vec![drawn; rows])?])?;
             self.cache.rollback()?;
         }
         Ok(())
+    }
+
+    /// A step without a piece: sequences of so many tokens with so many new ones, whose rows nobody reads.
+    /// Gives logits for each sequence.
+    fn padding(&mut self, sequences: &[(usize, usize)]) -> Result<Array> {
+        let page = self.cache.page_tokens();
+        let pages = |(start, count): &(usize, usize)| vec![SCRATCH_PAGE; (start + count).div_ceil(page)];
+        let starts = sequences.iter().map(|(start, _)| *start).collect();
+        self.cache.bind(sequences.iter().map(pages).collect(), starts)?;
+        let counts: Vec<usize> = sequences.iter().map(|(_, count)| *count).collect();
+        let ends = counts.iter().scan(0, |end, count| {
+            *end += *count as u32;
+            Some(*end - 1)
+        });
+        let (outputs, total): (Vec<u32>, usize) = (ends.collect(), counts.iter().sum());
+        let ids = Array::try_from_slice(&vec![0u32; total], &[total])?;
+        self.language.model().propose_ragged(&ids, &counts, &outputs, &mut self.cache)
     }
 
     /// Bytes of a page.
@@ -245,28 +302,19 @@ impl Steps {
         failures
     }
 
-    /// Chooses the sequences of the next step.
-    fn bind(&mut self, tables: &[Vec<u32>], lengths: &[usize]) -> Result<()> {
-        let table = |table: &Vec<u32>| if table.is_empty() { vec![SCRATCH_PAGE] } else { table.clone() };
-        Ok(self.cache.bind(tables.iter().map(table).collect(), lengths.to_vec())?)
-    }
-
     /// Begins to compute a plan, behind the step in flight. After an error nothing of it counts as computed.
     pub(super) fn launch(&mut self, plan: Plan, in_flight: Option<&Launched>) -> Result<Launched> {
         let (mut passes, mut places, mut all) = (Vec::new(), HashMap::new(), Vec::new());
         if in_flight.is_none() {
             self.finished = (Instant::now(), true);
         }
-        let (decodes, max_rows) = (plan.decode.len(), self.max_rows.min(plan.decode.len()).max(1));
-        let rows = (0..decodes).step_by(max_rows).map(|at| (at, (decodes - at).min(max_rows)));
-        let chunks = self.passes_of(&plan.chunks).map(|pieces| (decodes + pieces.start, pieces.len()));
-        for (at, count) in rows.chain(chunks) {
-            let pieces: Vec<&Piece> = plan.pieces().skip(at).take(count).collect();
-            let padded = if at < decodes { count.max(self.min_rows) } else { count };
-            let pass = self.pass(&pieces, at..at + count, padded, in_flight)?;
+        let pieces: Vec<&Piece> = plan.pieces().collect();
+        for parts in self.divide(&pieces, plan.decode.len()) {
+            let pass = self.pass(&pieces, &parts, in_flight)?;
             if let Some(tokens) = &pass.tokens {
                 let before: usize = all.iter().map(|tokens: &Array| tokens.shape()[0]).sum();
-                places.extend(pieces.iter().zip(before as u32..).map(|(piece, place)| (piece.job, place)));
+                let place = |output: &Output| (pieces[output.piece].job, (before + output.row) as u32);
+                places.extend(pass.outputs.iter().map(place));
                 all.push(tokens.clone());
             }
             passes.push(pass);
@@ -279,91 +327,135 @@ impl Steps {
         Ok(Launched { plan, passes, tokens, places })
     }
 
-    /// The pieces of prompts that go through the model together: on a GPU without a fixed order, neighbours
-    /// that begin and end at the same positions.
-    fn passes_of<'a>(&self, chunks: &'a [Piece]) -> impl Iterator<Item = Range<usize>> + use<'a> {
-        let (mut next, joins) = (0, self.joins_prompts);
-        std::iter::from_fn(move || {
-            let first = chunks.get(next)?;
-            let is_like = |piece: &&Piece| {
-                (piece.start, piece.tokens.len()) == (first.start, first.tokens.len()) && joins
-            };
-            let count = 1 + chunks[next + 1..].iter().take_while(is_like).count();
-            next += count;
-            Some(next - count..next)
-        })
+    /// Divides pieces, of which the first `decodes` decode, into passes of as many rows as a pass may have. A
+    /// piece with guesses stays whole. In a fixed order prompts have passes of their own.
+    fn divide(&self, pieces: &[&Piece], decodes: usize) -> Vec<Vec<Part>> {
+        let (mut passes, mut room): (Vec<Vec<Part>>, usize) = (Vec::new(), 0);
+        for (at, piece) in pieces.iter().enumerate() {
+            let (mut from, count, alone) = (0, piece.tokens.len(), self.fixed_order && at >= decodes);
+            while from < count {
+                if room == 0 || alone || (piece.drafts > 0 && room < count) {
+                    passes.push(Vec::new());
+                    room = self.max_rows.max(if alone || piece.drafts > 0 { count } else { 1 });
+                }
+                let to = count.min(from.saturating_add(room));
+                passes.last_mut().into_iter().for_each(|parts| parts.push((at, from..to)));
+                (room, from) = (room - (to - from), to);
+            }
+        }
+        passes
     }
 
     /// Whether the next step can be launched before a step is finished: the device chooses all of its tokens.
     pub(super) fn can_look_ahead(&self, step: &Launched) -> bool {
-        self.look_ahead && step.passes.iter().all(|pass| pass.by_host.is_empty())
+        let by_host = |pass: &Pass| pass.outputs.iter().any(|output| output.by_host);
+        self.look_ahead && !step.passes.iter().any(by_host)
     }
 
-    /// The tokens of pieces as an array of shape (rows, tokens). Those that are not known come from the step
-    /// in flight.
-    fn ids(&self, pieces: &[&Piece], rows: usize, in_flight: Option<&Launched>) -> Result<Array> {
-        let count = pieces[0].tokens.len();
-        let mut ids: Vec<u32> = pieces.iter().flat_map(|piece| piece.tokens.iter().copied()).collect();
-        ids.resize(rows * count, 0);
+    /// The tokens of parts, one after the other, and of `rows` rows in all. Those that are not known come
+    /// from the step in flight.
+    fn ids(
+        &self,
+        pieces: &[&Piece],
+        parts: &[Part],
+        rows: usize,
+        in_flight: Option<&Launched>,
+    ) -> Result<Array> {
+        let tokens = parts.iter().flat_map(|(piece, range)| {
+            let piece = pieces[*piece];
+            piece.tokens[range.clone()].iter().map(|token| (piece.job, *token))
+        });
+        let (jobs, mut ids): (Vec<JobId>, Vec<u32>) = tokens.unzip();
+        ids.resize(rows, 0);
         let step = in_flight.and_then(|step| Some((step, step.tokens.as_ref()?)));
         let Some((step, tokens)) = step.filter(|_| ids.contains(&UNKNOWN_TOKEN)) else {
-            return Ok(Array::try_from_slice(&ids, &[rows, count])?);
+            return Ok(Array::try_from_slice(&ids, &[rows])?);
         };
         // Those that are known are behind the tokens of the step.
         let behind = tokens.shape()[0] as u32;
-        let place = |(at, id): (usize, &u32)| match (id, pieces.get(at)) {
-            (&UNKNOWN_TOKEN, Some(piece)) => step.places.get(&piece.job).copied().unwrap_or(0),
+        let place = |(at, id): (usize, &u32)| match (id, jobs.get(at)) {
+            (&UNKNOWN_TOKEN, Some(job)) => step.places.get(job).copied().unwrap_or(0),
             (_, Some(_)) => behind + at as u32,
             (_, None) => (at as u32).min(behind - 1),
         };
         let places: Vec<u32> = ids.iter().enumerate().map(place).collect();
         if places.iter().copied().eq(0..behind) {
-            return Ok(tokens.reshape(&[rows as isize, 1])?);
+            return Ok(tokens.clone());
         }
         let all = match places.iter().any(|place| *place >= behind) {
             true => concatenate(&[tokens.clone(), Array::try_from_slice(&ids, &[rows])?], 0)?,
             false => tokens.clone(),
         };
-        Ok(all.take(Array::try_from_slice(&places, &[rows, 1])?, Some(0))?)
+        Ok(all.take(Array::try_from_slice(&places, &[rows])?, Some(0))?)
     }
 
-    /// Begins to compute pieces of the same number of tokens in `rows` sequences; those beyond the pieces are
-    /// padding.
-    fn pass(
-        &mut self,
-        pieces: &[&Piece],
-        range: Range<usize>,
-        rows: usize,
-        in_flight: Option<&Launched>,
-    ) -> Result<Pass> {
-        let mut tables: Vec<Vec<u32>> = pieces.iter().map(|piece| piece.pages.clone()).collect();
-        let mut starts: Vec<usize> = pieces.iter().map(|piece| piece.start).collect();
-        tables.resize(rows, Vec::new());
-        starts.resize(rows, 0);
-        self.bind(&tables, &starts)?;
-        let ids = self.ids(pieces, rows, in_flight)?;
-        let logits = self.language.model().propose(&ids, &mut self.cache)?;
+    /// Begins to compute parts of pieces, with padding if they have fewer rows than a pass has at least.
+    fn pass(&mut self, pieces: &[&Piece], parts: &[Part], in_flight: Option<&Launched>) -> Result<Pass> {
+        let piece = |part: &Part| pieces[part.0];
+        let mut counts: Vec<usize> = parts.iter().map(|(_, tokens)| tokens.len()).collect();
+        let mut starts: Vec<usize> = parts.iter().map(|part| piece(part).start + part.1.start).collect();
+        let mut tables: Vec<Vec<u32>> = parts.iter().map(|part| piece(part).pages.clone()).collect();
+        let total: usize = counts.iter().sum();
+        let is_decode = counts.iter().all(|count| *count == 1);
+        let padding = match self.fixed_order && !is_decode {
+            true => 0,
+            false => self.min_rows.saturating_sub(total),
+        };
+        counts.resize(parts.len() + padding, 1);
+        starts.resize(parts.len() + padding, 0);
+        tables.resize(parts.len() + padding, vec![SCRATCH_PAGE]);
+        let rows = total + padding;
+        // Logits of all rows if each is of another piece: then the number of rows does not depend on what is
+        // sampled.
+        let (mut outputs, mut logit_rows, mut end) = (Vec::new(), Vec::new(), 0);
+        for (part, count) in parts.iter().zip(&counts) {
+            end += count;
+            let (piece, wanted) = (piece(part), 1 + piece(part).drafts);
+            if piece.sample && part.1.end == piece.tokens.len() {
+                let row = if is_decode { end - 1 } else { logit_rows.len() };
+                logit_rows.extend((end - wanted..end).map(|row| row as u32));
+                outputs.push(Output { piece: part.0, row, by_host: false });
+            }
+        }
+        if is_decode {
+            logit_rows = (0..rows as u32).collect();
+        } else if !self.fixed_order {
+            let first = logit_rows.first().copied().unwrap_or(0);
+            logit_rows.resize(logit_rows.len().max(self.min_rows), first);
+        } else if logit_rows.is_empty() {
+            logit_rows.push(0);
+        }
+        self.cache.bind(tables, starts)?;
+        let ids = self.ids(pieces, parts, rows, in_flight)?;
+        let logits = self.language.model().propose_ragged(&ids, &counts, &logit_rows, &mut self.cache)?;
         let (mut by_host, mut by_device) = (Vec::new(), false);
-        let mut choices = vec![DeviceChoice::GREEDY; rows];
-        for (at, piece) in pieces.iter().enumerate().filter(|(_, piece)| piece.sample) {
-            let Some(text) = self.texts.get(&piece.job) else { continue };
+        let mut choices = vec![DeviceChoice::GREEDY; logit_rows.len()];
+        for output in &mut outputs {
+            let piece = pieces[output.piece];
             // The text has not got the token of the step in flight.
-            match text.device_choice(u64::from(piece.tokens.contains(&UNKNOWN_TOKEN))) {
-                Some(choice) => (choices[at], by_device) = (choice, true),
-                None => by_host.push(at),
+            let ahead = u64::from(piece.tokens.contains(&UNKNOWN_TOKEN));
+            let text = self.texts.get(&piece.job).filter(|_| piece.drafts == 0);
+            match text.and_then(|text| text.device_choice(ahead)) {
+                Some(choice) => (choices[output.row], by_device) = (choice, true),
+                None => {
+                    output.by_host = true;
+                    by_host.extend((output.row..=output.row + piece.drafts).map(|row| row as u32));
+                }
             }
         }
         let tokens = if by_device { Some(choose_tokens(&logits, &choices)?) } else { None };
         let host_logits = match by_host.len() {
             0 => None,
-            count if count == rows => Some(logits.clone()),
-            _ => Some(logits.take(by_host.iter().map(|at| *at as u32).collect::<Array>(), Some(0))?),
+            count if count == logit_rows.len() => Some(logits.clone()),
+            _ => Some(logits.take(Array::try_from_slice(&by_host, &[by_host.len()])?, Some(0))?),
         };
         // Logits that choose no token are never computed.
         let submissions =
             hesper_core::async_eval(tokens.iter().chain(&host_logits).chain(self.cache.arrays()))?;
         let logits = tokens.is_some().then_some(logits);
-        Ok(Pass { pieces: range, submissions, logits, tokens, by_host, host_logits })
+        let complete =
+            parts.last().map_or(0, |(at, range)| at + usize::from(range.end == pieces[*at].tokens.len()));
+        Ok(Pass { complete, submissions, outputs, logits, tokens, host_logits })
     }
 
     /// Waits for a step and gives its tokens to the requests. After an error the pieces that are not in
@@ -381,12 +473,8 @@ impl Steps {
                 (false, _) => Time::Unknown,
             };
             self.finish_pass(&step.plan, pass, progress)?;
-            progress.pieces = pass.pieces.end;
-            let sum = match pass.pieces.end <= step.plan.decode.len() {
-                true => &mut progress.decode,
-                false => &mut progress.prompts,
-            };
-            *sum = Some(sum.map_or(time, |sum| sum.plus(time)));
+            progress.pieces = pass.complete;
+            progress.time = Some(progress.time.map_or(time, |sum| sum.plus(time)));
         }
         if self.cache.allocated() > self.allocated {
             // The old pools have sizes that nothing else needs.
@@ -398,41 +486,47 @@ impl Steps {
 
     fn finish_pass(&mut self, plan: &Plan, pass: &Pass, progress: &mut Progress) -> Result<()> {
         // What can fail comes first: a step that fails is computed again.
-        let pieces: Vec<&Piece> = plan.pieces().skip(pass.pieces.start).take(pass.pieces.len()).collect();
+        let pieces: Vec<&Piece> = plan.pieces().collect();
         let vocabulary = self.language.model().config().vocab_size;
-        let (language, texts, outcomes) = (&self.language, &mut self.texts, &mut progress.outcomes);
+        let (language, texts) = (&self.language, &mut self.texts);
         let tokens = pass.tokens.as_ref().map(|tokens| tokens.to_vec::<u32>()).transpose()?;
-        let chosen = |at: usize| match &tokens {
-            Some(tokens) if pieces[at].sample && !pass.by_host.contains(&at) => Some(tokens[at]),
-            _ => None,
+        let by_device = pass.outputs.iter().filter(|output| !output.by_host);
+        let chosen: Vec<(&Piece, usize, u32)> = match &tokens {
+            Some(tokens) => by_device.map(|one| (pieces[one.piece], one.row, tokens[one.row])).collect(),
+            None => Vec::new(),
         };
-        let damaged: Vec<usize> = (0..pieces.len()).filter(|at| chosen(*at) == Some(NOT_CHOSEN)).collect();
-        let mut next = |rows: &[usize], logits: &[f32]| {
-            for (at, row) in rows.iter().zip(logits.chunks_exact(vocabulary)) {
-                let piece = pieces[*at];
-                if let Some(text) = texts.get_mut(&piece.job) {
-                    outcomes.push((piece.job, text.next(language, row, piece.start + piece.tokens.len())));
-                }
-            }
-        };
+        let damaged = chosen.iter().filter(|(_, _, token)| *token == NOT_CHOSEN);
+        let (damaged, rows): (Vec<&Piece>, Vec<u32>) =
+            damaged.map(|(piece, row, _)| (*piece, *row as u32)).unzip();
         let of_damaged = match &pass.logits {
             Some(logits) if !damaged.is_empty() => {
-                let rows = damaged.iter().map(|at| *at as u32).collect::<Array>();
-                logits.take(rows, Some(0))?.to_vec::<f32>()?
+                logits.take(Array::try_from_slice(&rows, &[rows.len()])?, Some(0))?.to_vec::<f32>()?
             }
             _ => Vec::new(),
         };
+        let by_host = pass.outputs.iter().filter(|output| output.by_host);
+        let by_host: Vec<&Piece> = by_host.map(|output| pieces[output.piece]).collect();
+        let mut take = |pieces: &[&Piece], logits: &[f32]| {
+            let mut rows = logits.chunks_exact(vocabulary);
+            for piece in pieces {
+                let rows: Vec<&[f32]> = rows.by_ref().take(1 + piece.drafts).collect();
+                let Some(text) = texts.get_mut(&piece.job) else { continue };
+                let right = text.take(language, piece, &rows, &mut progress.outcomes);
+                if piece.drafts > 0 {
+                    progress.right.insert(piece.job, right);
+                }
+            }
+        };
         if let Some(logits) = &pass.host_logits {
-            logits.read(|logits: &[f32]| next(&pass.by_host, logits))?;
+            logits.read(|logits: &[f32]| take(&by_host, logits))?;
         }
+        take(&damaged, &of_damaged);
         progress.diverged |= !damaged.is_empty();
-        next(&damaged, &of_damaged);
-        for (at, piece) in pieces.iter().enumerate() {
-            let token = chosen(at).filter(|token| *token != NOT_CHOSEN);
-            if let (Some(text), Some(token)) = (texts.get_mut(&piece.job), token) {
-                let taken = text.sequence.push_chosen(language, token, piece.start + piece.tokens.len());
+        for (piece, _, token) in chosen.iter().filter(|(_, _, token)| *token != NOT_CHOSEN) {
+            if let Some(text) = texts.get_mut(&piece.job) {
+                let taken = text.sequence.push_chosen(language, *token, piece.start + piece.tokens.len());
                 let taken = taken.map_err(|error| error.to_string());
-                outcomes.push((piece.job, outcome(taken, None, Vec::new())));
+                progress.outcomes.push((piece.job, outcome(taken, None, Vec::new())));
             }
         }
         Ok(())
@@ -473,6 +567,28 @@ impl Text {
             piece.finish = Some(Finish::Stop);
         }
         Ok(piece)
+    }
+
+    /// The next token by the logits behind a piece, and one more behind each guess as long as they are right.
+    /// Returns the number of right guesses.
+    fn take(
+        &mut self,
+        language: &LanguageModel,
+        piece: &Piece,
+        rows: &[&[f32]],
+        outcomes: &mut Vec<(JobId, Outcome)>,
+    ) -> usize {
+        let known = piece.tokens.len() - piece.drafts;
+        for (right, row) in rows.iter().enumerate() {
+            let outcome = self.next(language, row, piece.start + known + right);
+            let goes_on = matches!(&outcome, Outcome::Token(token, None)
+                if piece.tokens.get(known + right) == Some(&token.id));
+            outcomes.push((piece.job, outcome));
+            if !goes_on {
+                return right;
+            }
+        }
+        0
     }
 
     /// The next token by its logits, behind `length` tokens.

@@ -34,6 +34,18 @@ impl ApiError {
         ApiError { param: Some(name), ..error }
     }
 
+    /// The same with the names that another API has for fields, given as pairs of names.
+    pub(crate) fn renamed(mut self, names: &[(&str, &str)]) -> Self {
+        let Some(param) = self.param.clone() else { return self };
+        let known = names.iter().find(|(own, _)| param.split(['.', '[']).next() == Some(own));
+        if let Some((_, other)) = known {
+            let what = self.message.strip_prefix(&param).unwrap_or(&self.message);
+            self.message = format!("{other}{what}");
+            self.param = Some(other.to_string());
+        }
+        self
+    }
+
     pub(crate) fn status(self, status: StatusCode) -> Self {
         ApiError { status, ..self }
     }

@@ -67,6 +67,16 @@ pub(crate) fn render(model: &str, snapshot: &Snapshot, health: &Health) -> Strin
     w.counter("vllm:num_preemptions_total", "Times that a request gave up its pages.", snapshot.preemptions);
     w.counter("vllm:prompt_tokens_total", "Tokens of prompts that were computed.", snapshot.prompt_tokens);
     w.counter("vllm:generation_tokens_total", "Generated tokens.", snapshot.generated_tokens);
+    w.counter(
+        "vllm:spec_decode_num_draft_tokens_total",
+        "Guesses of tokens that were computed.",
+        snapshot.draft_tokens,
+    );
+    w.counter(
+        "vllm:spec_decode_num_accepted_tokens_total",
+        "Guesses of tokens that were right.",
+        snapshot.accepted_drafts,
+    );
     let queries = snapshot.prompt_tokens + snapshot.cached_tokens;
     w.counter("vllm:prefix_cache_queries_total", "Tokens looked up in the prefix cache.", queries);
     w.counter("vllm:prefix_cache_hits_total", "Tokens found in the prefix cache.", snapshot.cached_tokens);

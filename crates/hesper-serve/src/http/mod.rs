@@ -16,6 +16,8 @@ mod messages;
 mod metrics;
 mod options;
 mod params;
+mod response_store;
+mod responses;
 mod routes;
 mod state;
 mod tls;

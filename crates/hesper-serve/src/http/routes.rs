@@ -13,7 +13,7 @@ use axum::http::header::{CONTENT_TYPE, EXPECT};
 use axum::http::{HeaderValue, Method, Response, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::IntoResponse;
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, delete, get, post};
 use futures_core::Stream;
 use hyper::body::Body as _;
 use serde_json::{Map, Value, json};
@@ -23,7 +23,7 @@ use super::fields::{Fields, parse_body};
 use super::guard::{Tenant, check_key, check_source, cors};
 use super::messages::{self, MessagesError};
 use super::state::{App, State};
-use super::{chat, completions, metrics, params};
+use super::{chat, completions, metrics, params, responses};
 use crate::page;
 use crate::protocol::{Generator, Health};
 
@@ -37,6 +37,10 @@ fn table() -> Vec<Route> {
     vec![
         (Method::POST, "/v1/chat/completions", true, post(chat_completions)),
         (Method::POST, "/v1/completions", true, post(text_completions)),
+        (Method::POST, "/v1/responses", true, post(create_response)),
+        (Method::GET, "/v1/responses/{id}", true, get(find_response)),
+        (Method::DELETE, "/v1/responses/{id}", true, delete(forget_response)),
+        (Method::POST, "/v1/embeddings", true, post(embeddings)),
         (Method::POST, "/v1/messages", true, post(anthropic_messages)),
         (Method::POST, "/v1/messages/count_tokens", true, post(count_tokens)),
         (Method::GET, "/v1/models", true, get(models)),
@@ -201,6 +205,36 @@ async fn text_completions(
     request: Request,
 ) -> ApiResult<Response<Body>> {
     with_body(app, tenant, request, completions::submit).await?.respond().await
+}
+
+async fn create_response(
+    Extract(app): Extract<App>,
+    Extension(tenant): Extension<Tenant>,
+    request: Request,
+) -> ApiResult<Response<Body>> {
+    with_body(app, tenant, request, responses::submit).await?.respond().await
+}
+
+async fn find_response(
+    Extract(app): Extract<App>,
+    Extension(tenant): Extension<Tenant>,
+    Path(id): Path<String>,
+) -> ApiResult<Response<Body>> {
+    Ok(json_response(&responses::find(&app.0, &id, tenant.0)?))
+}
+
+async fn forget_response(
+    Extract(app): Extract<App>,
+    Extension(tenant): Extension<Tenant>,
+    Path(id): Path<String>,
+) -> ApiResult<Response<Body>> {
+    Ok(json_response(&responses::forget(&app.0, &id, tenant.0)?))
+}
+
+/// A model that generates text was not trained for vectors that can be compared.
+async fn embeddings(Extract(app): Extract<App>) -> ApiResult<Response<Body>> {
+    let message = format!("{} generates text and has no embeddings", app.0.loaded()?.name);
+    Err(ApiError::field("model", message).code("model_not_supported"))
 }
 
 async fn anthropic_messages(

@@ -13,6 +13,7 @@ use hesper_lm::LanguageModel;
 use super::error::{ApiError, ApiResult};
 use super::log::Log;
 use super::options::ServerOptions;
+use super::response_store::ResponseStore;
 use crate::protocol::{Events, Generator, Health, Refusal, Request, Snapshot};
 use crate::text::Format;
 
@@ -34,6 +35,8 @@ pub(crate) struct State {
     loaded: OnceLock<Arc<Loaded>>,
     /// Requests being answered.
     active: Mutex<HashMap<String, Registered>>,
+    /// Answers that requests may continue.
+    responses: Mutex<ResponseStore>,
 }
 
 /// A request being answered.
@@ -64,6 +67,7 @@ impl State {
             gate: Arc::default(),
             loaded: OnceLock::new(),
             active: Mutex::default(),
+            responses: Mutex::default(),
         }
     }
 
@@ -88,6 +92,11 @@ impl State {
         // A second model is ignored: the first one serves already.
         let _ = self.loaded.set(Arc::new(loaded));
         let _ = self.gate.generator.set(generator);
+    }
+
+    /// Answers that requests may continue.
+    pub(crate) fn responses(&self) -> MutexGuard<'_, ResponseStore> {
+        self.responses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn active(&self) -> MutexGuard<'_, HashMap<String, Registered>> {

@@ -230,6 +230,8 @@ fn add_counts(to: &mut Snapshot, from: &Snapshot) {
     to.prompt_tokens += from.prompt_tokens;
     to.cached_tokens += from.cached_tokens;
     to.generated_tokens += from.generated_tokens;
+    to.draft_tokens += from.draft_tokens;
+    to.accepted_drafts += from.accepted_drafts;
 }
 
 /// Generates texts with an engine in a worker process. Dropping it kills the worker.

@@ -297,6 +297,13 @@ fn lengths_are_limited_by_the_context_and_the_server() {
 }
 
 #[test]
+fn embeddings_are_refused_with_a_code() {
+    let answer = server().post("/v1/embeddings", &json!({ "model": "demo", "input": "x" }));
+    assert_eq!((answer.status, &answer.json()["error"]["code"]), (400, &json!("model_not_supported")));
+    assert!(answer.error().contains("demo"));
+}
+
+#[test]
 fn the_document_names_exactly_the_routes() {
     let server = server();
     let document = server.get("/openapi.json").json();

@@ -9,6 +9,7 @@ mod client;
 mod hostile;
 mod lifecycle;
 mod messages;
+mod responses;
 mod scripted;
 mod security;
 #[cfg(feature = "tls")]
