@@ -273,7 +273,7 @@ PRIMITIVES = {
     ],
     "rotary embedding": lambda c, x: [
         c.fast.rope(x[None], 4, traditional=False, base=100.0, scale=1.0, offset=0),
-        c.fast.rope(x[None, None], 2, traditional=True, base=100.0, scale=0.5, offset=3),
+        c.fast.rope(x[None, None], 4, traditional=True, base=100.0, scale=0.5, offset=3),
         c.fast.rope(x[None, None], 4, traditional=False, base=None, scale=1.0, offset=c.array(2), freqs=c.array([1.0, 2.0])),
     ],
     "fused attention": lambda c, x: (
