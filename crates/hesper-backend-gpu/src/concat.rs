@@ -19,13 +19,14 @@ impl<G: Gpu> Lower<Concatenate> for Shared<G> {
         let strides = row_major(l.shape());
         let size = l.dtype().size();
         let mut first = 0;
-        for at in 0..l.input_count() {
+        // Nothing is copied to an empty array: offsets along its other axes lie outside of it.
+        for at in 0..if output.is_empty() { 0 } else { l.input_count() } {
             let shape = l.input_shape(at);
             let to = Target { buffer: &output, offset: first, strides: &strides, partial: false };
             copy_to::<G>(l.stream(), l.input(at), shape, size, &to)?;
             first += shape[op.0] * strides[op.0] as usize;
         }
-        if l.input_count() == 0 || output.is_empty() {
+        if output.is_empty() {
             l.stream().command("concatenate").write(&output).run(|_| Ok(()))?;
         }
         Ok(Some(Data::contiguous(output, l.shape())))

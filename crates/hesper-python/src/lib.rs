@@ -24,6 +24,7 @@ mod lm;
 mod memory;
 mod metal;
 mod options;
+mod primitive_compose;
 mod primitive_fft;
 mod primitive_order;
 mod primitive_patterns;

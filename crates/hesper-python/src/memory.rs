@@ -77,7 +77,7 @@ fn clear_cache(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Set how many bytes the default device may cache for reuse; returns the previous limit.
+/// Set how many bytes each open device may cache for reuse; returns the previous limit of the default device.
 ///
 /// Parameters
 /// ----------
@@ -89,8 +89,14 @@ fn clear_cache(py: Python<'_>) -> PyResult<()> {
 #[pyfunction]
 fn set_cache_limit(py: Python<'_>, limit: Unsigned) -> PyResult<usize> {
     usable()?;
-    let runtime = default_runtime()?;
-    Ok(waiting::detached(py, || runtime.set_cache_limit(limit.0 as usize)))
+    let (runtime, limit) = (default_runtime()?, limit.0 as usize);
+    Ok(waiting::detached(py, || {
+        let before = runtime.set_cache_limit(limit);
+        placement::opened().iter().for_each(|runtime| {
+            runtime.set_cache_limit(limit);
+        });
+        before
+    }))
 }
 
 /// Set a guideline for the bytes that arrays use on the default device; returns the previous one.

@@ -6,6 +6,9 @@ use hesper::{Array, Category, Dtype};
 
 use crate::primitives::{Id, Primitive};
 
+/// A `DivMod` of which only the quotient, or only the remainder, is used.
+pub const DIVMOD: [&str; 2] = ["DivMod, quotient", "DivMod, remainder"];
+
 /// Merges numbers and primitives that are equal, drops what no output needs, and puts the rest in the order
 /// in which the outputs reach it: inputs first, depth first.
 pub fn tidy(
@@ -41,6 +44,7 @@ pub fn tidy(
             same.extend(own.into_iter().zip(first.iter().copied()));
         }
     }
+    join_divmods(list);
     let makers: HashMap<Id, usize> = (list.iter().enumerate())
         .flat_map(|(at, primitive)| primitive.outputs.iter().map(move |output| (output.id, at)))
         .collect();
@@ -74,6 +78,25 @@ pub fn tidy(
     let arrays: HashMap<Id, Array> = constants.drain(..).collect();
     constants.extend(reached.into_iter().filter_map(|id| Some((id, arrays.get(&id)?.clone()))));
     Ok(())
+}
+
+/// Makes one `DivMod` of a quotient and a remainder of the same arrays.
+fn join_divmods(list: &mut [Primitive]) {
+    let mut whole: HashMap<Vec<Id>, usize> = HashMap::new();
+    for at in 0..list.len() {
+        let Some(part) = DIVMOD.iter().position(|name| list[at].name == *name) else { continue };
+        list[at].name = "DivMod".into();
+        let inputs = list[at].inputs.iter().map(|input| input.id).collect();
+        match whole.get(&inputs) {
+            Some(first) => {
+                let mut own = std::mem::take(&mut list[at].outputs);
+                list[*first].outputs[part] = own.swap_remove(part);
+            }
+            None => {
+                whole.insert(inputs, at);
+            }
+        }
+    }
 }
 
 /// The bits of a number that is not complex.

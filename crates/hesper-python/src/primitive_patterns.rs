@@ -1,5 +1,4 @@
-//! Primitives of MLX that are several steps of a graph here: `Split`, `Pad`, `DivMod`, and sorting along any
-//! axis.
+//! Primitives of MLX that are several steps of a graph here: `Split`, `Pad`, and sorting along any axis.
 
 use hesper::export::Value;
 
@@ -20,8 +19,7 @@ pub fn combine(list: &mut Vec<Primitive>, outputs: &[Id]) {
                 let between =
                     |sorted: &Primitive| uses(sorted.inputs[0].id) == 1 && uses(sorted.outputs[0].id) == 1;
                 sort(&list[at..]).filter(|_| between(&list[at + 1]))
-            })
-            .or_else(|| divmod(list, at, outputs));
+            });
         if let Some((count, primitive)) = found {
             list.splice(at..at + count, [primitive]);
         }
@@ -121,40 +119,4 @@ fn sort(list: &[Primitive]) -> Combined {
     };
     arguments.push(int(*to.last()? as usize));
     Some((3, primitive(&sorted.name, arguments, there.inputs.clone(), back.outputs.clone())))
-}
-
-/// Quotient and remainder of the same arrays.
-fn divmod(list: &[Primitive], at: usize, outputs: &[Id]) -> Combined {
-    let after = &list[at..list.len().min(at + 6)];
-    if after[0].name != "FloorDivide" {
-        return None;
-    }
-    let end = after.iter().position(|one| one.name == "Remainder")?;
-    let (quotient, remainder) = (&after[0], &after[end]);
-    // Between them are only the remainder's own broadcasts, and the end of the quotient's derivatives.
-    let ends =
-        |one: &Primitive, of: &Primitive| one.name == "StopGradient" && one.inputs[0].id == of.outputs[0].id;
-    if !after[1..end].iter().all(|one| one.name == "Broadcast" || ends(one, quotient)) {
-        return None;
-    }
-    let source = |operand: &Operand| {
-        let stretched = |one: &&Primitive| one.name == "Broadcast" && one.outputs[0].id == operand.id;
-        list[..at + end].iter().find(stretched).map_or(operand.id, |one| one.inputs[0].id)
-    };
-    let mut pairs = quotient.inputs.iter().zip(&remainder.inputs);
-    if !pairs.all(|(own, other)| source(own) == source(other) && own.shape == other.shape) {
-        return None;
-    }
-    let stop = |of: &Primitive| {
-        let found = after.iter().position(|one| ends(one, of));
-        found.filter(|_| !outputs.contains(&of.outputs[0].id))
-    };
-    let (first, second) = (stop(quotient), stop(remainder));
-    if first.is_some_and(|stop| stop > end) || second.is_some_and(|stop| stop > end + 1) {
-        return None;
-    }
-    let result =
-        |stop: Option<usize>, of: &Primitive| stop.map_or(of, |stop| &after[stop]).outputs[0].clone();
-    let results = vec![result(first, quotient), result(second, remainder)];
-    Some((second.unwrap_or(end) + 1, primitive("DivMod", Vec::new(), quotient.inputs.clone(), results)))
 }

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use hesper::export::{Graph, Step, Value, ValueRef};
-use hesper::{Array, Dtype};
+use hesper::{Array, Category, Dtype};
 
 use crate::{primitive_order, primitive_patterns};
 
@@ -137,7 +137,7 @@ impl From<Fixed> for Argument {
     }
 }
 
-fn int(value: i64) -> Argument {
+pub fn int(value: i64) -> Argument {
     Argument::Value(Value::Int(value))
 }
 
@@ -145,7 +145,7 @@ pub fn ints(list: &[i64]) -> Argument {
     Argument::Value(Value::Ints(list.to_vec()))
 }
 
-fn shape(lengths: &[usize]) -> Argument {
+pub fn shape(lengths: &[usize]) -> Argument {
     Argument::Shape(lengths.iter().map(|length| *length as i64).collect())
 }
 
@@ -161,22 +161,22 @@ fn combine(mode: &str) -> i64 {
 }
 
 /// The attributes of a step.
-struct Attributes<'a>(&'a Step);
+pub struct Attributes<'a>(pub &'a Step);
 
 impl Attributes<'_> {
-    fn get(&self, name: &str) -> Option<&Value> {
+    pub fn get(&self, name: &str) -> Option<&Value> {
         self.0.attributes.iter().find(|(other, _)| other == name).map(|(_, value)| value)
     }
 
-    fn int(&self, name: &str) -> i64 {
+    pub fn int(&self, name: &str) -> i64 {
         if let Some(Value::Int(value)) = self.get(name) { *value } else { 0 }
     }
 
-    fn float(&self, name: &str) -> f64 {
+    pub fn float(&self, name: &str) -> f64 {
         if let Some(Value::Float(value)) = self.get(name) { *value } else { 0.0 }
     }
 
-    fn flag(&self, name: &str) -> bool {
+    pub fn flag(&self, name: &str) -> bool {
         matches!(self.get(name), Some(Value::Bool(true)))
     }
 
@@ -184,7 +184,7 @@ impl Attributes<'_> {
         if let Some(Value::Text(value)) = self.get(name) { value } else { "" }
     }
 
-    fn ints(&self, name: &str) -> &[i64] {
+    pub fn ints(&self, name: &str) -> &[i64] {
         if let Some(Value::Ints(list)) = self.get(name) { list } else { &[] }
     }
 
@@ -219,8 +219,15 @@ impl Primitives {
             let inputs: Vec<Operand> = places.iter().map(|place| operand(*place)).collect();
             // A step that changes nothing is no primitive.
             let own = ValueRef::Value(number);
-            let still = step.op == "stop_gradient"
-                || step.op == "broadcast_to" && inputs[0].shape[..] == step.outputs[0].0[..];
+            let still = match &*step.op {
+                "stop_gradient" => {
+                    primitives.whole_divmod(&inputs[0]);
+                    true
+                }
+                "broadcast_to" => inputs[0].shape[..] == step.outputs[0].0[..],
+                "conjugate" | "real" => !inputs[0].dtype.is(Category::Complex),
+                _ => false,
+            };
             if still {
                 same.insert(own, places[0]);
                 number += 1;
@@ -286,6 +293,28 @@ impl Primitives {
     ) {
         let inputs = inputs.into_iter().map(|input| self.broadcast(input, &output.shape)).collect();
         self.push(name, arguments, inputs, vec![output.clone()]);
+    }
+
+    /// Gives a result the place of `output`: the primitive that makes it makes that.
+    pub fn rename(&mut self, last: &Operand, output: &Operand) {
+        if let Some(primitive) = self.list.iter_mut().rfind(|one| one.outputs[0].id == last.id) {
+            primitive.outputs = vec![output.clone()];
+        }
+    }
+
+    /// A quotient or a remainder whose derivatives end is one of both that `divmod` gives.
+    fn whole_divmod(&mut self, operand: &Operand) {
+        let other = self.between(&operand.shape, operand.dtype);
+        let Some(primitive) = self.list.iter_mut().rfind(|one| one.outputs[0].id == operand.id) else {
+            return;
+        };
+        let part = match &*primitive.name {
+            "FloorDivide" => 0,
+            "Remainder" => 1,
+            _ => return,
+        };
+        primitive.outputs.insert(1 - part, other);
+        primitive.name = primitive_order::DIVMOD[part].into();
     }
 
     /// An element-wise primitive with a new result.
@@ -438,11 +467,19 @@ impl Primitives {
             }
             _ => return Ok(false),
         };
-        // The last primitive makes the step's output.
-        if let Some(primitive) = self.list.iter_mut().rfind(|one| one.outputs[0].id == last.id) {
-            primitive.outputs = vec![output.clone()];
-        }
+        self.rename(&last, output);
         Ok(true)
+    }
+
+    /// The weights that a slice reverses along all spatial axes.
+    fn flipped(&self, weights: &Operand) -> Option<Operand> {
+        let slice = self.list.iter().rfind(|one| one.outputs[0].id == weights.id && one.name == "Slice")?;
+        let Some(Argument::Shape(steps)) = slice.arguments.get(2) else { return None };
+        let spatial = 1..weights.shape.len() - 1;
+        let reversed = spatial.clone().all(|axis| steps[axis] == -1 || weights.shape[axis] == 1);
+        let any = spatial.clone().any(|axis| steps[axis] == -1);
+        let whole = slice.inputs[0].shape == weights.shape;
+        (reversed && any && whole).then(|| slice.inputs[0].clone())
     }
 
     /// A gather, which has the axes of the indices first in MLX.
@@ -472,6 +509,9 @@ impl Primitives {
         if let Some((_, name, fixed)) = ELEMENTWISE.iter().find(|(own, ..)| *own == op) {
             let arguments = fixed.iter().map(|one| (*one).into()).collect();
             self.elementwise(name, arguments, inputs, &output);
+            return Ok(());
+        }
+        if self.compose(step, &inputs, &output)? {
             return Ok(());
         }
         let last = output.shape.len().saturating_sub(1) as i64;
@@ -584,7 +624,10 @@ impl Primitives {
             "conv" => {
                 let lists = ["stride", "low", "high", "kernel_dilation", "input_dilation", "groups"];
                 let lists = lists.map(|name| attributes.value(name));
-                ("Convolution", lists.into_iter().chain([Fixed::Bool(false).into()]).collect())
+                let flipped = self.flipped(&inputs[1]);
+                let flip = Fixed::Bool(flipped.is_some()).into();
+                inputs[1] = flipped.unwrap_or_else(|| inputs[1].clone());
+                ("Convolution", lists.into_iter().chain([flip]).collect())
             }
             "random_bits" => {
                 let width = output.dtype.size() as i64;
@@ -646,6 +689,7 @@ pub fn name(op: &str) -> String {
         "attention" => "ScaledDotProductAttention".into(),
         "gather_qmm" => "GatherQMM".into(),
         "segmented_mm" => "SegmentedMM".into(),
+        "searchsorted" => "SearchSorted".into(),
         name => name
             .split('_')
             .flat_map(|word| {

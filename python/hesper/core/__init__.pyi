@@ -4346,7 +4346,7 @@ def segmented_mm(a: array | scalar, b: array | scalar, /, segments: Any, *, stre
     ...
 
 def set_cache_limit(limit: Any) -> int:
-    """Set how many bytes the default device may cache for reuse; returns the previous limit.
+    """Set how many bytes each open device may cache for reuse; returns the previous limit of the default device.
 
     Parameters
     ----------

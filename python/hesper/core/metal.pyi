@@ -79,7 +79,7 @@ def reset_peak_memory() -> None:
     ...
 
 def set_cache_limit(limit: Any) -> int:
-    """Set how many bytes the default device may cache for reuse; returns the previous limit.
+    """Set how many bytes each open device may cache for reuse; returns the previous limit of the default device.
 
     Parameters
     ----------

@@ -254,3 +254,61 @@ def test_quantized_weights_have_no_derivative():
     assert mx.grad(product)(x, scales).shape == (2, 64)
     with pytest.raises(ValueError, match="stop_gradient"):
         mx.grad(product, argnums=1)(x, scales)
+
+
+BOOLEANS = {
+    "itself": lambda c, a: a,
+    "turned": lambda c, a: a[::-1],
+    "joined": lambda c, a: c.concatenate([a, a]),
+    "as numbers": lambda c, a: a.astype(c.float32) * 3,
+    "beside numbers": lambda c, a: a * 2.0,
+    "compared": lambda c, a: a == a,
+    "as a condition": lambda c, a: c.where(a, 1.0, 2.0),
+}
+
+
+@pytest.mark.parametrize("kind", BOOLEANS)
+def test_booleans_have_cotangents_where_they_are_numbers(mlx, kind):
+    def cotangent(core):
+        a, function = core.array([True, False]), lambda a: BOOLEANS[kind](core, a)
+        [found] = core.vjp(function, [a], [core.ones_like(function(a))])[1]
+        return str(found.dtype).split(".")[-1], found.tolist()
+
+    assert cotangent(mx) == cotangent(mlx)
+
+
+@pytest.mark.parametrize("name", ["isnan", "isposinf", "isneginf", "isfinite", "logical_not"])
+def test_the_tangent_of_a_test_has_the_type_that_the_reference_gives(mlx, name):
+    def tangent(core):
+        x = core.array([1.0, 2.0], core.float16)
+        [found] = core.jvp(getattr(core, name), [x], [x])[1]
+        return str(found.dtype).split(".")[-1], found.tolist()
+
+    assert tangent(mx) == tangent(mlx)
+
+
+def masked(x, mask, value):
+    x = x + 0
+    x[mask] = value
+    return x
+
+
+def test_masks_that_a_transformation_varies_assign_values_in_order(mlx):
+    def results(core):
+        x, mask = core.zeros((2, 3)), core.array([[True, False, True], [False, True, True]])
+        values, rows = core.arange(1.0, 5.0).reshape(2, 2), core.arange(6.0).reshape(2, 1, 3)
+        traced = [
+            core.vmap(masked)(x, mask, values),
+            core.vmap(masked, in_axes=(None, 0, 0))(x[0], mask, values),
+            core.vmap(masked)(core.zeros((2, 2, 3)), core.array([[True, False], [False, True]]), rows),
+            core.compile(masked)(x, mask, values.flatten()),
+            core.grad(lambda v: (core.compile(masked)(x, mask, v) * core.arange(6.0).reshape(2, 3)).sum())(values.flatten()),
+        ]
+        signs = core.array([1.0, -1.0, 2.0])
+        traced.append(core.grad(lambda x, v: (masked(x, core.stop_gradient(x > 0), v) * signs).sum(), argnums=(0, 1))(signs, core.array([3.0, 4.0]))[1])
+        # More rows than the mask selects: the first ones are taken.
+        return [part.tolist() for part in traced + [masked(x, core.array([True, False]), core.ones((2, 3)))]]
+
+    assert results(mx) == results(mlx)
+    with pytest.raises(ValueError, match="mask"):
+        mx.vmap(masked)(mx.zeros((2, 3)), mx.ones((2, 3)) > 0, mx.ones((2, 2, 2)))

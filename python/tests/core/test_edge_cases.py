@@ -268,3 +268,17 @@ def test_synchronize_does_not_repeat_what_eval_raised():
         mx.eval(failing(mx, mx.cpu))
     mx.async_eval(mx.ones((2,)) + 1)
     mx.synchronize(mx.cpu)
+
+
+def test_values_for_an_array_as_one_row(mlx):
+    def results(core):
+        x, indices = core.zeros((2, 3)), core.array([0, 4, 5])
+        return core.put_along_axis(x, indices, core.array([[1.0, 2.0, 3.0]]), None).tolist()
+
+    assert results(mx) == results(mlx)
+
+
+def test_no_widths_are_no_padding(mlx):
+    for core in (mx, mlx):
+        with pytest.raises(ValueError):
+            core.pad(core.ones((2, 3)), ())

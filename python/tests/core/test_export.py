@@ -226,6 +226,10 @@ PRIMITIVES = {
     "parts": lambda c, x: [*c.split(x, 2, axis=1), *c.split(x, [1, 2])],
     "padded": lambda c, x: [c.pad(x, ((1, 2), (0, 1))), c.pad(x, 1, constant_values=2.0)],
     "quotient and remainder": lambda c, x: c.divmod(x, 2.0),
+    "remainder and quotient": lambda c, x: c.divmod(x, 2.0)[::-1],
+    "a quotient that is used first": lambda c, x: (lambda q, r: [c.exp(q), c.sin(r) * q])(*c.divmod(x, 2.0)),
+    "a quotient alone": lambda c, x: c.divmod(x, 2.0)[0],
+    "a remainder alone": lambda c, x: c.divmod(x, 2.0)[1] + 1,
     "other quotients": lambda c, x: [x // 2.0, x % 3.0],
     "sorted": lambda c, x: [c.sort(x, axis=0), c.argsort(x, axis=0), c.partition(x, 1, axis=0)],
     "stopped": lambda c, x: x * c.stop_gradient(x),
@@ -261,6 +265,32 @@ PRIMITIVES = {
     "quantized": lambda c, x: c.quantized_matmul(
         c.broadcast_to(x[:, :1], (3, 64)), *c.quantize(c.arange(128.0).reshape(2, 64), 64, 4)
     ),
+    "norms": lambda c, x: [
+        c.fast.rms_norm(x, None, 1e-5),
+        c.fast.rms_norm(x, c.ones((4,)), 1e-5),
+        c.fast.layer_norm(x, None, None, 1e-5),
+        c.fast.layer_norm(x.astype(c.float16), c.ones((4,), c.float16), c.zeros((4,), c.float16), 1e-5),
+    ],
+    "rotary embedding": lambda c, x: [
+        c.fast.rope(x[None], 4, traditional=False, base=100.0, scale=1.0, offset=0),
+        c.fast.rope(x[None, None], 4, traditional=True, base=100.0, scale=0.5, offset=3),
+        c.fast.rope(x[None, None], 4, traditional=False, base=None, scale=1.0, offset=c.array(2), freqs=c.array([1.0, 2.0])),
+    ],
+    "fused attention": lambda c, x: (
+        lambda q, k: [
+            c.fast.scaled_dot_product_attention(k, k, k, scale=0.5),
+            c.fast.scaled_dot_product_attention(k, k, k, scale=0.5, mask="causal"),
+            c.fast.scaled_dot_product_attention(q, k, k, scale=0.5, mask=c.ones((3, 3))),
+            c.fast.scaled_dot_product_attention(q, k, k, scale=0.5, mask=c.ones((3, 3)) > 0),
+        ]
+    )(c.stack([x, x])[None], x[None, None]),
+    "products of batches": lambda c, x: [
+        x[None] @ x.T, c.stack([x, x]) @ x[0], x @ c.stack([x.T, x.T]), c.addmm(x[0, :3], c.stack([x, x]), x.T),
+    ],
+    "diagonals": lambda c, x: [c.diagonal(x), c.diagonal(x, 1), c.diag(x[0], 1), c.trace(x), c.diag(x)],
+    "transposed convolution": lambda c, x: c.conv_transpose1d(x[None], c.ones((2, 2, 4)), stride=2, padding=1),
+    "places in order": lambda c, x: c.searchsorted(x[0], x[1]),
+    "real numbers": lambda c, x: [c.real(x) + 1, c.conjugate(x) * 2, c.vecdot(x, x)],
     "attention": lambda c, x: c.softmax((x[None] * 0.5) @ x[None].swapaxes(1, 2), axis=-1) @ x[None],
 }
 

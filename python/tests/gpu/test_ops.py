@@ -281,6 +281,7 @@ def test_no_elements_and_no_axes():
     assert_same(lambda: [nothing + 1, nothing.sum(0), nothing.T, mx.concatenate([nothing, mx.ones((2, 4))])])
     assert_same(lambda: [one + 1, one.sum(), mx.exp(one), one[None], one.astype(mx.int32)])
     assert_same(lambda: nothing @ mx.ones((4, 3)))
+    assert_same(lambda: [mx.stack([nothing, nothing], -1), mx.concatenate([nothing, nothing], 1), mx.stack([mx.array([])] * 3, 1)])
 
 
 def test_numbers_go_in_and_out():

@@ -13,7 +13,8 @@ use super::update_mode::UpdateMode;
 use crate::array::{Array, State};
 use crate::error::{Error, Result};
 use crate::shape::{Shape, signed};
-use crate::transform::scope::is_noted;
+use crate::transform::scope::{is_noted, is_varied};
+use crate::transform::stop_gradient;
 use crate::{Category, Dtype, Operand, select};
 
 /// One part of an index.
@@ -406,8 +407,22 @@ impl Array {
             shape.extend(smallvec_of(1, self.ndim() - mask.ndim()));
             return select(&mask.reshape(&shape)?, &value.reshape(&[])?, self);
         }
+        if let ([Index::Mask(mask)], UpdateMode::Set) = (indices, mode)
+            && is_varied(std::slice::from_ref(mask))
+        {
+            return self.masked_update(mask, &value);
+        }
         let form = Form::of("index_update", self, indices)?;
         let number = Some(&value).filter(|value| value.ndim() == 0).cloned();
+        let value = match (indices, value.shape(), &form.shape[..]) {
+            // A mask takes as many rows as it selects.
+            ([Index::Mask(_)], [given, rest @ ..], [count, own @ ..]) if given > count && rest == own => {
+                let steps: SmallVec<[isize; 6]> = smallvec_of(1, value.ndim());
+                let stop = signed(&form.shape);
+                value.slice(&steps.iter().map(|_| 0).collect::<Vec<_>>(), &stop, &steps)?
+            }
+            _ => value,
+        };
         let value = fit("index_update", &value, &form.shape)?;
         if value.size() == 0 {
             return Ok(self.clone());
@@ -431,6 +446,31 @@ impl Array {
             None => value.reshape(&signed(&target))?,
         };
         self.slice_update_by(mode, &value, &start, &stop, &step)
+    }
+
+    /// The rows that a mask selects, replaced by the rows of `value` in order, or all by one. The mask has no
+    /// values yet: each row looks up how many were selected before it.
+    fn masked_update(&self, mask: &Array, value: &Array) -> Result<Array> {
+        let rest = &self.shape()[mask.ndim()..];
+        let mut whole = signed(mask.shape());
+        whole.extend(smallvec_of(1, rest.len()));
+        let condition = mask.reshape(&whole)?;
+        let one_for_all = value.ndim() <= rest.len() || value.shape()[0] == 1;
+        if one_for_all {
+            return select(&condition, &fit("index_update", value, rest)?, self);
+        }
+        if value.shape()[1..] != *rest || value.shape()[0] == 0 {
+            let what = format!(
+                "an update of shape {:?} for rows of shape {rest:?} that a mask of shape {:?} selects",
+                value.shape(),
+                mask.shape()
+            );
+            return Err(Error::shape("index_update", what));
+        }
+        let before = mask.reshape(&[-1])?.astype(Dtype::Int32)?.cumsum(0, false, true)?.subtract(1)?;
+        let last = value.shape()[0] as i64 - 1;
+        let places = stop_gradient(&before.clip(Some(0), Some(last))?)?;
+        select(&condition, &value.take(places, 0)?.reshape(&signed(self.shape()))?, self)
     }
 
     /// An update through index arrays as one scatter. A slice by steps of one is an offset and a size;

@@ -241,7 +241,18 @@ impl OpRef {
     /// Whether it compares elements.
     pub fn is_comparison(&self) -> bool {
         let name = self.get().name();
-        matches!(name, "equal" | "not_equal" | "less" | "less_equal" | "greater" | "greater_equal" | "isnan")
+        matches!(
+            name,
+            "equal"
+                | "not_equal"
+                | "less"
+                | "less_equal"
+                | "greater"
+                | "greater_equal"
+                | "isnan"
+                | "isposinf"
+                | "isneginf"
+        )
     }
 
     /// Whether the planner may fuse it.

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::rule::{Forward, Tangents};
 use super::tape::Tape;
+use crate::Dtype;
 use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::Result;
@@ -27,7 +28,9 @@ pub(crate) fn forward(tape: &Tape, outputs: &[Array], seeds: &[Array]) -> Result
         tape.check(entry)?;
         let tangents: SmallVec<[Option<Array>; 4]> =
             inputs.iter().map(|input| first(&known, input)).collect();
-        let real = op.outputs().is_some() || entry.array.dtype().is(Category::Number);
+        // Tangents of booleans go through what keeps booleans, as views do. Comparisons end them.
+        let kept = op.is_linear() && inputs.iter().all(|input| input.dtype() == Dtype::Bool);
+        let real = op.outputs().is_some() || entry.array.dtype().is(Category::Number) || kept;
         if real && tangents.iter().any(Option::is_some) {
             let rule = Forward { call: &entry.call, output: &entry.array, tangents: &tangents };
             known[place] = op.jvp(&rule)?;

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::rule::Backward;
 use super::tape::Tape;
+use crate::Dtype;
 use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
@@ -30,8 +31,7 @@ pub(crate) fn backward(
 ) -> Result<Vec<Option<Array>>> {
     let mut slots: Vec<Slots> = vec![Slots::new(); tape.len()];
     for (output, seed) in outputs.iter().zip(seeds) {
-        let place = tape.place(output).filter(|_| output.dtype().is(Category::Number));
-        if let (Some(place), Some(seed)) = (place, seed) {
+        if let (Some(place), Some(seed)) = (tape.place(output), seed) {
             accumulate(&mut slots[place], 0, seed.clone())?;
         }
     }
@@ -51,12 +51,14 @@ pub(crate) fn backward(
         if let Some(outputs) = op.outputs() {
             own.resize(outputs.len(), None);
         }
-        let wanted: SmallVec<[bool; 4]> = inputs
-            .iter()
-            .map(|input| {
-                tape.place(input).is_some() && (input.dtype().is(Category::Number) || has_parts(input))
-            })
-            .collect();
+        // Booleans have cotangents where they are numbers or views of each other, not as conditions and masks.
+        let kept = op.is_linear() || op.name() == "astype";
+        if entry.array.dtype() == Dtype::Bool && op.outputs().is_none() && !kept {
+            continue;
+        }
+        let carries = |input: &Array| input.dtype().is(Category::Number) || has_parts(input) || kept;
+        let wanted: SmallVec<[bool; 4]> =
+            inputs.iter().map(|input| tape.place(input).is_some() && carries(input)).collect();
         let rule = Backward { inputs, output: &entry.array, cotangents: &own, wanted: &wanted };
         for (input, cotangent) in inputs.iter().zip(op.vjp(&rule)?) {
             let (Some(place), Some(cotangent)) = (tape.place(input), cotangent) else { continue };

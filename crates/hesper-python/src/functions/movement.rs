@@ -324,6 +324,7 @@ fn pad_widths(object: &Bound<'_, PyAny>, rank: usize) -> PyResult<Vec<(usize, us
         return match ints[..] {
             [one] => Ok(vec![(width(one)?, width(one)?); rank]),
             [before, after] => Ok(vec![(width(before)?, width(after)?); rank]),
+            [] => Err(PyValueError::new_err(format!("[pad] cannot pad {rank} axes by no widths"))),
             _ => Err(PyTypeError::new_err(format!(
                 "[pad] expected pad_width to be one or two integers, or pairs of them, not {} integers",
                 ints.len()
@@ -426,8 +427,15 @@ fn put_along_axis(
     #[pyo3(from_py_with = int)] axis: Option<isize>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    let (a, indices, values) = (a.value(), indices.value(), values.value());
-    array_on(stream, || a.put_along_axis(&indices, &values, axis))
+    let (a, indices, mut values) = (a.value(), indices.value(), values.value());
+    array_on(stream, || {
+        // For the array as one row, values may have other axes than the indices.
+        if axis.is_none() && values.size() == indices.size() {
+            let shape: Vec<isize> = indices.shape().iter().map(|length| *length as isize).collect();
+            values = values.reshape(&shape)?;
+        }
+        a.put_along_axis(&indices, &values, axis)
+    })
 }
 
 /// A diagonal of two axes, as the last axis.
