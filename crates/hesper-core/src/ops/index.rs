@@ -486,10 +486,7 @@ impl Array {
                     sizes.push(1);
                 }
                 Item::Int(_) => {
-                    return Err(Error::value(
-                        "index_update",
-                        "internal error: an integer remains",
-                    ));
+                    return Err(Error::value("index_update", "internal error: an integer remains"));
                 }
             }
             axis += 1;
