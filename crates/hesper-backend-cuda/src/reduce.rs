@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use hesper_backend_gpu::{is_float, nonzero_mask, reduce_instance};
+use hesper_backend_gpu::{KernelText as _, is_float, nonzero_mask, reduce_instance};
 use hesper_compute::{ReduceLayout, ReduceOrder};
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, reach};
 use hesper_core::ops::command::Commands;
@@ -18,8 +18,6 @@ use crate::chip::multiprocessors;
 use crate::launch::{Constants, Kernel};
 
 const TEXT: &str = include_str!("reduce.cuh");
-/// Most axes of each kind after joining.
-const MAX_AXES: usize = 6;
 /// Blocks per multiprocessor, each with many words in flight. With more blocks, starting and ending them
 /// dominates.
 const BLOCKS_PER_MULTIPROCESSOR: usize = 2;
@@ -54,17 +52,13 @@ impl Reduction<'_> {
         constants.double(a).double(b).bits(mask).sizes(&[reversed_length])
     }
 
-    /// Encodes the reduction of an input to `output`; false if there are too many axes.
-    fn encode(&self, l: &Lowering<'_>, output: &Buffer) -> Result<bool> {
-        if self.kept.len() > MAX_AXES || self.reduced.len() > MAX_AXES {
-            return Ok(false);
-        }
+    /// Encodes the reduction of an input to `output`.
+    fn encode(&self, l: &Lowering<'_>, output: &Buffer) -> Result<()> {
         let length: usize = self.reduced.iter().map(|dim| dim.0).product();
         let outputs: usize = self.kept.iter().map(|dim| dim.0).product();
         let input = &l.input(0).buffer;
         if outputs == 0 {
-            l.stream().command("reduce").write(output).run(|_| Ok(()))?;
-            return Ok(true);
+            return Ok(l.stream().command("reduce").write(output).run(|_| Ok(()))?);
         }
         let busy = BLOCKS_PER_MULTIPROCESSOR * multiprocessors(l.stream());
         let inner = self.reduced[self.reduced.len() - 1].1;
@@ -123,7 +117,7 @@ impl Reduction<'_> {
             let groups = [outputs.div_ceil(side), 1, 1];
             kernel("chunks_of").of(side).groups(constants, groups, 256)?.encode(command)?;
         }
-        Ok(true)
+        Ok(())
     }
 }
 
@@ -143,7 +137,7 @@ impl Lower<Reduce> for Cuda {
             return Ok(None);
         }
         let layout = ReduceLayout::new(l.input_shape(0), &l.input(0).strides, &op.over, ReduceOrder::Any);
-        if layout.kept.len() > MAX_AXES || layout.reduced.len() > MAX_AXES {
+        if layout.kept.len().max(layout.reduced.len()) > Cuda::MAX_AXES {
             return Ok(None);
         }
         l.bring()?;
@@ -170,6 +164,7 @@ impl Lower<Reduce> for Cuda {
         let (kept, reduced) = (&kept[..], &reduced[..]);
         let op = reduce_instance::<Cuda>(op.kind, dtype, word);
         let reduction = Reduction { op, size, accumulator, kept, reduced, op_constants, bytes };
-        Ok(reduction.encode(l, &data.buffer)?.then_some(data))
+        reduction.encode(l, &data.buffer)?;
+        Ok(Some(data))
     }
 }
