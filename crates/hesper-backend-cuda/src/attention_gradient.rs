@@ -3,16 +3,16 @@
 //! Two launches: one for tiles of rows, one for tiles of keys, which compute the scores again. Head widths without a
 //! kernel and older devices take the graph of other ops.
 
-use hesper_backend_gpu::Shared;
+use hesper_backend_gpu::{Shared, is_float};
 use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder, reach};
 use hesper_core::ops::attention::{Attention, AttentionGradient};
 use hesper_core::{Dtype, Result};
+use hesper_runtime::Stream;
 
 use crate::Cuda;
 use crate::attention::{Call, Lengths, rows};
 use crate::chip::Chip;
-use crate::inputs::is_float;
-use crate::launch::{kernel, type_name};
+use crate::launch::{Kernel, shared};
 
 const TEXT: &str = concat!(
     include_str!("attention.cuh"),
@@ -34,7 +34,7 @@ const STATS: usize = 16;
 struct Tiling {
     /// Sixteen-row tiles of a warp; in single precision there are none.
     warp_tiles: usize,
-    threads: u64,
+    threads: usize,
     /// Rows of the left side of a block.
     left: usize,
     /// Bytes of shared memory.
@@ -63,13 +63,19 @@ impl Tiling {
     }
 
     /// The instance of a kernel.
-    fn entry(&self, kernel: &str, dtype: Dtype, width: usize, mask: bool) -> String {
-        match dtype {
-            Dtype::Float32 => format!("{kernel}_f32<{width}, {mask}>"),
-            _ => {
-                format!("{kernel}<{}, {width}, {}, {RIGHT_TILE}, {mask}>", type_name(dtype), self.warp_tiles)
-            }
-        }
+    fn kernel<'a>(
+        &self,
+        stream: &'a Stream,
+        name: &str,
+        dtype: Dtype,
+        width: usize,
+        mask: bool,
+    ) -> Kernel<'a> {
+        let kernel = match dtype {
+            Dtype::Float32 => Kernel::new(stream, TEXT, &format!("{name}_f32")).of(width),
+            _ => Kernel::new(stream, TEXT, name).of(dtype).of(width).of(self.warp_tiles).of(RIGHT_TILE),
+        };
+        kernel.of(mask).option(shared(self.shared))
     }
 }
 
@@ -86,12 +92,10 @@ impl Lower<AttentionGradient> for Cuda {
         let cotangent = rows(l, call.stream, last)?;
         let (bytes, _) = reach(&cotangent, l.input_shape(last), dtype.size());
         let stats = call.stream.alloc(lengths.groups() * lengths.rows() * STATS)?;
-        let constants = call.constants(1, 1).longs(cotangent.strides[..3].iter().copied(), 3, 0);
+        let constants = call.constants(1, 1).offsets(cotangent.strides[..3].iter().copied(), 3, 0);
         for (name, lefts) in
             [("attention_gradient_rows", lengths.rows()), ("attention_gradient_keys", lengths.keys)]
         {
-            let entry = tiling.entry(name, dtype, lengths.width, op.mask);
-            let pipeline = kernel(call.stream, TEXT, &entry, &format!("shared {}", tiling.shared))?;
             let command = call.command(op.name()).read_range(&cotangent.buffer, bytes.clone());
             let command = match name {
                 "attention_gradient_rows" => command.write(&stats).write_range(&output, op.parts.range(0)),
@@ -100,13 +104,9 @@ impl Lower<AttentionGradient> for Cuda {
                     command.write_range(&output, op.parts.range(2))
                 }
             };
-            let blocks = (lengths.groups() * lefts.div_ceil(tiling.left)) as u64;
-            let threads = tiling.threads;
-            command.constants(constants.bytes()).dispatch(
-                &pipeline,
-                [blocks * threads, 1, 1],
-                [threads, 1, 1],
-            )?;
+            let blocks = lengths.groups() * lefts.div_ceil(tiling.left);
+            let kernel = tiling.kernel(call.stream, name, dtype, lengths.width, op.mask);
+            kernel.groups(constants.clone(), [blocks, 1, 1], tiling.threads)?.encode(command)?;
         }
         Ok(Some(Data::contiguous(output, l.shape())))
     }

@@ -209,7 +209,7 @@ fn input(body: &Fields<'_>, messages: &mut Vec<Value>) -> ApiResult<()> {
         }
         Some(Value::Array(items)) => {
             let each = items.iter().enumerate();
-            each.map(|(at, value)| item(&Fields::of(value, format!("input[{at}]"))?, messages)).collect()
+            each.try_for_each(|(at, value)| item(&Fields::of(value, format!("input[{at}]"))?, messages))
         }
         Some(other) => {
             let what = format!("must be a string or an array of items, not {}", kind(other));
