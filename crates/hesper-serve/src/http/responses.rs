@@ -208,7 +208,7 @@ fn input(body: &Fields<'_>, messages: &mut Vec<Value>) -> ApiResult<()> {
             Ok(())
         }
         Some(Value::Array(items)) => {
-            let each = items.iter().enumerate();
+            let mut each = items.iter().enumerate();
             each.try_for_each(|(at, value)| item(&Fields::of(value, format!("input[{at}]"))?, messages))
         }
         Some(other) => {
