@@ -44,11 +44,14 @@ impl Inputs {
     }
 }
 
+/// What a case computes.
+type Work = Box<dyn Fn(&Inputs) -> Result<Array>>;
+
 /// A piece of work: its name, the largest size as a power of two, and what is computed.
 pub struct Case {
     pub name: String,
     pub largest: u32,
-    pub work: Box<dyn Fn(&Inputs) -> Result<Array>>,
+    pub work: Work,
 }
 
 #[derive(Default)]
