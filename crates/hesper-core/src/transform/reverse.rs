@@ -51,7 +51,7 @@ pub(crate) fn backward(
         if let Some(outputs) = op.outputs() {
             own.resize(outputs.len(), None);
         }
-        // Booleans have cotangents where they are numbers or views of each other, not as conditions and masks.
+        // Booleans have cotangents as numbers and in views of each other, not as conditions and masks.
         let kept = op.is_linear() || op.name() == "astype";
         if entry.array.dtype() == Dtype::Bool && op.outputs().is_none() && !kept {
             continue;
