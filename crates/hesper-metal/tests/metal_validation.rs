@@ -154,7 +154,7 @@ misuse!(more_command_buffers_than_the_queue_takes, "Metal blocks", |b| {
 
 #[test]
 fn a_buffer_of_no_bytes_or_too_many() {
-    let b = bench();
+    let b = fixture();
     assert!(b.metal.new_buffer(0).is_none() && b.metal.new_buffer((1 << 29) + 1).is_none());
     assert_misuse(&b, "newBuffer: 0 bytes");
     assert_misuse(&b, "newBuffer: 536870913 bytes");
