@@ -108,6 +108,19 @@ fn derivatives(f: impl Fn(&Array) -> Result<Array> + Copy, x: &[f64]) -> (Vec<f6
 }
 
 #[test]
+fn cotangents_of_a_partition_reach_the_elements_in_their_places() {
+    let elements: Vec<f64> = (0..500).map(|at| f64::from(at * 7919 % 500)).collect();
+    for dtype in [Dtype::Float32, Dtype::Float64] {
+        let x = [Array::from_slice(&elements).astype(dtype).unwrap()];
+        let partition = |x: &[Array]| x[0].partition(250, 0);
+        let y = partition(&x).unwrap();
+        // Each place's cotangent is the element there, so that each element gets itself.
+        let (_, pulled) = transform::vjp(|x: &[Array]| Ok(vec![partition(x)?]), &x, &[y]).unwrap();
+        assert_eq!(pulled[0].astype(Dtype::Float64).unwrap().to_vec::<f64>().unwrap(), elements, "{dtype}");
+    }
+}
+
+#[test]
 fn derivatives_at_zeros_and_infinities() {
     let zeros = [2.0, 0.0, 3.0];
     assert_eq!(derivatives(|x| x.prod(()), &zeros), (vec![0.0, 6.0, 0.0], vec![3.0, 5.0, 2.0]));

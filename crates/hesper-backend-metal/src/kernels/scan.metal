@@ -64,7 +64,10 @@ template <typename E> struct LogSum {
 template <typename E, bool LARGEST> struct Extreme {
   typedef E T; typedef typename widened<E>::type A;
   static A first() { return LARGEST ? limit<A>::low() : limit<A>::high(); }
-  static A merge(A a, A b) { return (LARGEST ? above(a, b) : above(b, a)) || not_a_number(a) ? a : b; }
+  static A merge(A a, A b) {
+    const bool first = LARGEST ? above(a, b) : above(b, a);
+    return not_a_number(a) || (first && !not_a_number(b)) ? a : b;
+  }
 };
 
 // The last axis: a threadgroup of 256 threads for each row.

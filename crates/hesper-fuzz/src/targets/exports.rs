@@ -3,7 +3,7 @@
 //! Mutations change the body; checksums and lengths are then corrected, so that they do not hide the
 //! mutation.
 
-use hesper::export::{self, Graph, Imported};
+use hesper::export::{self, Graph, Imported, Step, Value};
 use hesper::{Array, Dtype};
 use hesper_runtime::sim::Rng;
 
@@ -18,7 +18,7 @@ mod table;
 /// See the [module](self).
 pub struct Exports;
 
-/// The most elements of an array in a function that is called.
+/// The most elements of an array, and threads of a kernel, in a function that is called.
 const MAX_ELEMENTS: usize = 1 << 14;
 /// The memory limit of a call in bytes.
 const MEMORY_LIMIT: usize = 256 << 20;
@@ -103,7 +103,16 @@ fn is_small(graph: &Graph) -> bool {
     let small = |shape: &[usize]| {
         shape.iter().try_fold(1usize, |size, n| size.checked_mul(*n)).is_some_and(|size| size <= MAX_ELEMENTS)
     };
+    let is_short = |step: &Step| {
+        step.attributes.iter().all(|(name, value)| match value {
+            Value::Ints(grid) if name == "grid" => {
+                small(&grid.iter().map(|size| usize::try_from(*size).unwrap_or(0)).collect::<Vec<_>>())
+            }
+            _ => true,
+        })
+    };
     graph.steps().iter().flat_map(|step| &step.outputs).all(|(shape, _)| small(shape))
+        && graph.steps().iter().all(is_short)
         && graph.signature().arguments.iter().all(|(shape, _)| small(shape))
 }
 

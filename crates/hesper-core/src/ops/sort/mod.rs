@@ -70,9 +70,13 @@ impl Op for Sort {
                 }
                 x.argsort(-1)?.slice_axis(x.ndim() - 1, (length - 1) / 2, length / 2 + 1, 1)?
             }
-            order => {
-                let op = OpRef::new(Sort { order, places: true });
-                Array::lazy(x.0.shape.clone(), Dtype::Uint32, op, smallvec![x.clone()])?
+            Order::Sorted => x.argsort(-1)?,
+            // The sides of a partition are in any order, which `argpartition` need not share: elements are
+            // matched by their ranks.
+            Order::Around(_) => {
+                let ranks = stop_gradient(&rule.output.argsort(-1)?)?;
+                cotangent = cotangent.take_along_axis(&ranks, -1)?;
+                x.argsort(-1)?
             }
         };
         rule.only(zeros_like(x)?.scatter_add_axis(&stop_gradient(&places)?, &cotangent, -1))
