@@ -253,8 +253,9 @@ fn sorts_and_extremes_of_complex_numbers_agree() {
         // Few different parts, so that many elements are equal in one of them or in both.
         let x = |shape: &[usize], seed: usize| -> Result<Array, Error> {
             let parts = data(&[shape, &[2]].concat(), Dtype::Float32, seed).multiply(3.0)?.round(0)?;
-            let parts =
-                hesper::select(&parts.equal(3.0)?, &Array::scalar(f64::NAN, Dtype::Float32)?, &parts)?;
+            // Both parts are NaN: the host's extremes of a number with one such part depend on the order.
+            let nan = Array::scalar(f64::NAN, Dtype::Float32)?;
+            let parts = hesper::select(&parts.slice_axis(shape.len(), 0, 1, 1)?.equal(3.0)?, &nan, &parts)?;
             parts.view(Dtype::Complex64)?.reshape(&hesper::shape::signed(shape))
         };
         let row = x(&[90], 4)?.sort(None)?;
