@@ -105,8 +105,8 @@ impl Pace {
             (0, 0) => {}
             (_, 0) => average(&mut self.decode[class(rows)], 1, time),
             (0, _) => {
-                // A pass has a part that does not depend on the number of tokens.
-                let pass = self.decode(1).unwrap_or(0.0);
+                // A pass has a part that does not depend on the number of tokens: about that of one row.
+                let pass = self.decode[class(1)].unwrap_or(0.0);
                 average(&mut self.token, tokens, time.less(pass));
             }
             _ => self.measured_together(rows, tokens, time),
