@@ -1,7 +1,7 @@
 //! The derivative of attention by queries, keys and values.
 //!
-//! Two launches: one for tiles of rows, one for tiles of keys, which compute the scores again. Head widths without a
-//! kernel and older devices take the graph of other ops.
+//! Two launches: one for tiles of rows, one for tiles of keys, which compute the scores again. Head widths
+//! without a kernel and older devices take the graph of other ops.
 
 use hesper_backend_gpu::{Shared, is_float};
 use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder, reach};
@@ -53,8 +53,8 @@ impl Tiling {
         // Two tiles of a warp read each operand of the right side once; wide heads lack the registers.
         let warp_tiles = if single || width > 64 { 1 } else { 2 };
         let left = 64 * warp_tiles;
-        // Both operands of the left side, two stages of both of the right one; then the weights of a tile, or the
-        // statistics of the rows.
+        // Both operands of the left side, two stages of both of the right one; then the weights of a tile,
+        // or the statistics of the rows.
         let operands = (2 * left + 4 * RIGHT_TILE) * (width + 16 / dtype.size()) * dtype.size();
         let others = if single { 2 * left * (RIGHT_TILE + 4) * 4 } else { 2 * RIGHT_TILE * STATS };
         let shared = operands + others;

@@ -135,8 +135,8 @@ fn noise(shape: &[usize], dtype: Dtype, seed: u64) -> Array {
     hesper::random::normal(shape, Dtype::Float32, 0.0, 1.0, Some(&key)).unwrap().astype(dtype).unwrap()
 }
 
-/// Compares both kernels with the CPU: a causal mask in half precision, or a mask of bools in single precision
-/// whose first query sees no key.
+/// Compares both kernels with the CPU: a causal mask in half precision, or a mask of bools in single
+/// precision whose first query sees no key.
 fn compare(program: &Path, dtype: Dtype, [share, queries, keys]: [usize; 3], tolerance: f64) {
     let single = dtype == Dtype::Float32;
     let [q, cotangent] = [1, 2].map(|seed| noise(&[1, share, queries, WIDTH], dtype, seed));

@@ -238,7 +238,8 @@ fn single(cases: &mut Cases) {
     }
 }
 
-/// Cotangents of queries, keys and values: every type and width, shared heads, masks, views, rows that see no key.
+/// Cotangents of queries, keys and values: every type and width, shared heads, masks, views, rows that see no
+/// key.
 fn gradients(cases: &mut Cases) {
     for dtype in FLOATS {
         for (shape, queries, keys, width) in [

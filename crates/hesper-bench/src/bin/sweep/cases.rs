@@ -1,4 +1,5 @@
-//! The ops of the sweep. Their names are those of `peers/sweep_gpu.py`, which has the same work for the peers.
+//! The ops of the sweep. Their names are those of `peers/sweep_gpu.py`, which has the same work for the
+//! peers.
 
 use hesper::{Array, Dtype, Result, concatenate, fast, fft, random, select, stack};
 

@@ -1,12 +1,13 @@
 //! Every op at five sizes, in two types, contiguous and transposed, on the CPU, beside PyTorch and NumPy.
 //!
-//! `cargo run --release -p hesper-bench --bin sweep` measures for about ten minutes and prints the geometric mean of
-//! the ratios for each size and the fifty worst cases that take longer than ten microseconds. A ratio is the time
-//! of the best peer over Hesper's: above one Hesper is ahead. `--only sum,sort` takes some ops, `--sizes 10,21` some
-//! sizes, `--out FILE` is where the cases are written as JSON lines, `--png FILE` draws them.
+//! `cargo run --release -p hesper-bench --bin sweep` measures for about ten minutes and prints the geometric
+//! mean of the ratios for each size and the fifty worst cases that take longer than ten microseconds. A ratio
+//! is the time of the best peer over Hesper's: above one Hesper is ahead. `--only sum,sort` takes some ops,
+//! `--sizes 10,21` some sizes, `--out FILE` is where the cases are written as JSON lines, `--png FILE` draws
+//! them.
 //!
-//! The peers run in `peers/sweep_gpu.py --serve`, a process of the Python that `--python` names. Both sides of a
-//! case take turns. Without PyTorch and NumPy the times of Hesper are printed alone.
+//! The peers run in `peers/sweep_gpu.py --serve`, a process of the Python that `--python` names. Both sides of
+//! a case take turns. Without PyTorch and NumPy the times of Hesper are printed alone.
 
 mod cases;
 mod peers;
