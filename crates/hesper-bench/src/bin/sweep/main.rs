@@ -6,8 +6,8 @@
 //! `--sizes 10,21` some sizes, `--out FILE` is where the cases are written as JSON lines, `--png FILE` draws
 //! them.
 //!
-//! The peers run in `peers/sweep_gpu.py --serve`, a process of the Python that `--python` names. Both sides of
-//! a case take turns. Without PyTorch and NumPy the times of Hesper are printed alone.
+//! The peers run in `peers/sweep_gpu.py --serve`, a process of the Python that `--python` names. Both sides
+//! of a case take turns. Without PyTorch and NumPy the times of Hesper are printed alone.
 
 mod cases;
 mod peers;
