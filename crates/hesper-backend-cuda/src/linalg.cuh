@@ -413,10 +413,3 @@ __global__ void row_places(const i64* pivots, u32* swaps, u32* places, u32* orde
   __syncthreads();
   for (i64 i = threadIdx.x; i < rows; i += blockDim.x) places[blockIdx.x * rows + from[i]] = (u32)i;
 }
-
-// Conjugates in place.
-template <class T> __global__ void conjugate_all(T* a, i64 total) {
-  for (i64 e = blockIdx.x * (i64)blockDim.x + threadIdx.x; e < total; e += gridDim.x * (i64)blockDim.x) {
-    a[e] = conjugated(a[e]);
-  }
-}
