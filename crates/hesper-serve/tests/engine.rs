@@ -111,7 +111,9 @@ fn the_texts_of_sixty_four_requests_are_those_of_each_alone() {
     let language = language();
     for (kv_bits, look_ahead) in [(None, None), (Some(16), Some(true))] {
         let options = EngineOptions { kv_bits, look_ahead, fixed_order: kv_bits.is_some(), ..small() };
-        let preemptions = compare(&language, &crowd(&language, 24, 12), &options, 120);
+        // Little memory for short prompts and long texts: requests run out of it while they decode, also
+        // where few of them run at once because the machine is slow.
+        let preemptions = compare(&language, &crowd(&language, 8, 16), &options, 28);
         assert!(preemptions > 0, "no request was preempted");
     }
 }
