@@ -184,7 +184,11 @@ pub fn select(condition: &Array, if_true: &Array, if_false: &Array) -> Result<Ar
     static OP: Elementwise =
         Elementwise::new("where", Types::Same, |b, inputs| b.select(inputs[0], inputs[1], inputs[2]))
             .with_derivative(|x, _, at| {
-                Ok(if at == 1 { Factor::If(x[0].clone()) } else { Factor::Unless(x[0].clone()) })
+                Ok(match at {
+                    0 => Factor::Zero,
+                    1 => Factor::If(x[0].clone()),
+                    _ => Factor::Unless(x[0].clone()),
+                })
             });
     let condition = condition.astype(Dtype::Bool)?;
     let (_, dtype) = OP.types_for(&[if_true.dtype(), if_false.dtype()])?;
