@@ -1,12 +1,12 @@
 //! Cumulative sums, products, minima, maxima and log-sum-exps along an axis of a contiguous array.
 //!
-//! A long row is split into parts of [`PART`] elements, whatever the number of threads. Parts are scanned
-//! independently, then combined with the total of those before. Shorter rows are scanned several at a time;
-//! rows that accumulate in `f32` one at a time, in vectors (`run`).
+//! A long row is split into parts of [`PART`] elements, whatever the number of threads: first the total of
+//! each part is computed, then each part is scanned from the total of those before it. Shorter rows are
+//! scanned several at a time; rows that accumulate in `f32` one at a time, in vectors ([`scan_floats`]).
 
 use half::{bf16, f16};
 
-use super::{Axis, run};
+use super::{Axis, scan_floats};
 use crate::error::{Mismatch, same};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::scratch::Scratch;
@@ -55,8 +55,8 @@ pub trait Scannable: Copy + Send + Sync + 'static {
     fn has_vectors() -> bool {
         false
     }
-    /// Scans one row from `start` on. Returns its last value, and stores all if there is room. `None` if
-    /// there are no vectors for it.
+    /// Scans one row, continuing from the accumulator `start`. Returns the last value, and stores all values
+    /// if an output is given. `None` if the row cannot be scanned in vectors.
     #[doc(hidden)]
     fn row(_: Simd, _: ScanOptions, _: &[Self], _: Option<&mut [Self]>, _: Self::Acc) -> Option<Self::Acc> {
         None
@@ -174,7 +174,7 @@ macro_rules! singles {
                     true
                 }
                 fn row(simd: Simd, way: ScanOptions, x: &[$t], out: Option<&mut [$t]>, start: f32) -> Option<f32> {
-                    run::row(simd, way, x, out, start)
+                    scan_floats::row(simd, way, x, out, start)
                 }
                 $($more)*
             ];
@@ -188,7 +188,7 @@ macro_rules! halves {
             $t: [
                 #[inline(always)]
                 fn step<S: Isa>(s: S, op: Scan, inclusive: bool, x: &[$t], acc: &mut [f32], out: &mut [$t]) {
-                    run::step(s, op, inclusive, x, acc, out);
+                    scan_floats::step(s, op, inclusive, x, acc, out);
                 }
             ];
         )*}
@@ -264,7 +264,7 @@ pub fn scan_logsumexp<T: Copy>(
 where
     LogSum<T>: Scannable,
 {
-    // SAFETY: the wrapper has the layout of what it wraps.
+    // SAFETY: `LogSum` is transparent.
     let (x, out) = unsafe {
         let (from, to) = (x.as_ptr().cast::<LogSum<T>>(), out.as_mut_ptr().cast::<LogSum<T>>());
         (std::slice::from_raw_parts(from, x.len()), std::slice::from_raw_parts_mut(to, out.len()))
@@ -353,7 +353,7 @@ fn along<T: Scannable>(
             None if reverse => row.iter().rev().fold(start, join),
             None => row.iter().fold(start, join),
         };
-        // SAFETY: every task writes its own.
+        // SAFETY: every task writes its own total.
         unsafe { *sums.get().add(t) = total };
     });
     for o in 0..outer {
@@ -370,7 +370,7 @@ fn along<T: Scannable>(
     }
     par.run(outer * parts, &|t| {
         let (o, r) = (t / parts, range(t % parts));
-        // SAFETY: parts are this task's own, and what comes before was written.
+        // SAFETY: parts are this task's own, and their prefixes were written.
         let (out, start) = unsafe { (to.slice(o * len + r.start, r.len()), *sums.get().add(t)) };
         let n = r.len();
         rows(ScanRows { way, simd, x: &x[o * len..][r], out, len: n, start });
