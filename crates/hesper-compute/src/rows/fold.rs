@@ -490,8 +490,7 @@ impl<T: Float> Kernel for AddFloats<'_, '_, T> {
                 let row = &row[j0..j0 + n];
                 for at in (0..n).step_by(S::LANES) {
                     let m = S::LANES.min(n - at);
-                    // SAFETY: the row has `m` elements from `at` on; the length of the buffer is a multiple of
-                    // a vector's.
+                    // SAFETY: the row has `m` elements from `at` on; the buffer is a whole number of vectors.
                     unsafe {
                         let from = row.as_ptr().add(at);
                         let v = if m == S::LANES { T::load(s, from) } else { T::load_n(s, from, m) };

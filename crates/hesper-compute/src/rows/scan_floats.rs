@@ -14,7 +14,7 @@ const MIN: u8 = 3;
 /// `out` is given. `None` for extremes of rows with NaN.
 pub(super) fn row<T: Float>(
     simd: Simd,
-    way: ScanOptions,
+    options: ScanOptions,
     x: &[T],
     out: Option<&mut [T]>,
     start: f32,
@@ -22,11 +22,11 @@ pub(super) fn row<T: Float>(
     if start.is_nan() {
         return None;
     }
-    dispatch(simd, Row { way, x, out, start })
+    dispatch(simd, Row { options, x, out, start })
 }
 
 struct Row<'a, T> {
-    way: ScanOptions,
+    options: ScanOptions,
     x: &'a [T],
     out: Option<&'a mut [T]>,
     start: f32,
@@ -36,7 +36,7 @@ impl<T: Float> Kernel for Row<'_, T> {
     type Out = Option<f32>;
     #[inline(always)]
     fn run<S: Isa>(self, s: S) -> Option<f32> {
-        match self.way.op {
+        match self.options.op {
             Scan::Sum => Some(accumulate::<S, T, SUM>(s, self)),
             Scan::Prod => Some(accumulate::<S, T, PROD>(s, self)),
             Scan::Max if !extreme::<S, T, true>(s, self.x).1 => Some(accumulate::<S, T, MAX>(s, self)),
@@ -69,7 +69,7 @@ fn move_up<S: Isa, const OP: u8, const D: usize>(s: S, fill: &[f32; 32], v: S::F
 
 #[inline(always)]
 fn accumulate<S: Isa, T: Float, const OP: u8>(s: S, row: Row<'_, T>) -> f32 {
-    let ScanOptions { reverse, inclusive, streaming, .. } = row.way;
+    let ScanOptions { reverse, inclusive, streaming, .. } = row.options;
     let n = row.x.len();
     let (from, to) = (row.x.as_ptr(), row.out.map_or(std::ptr::null_mut(), |out| out.as_mut_ptr()));
     let mut fill = [-0.0; 32];
