@@ -1,6 +1,6 @@
 //! Fourier transforms of rows whose length is a power of two.
 //!
-//! [`Fft::new`] gives a plan where this module is fast; other lengths are left to the caller. Rows are
+//! [`Fft::new`] returns a plan where this module is fast; other lengths are left to the caller. Rows are
 //! transformed several at a time in the lanes of vectors ([`rows`], and [`columns`] for other axes), or one
 //! at a time on all threads ([`long`]). All are built from the same passes ([`lines`]). Results do not depend
 //! on the number of threads.
