@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 pub enum Unit {
     /// Billions of floating-point operations.
     Gflops(f64),
-    /// Billions of bytes that are read and written.
+    /// Billions of bytes that must be read or written.
     Gbytes(f64),
     /// Millions of ops.
     Mops(f64),

@@ -61,7 +61,7 @@ impl std::fmt::Debug for Fft {
 
 impl Fft {
     /// A plan for `rows` rows of `length` elements, from the cache or built now. `None` if the length is not
-    /// a power of two, or if there are too few rows for their length.
+    /// a power of two within the supported range, or if there are too few rows for their length.
     ///
     /// `inverse` applies to real input too; a transform to real output is always inverse.
     pub fn new(length: usize, rows: usize, kind: FftKind, inverse: bool) -> Option<Arc<Fft>> {
