@@ -116,7 +116,7 @@ def both(options):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--hesper", help="the program of Hesper")
+    parser.add_argument("--hesper", help="the gpt2 program of hesper-bench")
     parser.add_argument("--peer", choices=["torch"])
     parser.add_argument("--pure", action="store_true")
     parser.add_argument("--rounds", type=int, default=2)

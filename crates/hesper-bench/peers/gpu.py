@@ -4,8 +4,8 @@
     python crates/hesper-bench/peers/gpu.py --only rows,decode  some of the work
     python crates/hesper-bench/peers/gpu.py --peer mlx          one peer: a JSON line for each figure
 
-Times are medians of repeats that end with the device idle, in milliseconds; each is told on standard error as it comes.
-``--sizes other`` takes other sizes.
+Times are medians in milliseconds, over repetitions that end with the device idle; each is printed on standard error as it
+is measured. ``--sizes other`` uses a second set of sizes.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import time
 
 PARTS = ["products", "chain", "rows", "indexing", "functions", "packed", "attention", "small", "kernel", "convolution"]
 PARTS += ["linalg", "training", "decode"]
-# The largest order whose eigenvalues and singular values are computed.
+# The largest matrices whose eigenvalues and singular values are computed.
 SPECTRAL = 1024
 SIZES = {
     "main": dict(square=(1024, 4096, 8192), flat=1 << 28, rows=(16384, 8192), sort=1 << 24, packed=(14336, 4096),
@@ -43,12 +43,12 @@ def median(work, wait, budget=0.5, inner=1):
     return statistics.median(times)
 
 
-def tell(name, ms, **more):
+def emit(name, ms, **more):
     print(json.dumps(dict(work=name, ms=round(ms, 5), **more)), flush=True)
 
 
 def by_arrays(package, parts, size):
-    """Hesper and MLX: the same text."""
+    """Hesper and MLX: the same code."""
     mx = importlib.import_module(f"{package}.core")
     nn, optimizers = importlib.import_module(f"{package}.nn"), importlib.import_module(f"{package}.optimizers")
     half = mx.bfloat16
@@ -59,7 +59,7 @@ def by_arrays(package, parts, size):
         return array
 
     def measure(name, function, many=1, **more):
-        tell(name, median(lambda: mx.eval([function() for _ in range(many)]), mx.synchronize, inner=many), **more)
+        emit(name, median(lambda: mx.eval([function() for _ in range(many)]), mx.synchronize, inner=many), **more)
 
     if "products" in parts:
         for n in size["square"]:
@@ -74,7 +74,7 @@ def by_arrays(package, parts, size):
 
         start = time.perf_counter()
         mx.eval(chain(x))
-        tell("chain, first call", (time.perf_counter() - start) * 1e3)
+        emit("chain, first call", (time.perf_counter() - start) * 1e3)
         measure("chain", lambda: chain(x))
         compiled = mx.compile(chain)
         measure("chain, compiled", lambda: compiled(x))
@@ -140,14 +140,14 @@ def by_arrays(package, parts, size):
                 y = y + 1.0
             return y
 
-        tell("an add of 16 numbers", median(lambda: mx.eval(adds()), mx.synchronize, inner=2000))
+        emit("an add of 16 numbers", median(lambda: mx.eval(adds()), mx.synchronize, inner=2000))
 
         def waits():
             for _ in range(200):
                 mx.eval(x + 1.0)
                 mx.synchronize()
 
-        tell("an add, waited for", median(waits, mx.synchronize, inner=200))
+        emit("an add, waited for", median(waits, mx.synchronize, inner=200))
     if "kernel" in parts:
         n = 1 << 26
         text = f"auto i = cooperative_groups::this_grid().thread_rank(); if (i < {n}) out[i] = inp[i] * T(2) + T(1);"
@@ -196,9 +196,9 @@ def by_arrays(package, parts, size):
             optimizer.update(model, gradients)
             return loss
 
-        tell("training step", median(lambda: mx.eval(step(x, y), state), mx.synchronize))
+        emit("training step", median(lambda: mx.eval(step(x, y), state), mx.synchronize))
         compiled = mx.compile(step, inputs=state, outputs=state)
-        tell("training step, compiled", median(lambda: mx.eval(compiled(x, y), state), mx.synchronize))
+        emit("training step, compiled", median(lambda: mx.eval(compiled(x, y), state), mx.synchronize))
     if "decode" in parts:
         decode_by_arrays(mx, nn)
 
@@ -225,7 +225,7 @@ def decode_by_arrays(mx, nn):
                 last = mx.argmax(model(tokens, cache=cache)[:, -1], axis=-1)
                 mx.eval(last)
                 prompt = time.perf_counter() - start
-            tell(f"decoder {bits}-bit, prompt of 512 x {batch}", prompt * 1e3)
+            emit(f"decoder {bits}-bit, prompt of 512 x {batch}", prompt * 1e3)
 
             def follow(token):
                 return mx.argmax(model(token[:, None], cache=cache)[:, -1], axis=-1)
@@ -242,7 +242,7 @@ def decode_by_arrays(mx, nn):
                 mx.eval(last)
                 last = ahead
             mx.eval(last)
-            tell(f"decoder {bits}-bit, step of {batch}", (time.perf_counter() - start) * 1e3 / (steps + 1))
+            emit(f"decoder {bits}-bit, step of {batch}", (time.perf_counter() - start) * 1e3 / (steps + 1))
         del model
 
 
@@ -262,7 +262,7 @@ def by_torch(parts, size):
                 function()
 
         with torch.no_grad():
-            tell(name, median(work, wait, inner=many))
+            emit(name, median(work, wait, inner=many))
 
     if "products" in parts:
         for n in size["square"]:
@@ -328,14 +328,14 @@ def by_torch(parts, size):
             for _ in range(2000):
                 y = y + 1.0
 
-        tell("an add of 16 numbers", median(adds, wait, inner=2000))
+        emit("an add of 16 numbers", median(adds, wait, inner=2000))
 
         def waits():
             for _ in range(200):
                 x + 1.0
                 wait()
 
-        tell("an add, waited for", median(waits, wait, inner=200))
+        emit("an add, waited for", median(waits, wait, inner=200))
     if "convolution" in parts:
         last = dict(memory_format=torch.channels_last)
         x, w = draw(32, 256, 56, 56).to(**last), draw(256, 256, 3, 3).to(**last)
@@ -367,13 +367,13 @@ def by_torch(parts, size):
             loss.backward()
             optimizer.step()
 
-        tell("training step", median(lambda: step(model), wait))
+        emit("training step", median(lambda: step(model), wait))
         compiled = torch.compile(model, mode="reduce-overhead")
-        tell("training step, compiled", median(lambda: step(compiled), wait))
+        emit("training step, compiled", median(lambda: step(compiled), wait))
 
 
 def table(figures):
-    """A line for each piece of work: the peers' times, and how much longer the best of the others takes than we do."""
+    """A line for each workload: the times of all peers, and the best time of the others over Hesper's."""
     peers = list(figures)
     names = list(dict.fromkeys(name for found in figures.values() for name in found))
     print(f"{'ms':36}" + "".join(f"{peer:>12}" for peer in peers) + f"{'best/ours':>12}")
@@ -412,7 +412,7 @@ def main():
                     found[figure["work"]] = figure["ms"]
                     print(f"{peer:8} {figure['work']:36} {figure['ms']:12.4f}", file=sys.stderr, flush=True)
         if child.returncode:
-            print(f"{peer} ended with status {child.returncode} after {len(found)} figures")
+            print(f"{peer} exited with status {child.returncode} after {len(found)} figures")
     table(figures)
 
 

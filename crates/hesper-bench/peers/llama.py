@@ -1,9 +1,9 @@
-"""Measures llama.cpp as `hesper bench` measures Hesper, and prints one beside the other.
+"""Measures llama.cpp as `hesper bench` measures Hesper, and compares them.
 
     python llama.py MODEL.gguf [--hesper target/release/hesper] [--threads 2] [--runs 3]
 
-Needs the package llama-cpp-python. Three lines: a prompt of 512 tokens, decoding behind it, and 16 texts decoded
-together behind prompts of 32.
+Needs the package llama-cpp-python. Three lines: the prefill of a prompt of 512 tokens, decoding after it, and
+16 sequences decoded together after prompts of 32 tokens.
 """
 
 import argparse
@@ -42,31 +42,31 @@ class Llama:
         lc.llama_memory_clear(lc.llama_get_memory(self.context), True)
 
     def run(self, entries):
-        """Entries of (token, position, sequence, whether its scores are needed)."""
+        """Entries of (token, position, sequence, whether its logits are needed)."""
         self.batch.n_tokens = len(entries)
-        for at, (token, position, sequence, scores) in enumerate(entries):
+        for at, (token, position, sequence, logits) in enumerate(entries):
             self.batch.token[at] = token
             self.batch.pos[at] = position
             self.batch.n_seq_id[at] = 1
             self.batch.seq_id[at][0] = sequence
-            self.batch.logits[at] = scores
+            self.batch.logits[at] = logits
         assert lc.llama_decode(self.context, self.batch) == 0
 
     def best(self, at):
         import numpy as np
 
-        scores = lc.llama_get_logits_ith(self.context, at)
-        return int(np.ctypeslib.as_array(scores, shape=(self.vocabulary,)).argmax())
+        logits = lc.llama_get_logits_ith(self.context, at)
+        return int(np.ctypeslib.as_array(logits, shape=(self.vocabulary,)).argmax())
 
 
-def measure(llama, prompt=512, tokens=128, texts=16):
+def measure(llama, prompt=512, tokens=128, sequences=16):
     vocabulary = llama.vocabulary
     ids = [(at * 7919 + 13) % vocabulary for at in range(prompt)]
     llama.clear()
     start = time.perf_counter()
     llama.run([(token, at, 0, at == prompt - 1) for at, token in enumerate(ids)])
     last = llama.best(prompt - 1)
-    reading = prompt / (time.perf_counter() - start)
+    prefill = prompt / (time.perf_counter() - start)
     start = time.perf_counter()
     for at in range(tokens):
         llama.run([(last, prompt + at, 0, True)])
@@ -74,17 +74,17 @@ def measure(llama, prompt=512, tokens=128, texts=16):
     decoding = tokens / (time.perf_counter() - start)
     llama.clear()
     lasts = []
-    for text in range(texts):
-        ids = [(at * 104_729 + text * 31 + 5) % vocabulary for at in range(32)]
-        llama.run([(token, at, text, at == 31) for at, token in enumerate(ids)])
+    for sequence in range(sequences):
+        ids = [(at * 104_729 + sequence * 31 + 5) % vocabulary for at in range(32)]
+        llama.run([(token, at, sequence, at == 31) for at, token in enumerate(ids)])
         lasts.append(llama.best(31))
     count = min(tokens, 64)
     start = time.perf_counter()
     for at in range(count):
-        llama.run([(lasts[text], 32 + at, text, True) for text in range(texts)])
-        lasts = [llama.best(text) for text in range(texts)]
-    together = texts * count / (time.perf_counter() - start)
-    return reading, decoding, together
+        llama.run([(lasts[sequence], 32 + at, sequence, True) for sequence in range(sequences)])
+        lasts = [llama.best(sequence) for sequence in range(sequences)]
+    together = sequences * count / (time.perf_counter() - start)
+    return prefill, decoding, together
 
 
 def main():

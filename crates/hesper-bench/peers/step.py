@@ -3,8 +3,8 @@
     python step.py [--steps 300] [--bits 4] [--only hesper|mlx|floor]
 
 Runs the same model over Hesper, over the package `mlx` where it is installed, and over ops that do nothing: the floor, the
-time of the interpreter alone. The packages take turns, and each figure is that of the step which other programs disturbed
-least. `build` is the Python program, `encode` is `async_eval` (plan and encode), `total` ends with the token.
+time of the interpreter alone. The packages take turns, and each figure is the best of all steps. `build` is the Python
+program, `encode` is `async_eval` (plan and encode), `total` ends with the token.
 """
 
 import argparse

@@ -7,7 +7,7 @@
     python crates/hesper-bench/peers/sweep_gpu.py --report sweep.jsonl     the report on cases that were measured before
 
 `--serve` measures the peers alone, for the program `sweep` of hesper-bench: a request is a line of name, type, size, layout and
-seconds, separated by tabs; the answer has the names of the peers and their microseconds.
+seconds, separated by tabs; the reply has the name and the microseconds of each peer.
 
 A case is measured in rounds that alternate between the libraries; its time is the best round. A round launches several
 calls and ends with the device idle. The ratio is the best peer's time over Hesper's: above one Hesper is ahead. The
@@ -26,9 +26,9 @@ DTYPES = ["float32", "bfloat16"]
 LAYOUTS = ["contiguous", "transposed"]
 
 
-def same(name, peer=None):
-    """An op of one name in all libraries, or of another in the peers."""
-    return name, name, peer or name
+def same(name):
+    """An op with the same name in all libraries."""
+    return name, name, name
 
 
 # Names of element-wise ops: Hesper, PyTorch, NumPy. None: the library has no such op.
@@ -54,7 +54,7 @@ REDUCTIONS = [
 
 
 def cases():
-    """Name, the three functions of (library, inputs), and the largest size as a power of two."""
+    """Name, the three functions of (library, inputs), and the largest size as an exponent of two."""
     def call(name, *order, **options):
         return lambda m, a: getattr(m, name)(*(a[key] for key in order), **options)
 
@@ -207,15 +207,15 @@ class Numpy:
         np = self.m
         rows, cols = 1 << log2 // 2, 1 << log2 - log2 // 2
         stored = (cols, rows) if layout == "transposed" else (rows, cols)
-        chance = np.random.default_rng(1)
+        rng = np.random.default_rng(1)
         def draw(shape):
-            return chance.random(shape, dtype=np.float32) * np.float32(0.8) + np.float32(0.1)
+            return rng.random(shape, dtype=np.float32) * np.float32(0.8) + np.float32(0.1)
 
         a = {"x": draw(stored), "y": draw(stored), "row": draw((cols,)), "back": draw((cols, rows))}
-        a |= {"rows": chance.integers(0, rows, rows), "mask": draw(stored) > 0.5}
+        a |= {"rows": rng.integers(0, rows, rows), "mask": draw(stored) > 0.5}
         if layout == "transposed":
             a |= {key: a[key].T for key in ("x", "y", "mask")}
-        return a | {"n": cols, "shape": (rows, cols), "draw": chance}
+        return a | {"n": cols, "shape": (rows, cols), "draw": rng}
 
     def run(self, function, a, calls):
         for _ in range(calls):
@@ -253,7 +253,7 @@ def measure(libraries, functions, inputs, budget):
 
 
 def warm_up(libraries, table, log2, inputs):
-    """Calls every function three times, so that kernels that are compiled in the background are ready when it is measured."""
+    """Calls every function three times, so that kernels compiled in the background are ready for the measurement."""
     for _, ours, torch_function, numpy_function, largest in table:
         functions = {"hesper": ours, "torch": torch_function, "numpy": numpy_function}
         for library in libraries if log2 <= largest else []:
@@ -315,7 +315,7 @@ def heat_map(lines, path, title):
 
 
 def serve(libraries):
-    """Answers requests until there are no more."""
+    """Replies to requests until the input ends."""
     table = {op: {"torch": torch_function, "numpy": numpy_function} for op, _, torch_function, numpy_function, _ in cases()}
     print(" ".join(library.name for library in libraries), flush=True)
     drawn = None
@@ -329,7 +329,7 @@ def serve(libraries):
 
 
 def installed(*kinds):
-    """Those of the libraries that can be imported."""
+    """The libraries that can be imported."""
     found = []
     for kind, device in kinds:
         try:
@@ -343,7 +343,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=["gpu", "cpu"], default="gpu")
     parser.add_argument("--only", help="names of ops, or beginnings of them, separated by commas")
-    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="powers of two")
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="exponents of two")
     parser.add_argument("--seconds", type=float, default=420, help="time limit")
     parser.add_argument("--budget", type=float, default=0.02, help="seconds for a case and a library")
     parser.add_argument("--out", help="a file for the cases, one JSON object a line")

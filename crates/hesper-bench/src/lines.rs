@@ -7,12 +7,12 @@
 
 use std::time::{Duration, Instant};
 
-/// What the rate of a line counts.
+/// What the rate of a line counts, and how much of it one call does.
 #[derive(Debug, Clone, Copy)]
 pub enum Unit {
     /// Billions of floating-point operations.
     Gflops(f64),
-    /// Billions of bytes that must be moved.
+    /// Billions of bytes that must be read or written.
     Gbytes(f64),
     /// Millions of ops.
     Mops(f64),
@@ -129,7 +129,7 @@ struct Busy {
 
 impl Busy {
     fn now() -> Option<Busy> {
-        /// The unit of the system's counters.
+        /// Ticks of the system's counters in a second.
         const TICKS: f64 = 100.0;
         let all = std::fs::read_to_string("/proc/stat").ok()?;
         let fields: Vec<f64> =

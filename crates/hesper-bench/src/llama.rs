@@ -1,4 +1,4 @@
-//! A Llama of tiny layers written in plain ops: a decode step of it is all host cost.
+//! A Llama of tiny layers written in plain ops: the host's work dominates the time of a decode step.
 
 use hesper::fast::{self, AttentionMask};
 use hesper::{Array, Dtype, Result, random};
@@ -9,7 +9,7 @@ const HEAD_DIM: usize = 16;
 const HIDDEN: usize = HEADS * HEAD_DIM;
 const FEED_FORWARD: usize = 128;
 const VOCABULARY: usize = 256;
-/// Positions of the KV cache; after the last one decoding restarts.
+/// Positions of the KV cache; after the last one, decoding restarts at the first.
 const CONTEXT: usize = 256;
 
 struct Layer {

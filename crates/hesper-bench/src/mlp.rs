@@ -8,12 +8,12 @@ const BATCH: usize = 32;
 /// Weights and biases.
 const PARAMETERS: usize = 2 * (SIZES.len() - 1);
 
-/// How parameters follow from slopes.
+/// The update rule of the parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
-    /// Against the slope.
+    /// Plain gradient descent.
     Sgd,
-    /// With moments of the slopes.
+    /// Adam, with both moments of the gradients.
     Adam,
 }
 
@@ -61,7 +61,7 @@ impl Training {
         move |inputs| step(rule, inputs)
     }
 
-    /// One step, computed; gives the loss.
+    /// Computes one step and returns the loss.
     pub fn advance(&mut self, step: Step<'_>) -> Result<f32> {
         // Pass the state by value, so that it can be donated.
         let mut inputs = std::mem::take(&mut self.state);
@@ -98,19 +98,19 @@ fn step(rule: Rule, inputs: &[Array]) -> Result<Vec<Array>> {
     let (state, data) = inputs.split_at(inputs.len() - 2);
     let value = |parameters: &[Array]| Ok(vec![loss(parameters, &data[0], &data[1])?]);
     let arguments: Vec<usize> = (0..PARAMETERS).collect();
-    let (value, slopes) = transform::value_and_grad(value, &arguments)(&state[..PARAMETERS])?;
+    let (value, gradients) = transform::value_and_grad(value, &arguments)(&state[..PARAMETERS])?;
     let mut outputs = value;
     if rule == Rule::Sgd {
-        for (parameter, slope) in state.iter().zip(&slopes) {
-            outputs.push(parameter.subtract(slope.multiply(0.01)?)?);
+        for (parameter, gradient) in state.iter().zip(&gradients) {
+            outputs.push(parameter.subtract(gradient.multiply(0.01)?)?);
         }
         return Ok(outputs);
     }
     let (mut means, mut squares) = (Vec::new(), Vec::new());
     for at in 0..PARAMETERS {
-        let mean = state[PARAMETERS + at].multiply(0.9)?.add(slopes[at].multiply(0.1)?)?;
+        let mean = state[PARAMETERS + at].multiply(0.9)?.add(gradients[at].multiply(0.1)?)?;
         let square =
-            state[2 * PARAMETERS + at].multiply(0.999)?.add(slopes[at].square()?.multiply(0.001)?)?;
+            state[2 * PARAMETERS + at].multiply(0.999)?.add(gradients[at].square()?.multiply(0.001)?)?;
         outputs.push(state[at].subtract(mean.multiply(1e-3)?.divide(square.sqrt()?.add(1e-8)?)?)?);
         means.push(mean);
         squares.push(square);

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Parameters that say how a library does the work, not what the work is.
-const MANNERS: [&str; 4] = ["mode", "layout", "impl", "model"];
+/// Parameters that describe how a library does the work, not what the work is.
+const METHOD_PARAMS: [&str; 4] = ["mode", "layout", "impl", "model"];
 
-/// What a line says.
+/// A parsed line.
 struct Line<'a> {
     peer: &'a str,
     workload: &'a str,
@@ -52,7 +52,7 @@ fn pairs(object: &str) -> Vec<(&str, &str)> {
 
 fn parse(line: &str) -> Option<Line<'_>> {
     let mut params = pairs(field(line, "params")?);
-    params.retain(|(key, _)| !MANNERS.contains(key));
+    params.retain(|(key, _)| !METHOD_PARAMS.contains(key));
     Some(Line {
         peer: field(line, "peer")?.trim_matches('"'),
         workload: field(line, "workload")?.trim_matches('"'),
@@ -81,7 +81,7 @@ pub fn table(lines: &str, own: &str) -> String {
     text
 }
 
-/// Three figures.
+/// Formats a time to three significant digits.
 fn short(ms: f64) -> String {
     let whole = ms.abs().log10().floor().max(-3.0);
     format!("{ms:.*}", (2.0 - whole).max(0.0) as usize)
@@ -92,7 +92,7 @@ mod tests {
     use super::table;
 
     #[test]
-    fn lines_of_one_workload_stand_in_one_row() {
+    fn lines_of_one_workload_form_one_row() {
         let lines = r#"
 {"peer": "hesper", "workload": "W1.sum", "params": {"shape": [4, 8], "mode": "eager"}, "median_ms": 1.25, "reps": 3}
 {"peer": "one", "workload": "W1.sum", "params": {"shape": [4, 8]}, "median_ms": 20.5, "reps": 3}

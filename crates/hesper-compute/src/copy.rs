@@ -5,7 +5,7 @@ use crate::par::{Par, Shared, chunks, grain};
 use crate::simd::{Isa, Kernel, NON_TEMPORAL_BYTES, Simd, dispatch};
 use crate::strided::{self, Dim, joined_axes};
 
-/// Fewest elements per task.
+/// Elements of the smallest tasks, about.
 const GRAIN: usize = 1 << 15;
 /// Side of a transpose tile.
 const TILE: usize = 64;
@@ -65,11 +65,11 @@ impl StridedView<'_> {
         strided::within(self.offset, dims, len)
     }
 
-    /// `Ok` if no two elements of a shape share an address: each axis steps over all that follow.
+    /// `Ok` if no two elements of a shape share an address: each stride spans all axes that follow.
     fn distinct(self, shape: &[usize]) -> Result<(), Mismatch> {
         let mut reach = 1usize;
         for (n, stride) in shape.iter().zip(self.strides).rev().filter(|(n, _)| **n > 1) {
-            at_least("a step of the result's axis", reach, usize::try_from(*stride).unwrap_or(0))?;
+            at_least("stride of an axis of the result", reach, usize::try_from(*stride).unwrap_or(0))?;
             reach = product("elements of the result", &[*stride as usize, *n])?;
         }
         Ok(())
@@ -107,14 +107,14 @@ fn walk<W: Copy + Send + Sync + 'static>(par: &dyn Par, axes: &[CopyDim], src: S
     };
     let streaming = axes.iter().map(|axis| axis.0).product::<usize>() * size_of::<W>() >= NON_TEMPORAL_BYTES;
     let simd = par.simd();
-    // The axis along which the source is contiguous, if it is not the last.
+    // The axis along which the source is contiguous, unless that is the last.
     let transposed = if ss.abs() != 1 { outer.iter().rposition(|a| a.1 == 1 && a.0 >= 8) } else { None };
     if let Some(t) = transposed.filter(|_| ds == 1 && n >= 8) {
         let (m, _, tds) = outer[t];
         let rest: Vec<CopyDim> = outer.iter().enumerate().filter(|(i, _)| *i != t).map(|(_, a)| *a).collect();
         let tiles = n.div_ceil(TILE);
         let count: usize = rest.iter().map(|a| a.0).product();
-        // A task is a band of the source: `TILE` rows, all columns.
+        // A task transposes bands of the source: `TILE` rows, all columns.
         chunks(par, count * tiles, (GRAIN / (m * TILE)).max(1), |a, b| {
             for i in a..b {
                 let (so, dof) = offset(&rest, i / tiles);
@@ -181,7 +181,7 @@ fn walk<W: Copy + Send + Sync + 'static>(par: &dyn Par, axes: &[CopyDim], src: S
 /// Writes each of `run` elements, `ss` apart, `N` times.
 ///
 /// # Safety
-/// The elements are valid at both places.
+/// All elements are valid at both addresses.
 unsafe fn spread<W: Copy, const N: usize>(src: *const W, ss: isize, dst: *mut W, run: usize) {
     for k in 0..run {
         // SAFETY: the caller's promise.
@@ -189,7 +189,7 @@ unsafe fn spread<W: Copy, const N: usize>(src: *const W, ss: isize, dst: *mut W,
     }
 }
 
-/// The offset of block `i` of the outer axes.
+/// The source and destination offsets of line `i` of the outer axes, in row-major order.
 fn offset(axes: &[CopyDim], mut i: usize) -> (isize, isize) {
     let (mut s, mut d) = (0, 0);
     for a in axes.iter().rev() {
@@ -204,7 +204,7 @@ fn offset(axes: &[CopyDim], mut i: usize) -> (isize, isize) {
 /// lines `ds` apart.
 ///
 /// # Safety
-/// All elements are valid at both places, and those at `dst` distinct.
+/// All elements are valid at both addresses, and those at `dst` distinct.
 pub(crate) unsafe fn copy_box<W: Copy + 'static>(
     simd: Simd,
     n: [usize; 2],
@@ -242,7 +242,7 @@ pub(crate) unsafe fn copy_box<W: Copy + 'static>(
 /// Copies a line; with `streaming`, contiguous lines use non-temporal stores.
 ///
 /// # Safety
-/// `n` elements, at least one, are valid at both places.
+/// `n` elements, at least one, are valid at both addresses.
 unsafe fn line<W: Copy>(
     src: *const W,
     ss: isize,
@@ -293,7 +293,7 @@ impl<W: Copy> Kernel for Backwards<'_, W> {
     }
 }
 
-/// Copies bytes with non-temporal stores. Both sides hold them.
+/// Copies bytes with non-temporal stores. Both ranges are valid.
 struct Move {
     src: *const u8,
     dst: *mut u8,
@@ -306,7 +306,7 @@ impl Kernel for Move {
     fn run<S: Isa>(self, s: S) {
         let Self { src, dst, bytes } = self;
         let (size, count) = (4 * S::LANES, 4);
-        // SAFETY: the maker promised the bytes; whole vectors begin at multiples of their size.
+        // SAFETY: `line` passes valid ranges; whole vectors begin at multiples of their size.
         unsafe {
             let mut i = dst.align_offset(size).min(bytes);
             std::ptr::copy_nonoverlapping(src, dst, i);
@@ -326,7 +326,7 @@ impl Kernel for Move {
     }
 }
 
-/// `dst[c * ds + r] = src[r * ss + c]`.
+/// `dst[c * ds + r] = src[r * ss + c]`. All elements are valid.
 struct Transpose<W> {
     rows: usize,
     cols: usize,
@@ -363,7 +363,7 @@ impl<W: Copy + 'static> Kernel for Transpose<W> {
                     let m = n.min(cn - c);
                     let from = src.wrapping_offset(r0 as isize * ss + (c0 + c) as isize);
                     let to = dst.wrapping_offset((c0 + c) as isize * ds + r0 as isize);
-                    // SAFETY: the maker of the band promised its elements.
+                    // SAFETY: all elements of the band are valid.
                     unsafe {
                         if fast && rn == n && m == n {
                             let mut v = [s.zero(); 16];

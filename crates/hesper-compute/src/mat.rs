@@ -97,11 +97,11 @@ impl<'a, T> MatRef<'a, T> {
     {
         assert!(
             row < self.rows && col < self.cols,
-            "element ({row}, {col}) of {} x {}",
+            "element ({row}, {col}) is outside of a {} x {} matrix",
             self.rows,
             self.cols
         );
-        // SAFETY: every element that the strides name can be read.
+        // SAFETY: the view guarantees that every element it describes is readable.
         unsafe { *self.at(row, col) }
     }
 

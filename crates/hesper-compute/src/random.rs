@@ -1,8 +1,8 @@
 //! Random bits: Threefry-2x32 with twenty rounds over a counter.
 //!
-//! Of `n` words, word `i` of the first half and word `i` of the second are the two outputs for the counters
-//! `i` and `half + i` (zero for the word past the end of an odd `n`). A word depends only on the key, on `n`
-//! and on its index.
+//! The `n` words form two halves, the first one longer if `n` is odd. Word `i` of each half is an output of
+//! Threefry for the counters `i` and `half + i`; the second counter is zero where the second half has no word
+//! `i`. A word depends only on the key, on `n` and on its index.
 
 use hesper_types::threefry_lanes;
 
@@ -64,7 +64,7 @@ pub fn random_words(par: &dyn Par, key: [u32; 2], words: &mut [u32]) {
     par.run(half.div_ceil(GRAIN), &|task| {
         let (start, end) = (task * GRAIN, ((task + 1) * GRAIN).min(half));
         let (from, to) = (start.min(count - half), end.min(count - half));
-        // SAFETY: places within the words, which no other task has.
+        // SAFETY: both ranges lie within the words, and no other task touches them.
         let (first, second) = unsafe {
             use std::slice::from_raw_parts_mut as part;
             (
@@ -85,7 +85,7 @@ mod tests {
     use crate::simd::Simd;
 
     #[test]
-    fn words_are_those_of_their_counters_at_every_level_and_number() {
+    fn words_match_threefry_of_their_counters_at_every_level_and_count() {
         let key = [0x1234_5678, 0x9abc_def0];
         for count in [0, 1, 2, 3, 31, 32, 33, 63, 64, 65, 127, 129, 1000, 2 * GRAIN + 1, 4 * GRAIN + 66] {
             let half = count.div_ceil(2);

@@ -1,14 +1,15 @@
-//! Aligned scratch memory. Each thread keeps buffers between calls, so that kernels do not pay page faults.
+//! Aligned scratch memory. Each thread keeps a pool of buffers between calls, so that kernels avoid page
+//! faults.
 //!
-//! A thread keeps at most [`KEEP`] buffers of at most [`LARGEST`] bytes; larger ones are freed at once. Large
-//! buffers use huge pages where the system has them.
+//! A pool holds at most [`MAX_POOLED_BUFFERS`] buffers of at most [`MAX_POOLED_BYTES`] bytes; larger ones are
+//! freed at once. Large buffers use huge pages where the system has them.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 
 const ALIGN: usize = 4096;
-const KEEP: usize = 6;
-const LARGEST: usize = 48 << 20;
+const MAX_POOLED_BUFFERS: usize = 6;
+const MAX_POOLED_BYTES: usize = 48 << 20;
 /// From this size on a buffer starts on a huge page.
 const HUGE_FROM: usize = 4 << 20;
 const HUGE_PAGE: usize = 2 << 20;
@@ -57,10 +58,10 @@ impl Drop for Block {
 }
 
 thread_local! {
-    static FREE: RefCell<Vec<Block>> = const { RefCell::new(Vec::new()) };
+    static POOL: RefCell<Vec<Block>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A buffer of `T`s with unspecified contents; it returns to its thread's list when dropped.
+/// A buffer of `T`s with unspecified contents; it returns to the pool of the thread that drops it.
 pub(crate) struct Scratch<T> {
     block: Option<Block>,
     of: std::marker::PhantomData<T>,
@@ -70,8 +71,8 @@ impl<T: Copy> Scratch<T> {
     /// Room for `n` elements (and 64 bytes more, so that full-width stores may write past the end).
     pub(crate) fn new(n: usize) -> Self {
         let bytes = (n * size_of::<T>() + 64).next_multiple_of(ALIGN);
-        // A thread that is exiting has no list any more.
-        let found = FREE.try_with(|free| {
+        // An exiting thread has no pool any more.
+        let found = POOL.try_with(|free| {
             let mut free = free.borrow_mut();
             let best = (0..free.len()).filter(|&i| free[i].len >= bytes).min_by_key(|&i| free[i].len)?;
             Some(free.swap_remove(best))
@@ -88,13 +89,13 @@ impl<T: Copy> Scratch<T> {
 impl<T> Drop for Scratch<T> {
     fn drop(&mut self) {
         let Some(block) = self.block.take() else { return };
-        if block.len > LARGEST {
+        if block.len > MAX_POOLED_BYTES {
             return;
         }
-        // A thread that is exiting has no list any more: the block is freed.
-        let _ = FREE.try_with(|free| {
+        // An exiting thread has no pool any more: the block is freed.
+        let _ = POOL.try_with(|free| {
             let mut free = free.borrow_mut();
-            if free.len() >= KEEP
+            if free.len() >= MAX_POOLED_BUFFERS
                 && let Some(least) = (0..free.len()).min_by_key(|&i| free[i].len)
             {
                 free.swap_remove(least);

@@ -47,7 +47,7 @@ fn join<const N: usize>(
     })
 }
 
-/// The offset of an element, counted row by row through the axes.
+/// The offset of an element, given its index in row-major order.
 #[inline]
 pub(crate) fn locate(dims: &[Dim], mut element: usize) -> isize {
     let mut offset = 0;
@@ -61,7 +61,7 @@ pub(crate) fn locate(dims: &[Dim], mut element: usize) -> isize {
     offset
 }
 
-/// `Ok` if every element that axes reach from `offset` lies within `len` elements.
+/// `Ok` if every element that the axes reach from `offset` on lies within `len` elements.
 pub(crate) fn within(offset: isize, dims: impl IntoIterator<Item = Dim>, len: usize) -> Result<(), Mismatch> {
     let (mut low, mut high) = (offset as i128, offset as i128);
     for Dim { len, stride } in dims {

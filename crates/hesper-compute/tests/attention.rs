@@ -141,7 +141,7 @@ const SHAPES: [(usize, usize, usize, usize, usize, usize, usize); 11] = [
     (2, 2, 2, 30, 301, 40, 33),
     (1, 2, 2, 80, 50, 20, 64),
     (1, 1, 1, 150, 530, 64, 48),
-    // More query heads for a key head than a block takes, and heads that do not fill one.
+    // More query heads for a key head than fit a block, and heads that do not fill one.
     (1, 100, 1, 3, 200, 16, 24),
     (2, 14, 2, 21, 193, 8, 130),
 ];
@@ -187,7 +187,7 @@ fn f16_attention_matches_the_definition() {
 }
 
 #[test]
-fn what_is_not_a_number_stays_in_the_rows_that_see_it() {
+fn a_nan_key_affects_only_the_queries_that_see_it() {
     let shape = AttentionShape {
         batch: 1,
         q_heads: 2,
@@ -216,7 +216,7 @@ fn heads_that_do_not_form_groups_are_refused() {
     let shape = AttentionShape { batch: 1, q_heads: 3, kv_heads: 2, ..Default::default() };
     let h = Heads { ptr: std::ptr::null::<f32>(), strides: [0; 3] };
     let out = HeadsMut { ptr: std::ptr::null_mut::<f32>(), strides: [0; 3] };
-    // SAFETY: no element is named.
+    // SAFETY: the shape has no elements.
     let r = unsafe { attention(&Serial, shape, h, h, h, out, 1.0, Mask::All, None) };
     assert!(r.is_err());
 }

@@ -218,13 +218,13 @@ fn bf16_convolutions_match_the_definition() {
 }
 
 #[test]
-fn axes_of_one_place_change_no_bit_wherever_they_stand() {
+fn the_position_of_axes_of_size_one_changes_no_bit() {
     let flat = ConvShape { batch: 1, channels: 130, ..shapes()[0] };
-    let turned = |of: [usize; 3]| [of[1], of[2], of[0]];
+    let rotated = |of: [usize; 3]| [of[1], of[2], of[0]];
     let padding = |of: [isize; 3]| [of[1], of[2], of[0]];
     let last = ConvShape {
-        input: turned(flat.input),
-        kernel: turned(flat.kernel),
+        input: rotated(flat.input),
+        kernel: rotated(flat.kernel),
         padding_low: padding(flat.padding_low),
         padding_high: padding(flat.padding_high),
         ..flat
@@ -241,7 +241,7 @@ fn axes_of_one_place_change_no_bit_wherever_they_stand() {
 }
 
 #[test]
-fn what_is_not_a_number_reaches_the_windows_that_see_it_alone() {
+fn a_nan_input_affects_only_the_windows_that_read_it() {
     let s = ConvShape { batch: 1, input: [1, 9, 40], ..shapes()[0] };
     let mut rng = Rng::new(9);
     let mut x: Vec<f32> = rng.floats(9 * 40 * s.channels);
@@ -260,7 +260,7 @@ fn what_is_not_a_number_reaches_the_windows_that_see_it_alone() {
 }
 
 #[test]
-fn nothing_is_convolved_where_there_is_nothing() {
+fn empty_batches_and_channels_are_accepted() {
     let none = ConvShape { batch: 0, ..shapes()[0] };
     conv::<f32>(&Serial, &none, &[], &[0.5; 7 * 9 * 5], &mut []).unwrap();
     let no_channels = ConvShape { batch: 1, channels: 0, ..shapes()[0] };

@@ -57,7 +57,7 @@ fn expected(kind: FftKind, n: usize, inverse: bool, row: &[f32]) -> Vec<f64> {
     }
 }
 
-/// The error of rows, relative to their size.
+/// Fails if the error of rows, relative to their norm, is too large.
 #[track_caller]
 fn near(got: &[f32], want: &[f64], what: impl std::fmt::Debug) {
     let sum = |f: &dyn Fn(usize) -> f64| (0..want.len()).map(f).sum::<f64>();
@@ -105,7 +105,7 @@ fn transforms_of_every_kind_match_the_definition() {
 }
 
 #[test]
-fn rows_are_cut_or_filled_with_zeros() {
+fn rows_are_truncated_or_zero_padded() {
     let mut rng = Rng::new(12);
     for (n, rows) in [(64, 17), (8192, 2)] {
         for kind in [FftKind::Complex, FftKind::RealToHalf, FftKind::HalfToReal] {
@@ -129,7 +129,7 @@ fn rows_are_cut_or_filled_with_zeros() {
 }
 
 #[test]
-fn columns_are_transformed_where_they_lie() {
+fn columns_match_the_definition() {
     let mut rng = Rng::new(13);
     for (outer, len, inner) in [(1, 16, 6), (2, 64, 16), (3, 128, 21), (1, 1024, 40)] {
         for inverse in [false, true] {
@@ -172,7 +172,7 @@ fn a_nan_row_does_not_affect_others() {
 }
 
 #[test]
-fn plans_are_for_powers_of_two_alone_and_sizes_are_checked() {
+fn only_powers_of_two_have_plans_and_sizes_are_checked() {
     assert!(Fft::new(96, 100, FftKind::Complex, false).is_none());
     assert!(Fft::new(0, 100, FftKind::Complex, false).is_none());
     assert!(Fft::new(8, 100, FftKind::Complex, false).is_none());

@@ -171,7 +171,7 @@ fn f64_products_match_the_definition() {
 }
 
 #[test]
-fn a_k_beyond_what_is_packed_at_once_is_summed_in_parts() {
+fn a_k_longer_than_one_pass_is_summed_in_parts() {
     let (m, n, k) = (14, 20, 40_001);
     let mut rng = Rng::new(5);
     let (a, b): (Vec<bf16>, Vec<bf16>) = (rng.floats(m * k), rng.floats(k * n));
@@ -215,7 +215,7 @@ fn infinities_do_not_leak_out_of_padding() {
 }
 
 #[test]
-fn sizes_that_do_not_fit_are_named() {
+fn mismatched_sizes_are_named() {
     let x = [0.0f32; 6];
     let mut c = [0.0f32; 4];
     let (a, b) = (MatRef::row_major(&x, 2, 3).unwrap(), MatRef::row_major(&x, 2, 2).unwrap());
@@ -226,7 +226,7 @@ fn sizes_that_do_not_fit_are_named() {
 }
 
 #[test]
-fn a_product_is_subtracted_where_the_result_lies() {
+fn a_product_is_subtracted_in_place() {
     let mut rng = Rng::new(17);
     // One block of rows, several blocks, and a K of several ranges; the rows of the result have gaps.
     for (m, n, k) in [(7, 40, 33), (250, 70, 12), (300, 100, 1100), (230, 33, 700)] {
@@ -259,7 +259,7 @@ fn a_product_is_subtracted_where_the_result_lies() {
 }
 
 #[test]
-fn vectors_are_summed_and_added_at_every_level() {
+fn dot_and_axpy_match_plain_loops_at_every_level() {
     let mut rng = Rng::new(18);
     for n in [0, 1, 7, 15, 16, 31, 64, 65, 129, 1000] {
         let (x, y): (Vec<f32>, Vec<f32>) = (rng.floats(n), rng.floats(n));
@@ -281,7 +281,7 @@ fn vectors_are_summed_and_added_at_every_level() {
 }
 
 #[test]
-fn stacked_products_are_those_of_their_matrices() {
+fn stacked_products_match_single_products() {
     let mut rng = Rng::new(21);
     // Many small products, a few large ones, and a single one.
     for (lengths, m, n, k) in
@@ -289,7 +289,7 @@ fn stacked_products_are_those_of_their_matrices() {
     {
         let count: usize = lengths.iter().product();
         let (a, b): (Vec<f32>, Vec<f32>) = (rng.floats(count * m * k), rng.floats(count * k * n));
-        // The left matrices in reverse, the right ones transposed and broadcast along the first axis.
+        // The left matrices in reverse, the right ones transposed and broadcast along the last axis.
         let inner = lengths.last().copied().unwrap_or(1);
         let (mut left, mut right) = (vec![], vec![]);
         if !lengths.is_empty() {

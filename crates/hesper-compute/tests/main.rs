@@ -1,4 +1,4 @@
-//! The host kernels beside plain loops.
+//! The host kernels against plain loops.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;

@@ -201,8 +201,8 @@ fn check_products_of<T: Float>(tol: f32, shapes: impl Fn(usize) -> Vec<(usize, u
 }
 
 #[test]
-fn rows_that_are_packed_in_ranges_are_cut_where_codes_begin() {
-    // A third of each would not start on a byte.
+fn ranges_of_k_start_at_whole_bytes_of_codes() {
+    // Three ranges of K; with some widths an exact third would not start on a byte.
     check_products_of::<f32>(3e-6, |_| vec![(9, 17, 1280)]);
     check_products_of::<bf16>(8e-3, |_| vec![(9, 17, 1280)]);
 }
@@ -223,7 +223,7 @@ fn products_with_f16_activations_match_the_dequantized_matrix() {
 }
 
 #[test]
-fn scales_of_16_bits_are_read_as_such() {
+fn scales_may_have_16_bits() {
     let mut rng = Rng::new(8);
     let w: Vec<bf16> = rng.floats(6 * 192);
     let format = QuantFormat::Affine { bits: 4, group: 64 };
@@ -255,12 +255,12 @@ fn int8_bound(x: &[f32], w: &[f32]) -> f32 {
 }
 
 /// A matrix whose products may round activations, and its dequantized values.
-enum Rounding {
+enum RoundingMatrix {
     Codes(Sample),
     Blocks { format: GgmlType, rows: usize, cols: usize, data: Vec<u8>, values: Vec<f32> },
 }
 
-impl Rounding {
+impl RoundingMatrix {
     fn blocks(format: GgmlType, rows: usize, cols: usize, rng: &mut Rng) -> Self {
         let bytes = format.block_bytes();
         let mut data: Vec<u8> =
@@ -308,7 +308,7 @@ impl Rounding {
 }
 
 /// Matrices of every format that is multiplied as integers; rows and columns that fill no panel or chunk.
-fn rounding_matrices(rng: &mut Rng) -> Vec<(String, usize, usize, Rounding)> {
+fn rounding_matrices(rng: &mut Rng) -> Vec<(String, usize, usize, RoundingMatrix)> {
     let mut all = Vec::new();
     for bits in [4, 8] {
         for group in [32, 64, 128] {
@@ -318,19 +318,19 @@ fn rounding_matrices(rng: &mut Rng) -> Vec<(String, usize, usize, Rounding)> {
                     format!("{format:?}"),
                     rows,
                     cols,
-                    Rounding::Codes(Sample::new(format, rows, cols, rng)),
+                    RoundingMatrix::Codes(Sample::new(format, rows, cols, rng)),
                 ));
             }
         }
     }
     for format in [GgmlType::Q4_0, GgmlType::Q4_1, GgmlType::Q8_0] {
         for (rows, cols) in [(3, 32), (37, 544), (70, 96), (5, 1120)] {
-            all.push((format!("{format:?}"), rows, cols, Rounding::blocks(format, rows, cols, rng)));
+            all.push((format!("{format:?}"), rows, cols, RoundingMatrix::blocks(format, rows, cols, rng)));
         }
     }
     for format in [GgmlType::Q4_K, GgmlType::Q6_K] {
         for (rows, cols) in [(3, 256), (37, 512), (18, 768)] {
-            all.push((format!("{format:?}"), rows, cols, Rounding::blocks(format, rows, cols, rng)));
+            all.push((format!("{format:?}"), rows, cols, RoundingMatrix::blocks(format, rows, cols, rng)));
         }
     }
     all
@@ -365,7 +365,7 @@ fn rounding_activations_to_8_bits_stays_within_the_documented_bound() {
 }
 
 #[test]
-fn a_rounded_row_gives_the_same_numbers_alone_among_others_and_on_every_level() {
+fn a_rounded_row_has_the_same_result_alone_in_a_batch_and_at_every_level() {
     let mut rng = Rng::new(41);
     for (name, rows, cols, w) in rounding_matrices(&mut rng) {
         let x: Vec<f32> = rng.floats(40 * cols);
@@ -397,7 +397,7 @@ fn activations_that_are_not_finite_make_only_their_rows_nan() {
                 assert_eq!(got[2 * rows..], want[2 * rows..], "{name}");
             }
         }
-        // The inverse of the largest overflows, and the square of the smallest vanishes.
+        // The inverse of the largest element overflows, or its square underflows.
         for tiny in [f32::from_bits(1), f32::MIN_POSITIVE, 1e-30] {
             let y = w.product(&Serial, &vec![tiny; cols], Activations::Int8);
             assert!(y.iter().all(|y| y.abs() <= tiny * 1e4), "{name}: {tiny:e}");
@@ -408,7 +408,7 @@ fn activations_that_are_not_finite_make_only_their_rows_nan() {
 }
 
 #[test]
-fn gguf_blocks_are_multiplied_as_they_lie_in_the_file() {
+fn products_with_gguf_blocks_match_the_dequantized_matrix() {
     let mut rng = Rng::new(14);
     for format in [GgmlType::Q4_0, GgmlType::Q4_1, GgmlType::Q8_0] {
         for (m, rows, cols) in [(1, 3, 32), (2, 5, 96), (5, 9, 224), (1, 4, 640)] {
@@ -420,7 +420,7 @@ fn gguf_blocks_are_multiplied_as_they_lie_in_the_file() {
             gguf_dequantize(&Serial, &w, &mut values).unwrap();
             let coarse = if format == GgmlType::Q8_0 { 0.005 } else { 0.14 };
             for (v, r) in values.iter().zip(&raw) {
-                assert!((v - r).abs() < coarse, "{format:?}: {v} stands for {r}");
+                assert!((v - r).abs() < coarse, "{format:?}: {v} for {r}");
             }
             let x: Vec<f32> = rng.floats(m * cols);
             for (one, _) in levels() {
@@ -458,7 +458,7 @@ fn formats_that_do_not_exist_are_refused() {
 }
 
 #[test]
-fn a_row_gives_the_same_numbers_alone_and_among_others() {
+fn a_row_has_the_same_result_alone_and_in_a_batch() {
     const COLS: usize = 352;
     let rows = 37;
     let weights: Vec<f32> = (0..rows * COLS).map(|i| ((i * 7919 % 1009) as f32 - 504.0) / 504.0).collect();
@@ -485,7 +485,7 @@ fn a_row_gives_the_same_numbers_alone_and_among_others() {
 }
 
 #[test]
-fn blocks_that_are_decoded_first_are_multiplied_like_their_numbers() {
+fn products_with_decoded_blocks_match_the_dequantized_matrix() {
     let mut rng = Rng::new(15);
     let formats = [
         GgmlType::Q5_0,
@@ -525,14 +525,14 @@ fn blocks_that_are_decoded_first_are_multiplied_like_their_numbers() {
                 let size: f64 = x.iter().zip(v).map(|(a, b)| f64::from((a * b).abs())).sum();
                 assert!((f64::from(*got) - want).abs() <= 1e-5 * size, "{format:?}, {simd:?}: {got} {want}");
             }
-            assert_eq!(product(1), many[..rows], "{format:?}, {simd:?}: alone and among others");
+            assert_eq!(product(1), many[..rows], "{format:?}, {simd:?}: alone and in a batch");
         }
         assert!(gguf_quantize(format, &values, &mut data).is_err());
     }
 }
 
 #[test]
-fn a_layer_is_its_norm_its_products_and_what_follows() {
+fn a_layer_matches_its_norm_products_and_epilogue() {
     let mut rng = Rng::new(16);
     let (k, rows) = (96, [40, 24]);
     let weights: Vec<Vec<u8>> = rows

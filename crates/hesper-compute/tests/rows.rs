@@ -128,7 +128,7 @@ fn check_softmax_along<T: Float>(tol: f32) {
 }
 
 #[test]
-fn softmax_along_other_axes_is_that_of_rows() {
+fn softmax_along_other_axes_matches_softmax_of_rows() {
     check_softmax_along::<f32>(2e-6);
     check_softmax_along::<bf16>(8e-3);
     check_softmax_along::<f16>(1e-3);
@@ -220,7 +220,7 @@ fn reductions_match_plain_loops_on_every_axis() {
 }
 
 #[test]
-fn nan_wins_minima_and_maxima_and_is_their_place() {
+fn nan_wins_minima_and_maxima_and_their_indices() {
     let mut x = vec![1.0f32; 5000];
     x[17] = f32::NAN;
     x[18] = 3.0;
@@ -383,12 +383,12 @@ fn small_integers_and_flags_match_plain_loops_on_every_axis() {
 }
 
 #[test]
-fn a_half_is_reduced_as_the_single_that_it_is() {
+fn reductions_of_16_bit_floats_match_those_of_f32() {
     let mut rng = Rng::new(32);
     for (outer, len, inner) in AXES.into_iter().filter(|axis| *axis != (3, 66_000, 1)) {
         let axis = Axis { outer, len, inner };
         let half: Vec<f16> = rng.floats(outer * len * inner);
-        let brief: Vec<bf16> = half.iter().map(|v| bf16::from_f32(v.to_f32())).collect();
+        let brain: Vec<bf16> = half.iter().map(|v| bf16::from_f32(v.to_f32())).collect();
         let ops = [Reduction::Sum, Reduction::Prod, Reduction::Min, Reduction::Max];
         for op in ops {
             let wide: Vec<f32> = half.iter().map(|v| v.to_f32()).collect();
@@ -400,12 +400,12 @@ fn a_half_is_reduced_as_the_single_that_it_is() {
             });
             assert!(got.iter().zip(&want).all(|(a, b)| bits(a) == bits(b)), "{op:?} {axis:?}");
             assert!(want.iter().all(|w| bits(w) == bits(&want[0])), "levels differ: {op:?} {axis:?}");
-            let wide: Vec<f32> = brief.iter().map(|v| v.to_f32()).collect();
+            let wide: Vec<f32> = brain.iter().map(|v| v.to_f32()).collect();
             let want = everywhere::<f32>(outer * inner, |p, out| {
                 along(&wide, axis, |x| reduce(p, op, x, out)).unwrap()
             });
             let got = everywhere::<f32>(outer * inner, |p, out| {
-                along(&brief, axis, |x| reduce(p, op, x, out)).unwrap()
+                along(&brain, axis, |x| reduce(p, op, x, out)).unwrap()
             });
             assert!(got.iter().zip(&want).all(|(a, b)| bits(a) == bits(b)), "{op:?} {axis:?}");
         }
@@ -440,13 +440,13 @@ fn check_half_scans<T: Float + Scannable>() {
 }
 
 #[test]
-fn running_halves_are_accumulated_in_single_precision_and_rounded_once() {
+fn scans_of_16_bit_floats_accumulate_in_f32_and_round_once() {
     check_half_scans::<f16>();
     check_half_scans::<bf16>();
 }
 
 #[test]
-fn a_running_extreme_stays_nan_once_it_was() {
+fn scans_are_nan_from_the_first_nan_on() {
     for n in [5, 40, 70_000] {
         let mut x: Vec<f32> = (0..n).map(|i| ((i * 7) % 11) as f32).collect();
         x[n / 2] = f32::NAN;
@@ -463,7 +463,7 @@ fn a_running_extreme_stays_nan_once_it_was() {
 }
 
 #[test]
-fn a_long_sum_loses_no_more_than_its_tree_allows() {
+fn a_long_sum_of_f32_keeps_its_precision() {
     let x = vec![0.1f32; 10_000_000];
     let mut out = [0.0];
     along(&x, Axis::last(1, x.len()), |x| reduce(&Threads(2), Reduction::Sum, x, &mut out)).unwrap();
@@ -588,7 +588,7 @@ fn strided_copies_move_every_element_size() {
 }
 
 #[test]
-fn long_rows_have_their_extremes_found_on_every_level() {
+fn extremes_of_long_rows_are_found_at_every_level() {
     let mut rng = Rng::new(21);
     for n in [1, 15, 16, 64, 100, 511, 4096, 5000] {
         for round in 0..4 {
@@ -628,7 +628,7 @@ fn long_rows_have_their_extremes_found_on_every_level() {
 }
 
 #[test]
-fn sums_of_a_row_go_on_where_vectors_end() {
+fn scans_continue_across_vectors_and_parts() {
     for n in [31, 32, 33, 47, 1000, 70_001] {
         let x: Vec<f32> = (0..n).map(|i| ((i * 7) % 11) as f32 - 5.0).collect();
         for (reverse, inclusive) in [(false, true), (true, true), (false, false), (true, false)] {
@@ -649,10 +649,10 @@ fn sums_of_a_row_go_on_where_vectors_end() {
     }
 }
 
-/// Strided axes over memory: lengths, strides and the first element.
+/// Strided axes over memory: lengths, strides, the first element, and the number of elements.
 type Strided = (Vec<usize>, Vec<isize>, usize, usize);
 
-/// A view with permuted, sliced, reversed and broadcast axes, and how many elements its memory has.
+/// A view with permuted, sliced, reversed and broadcast axes, and at most `most` elements.
 fn view(rng: &mut Rng, most: usize) -> Strided {
     let rank = 1 + rng.below(4);
     let mut shape: Vec<usize> = (0..rank).map(|_| [1, 2, 3, 7, 20, 70][rng.below(6)]).collect();
@@ -761,7 +761,7 @@ fn a_view_and_its_contiguous_copy_are_reduced_to_the_same_bits() {
 }
 
 #[test]
-fn a_zero_is_chosen_by_its_sign_wherever_it_stands() {
+fn extremes_choose_zeros_by_sign_at_any_position() {
     for n in [2, 7, 40, 700, 9000] {
         for at in [0, n / 2, n - 1] {
             for (op, zero, among) in [(Reduction::Max, 0.0, -0.0), (Reduction::Min, -0.0f32, 0.0)] {

@@ -63,7 +63,7 @@ fn rows_of_few_or_extreme_values_are_sorted() {
     check_sort::<u32>(|r| u32::MAX - r.below(3) as u32);
     check_sort::<u16>(|r| u16::MAX - r.below(2) as u16);
     check_sort::<u64>(|r| u64::MAX - r.below(3) as u64);
-    // Upper halves that are all the same, and such that are the same in long runs.
+    // Equal upper halves in all elements, and in long runs.
     check_sort::<i64>(|r| r.below(1000) as i64 - 500);
     check_sort::<i64>(|r| ((r.below(3) as i64 - 1) << 32) | r.below(9) as i64);
 }

@@ -30,17 +30,18 @@ fn everywhere(count: usize, f: impl Fn(&dyn Par, &mut [f32])) -> Vec<Vec<f32>> {
 }
 
 #[test]
-fn rows_that_go_far_are_the_rows_that_stay_near() {
+fn norms_with_non_temporal_stores_match_those_with_ordinary_stores() {
     let x = numbers(ROWS * LENGTH);
     let (w, b) = (numbers(LENGTH), numbers(LENGTH));
-    let near = 1000 * LENGTH;
+    // Few enough rows for ordinary stores.
+    let small = 1000 * LENGTH;
     let check = |what: &str, f: Kernel<'_>| {
-        for (at, far) in everywhere(x.len(), |par, out| f(par, &x, out)).into_iter().enumerate() {
+        for (at, streamed) in everywhere(x.len(), |par, out| f(par, &x, out)).into_iter().enumerate() {
             let level = Simd::available()[at / 2];
-            for (part, (x, far)) in x.chunks(near).zip(far.chunks(near)).enumerate() {
+            for (part, (x, streamed)) in x.chunks(small).zip(streamed.chunks(small)).enumerate() {
                 let mut out = vec![f32::NAN; x.len()];
                 f(&AtLevel(Threads(2), level), x, &mut out);
-                assert!(out == far, "{what} at {level:?}, part {part}");
+                assert!(out == streamed, "{what} at {level:?}, part {part}");
             }
         }
     };
@@ -50,17 +51,17 @@ fn rows_that_go_far_are_the_rows_that_stay_near() {
 }
 
 #[test]
-fn elements_that_go_far_arrive() {
+fn copies_with_non_temporal_stores_write_all_elements_and_no_others() {
     let (rows, columns) = (2064, 4112);
     let x = numbers(rows * columns);
-    let turn = |par: &dyn Par, out: &mut [f32]| {
+    let transpose = |par: &dyn Par, out: &mut [f32]| {
         let from = StridedView { offset: 0, strides: &[1, columns as isize] };
         let to = StridedView { offset: 0, strides: &[rows as isize, 1] };
         copy_elements(par, &[columns, rows], &x, from, out, to).unwrap();
     };
-    for got in everywhere(x.len(), turn) {
+    for got in everywhere(x.len(), transpose) {
         let wrong = (0..x.len()).find(|at| got[*at] != x[at % rows * columns + at / rows]);
-        assert_eq!(wrong, None, "turned");
+        assert_eq!(wrong, None, "transposed");
     }
     let wide = columns as isize + 5;
     let place = |par: &dyn Par, out: &mut [f32]| {

@@ -1,6 +1,7 @@
-// What the kernels' text uses of CUDA, on the host: each thread of a block is a fiber, and a scheduler
-// of its own mind runs one after another from one rendezvous to the next. A rendezvous that its lanes
-// do not all come to, or with different masks, is an error: that is what this is for.
+// The part of CUDA that kernels use, emulated on the host. Each thread of a block is a fiber. A scheduler
+// picks a random fiber and runs it to its next synchronization point: a barrier or a warp-level operation.
+// It is an error if the lanes of a mask do not all reach the same point with the same mask: finding such
+// errors is the purpose of this emulation.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -38,7 +39,8 @@ static emu_dim emu_block, emu_block_size, emu_grid;
 #define blockDim emu_block_size
 #define gridDim emu_grid
 
-static unsigned emu_meet(emu_wait what, unsigned mask, unsigned value, unsigned source) {
+// Waits at a synchronization point until all of its lanes have reached it.
+static unsigned emu_sync(emu_wait what, unsigned mask, unsigned value, unsigned source) {
   emu_fiber& f = emu_fibers[emu_current];
   if (what != EMU_BARRIER && !(mask >> (emu_current & 31) & 1u)) {
     printf("lane %d is not in its own mask %x\n", emu_current & 31, mask);
@@ -51,10 +53,10 @@ static unsigned emu_meet(emu_wait what, unsigned mask, unsigned value, unsigned 
   swapcontext(&f.context, &emu_scheduler);
   return emu_fibers[emu_current].answer;
 }
-static inline unsigned __ballot_sync(unsigned m, int p) { return emu_meet(EMU_BALLOT, m, p != 0, 0); }
-static inline unsigned __shfl_sync(unsigned m, unsigned v, int l) { return emu_meet(EMU_SHUFFLE, m, v, l & 31); }
-static inline void __syncwarp(unsigned m) { emu_meet(EMU_SYNC, m, 0, 0); }
-static inline void threadgroup_barrier() { emu_meet(EMU_BARRIER, 0, 0, 0); }
+static inline unsigned __ballot_sync(unsigned m, int p) { return emu_sync(EMU_BALLOT, m, p != 0, 0); }
+static inline unsigned __shfl_sync(unsigned m, unsigned v, int l) { return emu_sync(EMU_SHUFFLE, m, v, l & 31); }
+static inline void __syncwarp(unsigned m) { emu_sync(EMU_SYNC, m, 0, 0); }
+static inline void threadgroup_barrier() { emu_sync(EMU_BARRIER, 0, 0, 0); }
 static inline void __threadfence() {}
 static inline void __threadfence_block() {}
 
@@ -89,12 +91,12 @@ static inline unsigned long long __brevll(unsigned long long x) {
 }
 static inline unsigned __brev(unsigned x) { return (unsigned)(__brevll(x) >> 32); }
 
-// Near enough: only functions that are the device's own use them.
+// Placeholders: results of f64 functions that the platform computes are not compared.
 static inline double sinpi(double x) { return sin(x * M_PI); }
 static inline double cospi(double x) { return cos(x * M_PI); }
 static inline double erfinv(double x) { return x; }
 
-// One fiber runs at a time: atomics are plain.
+// One fiber runs at a time, so plain loads and stores are atomic.
 template <class T> static T emu_update(T* p, T v) {
   const T old = *p;
   *p = v;

@@ -1,7 +1,7 @@
-// Runs the entry over a launch read from a file: grid and threadgroup, the number of arguments, then
-// each argument's length and bytes. All arguments go to another file afterwards, and the report behind them.
+// Runs the entry over a launch read from a file: grid and threadgroup, the number of arguments, then the
+// length and the bytes of each argument. Then writes all arguments and the bounds report to another file.
 static const int EMU_GUARD = 256;
-// An argument between bytes that nobody may touch.
+// An argument between guard bytes, which must stay unchanged.
 struct emu_arg {
   std::vector<unsigned char> bytes;
   unsigned long long len;
@@ -31,7 +31,7 @@ static int emu_fail(const char* why) {
   printf("\n");
   return 3;
 }
-// Lets the lanes of a complete rendezvous go on; 0 if there was none, 2 if one can never be.
+// Resumes the lanes of a complete warp-level operation. Returns 0 if none is complete, 2 if one can never be.
 static int emu_release(int n) {
   for (int i = 0; i < n; i++) {
     const emu_fiber f = emu_fibers[i];

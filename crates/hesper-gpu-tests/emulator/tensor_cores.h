@@ -1,4 +1,4 @@
-// What the texts of attention use beyond `cuda.h`: vectors, shuffles of floats, tensor cores, asynchronous copies.
+// What attention kernels use beyond `cuda.h`: vectors, shuffles of floats, tensor cores, asynchronous copies.
 #define __restrict__
 #define __cvta_generic_to_shared(p) (unsigned long long)(p)
 struct alignas(16) float4 { float x, y, z, w; };
@@ -16,7 +16,7 @@ struct launch_grid { unsigned long long x, y, z; };
 static unsigned long long groups_along(unsigned long long n, unsigned size) { return (n + size - 1) / size; }
 
 // After the functions of inline assembly, before the kernels that call them.
-static unsigned emu_lanes[32][32][6];   // by warp and lane: what the lanes of a warp show each other
+static unsigned emu_lanes[32][32][6];   // values that lanes exchange, by warp and lane
 static unsigned (*emu_share(const unsigned* mine, int count))[6] {
   unsigned(*const warp)[6] = emu_lanes[emu_current / 32];
   for (int i = 0; i < count; i++) warp[emu_current % 32][i] = mine[i];

@@ -23,14 +23,14 @@ type CorpusCase = Option<(Box<Case>, Vec<Binding>)>;
 enum CheckSource {
     /// A case of the corpus, also compared with its reference.
     Corpus(Box<Case>),
-    /// A generated job, compared with the host's executors alone.
+    /// A generated job, compared with the host's executors only.
     Generated(JobBuilder),
 }
 
 /// One check.
 pub struct Check {
     pub name: String,
-    kind: CheckSource,
+    origin: CheckSource,
     options: Options,
     /// Whether accesses that are proven in range for the launch are unchecked, as in custom kernels.
     proven: bool,
@@ -51,24 +51,26 @@ pub struct Prepared {
 pub fn checks(seeds: u64) -> Vec<Check> {
     let plain = Options::default();
     let bounds = Options { bounds: true, ..plain };
-    // Sweeps use one axis.
-    let upright = Options { flat: false, ..plain };
+    // Sweeps use one axis only, and compile faster without flat numbering of blocks.
+    let one_axis = Options { flat: false, ..plain };
     let own = |name: String, options, make: JobBuilder| Check {
         name,
-        kind: CheckSource::Generated(make),
+        origin: CheckSource::Generated(make),
         options,
         proven: false,
     };
-    let mut all: Vec<Check> =
-        sweep::sweeps().into_iter().map(|(name, make)| own(format!("sweep {name}"), upright, make)).collect();
+    let mut all: Vec<Check> = sweep::sweeps()
+        .into_iter()
+        .map(|(name, make)| own(format!("sweep {name}"), one_axis, make))
+        .collect();
     for (i, case) in hesper_corpus::cases().into_iter().enumerate() {
         let case = Box::new(case);
         if i % 4 == 0 {
-            let (name, kind) = (format!("bounds {}", case.name), CheckSource::Corpus(case.clone()));
-            all.push(Check { name, kind, options: bounds, proven: i % 8 == 0 });
+            let (name, origin) = (format!("bounds {}", case.name), CheckSource::Corpus(case.clone()));
+            all.push(Check { name, origin, options: bounds, proven: i % 8 == 0 });
         }
-        let (name, kind) = (format!("corpus {}", case.name), CheckSource::Corpus(case));
-        all.push(Check { name, kind, options: plain, proven: false });
+        let (name, origin) = (format!("corpus {}", case.name), CheckSource::Corpus(case));
+        all.push(Check { name, origin, options: plain, proven: false });
     }
     for outside in hesper_corpus::outside::outside_cases() {
         for proven in [false, true] {
@@ -100,9 +102,9 @@ fn proven(job: &Job) -> Vec<bool> {
 }
 
 impl Check {
-    /// Builds the job and its text.
+    /// Builds the job and its CUDA text.
     pub fn text(&self) -> Result<(Job, CudaSource, CorpusCase), String> {
-        let (job, judge) = match &self.kind {
+        let (job, judge) = match &self.origin {
             CheckSource::Corpus(case) => {
                 let (job, bindings) = corpus::job(case)?;
                 (job, Some((case.clone(), bindings)))
@@ -114,7 +116,7 @@ impl Check {
         Ok((job, source, judge))
     }
 
-    /// The text and the host's results.
+    /// The CUDA text and the host's results.
     pub fn on_host(&self) -> Result<Prepared, String> {
         let (job, source, judge) = self.text()?;
         let interpreted = job.interpreted().map_err(|e| format!("interpreter: {e}"))?;

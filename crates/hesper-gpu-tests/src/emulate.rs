@@ -1,7 +1,7 @@
 //! Runs CUDA text without a device: compiled by a C++ compiler, on an emulation of blocks and warps.
 //!
-//! It checks the semantics of the text (masks and rendezvous under a scheduler that runs lanes in any order,
-//! results bit for bit), not the device's compiler.
+//! It checks the semantics of the text, not the device's compiler: results bit for bit, and the masks of
+//! warp-level operations under a scheduler that runs lanes in any order.
 
 use std::fs;
 use std::io;
@@ -53,7 +53,7 @@ pub fn run(job: &Job, source: &CudaSource, folder: &Path) -> Result<DeviceResult
     if source.dynamic_shared > 0 {
         return Err("dynamic shared memory is not emulated".to_string());
     }
-    let program = program(job, source).ok_or("the text has no plain part")?;
+    let program = program(job, source).ok_or_else(|| format!("the text has no line {AFTER_PTX:?}"))?;
     let io = |e: io::Error| e.to_string();
     fs::create_dir_all(folder).map_err(io)?;
     let path = |name: &str| folder.join(name);

@@ -85,7 +85,7 @@ impl Gpu {
         code: &Compiled,
     ) -> Result<(DeviceResult, Resources), LaunchError> {
         let current = self.context.enter()?;
-        // SAFETY: the code is what the compiler gave.
+        // SAFETY: the code comes from the compiler.
         let module = unsafe { current.load_module(code.image.bytes()) }?;
         let name = CString::new(code.name.as_str()).map_err(|e| LaunchError::Failed(e.to_string()))?;
         let mut buffers = Vec::new();
@@ -124,7 +124,7 @@ impl Gpu {
         };
         if !matches!(outcome, Err(LaunchError::Hangs)) {
             for at in buffers {
-                // SAFETY: nothing runs any more.
+                // SAFETY: no launch is in flight.
                 let _ = unsafe { current.free(at) };
             }
             // SAFETY: as above.
@@ -145,7 +145,7 @@ impl Gpu {
         buffers: &[CUdeviceptr],
     ) -> Result<(), LaunchError> {
         // Each parameter has an array of its own; the driver knows their sizes.
-        let mut places: Vec<[u64; 4]> = source
+        let mut values: Vec<[u64; 4]> = source
             .slots
             .iter()
             .map(|slot| match *slot {
@@ -164,11 +164,11 @@ impl Gpu {
                 Slot::Grid => [job.launch.grid[0], job.launch.grid[1], job.launch.grid[2], 0],
             })
             .collect();
-        let mut addresses: Vec<*mut c_void> = places.iter_mut().map(|p| p.as_mut_ptr().cast()).collect();
+        let mut addresses: Vec<*mut c_void> = values.iter_mut().map(|p| p.as_mut_ptr().cast()).collect();
         let (grid, block) = dimensions(&job.launch);
         let shared = source.dynamic_shared as u32;
         let extent = Extent { grid, block, shared };
-        // SAFETY: upheld by the caller; the places outlive the call, which copies them.
+        // SAFETY: upheld by the caller; the values outlive the call, which copies them.
         unsafe { current.launch(function, extent, self.stream, addresses.as_mut_ptr()) }?;
         Ok(())
     }
@@ -203,12 +203,12 @@ impl Gpu {
         copied: usize,
     ) -> Result<(f32, f32), LaunchError> {
         let current = self.context.enter()?;
-        // SAFETY: the code is what the compiler gave.
+        // SAFETY: the code comes from the compiler.
         let module = unsafe { current.load_module(code.image.bytes()) }?;
         let name = CString::new(code.name.as_str()).map_err(|e| LaunchError::Failed(e.to_string()))?;
         let (mut best, mut best_copy) = (f32::INFINITY, f32::INFINITY);
-        // SAFETY: everything named is made here and lives until the end of the block, where the stream
-        // is idle.
+        // SAFETY: everything that is used is created here and lives until the end of the block, where the
+        // stream is idle.
         unsafe {
             let function = current.function(module, &name)?;
             let mut buffers = Vec::new();

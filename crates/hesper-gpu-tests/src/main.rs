@@ -60,7 +60,7 @@ fn main() -> ExitCode {
 
 fn show(all: &[Check], name: &str) -> ExitCode {
     let Some(check) = all.iter().find(|c| c.name == name) else {
-        eprintln!("no check is called {name}");
+        eprintln!("unknown check {name:?}");
         return ExitCode::FAILURE;
     };
     match check.text() {
@@ -181,11 +181,11 @@ fn work(all: &[Check], first: usize) -> ExitCode {
             match gpu.run(&prepared.job, &prepared.source, &code) {
                 Ok((device, used)) => {
                     let ms = start.elapsed().as_secs_f64() * 1e3;
-                    let use_of =
+                    let resources =
                         format!("{} registers, {} B local, {ms:.1} ms", used.registers, used.local_bytes);
                     match prepared.judge(&device) {
-                        Ok(how) => println!("@{i} ok   {}: {how} ({use_of})", check.name),
-                        Err(why) => println!("@{i} FAIL {}: {} ({use_of})", check.name, brief(&why)),
+                        Ok(how) => println!("@{i} ok   {}: {how} ({resources})", check.name),
+                        Err(why) => println!("@{i} FAIL {}: {} ({resources})", check.name, brief(&why)),
                     }
                 }
                 Err(LaunchError::Failed(why)) => {

@@ -1,5 +1,5 @@
-//! Stress scenarios of 64 concurrent tasks, each on its own thread, after failures that users of such systems
-//! reported.
+//! Stress scenarios of 64 concurrent tasks, each on its own thread, modelled on failures that users of
+//! similar systems reported.
 //!
 //! The same code runs on a GPU (`hesper-ops-gpu-check stress`) and on the host (`tests/stress.rs`). Every
 //! result is known in advance.
@@ -122,8 +122,8 @@ fn axpy(x: &Array, y: &Array) -> Result<Array> {
     Ok(call.output(&[n], Dtype::Float32).run()?.swap_remove(0))
 }
 
-/// File-backed arrays in fused and custom kernels: shared or loaded again, evaluated before or not, of size
-/// zero, and loads that fail.
+/// File-backed arrays in fused and custom kernels: shared or loaded again, evaluated beforehand or not, of
+/// size zero, and loads that fail.
 fn lazy_weights(shared: &Weights, task: usize, round: usize) -> Result<()> {
     let own;
     let loaded = if (task + round).is_multiple_of(3) {
@@ -141,9 +141,9 @@ fn lazy_weights(shared: &Weights, task: usize, round: usize) -> Result<()> {
     let out = axpy(weight, &fused)?;
     drop(fused);
     let empty = loaded.require("empty")?.add(1.0)?;
-    expect("the sum of nothing", sum(&empty)?, 0.0)?;
+    expect("the sum of an empty array", sum(&empty)?, 0.0)?;
     if io::load(shared.path().with_extension("missing")).is_ok() {
-        return Err(Error::Kernel("a file that is not there was loaded".into()));
+        return Err(Error::Kernel("loading a missing file succeeded".into()));
     }
     let weights: f32 = (0..256).map(|i| (i % 7) as f32).sum();
     expect("lazily loaded weights", sum(&out)?, 4.0 * weights + 512.0 * plus)
@@ -161,7 +161,7 @@ fn decode(_: &Weights, task: usize, round: usize) -> Result<()> {
         hesper::async_eval([&cache])?;
     }
     if cache.shape() != [1, 1, 8, 16] {
-        return Err(Error::Kernel(format!("a cache of shape {:?}", cache.shape())));
+        return Err(Error::Kernel(format!("the cache has shape {:?}", cache.shape())));
     }
     let wanted: usize = (0..8).map(|step| step + task % 5 + round % 3).sum();
     expect("the cache's sum", sum(&cache)?, 3.0 * 16.0 * wanted as f32)
@@ -203,11 +203,12 @@ fn renamed(_: &Weights, task: usize, round: usize) -> Result<()> {
     let out = call.output(&[128], dtype).run()?.swap_remove(0);
     hesper::async_eval([&out])?;
     if out.dtype() != dtype {
-        return Err(Error::Kernel(format!("an output of {} instead of {dtype}", out.dtype())));
+        return Err(Error::Kernel(format!("the output is {} instead of {dtype}", out.dtype())));
     }
     expect("scale", sum(&out)?, 128.0 * 3.0 * factor as f32)
 }
 
+/// Chains whose intermediate handles are dropped while they are computed.
 fn dropped(_: &Weights, task: usize, round: usize) -> Result<()> {
     let mut x = Array::full(&[64, 64], 1.0, Some(Dtype::Float32))?;
     for _ in 0..4 {

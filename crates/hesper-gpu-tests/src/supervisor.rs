@@ -74,7 +74,7 @@ pub fn supervise(all: &[Check], seeds: u64) -> ExitCode {
         }
         let _ = child.wait();
         if begin.elapsed() >= TIME_LIMIT {
-            println!("FAIL time is up after {} of {} checks", next, all.len());
+            println!("FAIL the time limit was reached after {} of {} checks", next, all.len());
             failures += 1;
             break;
         }
@@ -87,7 +87,7 @@ pub fn supervise(all: &[Check], seeds: u64) -> ExitCode {
             failures += 1;
             next = at + 1;
         } else if next >= all.len() {
-            println!("FAIL the worker died behind the last check");
+            println!("FAIL the worker died after the last check");
             failures += 1;
             break;
         }

@@ -12,8 +12,8 @@ use hesper_gpu_tests::job::{Job, is_nan};
 
 const ELEMENTS: u64 = 8192;
 
-/// Values of a scalar type: corner cases, ordinary numbers of every magnitude, and random bits.
-fn words(s: Scalar, r: &mut Random) -> Vec<u8> {
+/// The bytes of values of a scalar type: corner cases, ordinary numbers of every magnitude, and random bits.
+fn values(s: Scalar, r: &mut Random) -> Vec<u8> {
     (0..ELEMENTS)
         .flat_map(|i| {
             let bits = if s.is_float() { float(s, i as usize, r) } else { int(s, i, r) };
@@ -118,7 +118,7 @@ impl Sweep {
     fn job(self, inputs: &[Scalar], seed: u64) -> Result<Job, String> {
         let kernel: Kernel = self.b.finish().map_err(|e| e.to_string())?;
         let mut r = Random::new(seed);
-        let mut args: Vec<Vec<u8>> = inputs.iter().map(|s| words(*s, &mut r)).collect();
+        let mut args: Vec<Vec<u8>> = inputs.iter().map(|s| values(*s, &mut r)).collect();
         let mut elements = vec![None; inputs.len()];
         for s in self.outputs {
             args.push(vec![0; (ELEMENTS * s.size()) as usize]);

@@ -1,4 +1,4 @@
-//! The kernels of the derivative of attention on the host's emulation, compared with the CPU.
+//! The CUDA kernels of the derivative of attention, emulated on the host and compared with the CPU backend.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use hesper::fast::{AttentionMask, scaled_dot_product_attention};
 use hesper::{Array, Dtype, transform};
 
 const WIDTH: usize = 32;
-/// Rows of a block: one tile of a warp.
+/// Rows, or keys, of a block of threads.
 const LEFT_TILE: usize = 64;
 /// Where the emulation replaces the functions of inline assembly.
 const AFTER_TEXT: &str = "// After the functions of inline assembly";
@@ -40,7 +40,7 @@ static void emu_kernel() {
 }
 ";
 
-/// A text without its statements of inline assembly.
+/// Removes inline assembly from a text.
 fn without_assembly(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -67,7 +67,7 @@ fn without_assembly(text: &str) -> String {
     out + rest
 }
 
-/// The program of the kernels, in a folder; `None` without a compiler for it.
+/// Compiles the kernels to a program in a folder; `None` without a C++ compiler.
 fn program(folder: &Path) -> Option<std::path::PathBuf> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let read = |path: &str| fs::read_to_string(crates.join(path)).unwrap();
@@ -203,14 +203,14 @@ fn compare(program: &Path, dtype: Dtype, [share, queries, keys]: [usize; 3], tol
 }
 
 #[test]
-fn kernels_give_the_cotangents_of_the_cpu() {
+fn gradient_kernels_match_the_cpu() {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         eprintln!("skipped: the emulation needs a C++ compiler on x86-64 Linux");
         return;
     }
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("attention_gradient");
     let Some(program) = program(&folder) else {
-        eprintln!("skipped: there is no C++ compiler");
+        eprintln!("skipped: no C++ compiler");
         return;
     };
     // Two tiles of keys; rows of shared heads that end inside of a tile; queries before the first key.

@@ -19,26 +19,26 @@ fn assert_emulated(part: &str) {
     let output = check(&["--seeds", "12", "--emulate", part]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}");
-    assert!(text.contains("ok   "), "no check has {part} in its name");
+    assert!(text.contains("ok   "), "no check has {part:?} in its name");
 }
 
 #[test]
-fn functions_of_f32_give_the_hosts_bits() {
+fn functions_of_f32_match_the_host_bit_for_bit() {
     assert_emulated("unary_f32");
 }
 
 #[test]
-fn random_kernels_meet_at_every_rendezvous_and_give_the_interpreters_bits() {
+fn random_kernels_synchronize_and_match_the_interpreter() {
     assert_emulated("fuzz 1");
 }
 
 #[test]
-fn lanes_in_different_branches_meet_only_their_own() {
+fn lanes_synchronize_only_with_lanes_of_their_branch() {
     assert_emulated("corpus simd_divergent");
 }
 
 #[test]
-fn groups_at_the_edge_of_the_grid_are_numbered_within_themselves() {
+fn partial_threadgroups_have_their_own_lane_indices() {
     assert_emulated("partial_group");
 }
 

@@ -1,4 +1,4 @@
-//! The programs for GPU machines, as far as they run without one.
+//! Tests of the programs for GPU machines that need no GPU.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod attention_gradient;

@@ -1,5 +1,5 @@
-//! The op suite on the simulated Metal: texts are parsed, and run by the reference interpreter with its
-//! sanitizer.
+//! The op suite on the simulated Metal, which parses kernels and runs them by the reference interpreter with
+//! its sanitizer.
 
 use std::process::Command;
 

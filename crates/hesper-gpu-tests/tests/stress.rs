@@ -4,7 +4,7 @@ use hesper::placement::{self, Device};
 use hesper_gpu_tests::scenarios;
 
 #[test]
-fn sixty_four_tasks_at_once_give_right_numbers() {
+fn concurrent_tasks_give_right_results() {
     let rounds = std::env::var("HESPER_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
     let outcomes = scenarios::run(Device::Cpu, rounds, |outcome| {
         println!("{}: {:.1} s", outcome.name, outcome.time.as_secs_f64());

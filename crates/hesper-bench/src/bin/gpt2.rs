@@ -74,7 +74,7 @@ impl Gpt2 {
             blocks: (0..layers).map(|_| Block::new()).collect::<nn::Result<_>>()?,
             ln_f: LayerNorm::new(DIMS)?,
         };
-        // Matrices and tables are drawn as GPT-2 draws them.
+        // Initialize matrices and tables as GPT-2 does.
         model.map(|_, x| match x.ndim() {
             2 => Ok(random::normal(x.shape(), Dtype::Float32, 0.0, 0.02, None)?),
             _ => Ok(x.clone()),

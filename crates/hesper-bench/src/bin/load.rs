@@ -1,7 +1,7 @@
 //! The cost of loading: time, resident memory after the load, and peak memory once all tensors are in memory.
 //!
 //! `load write FILE GIB` makes a safetensors file of float32 matrices; `load read FILE` loads it and reads
-//! all tensors into memory; `load use FILE` evaluates all tensors in place and sums them up. Each prints one
+//! all tensors into memory; `load use FILE` evaluates all tensors in place and sums them. Each prints one
 //! line. `scripts/bench-load` runs them beside `mx.load` and the `safetensors` package.
 
 use std::process::ExitCode;

@@ -95,7 +95,7 @@ fn ablated(size: usize) -> Result<()> {
         }
     }
     let [[with, with_loop], [without, without_loop]] = best;
-    println!("retention switched off, beside itself (this build has the simulator's hooks):");
+    println!("with and without retention (this build has the simulator's hooks):");
     println!("  retention of a binding {:5.1} ns   (aim: under 10)", with - without);
     println!("  decode-like loop       {:5.3} of the time without retention", with_loop / without_loop);
     Ok(())

@@ -2,7 +2,7 @@
 //!
 //!     cargo run --release -p hesper-bench --bin step [-- STEPS]
 //!
-//! The best step of all is the one that other programs disturbed least.
+//! Prints the best time of all steps: that of the step which other programs disturbed least.
 
 use std::time::Instant;
 

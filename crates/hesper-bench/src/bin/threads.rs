@@ -14,7 +14,7 @@ use hesper_bench::llama::Llama;
 
 const THREADS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 
-/// Makes the calls of one thread.
+/// A call that one thread repeats.
 type Worker<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
 
 /// Calls per second of `count` threads.

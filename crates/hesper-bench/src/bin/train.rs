@@ -3,9 +3,9 @@
 //!
 //! `train mlp|cnn|transformer [SECONDS]` measures one and prints a line of JSON. `train --peers PROGRAM,...
 //! [--rounds N]` runs this program and the given ones in turn, N rounds of a second each, and prints a table:
-//! the best median of a round for each program, and how many times as long the fastest of the others takes.
-//! The programs are `peers/train-candle` and `peers/train-burn`, which `cargo build --release` builds in
-//! their folders; on a machine without other work the ratio of one round is that of the others.
+//! the best median of a round for each program, and its ratio to Hesper's. The programs are
+//! `peers/train-candle` and `peers/train-burn`, which `cargo build --release` builds in their folders. On an
+//! idle machine all rounds give the same ratios.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -122,7 +122,7 @@ fn measure(workload: &str, seconds: f64) -> Result<(), Failure> {
             let batch = [classes(&[BATCH, LENGTH], VOCABULARY)?, classes(&[BATCH, LENGTH], 251)?];
             steps(workload, seconds, model, &batch, Transformer::forward)
         }
-        other => Err(format!("no workload {other:?}; use one of {WORKLOADS:?}").into()),
+        other => Err(format!("unknown workload {other:?}; use one of {WORKLOADS:?}").into()),
     }
 }
 
@@ -157,7 +157,7 @@ fn steps<M: Module + Tree + Clone + Send + Sync + 'static>(
     Ok(())
 }
 
-/// A number of a line of JSON.
+/// A numeric field of a line of JSON.
 fn field(line: &str, name: &str) -> Result<f64, Failure> {
     let value = line.split_once(&format!("\"{name}\": ")).and_then(|(_, rest)| rest.split([',', '}']).next());
     Ok(value.ok_or_else(|| format!("no {name} in {line:?}"))?.parse()?)
@@ -178,7 +178,7 @@ fn compare(peers: &[String], rounds: usize) -> Result<(), Failure> {
         let programs: Vec<&str> =
             std::iter::once(own.as_str()).chain(peers.iter().map(String::as_str)).collect();
         for round in 0..rounds {
-            // Each round begins with another program.
+            // Each round starts with another program.
             for at in 0..programs.len() {
                 let program = programs[(at + round) % programs.len()];
                 let output = Command::new(program).args([workload, "1"]).output()?;

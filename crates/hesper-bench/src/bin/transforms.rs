@@ -2,7 +2,7 @@
 //!
 //!     cargo run --release -p hesper-bench --bin transforms [-- trace.json]
 //!
-//! With a file's name it also writes a trace of some training steps, for Chrome or Perfetto.
+//! With the name of a file it also writes a trace of some training steps, for Chrome or Perfetto.
 
 use std::time::Instant;
 

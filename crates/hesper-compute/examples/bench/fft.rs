@@ -1,4 +1,4 @@
-//! Fourier transforms of a million numbers, as one row and as many.
+//! Fourier transforms of a million elements, as one row and as many rows.
 
 use hesper_compute::{Axis, Fft, FftKind, Par};
 

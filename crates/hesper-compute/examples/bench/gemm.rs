@@ -13,7 +13,7 @@ fn product<T: Element>(
     par: &dyn Par,
     name: &str,
     (m, n, k): (usize, usize, usize),
-    turn: bool,
+    transpose: bool,
     peak: f64,
     from: impl Fn(f32) -> T,
 ) {
@@ -21,7 +21,7 @@ fn product<T: Element>(
     let mut c = fill(m * n, &from);
     let options = GemmOptions::default();
     let t = best(|| {
-        let b = if turn {
+        let b = if transpose {
             MatRef::row_major(&b, n, k).unwrap().transposed()
         } else {
             MatRef::row_major(&b, k, n).unwrap()
@@ -30,9 +30,9 @@ fn product<T: Element>(
         gemm(par, a, b, c, &options).unwrap();
     });
     let rate = 2.0 * (m * n * k) as f64 / t;
-    let turn = if turn { "T" } else { " " };
+    let transpose = if transpose { "T" } else { " " };
     println!(
-        "{name:5} {m:5} x{n:5} x{k:5}{turn} {:9.4} ms {:7.1} GFLOP/s {:5.2} of f32 peak",
+        "{name:5} {m:5} x{n:5} x{k:5}{transpose} {:9.4} ms {:7.1} GFLOP/s {:5.2} of f32 peak",
         t * 1e3,
         rate / 1e9,
         rate / peak
@@ -44,14 +44,14 @@ fn matvec<T: Element>(
     name: &str,
     m: usize,
     (n, k): (usize, usize),
-    turn: bool,
+    transpose: bool,
     rate: f64,
     from: impl Fn(f32) -> T,
 ) {
     let (x, w) = (fill(m * k, &from), fill(n * k, &from));
     let mut y = fill(m * n, &from);
     let t = best(|| {
-        let w = if turn {
+        let w = if transpose {
             MatRef::row_major(&w, n, k).unwrap().transposed()
         } else {
             MatRef::row_major(&w, k, n).unwrap()
@@ -60,9 +60,9 @@ fn matvec<T: Element>(
         gemm(par, x, w, y, &GemmOptions::default()).unwrap();
     });
     let r = (n * k * size_of::<T>()) as f64 / t;
-    let turn = if turn { "T" } else { " " };
+    let transpose = if transpose { "T" } else { " " };
     println!(
-        "{name:5} matvec m={m} {n}x{k}{turn} {:8.3} ms {:6.1} GB/s {:5.2} of a read",
+        "{name:5} matvec m={m} {n}x{k}{transpose} {:8.3} ms {:6.1} GB/s {:5.2} of a read",
         t * 1e3,
         r / 1e9,
         r / rate
@@ -82,9 +82,9 @@ pub fn run(par: &dyn Par, filter: &str) {
     }
     let want = |s: &str| filter.is_empty() || s.contains(filter);
     for n in [128, 256, 512, 1024, 2048] {
-        for turn in [false, true] {
+        for transpose in [false, true] {
             if want("f32") {
-                product(par, "f32", (n, n, n), turn, peak, |x| x);
+                product(par, "f32", (n, n, n), transpose, peak, |x| x);
             }
         }
         if want("f64") && n <= 1024 {
@@ -111,12 +111,12 @@ pub fn run(par: &dyn Par, filter: &str) {
     if want("matvec") {
         let rate = read_rate(par, 64 << 20);
         println!("read {:.1} GB/s", rate / 1e9);
-        for turn in [false, true] {
-            matvec(par, "f32", 1, (4096, 4096), turn, rate, |x| x);
-            matvec(par, "f32", 4, (4096, 4096), turn, rate, |x| x);
-            matvec(par, "bf16", 1, (4096, 8192), turn, rate, bf16::from_f32);
-            matvec(par, "f16", 1, (4096, 8192), turn, rate, f16::from_f32);
-            matvec(par, "f64", 1, (4096, 2048), turn, rate, f64::from);
+        for transpose in [false, true] {
+            matvec(par, "f32", 1, (4096, 4096), transpose, rate, |x| x);
+            matvec(par, "f32", 4, (4096, 4096), transpose, rate, |x| x);
+            matvec(par, "bf16", 1, (4096, 8192), transpose, rate, bf16::from_f32);
+            matvec(par, "f16", 1, (4096, 8192), transpose, rate, f16::from_f32);
+            matvec(par, "f64", 1, (4096, 2048), transpose, rate, f64::from);
         }
     }
 }
@@ -133,8 +133,8 @@ fn batch(par: &dyn Par, peak: f64) {
     for (batch, m, n, k) in shapes {
         let (a, b) = (fill(batch * m * k, |x| x), fill(batch * k * n, |x| x));
         let mut c = vec![0.0f32; batch * m * n];
-        for turn in [false, true] {
-            let (rows, cols) = if turn { (1, k as isize) } else { (n as isize, 1) };
+        for transpose in [false, true] {
+            let (rows, cols) = if transpose { (1, k as isize) } else { (n as isize, 1) };
             let t = best(|| {
                 let a = Stack { data: &a, first: 0, rows: k as isize, cols: 1, batch: &[(m * k) as isize] };
                 let b = Stack { data: &b, first: 0, rows, cols, batch: &[(k * n) as isize] };
@@ -143,7 +143,7 @@ fn batch(par: &dyn Par, peak: f64) {
             let rate = 2.0 * (batch * m * n * k) as f64 / t;
             println!(
                 "batch {batch:4} x ({m}x{k} @ {k}x{n}{}) {:7.4} ms {:7.1} GFLOP/s {:5.2} of f32 peak",
-                if turn { "T" } else { " " },
+                if transpose { "T" } else { " " },
                 t * 1e3,
                 rate / 1e9,
                 rate / peak

@@ -1,4 +1,4 @@
-//! Times the kernels and puts each beside the limit of the machine, measured in the same process.
+//! Times the kernels and compares each with the limit of the machine, measured in the same process.
 //!
 //!     cargo run --release -p hesper-compute --example bench -- gemm [threads]
 
@@ -32,6 +32,8 @@ fn main() {
         "sort" => sort::run(&par),
         "fft" => fft::run(&par),
         "conv" => conv::run(&par, &filter),
-        other => eprintln!("no benchmark called {other}: gemm, quant, attention, rows, sort, fft, conv"),
+        other => {
+            eprintln!("unknown benchmark {other:?}: use gemm, quant, attention, rows, sort, fft or conv")
+        }
     }
 }

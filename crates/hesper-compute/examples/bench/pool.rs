@@ -1,4 +1,4 @@
-//! A pool of threads that spin for work: what a device would plug in, so that short kernels can be timed.
+//! A pool of threads that spin for work, like that of a device, so that short kernels can be timed.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

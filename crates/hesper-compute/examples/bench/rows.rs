@@ -1,4 +1,4 @@
-//! Operations along an axis, copies and convolutions beside the rate of a copy.
+//! Operations along an axis, copies and convolutions, compared with the rate of a copy.
 
 use hesper_compute::{
     Axis, ConvShape, Dim, Par, ReduceInput, Reduction, Scan, SumOrder, arg_extreme, conv, copy_strided,
@@ -23,7 +23,7 @@ pub fn run(par: &dyn Par) {
     println!("threads {}, copy {:.1} GB/s, f32 peak {:.1} GFLOP/s", par.threads(), rate / 1e9, peak / 1e9);
     let n = 4096;
     let x: Vec<f32> = (0..n * n).map(|i| ((i * 7919) % 10_007) as f32 / 5000.0 - 1.0).collect();
-    // Arrays begin at cache lines.
+    // The result starts at a cache line, as arrays do.
     let mut y = vec![0.0f32; n * n + 16];
     let line = y.as_ptr().align_offset(64);
     let y = &mut y[line..line + n * n];
@@ -58,9 +58,13 @@ pub fn run(par: &dyn Par) {
         let x = ReduceInput::new(&x, 0, &kept, &reduced, Some(order)).unwrap();
         show(name, all, best(|| reduce(par, Reduction::Sum, &x, &mut out).unwrap()));
     }
-    let turned = [dim(1), dim(n as isize)].concat();
-    let turned = ReduceInput::new(&x, 0, &[], &turned, Some(SumOrder::Rows)).unwrap();
-    show("sum all, transposed", all, best(|| reduce(par, Reduction::Sum, &turned, &mut out[..1]).unwrap()));
+    let transposed = [dim(1), dim(n as isize)].concat();
+    let transposed = ReduceInput::new(&x, 0, &[], &transposed, Some(SumOrder::Rows)).unwrap();
+    show(
+        "sum all, transposed",
+        all,
+        best(|| reduce(par, Reduction::Sum, &transposed, &mut out[..1]).unwrap()),
+    );
     show(
         "max axis 1",
         all,

@@ -1,4 +1,4 @@
-//! Sorts of a million numbers, as one row and as many.
+//! Sorts of a million elements, as one row and as many rows.
 
 use half::f16;
 use hesper_compute::{Par, Sortable, argsort, partition, sort};
@@ -6,13 +6,13 @@ use hesper_compute::{Par, Sortable, argsort, partition, sort};
 use crate::measure::best;
 
 fn time<T: Sortable>(par: &dyn Par, name: &str, x: &[T]) {
-    let (mut out, mut places) = (x.to_vec(), vec![0u32; x.len()]);
+    let (mut out, mut indices) = (x.to_vec(), vec![0u32; x.len()]);
     for n in [x.len(), 1024, 128] {
         println!(
             "{name:4} {:6} x {n:7}: sort {:7.3} ms, argsort {:7.3} ms, partition {:7.3} ms",
             x.len() / n,
             best(|| sort(par, x, n, &mut out).unwrap()) * 1e3,
-            best(|| argsort(par, x, n, &mut places).unwrap()) * 1e3,
+            best(|| argsort(par, x, n, &mut indices).unwrap()) * 1e3,
             best(|| partition(par, x, n, n / 2, &mut out).unwrap()) * 1e3,
         );
     }

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::Job;
-use super::rows::Rows;
+use super::rows::RowReader;
 use super::softmax::Running;
 use crate::par::{Par, Shared};
 use crate::scratch::Scratch;
@@ -19,7 +19,7 @@ const TASK_KEYS: usize = 256;
 const STEP_KEYS: usize = 64;
 
 /// Queries and results are `T`; `K` says how keys and values are stored.
-pub(super) fn run<T: Float, K: Rows>(par: &dyn Par, job: &Job<'_>) {
+pub(super) fn run<T: Float, K: RowReader>(par: &dyn Par, job: &Job<'_>) {
     let simd = par.simd();
     let s = &job.shape;
     let rows = s.q_heads / s.kv_heads * s.q_len;
@@ -94,7 +94,7 @@ fn query(job: &Job<'_>, kv_head: usize, r: usize) -> (usize, usize) {
 
 struct Stream<'a, 'b, T, K, const R: usize>(Part<'a, 'b>, PhantomData<(T, K)>);
 
-impl<T: Float, K: Rows, const R: usize> Kernel for Stream<'_, '_, T, K, R> {
+impl<T: Float, K: RowReader, const R: usize> Kernel for Stream<'_, '_, T, K, R> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
@@ -147,7 +147,8 @@ impl<T: Float, K: Rows, const R: usize> Kernel for Stream<'_, '_, T, K, R> {
                     let rows = j..j + run;
                     j = rows.end;
                     weigh::<S, K::Element, R>(s, &scores, &before, value, stride, rows, dv, out.ptr(), ld);
-                    // A factor of one changes no bit: pages give what adjacent rows do.
+                    // Further runs of rows have a factor of one, which changes no bit: pages and adjacent
+                    // rows give the same result.
                     before = [1.0; R];
                 }
                 k += m;
@@ -179,7 +180,7 @@ unsafe fn score<S: Isa, T: Float, const R: usize>(
 ) {
     let m = rows.len();
     let mut j = 0;
-    // SAFETY: the caller's promise; the last keys are repeated to fill a block of four.
+    // SAFETY: the caller's promise; the last key is repeated to fill a block of four.
     unsafe {
         while j < m {
             let at = |i: usize| key.offset((j + i).min(m - 1) as isize * stride);
@@ -319,7 +320,7 @@ impl<T: Float> Kernel for Joined<'_, '_, T> {
     }
 }
 
-/// Divides a row by its sum of weights.
+/// Divides a row by its sum of weights and stores it.
 ///
 /// # Safety
 /// Both hold `n` elements.

@@ -68,11 +68,11 @@ pub fn gated_delta<T: Float>(
     same("keys", keys, inputs.k.len())?;
     let values = of("values", &[batch, length, v_heads, value_dim])?;
     same("values", values, inputs.v.len())?;
-    same("answers", values, out.len())?;
+    same("outputs", values, out.len())?;
     let steps = of("rates", &[batch, length, v_heads])?;
     same("rates", steps, inputs.rate.len())?;
-    let each = inputs.decay.len() != steps;
-    same("decays", if each { of("decays", &[steps, key_dim])? } else { steps }, inputs.decay.len())?;
+    let per_feature = inputs.decay.len() != steps;
+    same("decays", if per_feature { of("decays", &[steps, key_dim])? } else { steps }, inputs.decay.len())?;
     same("elements of the state", of("state", &[batch, v_heads, value_dim, key_dim])?, state.len())?;
     if let Some(marks) = inputs.marks {
         same("marks", of("marks", &[batch, length])?, marks.len())?;
@@ -83,7 +83,7 @@ pub fn gated_delta<T: Float>(
         let (head, first) = (task / parts, task % parts * TASK_ROWS);
         let rows = TASK_ROWS.min(value_dim - first);
         let (b, h) = (head / v_heads, head % v_heads);
-        dispatch(simd, StateRows { shape, inputs, each, state, out, b, h, first, rows });
+        dispatch(simd, StateRows { shape, inputs, per_feature, state, out, b, h, first, rows });
     });
     Ok(())
 }
@@ -92,7 +92,8 @@ pub fn gated_delta<T: Float>(
 struct StateRows<'a, 'b, T> {
     shape: DeltaShape,
     inputs: &'a DeltaInputs<'b, T>,
-    each: bool,
+    /// Whether the decay is per key feature.
+    per_feature: bool,
     state: Shared<f32>,
     out: Shared<T>,
     b: usize,
@@ -105,7 +106,7 @@ impl<T: Float> Kernel for StateRows<'_, '_, T> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        let Self { shape, inputs, each, state, out, b, h, first, rows } = self;
+        let Self { shape, inputs, per_feature, state, out, b, h, first, rows } = self;
         let DeltaShape { length, k_heads, v_heads, key_dim: d, value_dim, .. } = shape;
         let kh = h / (v_heads / k_heads);
         let lines = Scratch::<f32>::new(3 * d);
@@ -115,7 +116,7 @@ impl<T: Float> Kernel for StateRows<'_, '_, T> {
             let (step, at) = (b * length + t, (b * length + t) * v_heads + h);
             let to = at * value_dim + first;
             if inputs.marks.is_some_and(|marks| marks[step] == 0) {
-                // SAFETY: the answers of these rows, which this task alone writes.
+                // SAFETY: the outputs of these rows, which this task alone writes.
                 unsafe { out.slice(to, rows) }.fill(T::from_f32(0.0));
                 continue;
             }
@@ -125,17 +126,17 @@ impl<T: Float> Kernel for StateRows<'_, '_, T> {
                 unsafe {
                     *key.add(j) = inputs.k[from + j].to_f32();
                     *query.add(j) = inputs.q[from + j].to_f32();
-                    *decay.add(j) = if each { inputs.decay[at * d + j] } else { inputs.decay[at] };
+                    *decay.add(j) = if per_feature { inputs.decay[at * d + j] } else { inputs.decay[at] };
                 }
             }
             let rate = inputs.rate[at];
             for i in 0..rows {
                 let value = inputs.v[to + i].to_f32();
-                // SAFETY: the row is one of this task's; lines and row have `d` numbers.
+                // SAFETY: the row is one of this task's; lines and row have `d` elements.
                 unsafe {
                     let row = state.get().add(rows_at + i * d);
-                    let answer = one(s, row, key, query, decay, d, value, rate);
-                    *out.get().add(to + i) = T::from_f32(answer);
+                    let output = step_row(s, row, key, query, decay, d, value, rate);
+                    *out.get().add(to + i) = T::from_f32(output);
                 }
             }
         }
@@ -147,7 +148,7 @@ impl<T: Float> Kernel for StateRows<'_, '_, T> {
 /// # Safety
 /// Row, key, query and decay have `d` elements.
 #[inline(always)]
-unsafe fn one<S: Isa>(
+unsafe fn step_row<S: Isa>(
     s: S,
     row: *mut f32,
     key: *const f32,
@@ -157,8 +158,8 @@ unsafe fn one<S: Isa>(
     value: f32,
     rate: f32,
 ) -> f32 {
-    let mut held = s.zero();
-    let mut answer = s.zero();
+    let mut stored = s.zero();
+    let mut output = s.zero();
     let mut j = 0;
     // SAFETY: the caller's promise.
     unsafe {
@@ -166,18 +167,18 @@ unsafe fn one<S: Isa>(
             let n = (d - j).min(S::LANES);
             let x = s.mul(s.load_n(row.add(j), n), s.load_n(decay.add(j), n));
             s.store_n(row.add(j), x, n);
-            held = s.fma(x, s.load_n(key.add(j), n), held);
+            stored = s.fma(x, s.load_n(key.add(j), n), stored);
             j += n;
         }
-        let more = s.splat((value - s.reduce_add(held)) * rate);
+        let delta = s.splat((value - s.reduce_add(stored)) * rate);
         j = 0;
         while j < d {
             let n = (d - j).min(S::LANES);
-            let x = s.fma(more, s.load_n(key.add(j), n), s.load_n(row.add(j), n));
+            let x = s.fma(delta, s.load_n(key.add(j), n), s.load_n(row.add(j), n));
             s.store_n(row.add(j), x, n);
-            answer = s.fma(x, s.load_n(query.add(j), n), answer);
+            output = s.fma(x, s.load_n(query.add(j), n), output);
             j += n;
         }
     }
-    s.reduce_add(answer)
+    s.reduce_add(output)
 }

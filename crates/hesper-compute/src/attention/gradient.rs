@@ -1,8 +1,8 @@
 //! The derivative of attention by queries, keys and values, block of queries by block of queries.
 //!
 //! A block's scores and weights are computed again from its queries; the matrix of all scores is never built.
-//! A head of keys and values is one task: it adds up what the blocks of all queries that read it contribute,
-//! in order, so results do not depend on the number of threads.
+//! A head of keys and values is one task. It adds the contributions of all blocks of queries that read it, in
+//! order, so results do not depend on the number of threads.
 
 use super::slices::{HeadSlice, MaskSlice, heads_of, inside, mask_of};
 use super::softmax::Running;
@@ -75,13 +75,13 @@ pub fn attention_gradient<T: Float>(
         pages: None,
         group: 0,
     };
-    let given = Given { job, cotangent: heads_of(cotangent).erased() };
+    let given = GradientJob { job, cotangent: heads_of(cotangent).erased() };
     let (dk, dv) = (Shared::new(dk.as_mut_ptr()), Shared::new(dv.as_mut_ptr()));
     let tasks = s.batch * s.kv_heads;
     let run = |par: &dyn Par, task: usize| {
         let given = &given;
         let (b, head) = (task / s.kv_heads, task % s.kv_heads);
-        // SAFETY: every row was found inside of its slice; this task alone writes rows of its heads.
+        // SAFETY: every row lies within its slice; this task alone writes rows of its heads.
         unsafe { one_head::<T>(par, given, b, head, [dk, dv]) }
     };
     if tasks >= par.threads() {
@@ -95,13 +95,13 @@ pub fn attention_gradient<T: Float>(
 }
 
 /// Attention and the cotangent of its result.
-struct Given<'a> {
+struct GradientJob<'a> {
     job: Job<'a>,
     cotangent: Heads<()>,
 }
 
 // SAFETY: tasks read the inputs and write rows of their own.
-unsafe impl Sync for Given<'_> {}
+unsafe impl Sync for GradientJob<'_> {}
 
 /// The cotangents of a head of keys and values, and of the queries that read it.
 ///
@@ -109,12 +109,12 @@ unsafe impl Sync for Given<'_> {}
 /// The rows of the job exist, and no other thread accesses the cotangents of these heads.
 unsafe fn one_head<T: Float>(
     par: &dyn Par,
-    given: &Given<'_>,
+    given: &GradientJob<'_>,
     b: usize,
     head: usize,
     [dk, dv]: [Shared<T>; 2],
 ) {
-    let Given { job, cotangent } = given;
+    let GradientJob { job, cotangent } = given;
     let (s, simd) = (&job.shape, par.simd());
     let (d, e, keys) = (s.head_dim, s.value_dim, s.kv_len);
     let block = BLOCK_QUERIES.min(s.q_len);
@@ -122,7 +122,7 @@ unsafe fn one_head<T: Float>(
         [keys * d, keys * e, keys * d, keys * e, block * d, block * d, block * e, block * keys, block * keys];
     let total = sizes.iter().sum();
     let room = Scratch::<f32>::new(total);
-    // SAFETY: the room has as many elements, and all of them are written here.
+    // SAFETY: the buffer has `total` elements, and all of them are initialized here.
     let mut rest = unsafe {
         room.ptr().write_bytes(0, total);
         std::slice::from_raw_parts_mut(room.ptr(), total)
@@ -150,7 +150,8 @@ unsafe fn one_head<T: Float>(
                     load::<T>(simd, Job::row::<T>(cotangent, b, head, q0 + i), &mut g[i * e..][..e], 1.0);
                 }
             }
-            // With a causal mask the last query sees the most keys; a first query that sees none weighs all.
+            // With a causal mask the last query reads the most keys. A first query without a visible key
+            // reads all of them.
             let blind = job.seen(q0) > job.seen(q0 + n - 1);
             let m = if blind { keys } else { job.seen(q0 + n - 1) };
             let (weights, scores) = (&mut weights[..n * m], &mut scores[..n * m]);
@@ -163,7 +164,7 @@ unsafe fn one_head<T: Float>(
             }
             multiply(par, (&*g, n, e), false, (&*v, m, e), true, scores, 1.0, false);
             let bounded = matches!(job.mask, Mask::Causal | Mask::Marked { .. });
-            dispatch(simd, Weights { weights, scores, m, bounded });
+            dispatch(simd, SoftmaxGradient { weights, scores, m, bounded });
             multiply(par, (&*weights, n, m), true, (&*g, n, e), false, &mut sum_v[..m * e], 1.0, true);
             multiply(par, (&*scores, n, m), true, (&*q, n, d), false, &mut sum_k[..m * d], 1.0, true);
             multiply(par, (&*scores, n, m), false, (&*k, m, d), false, &mut out_q[..n * d], job.scale, false);
@@ -183,23 +184,23 @@ unsafe fn one_head<T: Float>(
     }
 }
 
-/// `c = alpha * a b`, plus `c` if `accumulate`; each operand a row-major matrix that may be transposed.
+/// `c = alpha * a b`, plus the old `c` if `accumulate`. Operands are row-major, and transposed on request.
 fn multiply(
     par: &dyn Par,
     (a, a_rows, a_cols): (&[f32], usize, usize),
-    turn_a: bool,
+    transpose_a: bool,
     (b, b_rows, b_cols): (&[f32], usize, usize),
-    turn_b: bool,
+    transpose_b: bool,
     c: &mut [f32],
     alpha: f32,
     accumulate: bool,
 ) {
-    let view = |data, rows, cols, turn: bool| {
+    let view = |data, rows, cols, transpose: bool| {
         let matrix = MatRef::row_major(data, rows, cols)?;
-        Ok::<_, Mismatch>(if turn { matrix.transposed() } else { matrix })
+        Ok::<_, Mismatch>(if transpose { matrix.transposed() } else { matrix })
     };
     let mut run = || {
-        let (a, b) = (view(a, a_rows, a_cols, turn_a)?, view(b, b_rows, b_cols, turn_b)?);
+        let (a, b) = (view(a, a_rows, a_cols, transpose_a)?, view(b, b_rows, b_cols, transpose_b)?);
         let c = MatMut::row_major(c, a.rows(), b.cols())?;
         let beta = if accumulate { 1.0 } else { 0.0 };
         gemm(par, a, b, c, &GemmOptions { alpha, beta })
@@ -209,7 +210,7 @@ fn multiply(
 }
 
 /// Turns scores into weights, and the cotangents of weights into those of scores.
-struct Weights<'a> {
+struct SoftmaxGradient<'a> {
     /// Scores; weights afterwards.
     weights: &'a mut [f32],
     /// Cotangents of the weights; of the scores afterwards.
@@ -220,7 +221,7 @@ struct Weights<'a> {
     bounded: bool,
 }
 
-impl Kernel for Weights<'_> {
+impl Kernel for SoftmaxGradient<'_> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
@@ -259,7 +260,7 @@ impl Kernel for Weights<'_> {
     }
 }
 
-/// A row in single precision, times a factor.
+/// Loads a row in single precision, times a factor.
 ///
 /// # Safety
 /// The row has as many elements as `to`.
@@ -283,7 +284,7 @@ unsafe fn load<T: Float>(simd: Simd, from: *const T, to: &mut [f32], by: f32) {
     dispatch(simd, Load(from, to, by));
 }
 
-/// A row in its own precision.
+/// Stores a row in the precision of `T`.
 ///
 /// # Safety
 /// The row has as many elements as `from`, and no other thread accesses it.

@@ -117,8 +117,8 @@ struct Job<'a> {
     sinks: Option<&'a [f32]>,
     /// The range of valid keys of each sequence; all keys if `None`.
     spans: Option<&'a [(usize, usize)]>,
-    /// Where the rows of keys and values are, if they are in pages: then `k` and `v` have pages in the place
-    /// of sequences.
+    /// The page tables of a paged KV cache. The first strides of `k` and `v` are then those of pages, not of
+    /// sequences.
     pages: Option<PageTables<'a>>,
     /// Codes of a group, if keys and values are quantized.
     group: usize,
@@ -129,7 +129,7 @@ unsafe impl Sync for Job<'_> {}
 // SAFETY: as above.
 unsafe impl Send for Job<'_> {}
 
-/// Most queries per key head for which keys and values are streamed.
+/// Most queries per key head for which keys and values are streamed ([`decode`]).
 const MAX_STREAMED_QUERIES: usize = 16;
 
 /// `out = softmax(q k^T * scale + mask) v` for every head. `sinks` has one extra score without a value per
@@ -171,24 +171,16 @@ pub unsafe fn attention<T: Float>(
         pages: None,
         group: 0,
     };
-    match T::KIND {
-        FloatKind::F32 => run_f32(par, &job),
-        FloatKind::Bf16 => run_bf16(par, &job),
-        FloatKind::F16 => run_f16(par, &job),
-    }
+    run_any(T::KIND, par, &job);
     Ok(())
 }
 
-fn run_f32(par: &dyn Par, job: &Job<'_>) {
-    run::<f32>(par, job);
-}
-
-fn run_bf16(par: &dyn Par, job: &Job<'_>) {
-    run::<half::bf16>(par, job);
-}
-
-fn run_f16(par: &dyn Par, job: &Job<'_>) {
-    run::<half::f16>(par, job);
+fn run_any(kind: FloatKind, par: &dyn Par, job: &Job<'_>) {
+    match kind {
+        FloatKind::F32 => run::<f32>(par, job),
+        FloatKind::Bf16 => run::<half::bf16>(par, job),
+        FloatKind::F16 => run::<half::f16>(par, job),
+    }
 }
 
 fn run<T: Float>(par: &dyn Par, job: &Job<'_>) {
@@ -233,7 +225,7 @@ impl Job<'_> {
         self.spans.map_or((0, self.shape.kv_len), |spans| spans[b])
     }
 
-    /// The number of keys that query `i` attends to; if there is none, all keys.
+    /// The number of leading keys that query `i` attends to; all keys if it sees none.
     #[inline(always)]
     fn seen(&self, i: usize) -> usize {
         let (q, kv) = (self.shape.q_len, self.shape.kv_len);
@@ -281,7 +273,7 @@ impl Job<'_> {
             Mask::Added { ptr, strides } => {
                 let p = ptr.cast::<T>().wrapping_offset(offset(strides));
                 for j in 0..count {
-                    // SAFETY: the caller of `attention` promised a number for every score.
+                    // SAFETY: the caller of `attention` promised a bias for every score.
                     scores[j * apart] += unsafe { *p.wrapping_offset(j as isize * strides[3]) }.to_f32();
                 }
             }

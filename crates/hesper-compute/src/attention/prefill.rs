@@ -19,28 +19,29 @@ const BLOCK_KEYS: usize = 192;
 /// Most floats of keys and values that are packed at once, unless one head has more.
 const MAX_PACKED_FLOATS: usize = 8 << 20;
 
-/// The register tile of a SIMD level: keys and queries.
+/// The register tile of a SIMD level: `mr` keys by `nr` queries.
 #[derive(Clone, Copy)]
-struct Sizes {
+struct TileSize {
     mr: usize,
     nr: usize,
 }
 
-struct SizesOf;
+struct TileSizeOf;
 
-impl Kernel for SizesOf {
-    type Out = Sizes;
+impl Kernel for TileSizeOf {
+    type Out = TileSize;
     #[inline(always)]
-    fn run<S: Isa>(self, _: S) -> Sizes {
-        Sizes { mr: S::MR, nr: S::NV * S::LANES }
+    fn run<S: Isa>(self, _: S) -> TileSize {
+        TileSize { mr: S::MR, nr: S::NV * S::LANES }
     }
 }
 
 /// The layout of the packed keys and values of a head.
 #[derive(Clone, Copy)]
 struct Layout {
-    /// Floats of a block of keys, and of their values.
+    /// Floats of a block of keys.
     keys: usize,
+    /// Floats of the values of a block.
     values: usize,
     blocks: usize,
 }
@@ -59,7 +60,7 @@ pub(super) fn run<T: Float>(par: &dyn Par, job: &Job<'_>) {
 /// [`run`] with at most `room` packed floats, unless one head needs more.
 fn run_within<T: Float>(par: &dyn Par, job: &Job<'_>, room: usize) {
     let simd = par.simd();
-    let Sizes { mr, nr } = dispatch(simd, SizesOf);
+    let TileSize { mr, nr } = dispatch(simd, TileSizeOf);
     let s = &job.shape;
     let layout = Layout {
         keys: BLOCK_KEYS * s.head_dim,
@@ -105,7 +106,7 @@ struct Pack<'a, 'b, T> {
     job: &'a Job<'b>,
     layout: Layout,
     packed: Shared<f32>,
-    /// The head, counted from the first that is packed now.
+    /// The index of the head among those that are packed now, and the index of the first of these.
     pair: usize,
     first: usize,
     block: usize,
@@ -369,7 +370,7 @@ mod tests {
     use crate::par::Serial;
 
     #[test]
-    fn heads_give_the_same_however_many_are_packed_together() {
+    fn results_do_not_depend_on_how_many_heads_are_packed_together() {
         let shape = AttentionShape {
             batch: 2,
             q_heads: 6,
@@ -382,16 +383,16 @@ mod tests {
         let value = |i: usize| ((i * 37 % 61) as f32 - 30.0) / 20.0;
         let numbers = |n: usize| (0..n).map(value).collect::<Vec<f32>>();
         let (q, k, v) = (numbers(2 * 6 * 20 * 12), numbers(2 * 3 * 210 * 12), numbers(2 * 3 * 210 * 20));
-        let lie = |h: usize, n: usize, d: usize| [(h * n * d) as isize, (n * d) as isize, d as isize];
+        let contiguous = |h: usize, n: usize, d: usize| [(h * n * d) as isize, (n * d) as isize, d as isize];
         let mut runs = vec![];
         for room in [1, 20_000, MAX_PACKED_FLOATS] {
             let mut out = vec![f32::NAN; 2 * 6 * 20 * 20];
             let job = Job {
                 shape,
-                q: Heads { ptr: q.as_ptr().cast(), strides: lie(6, 20, 12) },
-                k: Heads { ptr: k.as_ptr().cast(), strides: lie(3, 210, 12) },
-                v: Heads { ptr: v.as_ptr().cast(), strides: lie(3, 210, 20) },
-                out: HeadsMut { ptr: out.as_mut_ptr().cast(), strides: lie(6, 20, 20) },
+                q: Heads { ptr: q.as_ptr().cast(), strides: contiguous(6, 20, 12) },
+                k: Heads { ptr: k.as_ptr().cast(), strides: contiguous(3, 210, 12) },
+                v: Heads { ptr: v.as_ptr().cast(), strides: contiguous(3, 210, 20) },
+                out: HeadsMut { ptr: out.as_mut_ptr().cast(), strides: contiguous(6, 20, 20) },
                 scale: 0.3,
                 mask: Mask::Causal,
                 sinks: None,

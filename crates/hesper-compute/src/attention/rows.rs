@@ -76,15 +76,15 @@ impl RowFormat {
     }
 }
 
-/// Rows of keys or values as kernels read them.
-pub(super) trait Rows: Sync {
+/// How kernels read the stored rows of keys or values.
+pub(super) trait RowReader: Sync {
     /// The type of the elements that are read.
     type Element: Float;
     /// Whether rows are unpacked to a buffer first.
     const UNPACKS: bool;
 
-    /// The address of row `i` of a head, the distance to the next row, and how many rows from it on, at most
-    /// `count`, can be read. Rows that are unpacked are written to `to`.
+    /// The address of the row at `place` (sequence, head, row), the distance to the next row, and how many
+    /// rows from it on, at most `count`, can be read. Rows that are unpacked are written to `to`.
     ///
     /// # Safety
     /// The rows are valid, and `to` has room for `count` rows of `width` elements if rows are unpacked.
@@ -99,10 +99,10 @@ pub(super) trait Rows: Sync {
     ) -> (*const Self::Element, isize, usize);
 }
 
-/// Floats, read where they are.
+/// Floats, read in place.
 pub(super) struct Dense<K>(PhantomData<K>);
 
-impl<K: Float> Rows for Dense<K> {
+impl<K: Float> RowReader for Dense<K> {
     type Element = K;
     const UNPACKS: bool = false;
 
@@ -121,10 +121,10 @@ impl<K: Float> Rows for Dense<K> {
     }
 }
 
-/// Codes of `BITS` bits.
+/// Codes of `BITS` bits, unpacked to `f32`.
 pub(super) struct Affine<const BITS: usize>;
 
-impl<const BITS: usize> Rows for Affine<BITS> {
+impl<const BITS: usize> RowReader for Affine<BITS> {
     type Element = f32;
     const UNPACKS: bool = true;
 

@@ -70,12 +70,12 @@ pub(super) fn inside(
     Ok(())
 }
 
-/// The rows of a slice.
+/// The rows of a slice as a pointer.
 pub(super) fn heads_of<T>(heads: HeadSlice<'_, T>) -> Heads<T> {
     Heads { ptr: heads.data.as_ptr().wrapping_add(heads.first), strides: heads.strides }
 }
 
-/// The mask, with one element for every score.
+/// The mask as pointers, if it has an element for every score.
 pub(super) fn mask_of<T>(s: &AttentionShape, mask: MaskSlice<'_, T>) -> Result<Mask<T>, Mismatch> {
     let scores = [s.batch, s.q_heads, s.q_len, s.kv_len];
     Ok(match mask {
@@ -121,8 +121,8 @@ pub fn attention_slices<T: Float>(
     let (row, across) = (s.value_dim as isize, (s.value_dim * s.q_heads) as isize);
     let strides = [across * s.q_len as isize, row, across];
     let to = HeadsMut { ptr: out.as_mut_ptr(), strides };
-    // SAFETY: every row, mark and number that shapes and strides name was found inside of its slice, and
-    // the rows of the result are distinct parts of a slice that is borrowed mutably.
+    // SAFETY: every row, mark and bias that shapes and strides describe lies within its slice, and the rows
+    // of the result are distinct parts of a slice that is borrowed mutably.
     unsafe { attention(par, shape, heads(q), heads(k), heads(v), to, scale, mask, sinks) }
 }
 

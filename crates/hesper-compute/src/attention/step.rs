@@ -73,13 +73,13 @@ pub struct PageTables<'a> {
 }
 
 impl PageTables<'_> {
-    /// The page of a row, and its place there.
+    /// The page of a row, and the index of the row in it.
     #[inline(always)]
     pub fn find(&self, sequence: usize, row: usize) -> (usize, usize) {
         (self.tables[sequence][row / self.rows] as usize, row % self.rows)
     }
 
-    /// The page of a row and its place there, if the pool has it.
+    /// [`PageTables::find`], if the sequence and the pool have the page.
     fn checked(&self, sequence: usize, row: usize, pages: usize) -> Result<(usize, usize), Mismatch> {
         at_least("pages of a sequence", row / self.rows + 1, self.tables[sequence].len())?;
         let (page, row) = self.find(sequence, row);
@@ -130,9 +130,9 @@ impl StepShape {
     }
 }
 
-/// Appends the keys and values of one token to each sequence, after the `starts` rows that it has. `block`
-/// begins at byte `first` of the cache block, or of the pool of pages, and reaches at least to the last row
-/// that is written.
+/// Appends the keys and values of one token to each sequence: sequence `n` has `starts[n]` rows already.
+/// `block` begins at byte `first` of the cache block, or of the pool of pages, and reaches at least to the
+/// last row that is written.
 pub fn keep_step<T: Float>(
     shape: StepShape,
     tokens: &[T],
@@ -159,7 +159,7 @@ pub fn keep_step<T: Float>(
             plain.iter_mut().zip(from).for_each(|(to, from)| *to = from.to_f32());
             let begin = shape.row(at, head, row).checked_sub(first);
             let Some(to) = begin.and_then(|begin| block.get_mut(begin..begin + shape.row_bytes())) else {
-                return same("rows of the block that are there", 1, 0);
+                return same("rows of the token within the block", 1, 0);
             };
             match &rotary {
                 Some(rotary) if head < kv_heads => {
@@ -174,9 +174,8 @@ pub fn keep_step<T: Float>(
     Ok(())
 }
 
-/// Attention of the queries of one token per sequence over the sequence's rows, including that of the token:
-/// the last `window` of them. `block` is the whole cache block, or the pool of pages, aligned as its elements
-/// are.
+/// Attention of the queries of one token per sequence over the last `window` rows of the sequence, including
+/// that of the token. `block` is the whole cache block, or the pool of pages, aligned for its elements.
 pub fn attend_step<T: Float>(
     par: &dyn Par,
     shape: StepShape,

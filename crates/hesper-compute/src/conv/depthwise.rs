@@ -31,11 +31,11 @@ pub(super) fn run<T: Float>(par: &dyn Par, job: &Job<'_>) {
     let lines = s.batch * depth * height;
     let least = (16384 / (taps * c * width)).max(1);
     chunks(par, lines, grain(par, lines, least).next_multiple_of(2), |a, b| {
-        dispatch(simd, Direct::<T> { job, w, a, b, of: PhantomData });
+        dispatch(simd, OutputRows::<T> { job, w, a, b, of: PhantomData });
     });
 }
 
-struct Direct<'a, 'b, T> {
+struct OutputRows<'a, 'b, T> {
     job: &'a Job<'b>,
     w: Shared<f32>,
     a: usize,
@@ -43,7 +43,7 @@ struct Direct<'a, 'b, T> {
     of: PhantomData<T>,
 }
 
-impl<T: Float> Kernel for Direct<'_, '_, T> {
+impl<T: Float> Kernel for OutputRows<'_, '_, T> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
@@ -75,8 +75,8 @@ impl<T: Float> Kernel for Direct<'_, '_, T> {
             if rows == 2 {
                 let x = self.rows_of(&shape, place);
                 let mut i = first;
-                // SAFETY: the rows are in the input or null, and so are the windows of these places; rows of
-                // the output are this task's own.
+                // SAFETY: each row is null or in the input, and so are the windows of these positions; rows
+                // of the output are this task's own.
                 unsafe {
                     while i < last {
                         let n = if i + RUN <= last { RUN } else { 1 };
@@ -104,7 +104,7 @@ impl<T: Float> Kernel for Direct<'_, '_, T> {
                 if rows == 1 {
                     let (x, apart) = (x.wrapping_offset(at * c as isize), shape.stride[2] * c);
                     let mut i = first;
-                    // SAFETY: all taps are within the input, and the places are this task's own.
+                    // SAFETY: all taps are within the input, and the outputs are this task's own.
                     unsafe {
                         while i < last {
                             let n = if i + RUN <= last { RUN } else { 1 };
@@ -123,13 +123,13 @@ impl<T: Float> Kernel for Direct<'_, '_, T> {
                     seen.clear();
                     for &(from, tap) in &taps {
                         let number = tap / c % shape.kernel[2];
-                        if let Some(at) = shape.along(2, i, number) {
+                        if let Some(at) = shape.input_position(2, i, number) {
                             // Shift the row back by the tap's offset from the first tap.
                             let along = at as isize - (number * shape.dilation[2]) as isize;
                             seen.push((from + along * c as isize, tap));
                         }
                     }
-                    // SAFETY: what is seen is within the input, and the place is this task's own.
+                    // SAFETY: the taps in `seen` are within the input, and the output is this task's own.
                     unsafe { channels::<S, T, 1>(s, x, 0, &seen, self.w.get(), c, to.add(i * c)) };
                 }
             }
@@ -138,16 +138,16 @@ impl<T: Float> Kernel for Direct<'_, '_, T> {
     }
 }
 
-impl<T: Float> Direct<'_, '_, T> {
+impl<T: Float> OutputRows<'_, '_, T> {
     /// For the kernel rows that lie within the input: the offset of their taps for a window at the left end,
     /// from the start of the input, and the offset of their weights.
     fn taps_of(&self, shape: &ConvShape, [batch, z, y]: [usize; 3], taps: &mut Vec<(isize, usize)>) {
         let [kd, kh, kw] = shape.kernel;
         taps.clear();
         for plane in 0..kd {
-            let Some(z) = shape.along(0, z, plane) else { continue };
+            let Some(z) = shape.input_position(0, z, plane) else { continue };
             for row in 0..kh {
-                let Some(y) = shape.along(1, y, row) else { continue };
+                let Some(y) = shape.input_position(1, y, row) else { continue };
                 let line = ((batch * shape.input[0] + z) * shape.input[1] + y) * shape.input[2];
                 for tap in 0..kw {
                     let from = (line + tap * shape.dilation[2]) * shape.channels;
@@ -160,9 +160,9 @@ impl<T: Float> Direct<'_, '_, T> {
     /// The starts of the four input rows that two output rows read; null for rows outside of the input.
     fn rows_of(&self, shape: &ConvShape, [batch, z, y]: [usize; 3]) -> [*const T; 4] {
         let mut rows = [std::ptr::null(); 4];
-        let Some(z) = shape.along(0, z, 0) else { return rows };
+        let Some(z) = shape.input_position(0, z, 0) else { return rows };
         for (row, to) in rows.iter_mut().enumerate() {
-            if let Some(y) = shape.along(1, y, row) {
+            if let Some(y) = shape.input_position(1, y, row) {
                 let line = ((batch * shape.input[0] + z) * shape.input[1] + y) * shape.input[2];
                 *to = self.job.x.cast::<T>().wrapping_add(line * shape.channels);
             }

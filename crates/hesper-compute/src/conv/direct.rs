@@ -22,14 +22,15 @@ const PATCH_FLOATS: usize = 96 << 10;
 /// Fewest positions along the last axis for which a tile pays.
 const MIN_WIDTH: usize = 4;
 
-/// Weights are packed where they are used if there are at least this many for at most so many positions.
+/// With at least this many weights and at most this many output positions, the packed product of windows is
+/// faster: it packs weights on the fly.
 const MIN_STREAMED_WEIGHTS: usize = 256 << 10;
 const MAX_STREAMED_POSITIONS: usize = 192;
 
 /// Multiply-adds below which starting other threads costs more than it saves.
 const SERIAL_WORK: usize = 1 << 18;
 
-/// Whether the convolution can be computed this way, and this is faster.
+/// Whether the convolution can be computed without im2col, and this is faster.
 pub(super) fn fits(job: &Job<'_>) -> bool {
     let s = job.shape;
     let channels = s.channels / s.groups;
@@ -142,7 +143,7 @@ struct TransposedInput {
     pitch: usize,
     /// Input rows per plane.
     rows: usize,
-    /// Input positions per remainder, from `first` on.
+    /// One past the last input position that a row holds.
     last: usize,
 }
 
@@ -222,8 +223,8 @@ impl<T: Float> Kernel for Patch<'_, '_, T> {
         // Zeros before the first row and after the last, as far as a tap or a tile may read.
         let margin = transposed.pitch.next_multiple_of(16) + 32;
         let input = Scratch::<f32>::new(shape.kernel[0] * transposed.rows * line + 2 * margin);
-        // SAFETY: the buffer has the margins and a line for each row; rows of the input are read where they
-        // are.
+        // SAFETY: the buffer has the margins and a line for each row; only existing rows of the input are
+        // read.
         let input = unsafe {
             input.ptr().write_bytes(0, margin);
             let lines = input.ptr().add(margin);
@@ -262,12 +263,12 @@ impl<T: Float> Kernel for Patch<'_, '_, T> {
                     };
                     let down = shape.stride[1] * line;
                     let a = input.wrapping_add((y - y0) * down + from);
-                    s.call(Taps { k, a, down, steps, b, c, ldc, next, cols, pixels: to - from, rows });
+                    s.call(OutputTile { k, a, down, steps, b, c, ldc, next, cols, pixels: to - from, rows });
                     if !direct {
                         for i in 0..rows * (to - from) {
                             let (row, i) = (i / (to - from), i % (to - from));
-                            // SAFETY: the sums of the tile, and a place of the output that is this task's
-                            // own.
+                            // SAFETY: the sums of the tile were written; the position of the output is this
+                            // task's own.
                             unsafe {
                                 let sums = own.ptr().add(row * next + i * plan.nr);
                                 store::<S, T>(s, sums, out.add((row * width + i) * shape.out_channels), cols);
@@ -294,7 +295,7 @@ unsafe fn store<S: Isa, T: Float>(s: S, from: *const f32, to: *mut T, n: usize) 
     }
 }
 
-/// Transposes an input row that a patch reads, or writes zeros where there is none.
+/// Transposes an input row that a patch reads, or writes zeros if it lies in the padding.
 ///
 /// # Safety
 /// `to` has room for the row, for every channel and remainder of the stride.
@@ -315,11 +316,11 @@ unsafe fn transpose_line<S: Isa, T: Float>(
     let (cg, step, pitch) = (shape.channels / shape.groups, shape.stride[2], transposed.pitch);
     let z = (z * shape.stride[0] + plane * shape.dilation[0]) as isize - shape.padding_low[0];
     let y = (y0 * shape.stride[1] + row) as isize - shape.padding_low[1];
-    let there =
+    let inside =
         (z as usize) < shape.input[0] && (y as usize) < shape.input[1] && transposed.first < transposed.last;
-    // SAFETY: the caller's promise; the places `first..last` of the row exist if the row does.
+    // SAFETY: the caller's promise; the positions `first..last` exist if the row does.
     unsafe {
-        if !there {
+        if !inside {
             to.write_bytes(0, cg * step * pitch);
             return;
         }
@@ -348,7 +349,7 @@ unsafe fn transpose_line<S: Isa, T: Float>(
 /// sixteen.
 ///
 /// # Safety
-/// All of that is valid memory.
+/// All of these elements are valid.
 #[inline(always)]
 unsafe fn transpose<S: Isa, T: Float>(
     s: S,
@@ -367,7 +368,7 @@ unsafe fn transpose<S: Isa, T: Float>(
         while c < channels {
             let n = (channels - c).min(S::LANES);
             let mut rows = [s.zero(); 16];
-            // SAFETY: the caller's promise; exactly the elements that there are are read.
+            // SAFETY: the caller's promise; only existing elements are read.
             unsafe {
                 for j in 0..lines {
                     let p = from.add((i + j) * apart + c);
@@ -390,8 +391,8 @@ unsafe fn transpose<S: Isa, T: Float>(
     }
 }
 
-/// A tile: adjacent positions of one or more output rows, and up to `NV` vectors of output channels.
-struct Taps {
+/// A tile of the output: adjacent positions of one or more rows, and up to `NV` vectors of channels.
+struct OutputTile {
     /// Taps times channels.
     k: usize,
     /// The first position of the tile in the transposed input, and the distance to that of the next row.
@@ -409,12 +410,12 @@ struct Taps {
     rows: usize,
 }
 
-impl<S: Isa> Local<S> for Taps {
+impl<S: Isa> Local<S> for OutputTile {
     #[inline(always)]
     fn run(self, s: S) {
         macro_rules! of_pixels {
             ($(($r:literal $m:literal))*) => {
-                // SAFETY: the tile was made with valid memory.
+                // SAFETY: the tile was built with valid memory.
                 unsafe {
                     match (self.rows, self.pixels, self.cols > S::LANES) {
                         $(($r, $m, true) if $r * $m <= 6 || S::LANES == 16 => taps::<S, $r, $m, 2>(s, &self),
@@ -430,9 +431,9 @@ impl<S: Isa> Local<S> for Taps {
 }
 
 /// # Safety
-/// All that the tile names is valid memory, for `R` rows of `M` places.
+/// All memory that the tile describes is valid, for `R` rows of `M` positions.
 #[inline(always)]
-unsafe fn taps<S: Isa, const R: usize, const M: usize, const V: usize>(s: S, t: &Taps) {
+unsafe fn taps<S: Isa, const R: usize, const M: usize, const V: usize>(s: S, t: &OutputTile) {
     let mut acc = [[[s.zero(); V]; M]; R];
     let mut b = t.b;
     // Prefetch cache lines of the output while their sums are computed.

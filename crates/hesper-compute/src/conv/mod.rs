@@ -20,7 +20,7 @@ use crate::par::Par;
 use crate::simd::{Float, FloatKind};
 use windows::Windows;
 
-/// The sizes of a convolution. Dimensions that are not there have size, stride and dilation one.
+/// The sizes of a convolution. Unused dimensions have size, stride and dilation one.
 ///
 /// The input is `[batch, input.., channels]`, the weights `[out_channels, kernel.., channels / groups]`, the
 /// output `[batch, output.., out_channels]`.
@@ -104,9 +104,9 @@ impl ConvShape {
         self.kernel.iter().product()
     }
 
-    /// The input position along an axis that a tap of the window at `place` reads, if there is one.
+    /// The input position along an axis that a tap of the window at `place` reads; `None` for padding.
     #[inline(always)]
-    fn along(&self, axis: usize, place: usize, tap: usize) -> Option<usize> {
+    fn input_position(&self, axis: usize, place: usize, tap: usize) -> Option<usize> {
         let tap = if self.flip { self.kernel[axis] - 1 - tap } else { tap };
         let at = (place * self.stride[axis] + tap * self.dilation[axis]) as isize - self.padding_low[axis];
         let at = usize::try_from(at).ok()?;
@@ -114,14 +114,15 @@ impl ConvShape {
         (between == 0 && at < self.input[axis]).then_some(at)
     }
 
-    /// The input element, without its channel, that a tap of the window at `place` reads.
+    /// The index of the input position, channels not counted, that a tap of the window at `place` reads;
+    /// `None` for padding.
     #[inline(always)]
-    fn look(&self, place: &[usize; 4], tap: usize) -> Option<usize> {
+    fn input_index(&self, place: &[usize; 4], tap: usize) -> Option<usize> {
         let [_, kh, kw] = self.kernel;
         let at = [tap / (kh * kw), tap / kw % kh, tap % kw];
         let mut index = place[0];
         for d in 0..3 {
-            index = index * self.input[d] + self.along(d, place[d + 1], at[d])?;
+            index = index * self.input[d] + self.input_position(d, place[d + 1], at[d])?;
         }
         Some(index)
     }
@@ -141,7 +142,7 @@ impl ConvShape {
             && self.padding_high == [0; 3]
     }
 
-    /// Where the window of each output begins: its batch, and the position of its first tap, which may be
+    /// Where the window of output `i` begins: its batch, and the position of its first tap, which may be
     /// outside of the input.
     #[inline(always)]
     fn origin(&self, out: &[usize; 3], i: usize) -> (usize, [isize; 3]) {
@@ -222,7 +223,7 @@ fn run<T: Float>(par: &dyn Par, job: &Job<'_>) {
     if s.is_product() {
         let (m, cg) = (s.batch * s.input.iter().product::<usize>(), s.group_channels());
         for g in 0..s.groups {
-            // SAFETY: the sizes were checked; group `g` has these channels of every place.
+            // SAFETY: the sizes were checked; group `g` has these channels of every position.
             let a = unsafe { MatRef::from_raw(job.x.cast::<T>().add(g * cg), m, cg, s.channels as isize, 1) };
             group(par, job, g, LeftRows(a));
         }

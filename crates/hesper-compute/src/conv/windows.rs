@@ -79,21 +79,21 @@ impl<'a, 'b, T: Float> Windows<'a, 'b, T> {
                 let z = z + (at[0] * shape.dilation[0]) as isize;
                 let y = y + (at[1] * shape.dilation[1]) as isize;
                 let w = w + (at[2] * shape.dilation[2]) as isize;
-                let there = (z as usize) < shape.input[0] && (y as usize) < shape.input[1];
-                let row = if there {
+                let inside = (z as usize) < shape.input[0] && (y as usize) < shape.input[1];
+                let row = if inside {
                     ((batch * shape.input[0] + z as usize) * shape.input[1] + y as usize) * shape.input[2]
                 } else {
                     0
                 };
                 let wide = if whole { kw as isize } else { 1 };
-                lines[i] = if there && w >= 0 && w + wide <= shape.input[2] as isize {
+                lines[i] = if inside && w >= 0 && w + wide <= shape.input[2] as isize {
                     x.wrapping_add((row + w as usize) * shape.channels + c)
                 } else {
-                    // SAFETY: the buffer holds a run for every line; what is copied lies in the input.
+                    // SAFETY: the buffer holds a run for every line; the copied range lies in the input.
                     unsafe {
                         let own = edge.ptr().add(i * run);
                         std::slice::from_raw_parts_mut(own, n).fill(T::from_f32(0.0));
-                        if whole && there {
+                        if whole && inside {
                             // The part of the row of taps that lies within the input.
                             let first = (-w).clamp(0, wide) as usize * cg;
                             let last = (shape.input[2] as isize - w).clamp(0, wide) as usize * cg;
@@ -134,7 +134,7 @@ impl<'a, 'b, T: Float> Windows<'a, 'b, T> {
                 // SAFETY: the buffer holds the lines; a tap within the input has its channels.
                 unsafe {
                     let to = lines.ptr().add(i * len + done);
-                    match shape.look(&place, tap) {
+                    match shape.input_index(&place, tap) {
                         Some(at) => std::ptr::copy_nonoverlapping(x.add(at * shape.channels + c), to, n),
                         None => std::slice::from_raw_parts_mut(to, n).fill(T::from_f32(0.0)),
                     }

@@ -55,7 +55,7 @@ impl Kernel for Strip<'_> {
             // The floats of a row fill two vectors, or part of them.
             let (low, high) = ((2 * count).min(lanes), (2 * count).saturating_sub(lanes));
             // SAFETY: the columns lie within the input and the result, and are this task's own; the buffer
-            // holds two vectors for every number of a column, all of which are written first.
+            // holds two vectors for every element of a column, and each is written before it is read.
             unsafe {
                 let from = self.x.as_ptr().add(self.at + 2 * first);
                 for j in 0..n {

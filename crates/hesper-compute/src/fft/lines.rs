@@ -119,8 +119,8 @@ impl<S: Isa> Local<S> for Apply<'_> {
         let step = part * 2 * S::LANES;
         for block in 0..self.blocks {
             for j in 0..part {
-                // SAFETY: the elements of the block, by the promise to `transform`; the factors of all parts
-                // of an element are in the list.
+                // SAFETY: the caller of `transform` promised the elements of the block; the list has the
+                // factors of all parts of an element.
                 unsafe {
                     let at = self.lines.add((block * radix * part + j) * 2 * S::LANES);
                     let factors = factors.as_ptr().add(2 * j * (radix - 1));
@@ -203,6 +203,7 @@ unsafe fn put<S: Isa>(s: S, x: C<S>, at: *mut f32, parts: Parts, factor: *const 
     }
 }
 
+/// A radix-4 butterfly.
 #[inline(always)]
 unsafe fn four<S: Isa>(s: S, at: *mut f32, step: usize, p: Parts, factors: *const f32, scaled: bool) {
     // SAFETY: the caller's promise.
@@ -219,6 +220,7 @@ unsafe fn four<S: Isa>(s: S, at: *mut f32, step: usize, p: Parts, factors: *cons
     }
 }
 
+/// A radix-8 butterfly.
 #[inline(always)]
 unsafe fn eight<S: Isa>(s: S, at: *mut f32, step: usize, p: Parts, factors: *const f32, scaled: bool) {
     let half = s.splat(std::f32::consts::FRAC_1_SQRT_2);
@@ -260,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frequencies_have_places_of_their_own() {
+    fn every_frequency_has_its_own_index() {
         for bits in 4..13 {
             let plan = Lines::new(1 << bits);
             let mut seen: Vec<u32> = plan.order.clone();

@@ -16,8 +16,9 @@ const FINE: usize = 32;
 pub(super) struct Long {
     down: Lines,
     along: Lines,
-    /// For powers `0..FINE`, then for their multiples: the roots of every column, real parts then imaginary.
+    /// For powers `0..FINE`: the roots of every column, real parts then imaginary.
     fine: Vec<f32>,
+    /// The same for multiples of [`FINE`].
     coarse: Vec<f32>,
 }
 
@@ -92,9 +93,9 @@ impl Kernel for Down<'_> {
         let parts = Parts::new::<S>(self.inverse);
         let lines = Scratch::<f32>::new(down * 2 * lanes);
         let lines = lines.ptr();
-        // SAFETY: the row has `down * along` numbers; the buffer holds two vectors for each of a column.
-        // Tables have a number for each column. What is stored between are `lanes` numbers of each of `down`
-        // rows, which are this task's own.
+        // SAFETY: the row has `down * along` elements; the buffer holds two vectors for each element of a
+        // column, and tables have an entry for each column. Of `between`, the task writes `lanes` elements of
+        // each of `down` rows, which are its own.
         unsafe {
             let from = self.x.as_ptr().add(2 * self.column);
             for j in 0..down {
@@ -142,7 +143,7 @@ impl Kernel for Along<'_> {
         let (plan, lanes) = (self.plan, S::LANES);
         let (down, along) = (plan.down.length, plan.along.length);
         let scale = s.splat(self.scale);
-        // SAFETY: lines of these rows were all written, and belong to this task, as do `lanes` numbers of
+        // SAFETY: the lines of these rows were written and belong to this task, as do `lanes` elements of
         // each row of the result.
         unsafe {
             let lines = self.between.get().add(self.row * along * 2);

@@ -1,6 +1,6 @@
 //! Fourier transforms of rows whose length is a power of two.
 //!
-//! [`Fft::new`] gives a plan where this module is fast; other lengths are left to the caller. Rows are
+//! [`Fft::new`] returns a plan where this module is fast; other lengths are left to the caller. Rows are
 //! transformed several at a time in the lanes of vectors ([`rows`], and [`columns`] for other axes), or one
 //! at a time on all threads ([`long`]). All are built from the same passes ([`lines`]). Results do not depend
 //! on the number of threads.
@@ -61,7 +61,7 @@ impl std::fmt::Debug for Fft {
 
 impl Fft {
     /// A plan for `rows` rows of `length` elements, from the cache or built now. `None` if the length is not
-    /// a power of two, or if there are too few rows for their length.
+    /// a power of two within the supported range, or if there are too few rows for their length.
     ///
     /// `inverse` applies to real input too; a transform to real output is always inverse.
     pub fn new(length: usize, rows: usize, kind: FftKind, inverse: bool) -> Option<Arc<Fft>> {

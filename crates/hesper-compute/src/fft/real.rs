@@ -22,16 +22,16 @@ pub(super) fn run(par: &dyn Par, fft: &Fft, long: &Long, x: &[f32], row: usize, 
         par.run(rows, &|r| {
             // SAFETY: rows of the result are this task's own.
             let out = unsafe { to.slice(r * to_row, to_row) };
-            one(&alone, fft, long, &x[r * row..][..row], out, scale);
+            transform_row(&alone, fft, long, &x[r * row..][..row], out, scale);
         });
         return;
     }
     for (r, out) in out.chunks_exact_mut(to_row).enumerate() {
-        one(par, fft, long, &x[r * row..][..row], out, scale);
+        transform_row(par, fft, long, &x[r * row..][..row], out, scale);
     }
 }
 
-fn one(par: &dyn Par, fft: &Fft, long: &Long, x: &[f32], out: &mut [f32], scale: f32) {
+fn transform_row(par: &dyn Par, fft: &Fft, long: &Long, x: &[f32], out: &mut [f32], scale: f32) {
     let wanted = fft.input_row();
     let filled;
     let copy = Scratch::<f32>::new(if x.len() < wanted { wanted } else { 0 });
@@ -57,7 +57,7 @@ fn one(par: &dyn Par, fft: &Fft, long: &Long, x: &[f32], out: &mut [f32], scale:
     if fft.kind == FftKind::HalfToReal {
         let to = Shared::new(side.as_mut_ptr());
         chunks(par, half, STEP, |a, b| {
-            // SAFETY: numbers are this task's own.
+            // SAFETY: these elements are this task's own.
             let to = unsafe { to.slice(2 * a, 2 * (b - a)) };
             dispatch(simd, MergeSpectrum { x, roots: &fft.roots, half, first: a, to });
         });
@@ -68,7 +68,7 @@ fn one(par: &dyn Par, fft: &Fft, long: &Long, x: &[f32], out: &mut [f32], scale:
     // Frequencies `k` and `half - k` come from the same two inputs, and so do their mirror images.
     let full = fft.kind == FftKind::RealToFull;
     chunks(par, half + 1, STEP, |a, b| {
-        // SAFETY: numbers are this task's own.
+        // SAFETY: these elements are this task's own.
         let to = unsafe { to.slice(2 * a, 2 * (b - a)) };
         dispatch(
             simd,
@@ -79,7 +79,7 @@ fn one(par: &dyn Par, fft: &Fft, long: &Long, x: &[f32], out: &mut [f32], scale:
         let done = to;
         chunks(par, half - 1, STEP, |a, b| {
             for k in a + 1..b + 1 {
-                // SAFETY: the first half was written; numbers behind it are this task's own.
+                // SAFETY: the first half was written; the mirrored elements are this task's own.
                 unsafe {
                     let (from, to) = (done.get().add(2 * k), done.get().add(2 * (fft.length - k)));
                     *to = *from;
@@ -128,8 +128,8 @@ impl Kernel for SplitSpectrum<'_> {
         let (z, roots, to) = (self.z.as_ptr(), self.roots.as_ptr(), self.to.as_mut_ptr());
         let mut k = first;
         while k < last {
-            // SAFETY: there are numbers `0..half`, roots `0..=half`, and places for `first..last`. Of vectors
-            // all lanes are within.
+            // SAFETY: there are elements `0..half`, roots `0..=half`, and room for `first..last`. Vectors are
+            // used only where all lanes are in range.
             unsafe {
                 let to = to.add(2 * (k - first));
                 if k > 0 && k + S::LANES <= last.min(half) {
@@ -176,8 +176,8 @@ impl Kernel for MergeSpectrum<'_> {
         let (x, roots, to) = (self.x.as_ptr(), self.roots.as_ptr(), self.to.as_mut_ptr());
         let mut k = first;
         while k < last {
-            // SAFETY: there are frequencies and roots `0..=half`, and places for `first..last`. Of vectors
-            // all lanes are within.
+            // SAFETY: there are frequencies and roots `0..=half`, and room for `first..last`. Vectors are
+            // used only where all lanes are in range.
             unsafe {
                 let to = to.add(2 * (k - first));
                 if k > 0 && k + S::LANES <= last {

@@ -33,7 +33,7 @@ pub(super) fn run(
     });
 }
 
-/// Up to sixteen rows.
+/// The rows of a task.
 struct Block<'a> {
     fft: &'a Fft,
     lines: &'a Lines,
@@ -68,9 +68,9 @@ impl Kernel for Block<'_> {
         while first < self.rows {
             let count = lanes.min(self.rows - first);
             let mut sources = [self.x.as_ptr(); 16];
-            // SAFETY: all rows named are rows of the input, or of the copy, which has room for them; lanes
-            // without a row read the first of the block. The buffers hold a vector of real and one of
-            // imaginary parts for every element, and each is written before it is read.
+            // SAFETY: every source is a row of the input, or of the copy, which has room for one per lane;
+            // lanes without a row read the first row of the vector. The buffers hold a vector of real and one
+            // of imaginary parts for every element, and each is written before it is read.
             unsafe {
                 for i in 0..lanes {
                     let row = first + if i < count { i } else { 0 };
@@ -238,7 +238,7 @@ unsafe fn merge_spectrum<S: Isa>(s: S, lines: *const f32, h: usize, roots: *cons
     }
 }
 
-/// Frequencies `1..=h`, conjugated.
+/// Conjugates the frequencies `0..=h`.
 #[inline(always)]
 unsafe fn conjugate<S: Isa>(s: S, lines: *mut f32, h: usize) {
     let (p, lanes) = (Parts::new::<S>(false), S::LANES);

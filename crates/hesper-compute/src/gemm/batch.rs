@@ -98,7 +98,7 @@ pub fn gemm_stacked<T: Element>(
     let one = |par: &dyn Par, number: usize, at: [isize; 2]| {
         let a = MatRef { ptr: left.ptr.wrapping_offset(at[0]), ..*left };
         let b = MatRef { ptr: right.ptr.wrapping_offset(at[1]), ..*right };
-        // SAFETY: results follow one another in `out`, and there is one for each number.
+        // SAFETY: results are contiguous in `out`, and each number has its own.
         let c = unsafe { MatMut::from_raw(to.get().add(number * size), m, n, n as isize, 1) };
         T::product(par, a, b, c, options);
     };
@@ -109,7 +109,7 @@ pub fn gemm_stacked<T: Element>(
         }
         return Ok(());
     }
-    // Only as many tasks as are worth starting a thread.
+    // No more tasks than have enough work to be worth a thread.
     let tasks = count
         .min(threads * 8)
         .min(work.saturating_add(CALL_WORK).saturating_mul(count).div_ceil(MIN_TASK_WORK));

@@ -43,7 +43,7 @@ impl<S: Isa, P: Precision> Local<S> for PackDense<P> {
     #[inline(always)]
     fn run(self, s: S) {
         let Self { src, line, step, valid, width, len, dst } = self;
-        // SAFETY: `Columns::pack`, which makes it, has the promise of its caller.
+        // SAFETY: it is built in `Columns::pack` only, whose caller promised the memory.
         unsafe { P::pack(s, src, line, step, valid, width, len, dst) }
     }
 }

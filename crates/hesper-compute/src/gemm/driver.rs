@@ -30,20 +30,20 @@ const SERIAL_WORK: usize = 1 << 18;
 /// Longest K that is packed at once.
 const K_MAX: usize = 16384;
 
-/// The tile sizes of a SIMD level.
+/// The register tile of a SIMD level.
 #[derive(Clone, Copy)]
-struct Sizes {
+struct TileSize {
     mr: usize,
     nr: usize,
 }
 
-struct SizesOf<P>(std::marker::PhantomData<P>);
+struct TileSizeOf<P>(std::marker::PhantomData<P>);
 
-impl<P: Precision> Kernel for SizesOf<P> {
-    type Out = Sizes;
+impl<P: Precision> Kernel for TileSizeOf<P> {
+    type Out = TileSize;
     #[inline(always)]
-    fn run<S: Isa>(self, _: S) -> Sizes {
-        Sizes { mr: S::MR, nr: S::NV * P::lanes::<S>() }
+    fn run<S: Isa>(self, _: S) -> TileSize {
+        TileSize { mr: S::MR, nr: S::NV * P::lanes::<S>() }
     }
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn run<P: Precision, B: Columns<P>, A: Columns<P>>(par: &dyn Par, p: 
     let alone = AtLevel(Serial, simd);
     let work = p.m.saturating_mul(p.n).saturating_mul(p.k);
     let par = if work < SERIAL_WORK { &alone } else { par };
-    let sizes = dispatch_for::<P, _>(simd, SizesOf::<P>(std::marker::PhantomData));
+    let sizes = dispatch_for::<P, _>(simd, TileSizeOf::<P>(std::marker::PhantomData));
     let e = &p.epilogue;
     // Sums go straight to the result if it is overwritten, or the product is added to it or subtracted from
     // it.
@@ -112,7 +112,7 @@ pub(crate) fn empty<P: Precision, B: Columns<P>, A: Columns<P>>(par: &dyn Par, p
 fn pass<P: Precision, B: Columns<P>, A: Columns<P>>(
     par: &dyn Par,
     simd: Simd,
-    sizes: Sizes,
+    sizes: TileSize,
     p: &Problem<'_, P, B, A>,
     k0: usize,
     k: usize,
@@ -214,8 +214,9 @@ impl<P: Precision, B: Columns<P>, A: Columns<P>> Kernel for PackRows<'_, '_, P, 
         for panel in 0..=last {
             let (line, valid) = (i0 + panel * S::MR, (rows - panel * S::MR).min(S::MR));
             let dst = base.wrapping_add(panel * S::MR * steps);
-            // SAFETY: the lines exist; the buffer has room for every range of steps. The last
-            // panel of a range is packed apart, because what it writes past its end is another task's.
+            // SAFETY: the lines exist; the buffer has room for every range of steps. Packing may write past
+            // the end of a panel. After the last panel of a range that is memory of another task, so this
+            // panel goes through a buffer of its own.
             unsafe {
                 let lines = Panel { k0, len: k, j0: line, valid, width: S::MR, dst };
                 if panel < last {
@@ -229,7 +230,7 @@ impl<P: Precision, B: Columns<P>, A: Columns<P>> Kernel for PackRows<'_, '_, P, 
         }
         if negate {
             // SAFETY: the panels of this range were just packed.
-            unsafe { negative::<S, P>(s, base, padded * steps) };
+            unsafe { negate_packed::<S, P>(s, base, padded * steps) };
         }
     }
 }
@@ -239,7 +240,7 @@ impl<P: Precision, B: Columns<P>, A: Columns<P>> Kernel for PackRows<'_, '_, P, 
 /// # Safety
 /// `count` elements are readable and writable.
 #[inline(always)]
-unsafe fn negative<S: Isa, P: Precision>(s: S, packed: *mut P::Acc, count: usize) {
+unsafe fn negate_packed<S: Isa, P: Precision>(s: S, packed: *mut P::Acc, count: usize) {
     let (minus, zero) = (P::splat(s, P::MINUS_ONE), P::splat(s, P::ZERO));
     let lanes = P::lanes::<S>();
     let mut at = 0;
@@ -304,7 +305,7 @@ fn pack_group<S: Isa, P: Precision, B: Columns<P>, A: Columns<P>>(
         for panel in g0..g1 {
             let valid = (p.n - panel * nr).min(nr);
             let to = dst.wrapping_add((panel - g0) * stride + from / P::step() * nr);
-            // SAFETY: the buffer holds the group; panels of whole vectors are written without running over.
+            // SAFETY: the buffer holds the group; packing whole vectors writes nothing past the panel.
             unsafe {
                 let j0 = panel * nr;
                 p.b.pack(s, Panel { k0: k0 + from, len: n, j0, valid, width: nr, dst: to });
@@ -422,7 +423,7 @@ impl<P: Precision, B: Columns<P>, A: Columns<P>> Kernel for Block<'_, '_, P, B, 
             }
             if negate {
                 // SAFETY: the panels were just packed.
-                unsafe { negative::<S, P>(s, a.ptr(), (r1 - r0) * S::MR * steps) };
+                unsafe { negate_packed::<S, P>(s, a.ptr(), (r1 - r0) * S::MR * steps) };
             }
             let base = b.get().wrapping_add(from / P::step() * nr * panels);
             for panel in c0..c1 {
@@ -502,7 +503,7 @@ pub(super) fn finish_in<S: Isa, P: Precision, B: Columns<P>, A: Columns<P>>(
     }
 }
 
-/// A row of a result whose columns are not contiguous, through a buffer.
+/// Finishes a row of a result whose columns are not contiguous, through a buffer.
 #[inline(always)]
 fn strided_row<S: Isa, P: Precision, B: Columns<P>, A: Columns<P>>(
     s: S,
@@ -528,6 +529,8 @@ fn strided_row<S: Isa, P: Precision, B: Columns<P>, A: Columns<P>>(
     }
 }
 
+/// `to = alpha * from + beta * to`, rounded to the type of the result.
+///
 /// # Safety
 /// `from` and `to` hold `cols` elements.
 #[inline(always)]

@@ -10,7 +10,7 @@ use crate::simd::{Isa, Kernel, Simd, dispatch};
 
 /// Most columns, or rows, per call.
 pub const MAX_ELIMINATED: usize = 16;
-/// Most vectors that these fill.
+/// Most vectors that [`MAX_ELIMINATED`] elements fill.
 const MAX_VECTORS: usize = 4;
 
 /// Scalar operations.
@@ -19,7 +19,7 @@ pub(super) trait Number:
 {
     /// The smallest positive value whose reciprocal is safely finite.
     const SMALLEST: Self;
-    fn size(self) -> Self;
+    fn magnitude(self) -> Self;
 }
 
 macro_rules! numbers {
@@ -27,7 +27,7 @@ macro_rules! numbers {
         impl Number for $t {
             const SMALLEST: $t = $t::MIN_POSITIVE * 4.0;
             #[inline(always)]
-            fn size(self) -> $t { self.abs() }
+            fn magnitude(self) -> $t { self.abs() }
         }
 
         impl sealed::Eliminates for $t {
@@ -102,7 +102,7 @@ impl<P: Precision<Acc: Number>> Kernel for Eliminate<'_, P> {
         let mut pivot = first;
         let mut most = P::ZERO;
         for row in first..rows {
-            let size = a[row * stride + first].size();
+            let size = a[row * stride + first].magnitude();
             if size > most {
                 (most, pivot) = (size, row);
             }
@@ -116,15 +116,15 @@ impl<P: Precision<Acc: Number>> Kernel for Eliminate<'_, P> {
             }
             let value = a[top * stride + top];
             for at in 0..MAX_ELIMINATED {
-                let there = at > column && at < width;
-                pivots[at] = if there { a[top * stride + first + at] } else { P::ZERO };
+                let right = at > column && at < width;
+                pivots[at] = if right { a[top * stride + first + at] } else { P::ZERO };
             }
             let mut u = [P::splat(s, P::ZERO); MAX_VECTORS];
             for v in 0..vectors {
                 // SAFETY: the vectors that the columns fill lie in the array.
                 u[v] = unsafe { P::load(s, pivots.as_ptr().add(v * lanes)) };
             }
-            let by_factor = value.size() >= P::Acc::SMALLEST;
+            let by_factor = value.magnitude() >= P::Acc::SMALLEST;
             let factor = if by_factor { P::ONE / value } else { value };
             // Find the next pivot in the same pass.
             let next = (column + 1).min(width - 1);
@@ -143,7 +143,7 @@ impl<P: Precision<Acc: Number>> Kernel for Eliminate<'_, P> {
                         }
                         *from.add(column) = l;
                     }
-                    let size = (*from.add(next)).size();
+                    let size = (*from.add(next)).magnitude();
                     if size > most {
                         (most, pivot) = (size, row);
                     }
@@ -205,11 +205,11 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_eliminated_as_one_after_the_other_at_every_level() {
+    fn columns_are_eliminated_as_by_plain_loops_at_every_level() {
         for (rows, columns, first, width) in
             [(1, 1, 0, 1), (5, 5, 0, 5), (40, 17, 0, 16), (33, 40, 16, 9), (20, 30, 3, 16), (9, 4, 4, 0)]
         {
-            // Bits of a hash, so that no column is nearly a sum of others.
+            // Bits of a hash, so that no column is nearly a linear combination of others.
             let value = |at: usize| (hash(at) >> 40) as f64 / (1u64 << 20) as f64 - 8.0;
             let old: Vec<f64> = (0..rows * columns).map(value).collect();
             let (mut want, mut places) = (old.clone(), vec![]);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_of_zeros_is_left_and_tiny_pivots_divide() {
+    fn a_column_of_zeros_is_left_unchanged_and_tiny_pivots_divide() {
         let (mut a, mut swaps) = ([0.0f32, 1.0, 0.0, 2.0], [7; 2]);
         eliminate(Simd::detect(), &mut a, 2, 0, &mut swaps);
         assert_eq!((a, swaps), ([0.0, 1.0, 0.0, 2.0], [0, 1]));
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn unit_triangles_are_solved_for_at_every_level() {
+    fn unit_triangular_systems_are_solved_at_every_level() {
         for (n, count, stride) in [(1, 1, 1), (5, 3, 4), (16, 40, 41), (9, 16, 16)] {
             let l: Vec<f64> = (0..n * n).map(|at| ((at * 37 % 11) as f64 - 5.0) / 16.0).collect();
             let x: Vec<f64> = (0..n * stride).map(|at| ((at * 53 % 29) as f64 - 14.0) / 4.0).collect();
@@ -267,7 +267,7 @@ mod tests {
                 assert!(got.iter().zip(&x).all(|(a, b)| (a - b).abs() < 1e-9), "{n} {count} {simd:?}");
             }
         }
-        // Rows that are not there are not touched.
+        // `b` is too short for two rows: it is left unchanged.
         let mut b = [1.0f32; 3];
         solve_unit(Simd::detect(), Lines::new(&[0.5; 4], 2, 2, 2), &mut b, 2, 2);
         assert_eq!(b, [1.0; 3]);

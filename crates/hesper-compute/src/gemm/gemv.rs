@@ -25,7 +25,7 @@ pub(super) fn run<P: Precision>(par: &dyn Par, p: &Problem<'_, P>) -> bool {
     let x = Scratch::<P::Acc>::new(p.m * p.k);
     for i in 0..p.m {
         for k in 0..p.k {
-            // SAFETY: the buffer has `m * k` elements, the view holds the source.
+            // SAFETY: the buffer has `m * k` elements, and so has the view.
             unsafe { *x.ptr().add(i * p.k + k) = P::from_in(*p.a.0.at(i, k)) };
         }
     }
@@ -65,7 +65,7 @@ pub(super) fn run<P: Precision>(par: &dyn Par, p: &Problem<'_, P>) -> bool {
         let chunk = grain(par, p.n, 1024);
         par.run(p.n.div_ceil(chunk), &|t| {
             let (j0, j1) = (t * chunk, ((t + 1) * chunk).min(p.n));
-            dispatch(simd, Gather { p, sums, ranges, j0, j1 });
+            dispatch(simd, AddRanges { p, sums, ranges, j0, j1 });
         });
     }
     true
@@ -247,8 +247,8 @@ unsafe fn add_rows<S: Isa, P: Precision, const M: usize, const R: usize>(
     }
 }
 
-/// Adds up the ranges of K and finishes the columns `j0..j1`.
-struct Gather<'a, 'b, P: Precision> {
+/// Adds the partial sums of all ranges of K and finishes the columns `j0..j1`.
+struct AddRanges<'a, 'b, P: Precision> {
     p: &'a Problem<'b, P>,
     sums: Shared<P::Acc>,
     ranges: usize,
@@ -256,7 +256,7 @@ struct Gather<'a, 'b, P: Precision> {
     j1: usize,
 }
 
-impl<P: Precision> Kernel for Gather<'_, '_, P> {
+impl<P: Precision> Kernel for AddRanges<'_, '_, P> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {

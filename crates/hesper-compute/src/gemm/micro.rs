@@ -100,7 +100,7 @@ pub(crate) struct Tile<P: Precision> {
 }
 
 /// # Safety
-/// All that the tile names is valid memory.
+/// All memory that the tile describes is valid.
 #[inline(always)]
 unsafe fn tile_of<S: Isa, P: Precision, const M: usize, const V: usize>(s: S, t: &Tile<P>) {
     let lanes = P::lanes::<S>();

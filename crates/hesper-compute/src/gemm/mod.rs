@@ -216,7 +216,7 @@ mod tests {
     use crate::par::{AtLevel, Serial};
     use crate::simd::Simd;
 
-    /// The machine decides whether bfloat16 is multiplied in pairs; here every level does it both ways.
+    /// Normally the processor decides whether bfloat16 is multiplied in pairs; here every level does both.
     #[test]
     fn pairs_of_bf16_give_the_same_products_as_widened_ones() {
         for (m, n, k) in [(1, 5, 9), (3, 70, 65), (13, 33, 31), (40, 65, 100), (200, 70, 801)] {

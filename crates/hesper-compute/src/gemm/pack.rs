@@ -35,7 +35,6 @@ pub(super) unsafe fn scalars<I: Copy, O: Copy + Default>(
             }
             return;
         }
-        // Four steps of a line at a time: lines are read in runs, and the panel stays in the cache.
         for w in 0..width {
             let line = src.wrapping_offset(w as isize * ws);
             for kk in 0..k {
@@ -105,7 +104,7 @@ unsafe fn transposed<S: Isa, T: Float>(
         // SAFETY: the caller's promise.
         return unsafe { pack_eight_lines(s, &lines, valid, 8 * ws, k, dst) };
     }
-    // SAFETY: the caller's promise; partial blocks go through loads of exactly the elements there are.
+    // SAFETY: the caller's promise; partial blocks use loads of only the remaining elements.
     unsafe {
         let mut w = 0;
         while w < width {
@@ -163,7 +162,7 @@ pub(crate) unsafe fn scattered<S: Isa, T: Float>(
         // SAFETY: the caller's promise.
         return unsafe { pack_eight_lines(s, lines, valid, 0, k, dst) };
     }
-    // SAFETY: the caller's promise; the last block goes through loads of exactly the elements there are.
+    // SAFETY: the caller's promise; the last block uses loads of only the remaining elements.
     unsafe {
         let mut kk = 0;
         while kk + S::LANES <= k {
@@ -203,7 +202,7 @@ unsafe fn pack_eight_lines<S: Isa, T: Float>(
     k: usize,
     dst: *mut f32,
 ) {
-    // SAFETY: the caller's promise; the last block goes through loads of exactly the elements there are.
+    // SAFETY: the caller's promise; the last block uses loads of only the remaining elements.
     unsafe {
         let mut kk = 0;
         while kk + S::LANES <= k {

@@ -262,11 +262,11 @@ impl<P: Precision> Kernel for Symmetric<'_, P> {
         // SAFETY: `first + count` is at most the width of the rows, which is that of `x` and `y`.
         unsafe {
             while row + 4 <= rows.count {
-                both::<S, P, 4>(s, &rows, row, first, x, y);
+                add_symmetric::<S, P, 4>(s, &rows, row, first, x, y);
                 row += 4;
             }
             while row < rows.count {
-                both::<S, P, 1>(s, &rows, row, first, x, y);
+                add_symmetric::<S, P, 1>(s, &rows, row, first, x, y);
                 row += 1;
             }
         }
@@ -278,7 +278,7 @@ impl<P: Precision> Kernel for Symmetric<'_, P> {
 /// # Safety
 /// The rows exist; they, `x` and `y` have the same number of elements, not fewer than `first + row + R`.
 #[inline(always)]
-unsafe fn both<S: Isa, P: Precision, const R: usize>(
+unsafe fn add_symmetric<S: Isa, P: Precision, const R: usize>(
     s: S,
     rows: &Lines<'_, P::Acc>,
     row: usize,
@@ -309,7 +309,7 @@ unsafe fn both<S: Isa, P: Precision, const R: usize>(
                 P::store_n(s, y, P::axpy(s, by[r], beside, P::load_n(s, y, count - 1)), count - 1);
             }
         }
-        // Advance to a cache line boundary, if rows start on one.
+        // Advance to a multiple of the vector length: further loads are aligned if rows are.
         let mut at = top + R;
         let head = (at.next_multiple_of(lanes) - at).min(n - at);
         let mut count = head;
@@ -351,7 +351,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sweeps_give_the_sums_of_plain_loops_at_every_level() {
+    fn sweeps_match_plain_loops_at_every_level() {
         // Multiples of an eighth: all sums are exact.
         let value = |at: usize| ((at * 37 % 61) as f64 - 30.0) / 8.0;
         for (n, stride) in [(1, 1), (2, 5), (7, 7), (16, 16), (19, 32), (45, 48), (70, 71)] {
@@ -371,7 +371,7 @@ mod tests {
                     .map(|column| x[column] + (0..n).map(|i| at(i, column) * x[i]).sum::<f64>())
                     .collect();
                 assert_eq!(y32, narrow(&want), "{n} {simd:?}");
-                // In two parts, what lies below the diagonal being something else.
+                // In two parts. Elements below the diagonal differ from those above: they must not be read.
                 let upper = |i: usize, j: usize| at(i.min(j), i.max(j));
                 let want: Vec<f64> = (0..n).map(|row| (0..n).map(|i| upper(row, i) * x[i]).sum()).collect();
                 let (mut y, cut) = (vec![0.0; n], n / 3);

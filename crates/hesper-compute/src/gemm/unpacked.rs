@@ -42,7 +42,7 @@ pub(super) fn run<P: Precision<In = <P as Precision>::Out>>(par: &dyn Par, p: &P
     }
     let simd = par.simd();
     let threads = if work < SERIAL_WORK { 1 } else { par.threads() };
-    let (lanes, widest) = dispatch(simd, Sizes::<P>(PhantomData));
+    let (lanes, widest) = dispatch(simd, PanelSize::<P>(PhantomData));
     let vectors = p.n.div_ceil(lanes);
     if threads == 1 {
         let panels = vectors.div_ceil(widest);
@@ -62,9 +62,9 @@ pub(super) fn run<P: Precision<In = <P as Precision>::Out>>(par: &dyn Par, p: &P
 }
 
 /// The lanes of a vector, and the vectors of a panel.
-struct Sizes<P>(PhantomData<P>);
+struct PanelSize<P>(PhantomData<P>);
 
-impl<P: Precision> Kernel for Sizes<P> {
+impl<P: Precision> Kernel for PanelSize<P> {
     type Out = (usize, usize);
     #[inline(always)]
     fn run<S: Isa>(self, _: S) -> (usize, usize) {
@@ -97,8 +97,8 @@ impl<P: Precision<In = <P as Precision>::Out>> Kernel for Block<'_, '_, P> {
             let (j, width) = (v0 * lanes, (v1 - v0) * lanes);
             let cols = (p.n - j).min(width);
             let (b, step) = if let Some(room) = &room {
-                // SAFETY: the columns exist, and the buffer has room for them; sums are of the type of
-                // inputs.
+                // SAFETY: the columns exist, and the buffer has room for them; `P::Out` and `P::Acc` are one
+                // type (`OUT_IS_ACC`).
                 unsafe {
                     let to = room.ptr().cast();
                     P::pack(s, b.at(0, j), b.col_stride, b.row_stride, cols, width, p.k, to);

@@ -76,7 +76,8 @@ fn half(block: &[u8], at: usize) -> f16 {
     f16::from_le_bytes([block[at], block[at + 1]])
 }
 
-/// From nibbles split in halves to nibbles in order: words 0 and 1 are the low ones, 2 and 3 the high ones.
+/// Reorders nibbles: a block has the first half of its elements in the low nibbles and the second half in the
+/// high ones, so words 0 and 1 are the low nibbles, 2 and 3 the high ones.
 fn pack_nibbles(bytes: &[u8], words: &mut [u32]) {
     if let ([a, b], [low_a, low_b, high_a, high_b]) = (bytes.as_chunks::<8>().0, words) {
         let (a, b) = (u64::from_le_bytes(*a), u64::from_le_bytes(*b));

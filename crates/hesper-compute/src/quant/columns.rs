@@ -55,7 +55,7 @@ impl Columns<Pairs> for QuantColumns<'_> {
 #[inline(always)]
 unsafe fn pack<S: Isa, const PAIRS: bool>(q: &QuantColumns<'_>, s: S, panel: Panel<f32>) {
     let Panel { k0, len, j0, valid, width, dst } = panel;
-    // SAFETY: the caller's promise; a whole panel of zeros is not asked for.
+    // SAFETY: the caller's promise; at least one column is valid.
     unsafe {
         if let QuantColumns::Codes { w, transpose: true } = q
             && w.format.bits() == 4
@@ -90,7 +90,7 @@ unsafe fn pack<S: Isa, const PAIRS: bool>(q: &QuantColumns<'_>, s: S, panel: Pan
     }
 }
 
-/// Dequantizes a part of a row; the constructor guarantees what [`dequant`] requires.
+/// Dequantizes a part of a row; whoever builds it guarantees what [`dequant`] requires.
 pub(super) struct Dequant<'a, 'b> {
     pub w: &'a QuantMat<'b>,
     pub row: usize,
@@ -102,7 +102,7 @@ pub(super) struct Dequant<'a, 'b> {
 impl<S: Isa> Local<S> for Dequant<'_, '_> {
     #[inline(always)]
     fn run(self, s: S) {
-        // SAFETY: the maker's promise.
+        // SAFETY: guaranteed where it was built.
         unsafe { dequant(s, &self) }
     }
 }
@@ -176,7 +176,7 @@ unsafe fn affine<S: Isa, const BITS: usize>(
     }
 }
 
-/// A panel of 4-bit codes; the constructor guarantees what [`transpose_words`] requires.
+/// A panel of 4-bit codes; whoever builds it guarantees what [`transpose_words`] requires.
 struct TransposeWords<'a, 'b, const PAIRS: bool> {
     w: &'a QuantMat<'b>,
     panel: Panel<f32>,
@@ -185,7 +185,7 @@ struct TransposeWords<'a, 'b, const PAIRS: bool> {
 impl<S: Isa, const PAIRS: bool> Local<S> for TransposeWords<'_, '_, PAIRS> {
     #[inline(always)]
     fn run(self, s: S) {
-        // SAFETY: the maker's promise.
+        // SAFETY: guaranteed where it was built.
         unsafe { transpose_words(s, &self) }
     }
 }

@@ -60,7 +60,8 @@ pub fn quantize_affine<T: Float>(
     Ok(())
 }
 
-/// Scale and bias of a group: the element farthest from zero, and zero itself, are represented exactly.
+/// Quantizes a group, and returns its scale and bias: the element farthest from zero, and zero itself, are
+/// represented exactly.
 pub(crate) fn affine_group<T: Float>(x: &[T], bits: usize, codes: &mut [u8]) -> (f32, f32) {
     let bins = ((1 << bits) - 1) as f32;
     let (mut low, mut high) = (f32::INFINITY, f32::NEG_INFINITY);

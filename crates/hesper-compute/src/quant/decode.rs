@@ -3,7 +3,7 @@
 //!
 //! Blocks of 32 elements split nibbles in halves: byte `i` holds elements `i` and `i + 16`. Blocks of 256
 //! elements have a scale per group, and spread the bits of a code over several bytes. These are decoded by
-//! vectors: a compiler does not vectorize shifts of bytes.
+//! vectors explicitly: compilers do not vectorize shifts of bytes.
 
 use hesper_types::GgmlType;
 
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_half_is_widened_as_the_type_says() {
+    fn widen_matches_f16_for_every_bit_pattern() {
         for bits in 0..=u16::MAX {
             let (ours, theirs) = (widen(bits), half::f16::from_bits(bits).to_f32());
             assert!(

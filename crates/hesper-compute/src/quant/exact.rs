@@ -187,6 +187,8 @@ unsafe fn widen<S: Isa, T: Float>(s: S, from: *const T, to: *mut f32, n: usize) 
     }
 }
 
+/// Products of the activations with a row whose codes are unpacked from whole words.
+///
 /// # Safety
 /// The row exists; scales hold its groups and a vector more.
 #[inline(always)]
@@ -204,7 +206,8 @@ unsafe fn words<S: Isa, const M: usize, const BITS: usize, const TABLE: bool>(
     let table = s.table(&E2M1);
     let mut total = [s.zero(); M];
     let mut at = 0;
-    // SAFETY: the caller's promise; the last vector of words is cut off, its activations are zero.
+    // SAFETY: the caller's promise; the last vector of words is loaded partially, and activations past the
+    // end are zero.
     unsafe {
         let p = w.packed.as_ptr().add(row * n).cast::<f32>();
         while at < n {
@@ -231,6 +234,8 @@ unsafe fn words<S: Isa, const M: usize, const BITS: usize, const TABLE: bool>(
     total
 }
 
+/// Products of the activations with a row whose codes are unpacked in order.
+///
 /// # Safety
 /// The row exists; scales hold its groups.
 #[inline(always)]
@@ -265,8 +270,10 @@ unsafe fn ordered<S: Isa, const M: usize, const BITS: usize>(
     total
 }
 
+/// Products of the activations with a dequantized row.
+///
 /// # Safety
-/// `line` holds `k` numbers.
+/// `line` holds `k` elements.
 #[inline(always)]
 unsafe fn dense<S: Isa, const M: usize>(
     s: S,

@@ -18,8 +18,8 @@ use crate::simd::{Float, FloatKind, Isa, Kernel, Local, dispatch};
 pub(super) const BLOCK: usize = 32;
 /// Elements of the largest block.
 const MAX_BLOCK: usize = 256;
-/// Most rows of activations for which blocks are decoded per tile: each row then has the result that it has
-/// alone.
+/// Most rows of activations for which blocks are decoded per tile. Up to here the result of a row is
+/// bit-identical to that of the row alone.
 pub(super) const MAX_TILED_ROWS: usize = 64;
 
 /// A matrix of blocks, row by row.
@@ -73,7 +73,7 @@ pub fn gguf_dequantize<T: Float>(par: &dyn Par, w: &GgufMat<'_>, out: &mut [T]) 
 
 /// Quantizes elements to Q4_0, Q4_1 or Q8_0 blocks, as GGUF writers do.
 pub fn gguf_quantize(kind: GgmlType, x: &[f32], out: &mut [u8]) -> Result<(), Mismatch> {
-    same("block types that numbers can be rounded to", 1, usize::from(kind.is_plain()))?;
+    same("block types that can be quantized to", 1, usize::from(kind.is_plain()))?;
     same("elements in whole blocks", x.len() / BLOCK * BLOCK, x.len())?;
     same("bytes of blocks", x.len() / BLOCK * kind.block_bytes(), out.len())?;
     for (x, out) in x.chunks_exact(BLOCK).zip(out.chunks_exact_mut(kind.block_bytes())) {
@@ -137,7 +137,7 @@ pub fn gguf_matmul<T: Float>(
     }
     in_f32(par, x, y, &|x, y| {
         if many {
-            // SAFETY: the same view, which no other task writes.
+            // SAFETY: the same view, and no other task writes it.
             let y = unsafe { MatMut::from_raw(y.ptr, y.rows, y.cols, y.row_stride, y.col_stride) };
             return panels::<Single<f32>>(par, x, QuantColumns::Blocks(*w), y);
         }
@@ -157,7 +157,7 @@ pub fn gguf_matmul<T: Float>(
     Ok(())
 }
 
-/// A part of a row of elements; the constructor guarantees what [`decode_line`] requires.
+/// A part of a row of elements; whoever builds it guarantees what [`decode_line`] requires.
 pub(super) struct DecodeLine<'a, 'b> {
     pub w: &'a GgufMat<'b>,
     pub row: usize,
@@ -169,7 +169,7 @@ pub(super) struct DecodeLine<'a, 'b> {
 impl<S: Isa> Local<S> for DecodeLine<'_, '_> {
     #[inline(always)]
     fn run(self, s: S) {
-        // SAFETY: the maker's promise.
+        // SAFETY: guaranteed where it was built.
         unsafe { decode_line(s, &self) }
     }
 }
@@ -181,7 +181,7 @@ impl Kernel for Line<'_, '_> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        // SAFETY: the maker's promise.
+        // SAFETY: guaranteed where it was built.
         unsafe { decode_line(s, &self.0) }
     }
 }
@@ -199,7 +199,7 @@ unsafe fn decode_line<S: Isa>(s: S, line: &DecodeLine<'_, '_>) {
         let (b, inside) = ((from + i) / unit, (from + i) % unit);
         let n = (unit - inside).min(len - i);
         let mut elements = [0.0f32; MAX_BLOCK];
-        // SAFETY: the caller's promise; a whole block fits where all of it is asked for.
+        // SAFETY: the caller's promise; `dst` has room for a whole block if all of it is requested.
         unsafe {
             let to = if n == unit { dst.add(i) } else { elements.as_mut_ptr() };
             let block = std::slice::from_raw_parts(w.block(row, b), w.kind.block_bytes());

@@ -45,7 +45,7 @@ impl Tiles {
             let rows = tile(m - i, max_rows);
             for b in 0..k / BLOCK {
                 for r in 0..rows {
-                    // SAFETY: a block of a row, and its place in the tile.
+                    // SAFETY: a block of a row, and its range of the tile.
                     unsafe {
                         let to = values.ptr().add(i * k + (b * rows + r) * BLOCK);
                         std::ptr::copy_nonoverlapping(x.at(i + r, b * BLOCK), to, BLOCK);
@@ -69,17 +69,17 @@ impl Tiles {
     ) {
         debug_assert_eq!(self.k, w.cols);
         let sums = Scratch::<f32>::new(PASS_ROWS * self.m + 16);
-        let heads = Heads::new(if w.kind.is_plain() { PASS_ROWS * (w.cols / BLOCK) } else { 0 });
+        let heads = BlockHeaders::new(if w.kind.is_plain() { PASS_ROWS * (w.cols / BLOCK) } else { 0 });
         let mut j = j0;
         while j < j1 {
             let count = (j1 - j).min(PASS_ROWS);
             let to = Shared::new(sums.ptr());
             let rows = BlockRows { x: self, w, j, count, heads: &heads, to };
             match w.kind {
-                GgmlType::Q4_0 => dispatch(simd, Of::<Q4_0>(rows, std::marker::PhantomData)),
-                GgmlType::Q4_1 => dispatch(simd, Of::<Q4_1>(rows, std::marker::PhantomData)),
-                GgmlType::Q8_0 => dispatch(simd, Of::<Q8_0>(rows, std::marker::PhantomData)),
-                _ => dispatch(simd, Decoded(rows)),
+                GgmlType::Q4_0 => dispatch(simd, DotBlocks::<Q4_0>(rows, std::marker::PhantomData)),
+                GgmlType::Q4_1 => dispatch(simd, DotBlocks::<Q4_1>(rows, std::marker::PhantomData)),
+                GgmlType::Q8_0 => dispatch(simd, DotBlocks::<Q8_0>(rows, std::marker::PhantomData)),
+                _ => dispatch(simd, DotDecoded(rows)),
             }
             for r in 0..count {
                 // SAFETY: the kernel has written the sums of every row.
@@ -134,13 +134,13 @@ struct BlockRows<'a, 'b> {
     w: &'a GgufMat<'b>,
     j: usize,
     count: usize,
-    heads: &'a Heads,
+    heads: &'a BlockHeaders,
     to: Shared<f32>,
 }
 
-struct Of<'a, 'b, B>(BlockRows<'a, 'b>, std::marker::PhantomData<B>);
+struct DotBlocks<'a, 'b, B>(BlockRows<'a, 'b>, std::marker::PhantomData<B>);
 
-impl<B: Blocks> Kernel for Of<'_, '_, B> {
+impl<B: Blocks> Kernel for DotBlocks<'_, '_, B> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
@@ -164,7 +164,7 @@ impl<B: Blocks> Kernel for Of<'_, '_, B> {
     }
 }
 
-impl<B: Blocks> Of<'_, '_, B> {
+impl<B: Blocks> DotBlocks<'_, '_, B> {
     /// Rows `i..i + T` of activations with `R` rows of blocks at a time, for a few independent sums. A tile
     /// that exceeds the L1 cache is processed in pieces, with the sums in memory.
     ///
@@ -187,7 +187,7 @@ impl<B: Blocks> Of<'_, '_, B> {
                 let mut r0 = 0;
                 while r0 < count {
                     if i == 0 && p == 0 {
-                        // Prefetch what follows these rows: hardware prefetchers stop at page ends.
+                        // Prefetch the blocks after these rows: hardware prefetchers stop at page boundaries.
                         let begin =
                             w.block(j + r0, 0).wrapping_add(PREFETCH_BYTES.max(PASS_ROWS / R * bytes));
                         let mut line = 0;
@@ -234,8 +234,8 @@ impl<B: Blocks> Of<'_, '_, B> {
     }
 }
 
-/// Blocks `b0..b1` of `R` rows from row `r0` on times a tile of `T` rows, added to sums. Past the last row,
-/// it is repeated.
+/// Blocks `b0..b1` of `R` rows from row `r0` on times a tile of `T` rows, added to sums. Rows past the last
+/// repeat it.
 ///
 /// # Safety
 /// The rows exist, and `xs` is a tile of `T` rows.
@@ -291,9 +291,9 @@ unsafe fn dot<S: Isa, B: Blocks, const R: usize, const T: usize>(
 const PIECE: usize = 256;
 
 /// Rows of blocks that are decoded first, a piece of some rows at a time.
-struct Decoded<'a, 'b>(BlockRows<'a, 'b>);
+struct DotDecoded<'a, 'b>(BlockRows<'a, 'b>);
 
-impl Kernel for Decoded<'_, '_> {
+impl Kernel for DotDecoded<'_, '_> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
@@ -314,7 +314,7 @@ impl Kernel for Decoded<'_, '_> {
     }
 }
 
-impl Decoded<'_, '_> {
+impl DotDecoded<'_, '_> {
     /// Rows `i..i + T` of activations with `R` rows of blocks at a time, for a few independent sums.
     ///
     /// # Safety
@@ -329,7 +329,7 @@ impl Decoded<'_, '_> {
             let mut from = 0;
             while from < x.k {
                 let len = PIECE.min(x.k - from);
-                // Past the last row, it is repeated.
+                // Rows past the last repeat it.
                 for (r, piece) in pieces.iter_mut().enumerate() {
                     let row = j + (r0 + r).min(count - 1);
                     s.call(DecodeLine { w, row, from, len, dst: piece.as_mut_ptr() });
@@ -359,7 +359,7 @@ impl Decoded<'_, '_> {
                 all[r * T..(r + 1) * T].copy_from_slice(&sums[r]);
             }
             let mut totals = [0.0f32; 16];
-            // SAFETY: there are at most sixteen sums; the result has room for those of the rows there are.
+            // SAFETY: there are at most sixteen sums; the result has room for the sums of existing rows.
             unsafe {
                 s.reduce_adds(&all, R * T, totals.as_mut_ptr());
                 for r in 0..R.min(count - r0) {
@@ -373,17 +373,17 @@ impl Decoded<'_, '_> {
     }
 }
 
-/// Scales and offsets of the blocks of some rows, row by row, followed by zeros.
-pub(super) struct Heads {
+/// Scales and offsets from the headers of the blocks of some rows, row by row, followed by zeros.
+struct BlockHeaders {
     room: usize,
     values: Scratch<f32>,
     /// The headers as stored in the blocks.
     words: Scratch<u32>,
 }
 
-impl Heads {
+impl BlockHeaders {
     /// Room for `blocks` blocks.
-    pub(super) fn new(blocks: usize) -> Self {
+    fn new(blocks: usize) -> Self {
         let room = blocks.next_multiple_of(GROUP) + GROUP;
         let (values, words) = (Scratch::<f32>::new(2 * room), Scratch::<u32>::new(room));
         for g in 0..2 * room {
@@ -394,26 +394,26 @@ impl Heads {
     }
 
     #[inline(always)]
-    pub(super) fn scales(&self) -> *mut f32 {
+    fn scales(&self) -> *mut f32 {
         self.values.ptr()
     }
 
     #[inline(always)]
-    pub(super) fn offsets(&self) -> *mut f32 {
+    fn offsets(&self) -> *mut f32 {
         self.values.ptr().wrapping_add(self.room)
     }
 
-    /// Reads those of `rows` rows from row `j` on, at most as many blocks as there is room for. An element is
-    /// `scale * code + offset`, with signed 8-bit codes.
+    /// Reads the headers of `rows` rows from row `j` on, which have at most as many blocks as there is room
+    /// for. An element is `scale * code + offset`; 8-bit codes are signed.
     #[inline(always)]
-    pub(super) fn read<S: Isa>(&self, s: S, w: &GgufMat<'_>, j: usize, rows: usize) {
+    fn read<S: Isa>(&self, s: S, w: &GgufMat<'_>, j: usize, rows: usize) {
         let (blocks, bytes) = (rows * (w.cols / BLOCK), w.kind.block_bytes());
         let (words, scales, offsets) = (self.words.ptr(), self.scales(), self.offsets());
         debug_assert!(blocks <= self.room - GROUP);
         let (begin, end) = (w.block(j, 0), w.data.as_ptr_range().end);
         let mut from = 0;
-        // SAFETY: the blocks exist, each has four bytes at least, and the buffers hold a number for each and
-        // a group more; groups that reach beyond the data are not read as such.
+        // SAFETY: the blocks exist, each has four bytes at least, and the buffers hold an element for each
+        // and a group more; blocks of a group that would reach past the data are read one by one.
         unsafe {
             if w.kind == GgmlType::Q4_1 {
                 while from < blocks && begin.wrapping_add((from + GROUP) * bytes) <= end {
@@ -435,7 +435,7 @@ impl Heads {
                     _ => 0.0,
                 };
             }
-            // Clear what a group has written past the last block.
+            // Clear the elements that a group has written past the last block.
             for b in blocks..blocks + GROUP {
                 (*scales.add(b), *offsets.add(b)) = (0.0, 0.0);
             }

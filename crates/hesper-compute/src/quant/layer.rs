@@ -59,7 +59,7 @@ pub fn gguf_layer(
     same("elements of the activations", m * k, x.len())?;
     same("elements of the result", m * n, y.len())?;
     if let LayerEnd::Plus(other) = end {
-        same("elements to be added", y.len(), other.len())?;
+        same("elements of the residual", y.len(), other.len())?;
     }
     if m == 0 || n == 0 {
         return Ok(());
@@ -80,13 +80,13 @@ pub fn gguf_layer(
             rounded(par, x, matrices, end, y);
             return Ok(());
         }
-        return one_by_one(par, m, matrices, end, y, |w, to| gguf_matmul(par, x, w, to, activations));
+        return each_product(par, m, matrices, end, y, |w, to| gguf_matmul(par, x, w, to, activations));
     }
     if m <= MAX_TILED_ROWS {
-        few(par, x, matrices, end, y);
+        few_rows(par, x, matrices, end, y);
         return Ok(());
     }
-    one_by_one(par, m, matrices, end, y, |w, to| {
+    each_product(par, m, matrices, end, y, |w, to| {
         panels::<Single<f32>>(par, x, QuantColumns::Blocks(*w), to);
         Ok(())
     })
@@ -97,7 +97,7 @@ fn rounded(par: &dyn Par, x: MatRef<'_, f32>, matrices: &[GgufMat<'_>], end: Lay
     let simd = par.simd();
     let m = x.rows;
     let n = y.len() / m;
-    // Once for each kind of matrix.
+    // Round the activations once for each rounding that the matrices need.
     let mut inputs: Vec<Rounded> = Vec::with_capacity(1);
     let mut which = Vec::with_capacity(matrices.len());
     for rounding in matrices.iter().filter_map(int8::block_rounding) {
@@ -158,10 +158,11 @@ fn rounded(par: &dyn Par, x: MatRef<'_, f32>, matrices: &[GgufMat<'_>], end: Lay
     });
 }
 
-/// [`PIECE`] for rounded activations, whose rows of weights are read by panels.
+/// [`PIECE`] for rounded activations, which read rows of weights by panels.
 const WIDE_PIECE: usize = 32;
 
-fn few(par: &dyn Par, x: MatRef<'_, f32>, matrices: &[GgufMat<'_>], end: LayerEnd<'_>, y: &mut [f32]) {
+/// The products of a few unrounded rows, some rows of the matrices at a time.
+fn few_rows(par: &dyn Par, x: MatRef<'_, f32>, matrices: &[GgufMat<'_>], end: LayerEnd<'_>, y: &mut [f32]) {
     let simd = par.simd();
     let (m, k) = (x.rows, x.cols);
     let n = y.len() / m;
@@ -210,11 +211,11 @@ fn few(par: &dyn Par, x: MatRef<'_, f32>, matrices: &[GgufMat<'_>], end: LayerEn
     });
 }
 
-/// Rows whose gates are computed before they are applied.
+/// Rows of the matrices whose gates are computed before they are applied.
 const PIECE: usize = 16;
 
 /// One product after the other, then the epilogue.
-fn one_by_one(
+fn each_product(
     par: &dyn Par,
     m: usize,
     matrices: &[GgufMat<'_>],
@@ -275,7 +276,7 @@ impl Kernel for Gate {
             for (g, u) in g.iter_mut().zip(&u) {
                 *g = *g * sigmoid(*g) * u;
             }
-            // SAFETY: the same.
+            // SAFETY: as above.
             unsafe { std::ptr::copy_nonoverlapping(g.as_ptr(), self.to.add(i), n) };
             i += n;
         }

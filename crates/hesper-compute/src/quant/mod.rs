@@ -45,10 +45,14 @@ use crate::simd::{Float, FloatKind};
 fn check(format: QuantFormat, cols: usize) -> Result<(), Mismatch> {
     if let QuantFormat::Affine { bits, group } = format {
         if !matches!(bits, 1..=6 | 8) {
-            return Err(Mismatch { what: "bits of a code", expected: 4, given: bits });
+            return Err(Mismatch { what: "bits of an affine code (1 to 6, or 8)", expected: 4, given: bits });
         }
         if !matches!(group, 32 | 64 | 128) {
-            return Err(Mismatch { what: "codes of a group", expected: 64, given: group });
+            return Err(Mismatch {
+                what: "codes of an affine group (32, 64 or 128)",
+                expected: 64,
+                given: group,
+            });
         }
     }
     let unit = format.group();
@@ -156,8 +160,8 @@ const MAX_EXACT_ROWS: usize = 4;
 
 /// `y = x w^T` (`transpose`) or `y = x w`.
 ///
-/// With more than a few rows of `bf16` activations, dequantized weights are rounded to `bf16` if the machine
-/// multiplies those faster.
+/// With more than a few rows of `bf16` activations, dequantized weights are rounded to `bf16` if the
+/// processor multiplies these faster than `f32`.
 pub fn qmatmul<T: Float>(
     par: &dyn Par,
     x: MatRef<'_, T>,
@@ -190,7 +194,7 @@ pub fn qmatmul<T: Float>(
         if transpose && x.rows <= MAX_EXACT_ROWS && k > 0 {
             exact::run(par, x, w, y);
         } else {
-            // SAFETY: the same view, which no other task writes.
+            // SAFETY: the same view, and no other task writes it.
             let y = unsafe { MatMut::from_raw(y.ptr, y.rows, y.cols, y.row_stride, y.col_stride) };
             panels::<Single<f32>>(par, x, columns::QuantColumns::Codes { w: *w, transpose }, y);
         }

@@ -32,7 +32,7 @@ pub(super) fn e4m3(b: u8) -> f32 {
     E4M3[usize::from(b)]
 }
 
-/// Decodes a power of two (E8M0); the last code exceeds the largest float.
+/// Decodes a power of two (E8M0); the last code becomes infinity.
 #[inline(always)]
 pub(super) fn e8m0(b: u8) -> f32 {
     if b == 0 { f32::from_bits(1 << 22) } else { f32::from_bits(u32::from(b) << 23) }

@@ -2,9 +2,9 @@
 
 use super::extreme::extreme;
 use super::input::{ReduceInput, Tile};
+use super::integers::extreme_of;
 use super::source::Plain;
 use super::tree::{self, Reducer};
-use super::whole::extreme_of;
 use crate::error::{Mismatch, at_least, same};
 use crate::par::Par;
 use crate::simd::{Float, Isa, Kernel, Simd, dispatch, dispatch_256};
@@ -16,7 +16,7 @@ const SHORT_ROW: usize = 32;
 /// Columns searched together.
 const STRIP: usize = 512;
 
-/// A type with a total order.
+/// A type whose extremes have indices.
 #[allow(private_bounds, reason = "only this crate calls its methods")]
 pub trait Ordered: Plain + PartialOrd {
     /// Less than or equal to every value.
@@ -72,7 +72,7 @@ macro_rules! ordered_integers {
 
 ordered! {
     f64: Self::NEG_INFINITY, Self::INFINITY;
-    // Complex numbers, by their real parts, then by their imaginary ones.
+    // Complex numbers, ordered by real part, then by imaginary part.
     [f32; 2]: [f32::NEG_INFINITY; 2], [f32::INFINITY; 2];
     [f64; 2]: [f64::NEG_INFINITY; 2], [f64::INFINITY; 2];
 }
@@ -123,7 +123,7 @@ impl<T: Ordered> Reducer for Arg<'_, T> {
 
     fn rows(self, simd: Simd, x: &[T], len: usize, out: &mut [u32]) {
         let rows = ArgRows { max: self.max, x, len, out };
-        // Of wide elements, AVX-512 compares twice as many at once.
+        // For elements of eight bytes or more, AVX-512 is faster than AVX2.
         if const { size_of::<T>() < 8 } { dispatch_256(simd, rows) } else { dispatch(simd, rows) }
     }
 
@@ -235,7 +235,6 @@ fn row<S: Isa, T: Ordered, const MAX: bool>(s: S, x: &[T], worst: T, better: imp
 #[inline(always)]
 #[allow(clippy::eq_op, reason = "a number that is not itself is NaN")]
 fn best_of<T: Ordered>(block: &[T], worst: T, better: &impl Fn(T, T) -> bool) -> (T, bool) {
-    // Flags have the width of elements, so that both fill vectors alike.
     let (mut acc, mut nans) = ([worst; 64], [0u32; 64]);
     let chunks = block.chunks_exact(64);
     let tail = chunks.remainder();
@@ -280,7 +279,8 @@ fn first<T: Ordered>(block: &[T], value: T) -> Option<usize> {
     block[from..from + len].iter().position(|v| *v == value).map(|at| from + at)
 }
 
-/// Whether an element equals `value`. Flags have the width of elements, so that both fill vectors alike.
+/// Whether an element equals `value`. Flags have the width of elements, up to four bytes, so that both fill
+/// vectors alike.
 #[inline(always)]
 fn has<T: Ordered>(piece: &[T], value: T) -> bool {
     match size_of::<T>() {

@@ -11,7 +11,7 @@ const INTERLEAVED: usize = 4;
 pub(super) fn extreme<S: Isa, T: Float, const MAX: bool>(s: S, x: &[T]) -> (f32, bool) {
     let start = if MAX { f32::NEG_INFINITY } else { f32::INFINITY };
     let (low, high) = (s.splat(f32::MIN), s.splat(f32::MAX));
-    // The sum of flags is NaN if an element is NaN. Otherwise it is +0 if an element has the wanted sign,
+    // The sum of `marks` is NaN if an element is NaN. Otherwise it is +0 if an element has the wanted sign,
     // which decides between zeros.
     let sign = s.splat(if MAX { 0.0 } else { -0.0 });
     let mut best = [s.splat(start); INTERLEAVED];
@@ -42,7 +42,7 @@ pub(super) fn extreme<S: Isa, T: Float, const MAX: bool>(s: S, x: &[T]) -> (f32,
     let (mut best, mut marks) = (best[0], marks[0]);
     let mut at = whole * INTERLEAVED * S::LANES;
     while at < x.len() && x.len() >= S::LANES {
-        // The last vector overlaps the one before: an extreme may see an element twice.
+        // The last vector overlaps the one before: an extreme may read an element twice.
         let from = at.min(x.len() - S::LANES);
         // SAFETY: a whole vector of the slice.
         let v = unsafe { T::load(s, x.as_ptr().add(from)) };

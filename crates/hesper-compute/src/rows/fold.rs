@@ -2,8 +2,8 @@
 //! The tree is the same at every SIMD level and for every layout.
 
 use super::extreme::extreme;
+use super::integers::{Small, extreme_of};
 use super::reduce::{Acc, Reduction};
-use super::whole::{Small, extreme_of};
 use crate::simd::{Float, Isa, Kernel, Simd, dispatch, dispatch_256};
 
 /// Accumulators of a row.
@@ -14,8 +14,8 @@ pub(super) fn lanes(len: usize) -> usize {
     len.next_power_of_two().clamp(8, LANES)
 }
 
-/// Rows of small integers, reduced in a wider type.
-pub(super) fn each<T: Copy + Into<A>, A: Acc>(
+/// Rows of small integers, reduced in a wider type, and of complex doubles.
+pub(super) fn widened<T: Copy + Into<A>, A: Acc>(
     level: Simd,
     op: Reduction,
     x: &[T],
@@ -29,7 +29,7 @@ pub(super) fn each<T: Copy + Into<A>, A: Acc>(
 }
 
 /// Rows of integers, reduced in their own type.
-pub(super) fn whole<T: Acc + Small>(level: Simd, op: Reduction, x: &[T], len: usize, out: &mut [T]) {
+pub(super) fn integers<T: Acc + Small>(level: Simd, op: Reduction, x: &[T], len: usize, out: &mut [T]) {
     match op {
         Reduction::Max | Reduction::Min => {
             dispatch_256(level, Integers { max: op == Reduction::Max, x, len, out })
@@ -146,7 +146,8 @@ fn halves<A: Acc, const N: usize>(op: Reduction, acc: &mut [A; N]) -> A {
     acc[0]
 }
 
-/// Sums of integers, which do not depend on the order.
+/// Sums of integers, which do not depend on the order. Sums of complex doubles use it too; their order is not
+/// that of [`fold`].
 struct Totals<'a, T, A> {
     x: &'a [T],
     len: usize,
@@ -279,10 +280,11 @@ fn combined<S: Isa, T: Float, const PROD: bool>(s: S, x: &[T]) -> f32 {
     let mut j = 0;
     while at < x.len() {
         let n = S::LANES.min(x.len() - at);
-        // SAFETY: as many elements of the row.
+        // SAFETY: the row has `n` elements from `at` on.
         let mut v = unsafe { T::load_n(s, x.as_ptr().add(at), n) };
         if PROD && n < S::LANES {
-            // SAFETY: fifteen ones and more, of which the lanes behind the row's end get theirs.
+            // SAFETY: `FILL` has 32 elements, and a vector at most sixteen. The lanes of the row add -0, the
+            // others one.
             v = s.add(v, unsafe { s.load(FILL.as_ptr().add(16 - n)) });
         }
         acc[j] = if PROD { s.mul(acc[j], v) } else { s.add(acc[j], v) };
@@ -336,7 +338,7 @@ impl Kernel for Doubles<'_> {
             let mut at = 0;
             while at < tail.len() {
                 let n = step.min(tail.len() - at);
-                // SAFETY: as many elements of the row.
+                // SAFETY: the row has `n` more elements.
                 let v = unsafe { s.d_load_n(tail.as_ptr().add(at), n) };
                 acc[at / step] = s.d_add(acc[at / step], v);
                 at += step;
@@ -390,7 +392,7 @@ impl Kernel for Pairs<'_> {
             let mut at = 0;
             while at < tail.len() {
                 let n = S::LANES.min(tail.len() - at);
-                // SAFETY: as many elements of the row.
+                // SAFETY: the row has `n` more elements.
                 let v = unsafe { s.load_n(tail.as_ptr().add(at), n) };
                 acc[at / S::LANES] = s.add(acc[at / S::LANES], v);
                 at += S::LANES;
@@ -488,8 +490,7 @@ impl<T: Float> Kernel for AddFloats<'_, '_, T> {
                 let row = &row[j0..j0 + n];
                 for at in (0..n).step_by(S::LANES) {
                     let m = S::LANES.min(n - at);
-                    // SAFETY: as many elements of the row; whole vectors of the buffer, whose length is a
-                    // multiple of theirs.
+                    // SAFETY: the row has `m` elements from `at` on; the buffer is a whole number of vectors.
                     unsafe {
                         let from = row.as_ptr().add(at);
                         let v = if m == S::LANES { T::load(s, from) } else { T::load_n(s, from, m) };
@@ -512,7 +513,7 @@ fn add_vectors<S: Isa, T: Float>(s: S, op: Reduction, row: &[T], acc: &mut [f32]
     let row = &row[..n];
     for at in (0..n).step_by(S::LANES) {
         let m = S::LANES.min(n - at);
-        // SAFETY: as many elements of the row and of the sums.
+        // SAFETY: row and sums have `m` elements from `at` on.
         unsafe {
             let (from, to) = (row.as_ptr().add(at), acc.as_mut_ptr().add(at));
             let (v, a) = if m == S::LANES {

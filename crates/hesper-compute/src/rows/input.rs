@@ -20,7 +20,8 @@ const LONG_ROW: usize = 256;
 /// Elements that share a cache line.
 const LINE: usize = 16;
 
-/// The order in which a result combines its elements. They are counted row by row through the reduced axes.
+/// The order in which a result combines its elements, which are indexed in row-major order of the reduced
+/// axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SumOrder {
     /// As elements of a row: 64 lanes in blocks of 4096 elements, blocks pairwise.
@@ -134,7 +135,7 @@ impl<'a, T: Plain> ReduceInput<'a, T> {
         Tile { x: packed, base: 0, dims: &[], first: 0, rows: rows.len(), width }
     }
 
-    /// Packs elements, counted row by row through kept and reduced axes.
+    /// Packs elements from index `first` on, in row-major order through kept and reduced axes.
     fn pack(&self, first: usize, to: &mut [T]) {
         let simd = Simd::detect();
         let Some((&inner, outer)) = self.all.split_last() else {

@@ -20,7 +20,7 @@ pub enum ReduceOrder {
     Sum,
 }
 
-/// The traversal of one reduction. It starts at the lowest address that the view reaches.
+/// The traversal of one reduction. Offsets count from the lowest address that the view reaches.
 #[derive(Debug)]
 pub struct ReduceLayout {
     /// Kept axes, outermost first.
@@ -106,7 +106,7 @@ impl ReduceLayout {
         self.reduced.iter().map(|dim| dim.len).product()
     }
 
-    /// The input of a kernel, from the lowest address on.
+    /// The input of a kernel; `x` begins at the lowest address that the view reaches.
     pub fn input<'a, T: Plain>(&'a self, x: &'a [T]) -> Result<ReduceInput<'a, T>, Mismatch> {
         ReduceInput::new(x, self.start, &self.kept, &self.reduced, self.order)
     }

@@ -9,17 +9,17 @@ pub(crate) mod arg;
 mod extreme;
 mod fold;
 pub(crate) mod input;
+pub(crate) mod integers;
 pub(crate) mod layout;
 pub(crate) mod moments;
 pub(crate) mod norm;
 pub(crate) mod norm_columns;
 pub(crate) mod reduce;
-mod run;
 pub(crate) mod scan;
+mod scan_floats;
 pub(crate) mod sort;
 pub(crate) mod source;
 mod tree;
-pub(crate) mod whole;
 
 use crate::error::{Mismatch, product};
 

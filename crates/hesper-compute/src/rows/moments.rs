@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use super::input::{ReduceInput, Tile};
-use super::reduce::{Fold, Ordered, Reduction, in_order};
+use super::reduce::{Fold, OrderedReducer, Reduction, in_order};
 use super::source::Plain;
 use super::tree::{Reducer, pairwise};
 use crate::error::{Mismatch, same};
@@ -91,7 +91,7 @@ impl<T: Sample, R: Reducer<In = f64, Acc = f64>> Reducer for Moments<T, R> {
     }
 }
 
-impl<T: Sample, R: Ordered<In = f64, Acc = f64>> Ordered for Moments<T, R> {
+impl<T: Sample, R: OrderedReducer<In = f64, Acc = f64>> OrderedReducer for Moments<T, R> {
     type Across = Moments<T, R::Across>;
     fn across(self) -> Self::Across {
         Moments(self.0.across(), PhantomData)
@@ -121,7 +121,7 @@ impl<T: Float> Kernel for Widen<'_, T> {
     fn run<S: Isa>(self, s: S) {
         let mut single = [0.0; 16];
         for (x, out) in self.x.chunks(S::LANES).zip(self.out.chunks_mut(S::LANES)) {
-            // SAFETY: as many elements of the chunk; a vector has at most sixteen lanes.
+            // SAFETY: the chunk has `x.len()` elements; a vector has at most sixteen lanes.
             unsafe { s.store(single.as_mut_ptr(), T::load_n(s, x.as_ptr(), x.len())) };
             for (out, x) in out.iter_mut().zip(&single) {
                 *out = f64::from(*x);

@@ -133,7 +133,7 @@ impl<T: Float> Kernel for Part<'_, T> {
         let streaming = size_of::<T>() == 4 && job.rows * n * size_of::<T>() >= NON_TEMPORAL_BYTES;
         for at in 0..rows {
             let i = first + at;
-            // SAFETY: the row lies in the piece, and in the part of the output that is this task's.
+            // SAFETY: the row lies in the piece, and its result in this task's part of the output.
             unsafe {
                 let row = x.add(at * n);
                 match job.op {
@@ -157,7 +157,7 @@ impl<T: Float> Kernel for Part<'_, T> {
                     }
                     Op::LogSumExp => {
                         let top = largest(s, row, n);
-                        // Infinities and NaNs decide the sum without a shift.
+                        // An infinite or NaN maximum determines the sum without a shift.
                         let shift = if top.is_finite() { top } else { 0.0 };
                         let sum = exps(s, row, n, shift, buf.ptr());
                         *out.get().add(i) = T::from_f32(sum.ln() + shift);
@@ -212,7 +212,7 @@ unsafe fn largest<S: Isa, T: Float>(s: S, row: *const T, n: usize) -> f32 {
 /// Row and buffer hold `n` elements.
 #[inline(always)]
 unsafe fn exps<S: Isa, T: Float>(s: S, row: *const T, n: usize, top: f32, buf: *mut f32) -> f32 {
-    // Subtract nothing if all elements are minus infinity.
+    // Without a shift if all elements are minus infinity.
     let at = s.splat(if top == f32::NEG_INFINITY { 0.0 } else { top });
     let mut sums = [s.zero(); 2];
     let mut j = 0;

@@ -9,8 +9,9 @@ use crate::simd::{Float, Isa, Kernel, dispatch, math};
 
 /// Elements of a strip.
 const STRIP_ELEMENTS: usize = 1 << 16;
-/// Least columns of a strip, if there are as many, and most.
+/// Fewest columns of a strip, unless the array has fewer.
 const MIN_STRIP_WIDTH: usize = 32;
+/// Most columns of a strip.
 const MAX_STRIP_WIDTH: usize = 1024;
 /// Rows added to a partial sum before it is added to the total.
 const RUN: usize = 64;
@@ -55,7 +56,7 @@ fn strips<T: Float>(par: &dyn Par, x: &[T], axis: Axis, to: Shared<T>, sums: boo
 /// The vector at `j`, with zeros past the end of the row.
 #[inline(always)]
 fn vector<S: Isa, T: Float>(s: S, row: &[T], j: usize) -> S::F {
-    // SAFETY: as many elements of the row as there are.
+    // SAFETY: only elements of the row are read.
     unsafe {
         let from = row.as_ptr().add(j);
         if j + S::LANES <= row.len() { T::load(s, from) } else { T::load_n(s, from, row.len() - j) }
@@ -92,8 +93,8 @@ impl<T: Float> Kernel for Strip<'_, T> {
                 unsafe { s.store(p, s.max(vector(s, row, j), s.load(p))) };
             }
         }
-        // Subtract nothing if all elements are minus infinity. Infinities and NaNs decide a logarithm without
-        // a shift.
+        // No shift if all elements are minus infinity. An infinite maximum determines a logarithm without a
+        // shift.
         let mut at = top;
         for at in &mut at[..strip_width] {
             *at = if *at == f32::NEG_INFINITY || sums && *at == f32::INFINITY { 0.0 } else { *at };
@@ -103,7 +104,7 @@ impl<T: Float> Kernel for Strip<'_, T> {
             for k in k0..len.min(k0 + RUN) {
                 let row = &x[k * inner..][..n];
                 for j in (0..strip_width).step_by(S::LANES) {
-                    // SAFETY: whole vectors of the arrays, and of the buffer, whose rows have them whole.
+                    // SAFETY: whole vectors of the arrays, and of the buffer, whose rows are padded to them.
                     unsafe {
                         let e = math::exp(s, s.sub(vector(s, row, j), s.load(at.as_ptr().add(j))));
                         let p = part.as_mut_ptr().add(j);
@@ -133,8 +134,7 @@ impl<T: Float> Kernel for Strip<'_, T> {
             // SAFETY: columns are this task's own.
             let out = unsafe { to.slice((o * len + k) * inner + j0, n) };
             for j in (0..n).step_by(S::LANES) {
-                // SAFETY: whole vectors of the buffer and the array; as many elements of the result as there
-                // are.
+                // SAFETY: whole vectors of the buffer and the array; only elements of the result are written.
                 unsafe {
                     let v = s.mul(s.load(exps.ptr().add(k * strip_width + j)), s.load(sum.as_ptr().add(j)));
                     let to = out.as_mut_ptr().add(j);

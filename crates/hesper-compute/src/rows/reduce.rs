@@ -126,8 +126,8 @@ macro_rules! float_accumulators {
 
 float_accumulators!(f32 f64);
 
-/// Complex numbers, ordered by real part, then by imaginary part. Each part is NaN if a value with a NaN
-/// wins.
+/// Complex numbers, ordered by real part, then by imaginary part. The extreme of values with a NaN is NaN in
+/// both parts.
 macro_rules! complex_accumulators {
     ($($part:ident)*) => {$(
         impl Acc for [$part; 2] {
@@ -179,13 +179,13 @@ macro_rules! reduce {
 }
 
 reduce! {
-    u8 => u32, fold::add_each, fold::each; u16 => u32, fold::add_each, fold::each;
-    u32 => u32, fold::add_each, fold::whole; u64 => u64, fold::add_each, fold::whole;
-    i8 => i32, fold::add_each, fold::each; i16 => i32, fold::add_each, fold::each;
-    i32 => i32, fold::add_each, fold::whole; i64 => i64, fold::add_each, fold::whole;
+    u8 => u32, fold::add_each, fold::widened; u16 => u32, fold::add_each, fold::widened;
+    u32 => u32, fold::add_each, fold::integers; u64 => u64, fold::add_each, fold::integers;
+    i8 => i32, fold::add_each, fold::widened; i16 => i32, fold::add_each, fold::widened;
+    i32 => i32, fold::add_each, fold::integers; i64 => i64, fold::add_each, fold::integers;
     f32 => f32, fold::add_each, fold::floats; f64 => f64, fold::add_each, fold::doubles;
     bf16 => f32, fold::add_floats, fold::floats; f16 => f32, fold::add_floats, fold::floats;
-    [f32; 2] => [f32; 2], fold::add_each, fold::pairs; [f64; 2] => [f64; 2], fold::add_each, fold::each;
+    [f32; 2] => [f32; 2], fold::add_each, fold::pairs; [f64; 2] => [f64; 2], fold::add_each, fold::widened;
 }
 
 /// Reduces strided memory; `out` holds one element per result. An empty reduction gives 0, 1 or an infinity.
@@ -214,7 +214,12 @@ pub fn reduce_rows<T: Reduce>(
 }
 
 /// Reduces in the input's order. Rows that are strided in memory are read tile by tile.
-pub(super) fn in_order<R: Ordered>(par: &dyn Par, r: R, x: &ReduceInput<'_, R::In>, out: &mut [R::Acc]) {
+pub(super) fn in_order<R: OrderedReducer>(
+    par: &dyn Par,
+    r: R,
+    x: &ReduceInput<'_, R::In>,
+    out: &mut [R::Acc],
+) {
     if x.order() == SumOrder::Rows && x.is_strided_across() {
         tree::by_columns(par, r.across(), x, out);
     } else {
@@ -223,7 +228,7 @@ pub(super) fn in_order<R: Ordered>(par: &dyn Par, r: R, x: &ReduceInput<'_, R::I
 }
 
 /// A reduction whose result depends on its order.
-pub(super) trait Ordered: Reducer {
+pub(super) trait OrderedReducer: Reducer {
     type Across: Reducer<In = Self::In, Acc = Self::Acc>;
     /// The reduction of columns in the order of rows.
     fn across(self) -> Self::Across;
@@ -303,7 +308,7 @@ impl<T: Reduce> Reducer for Fold<T> {
     }
 }
 
-impl<T: Reduce> Ordered for Fold<T> {
+impl<T: Reduce> OrderedReducer for Fold<T> {
     type Across = Across<T>;
     fn across(self) -> Across<T> {
         Across(self)

@@ -1,12 +1,12 @@
 //! Cumulative sums, products, minima, maxima and log-sum-exps along an axis of a contiguous array.
 //!
-//! A long row is split into parts of [`PART`] elements, whatever the number of threads. Parts are scanned
-//! independently, then combined with the total of those before. Shorter rows are scanned several at a time;
-//! rows that accumulate in `f32` one at a time, in vectors (`run`).
+//! A long row is split into parts of [`PART`] elements, whatever the number of threads: first the total of
+//! each part is computed, then each part is scanned from the total of those before it. Shorter rows are
+//! scanned several at a time; rows that accumulate in `f32` one at a time, in vectors ([`scan_floats`]).
 
 use half::{bf16, f16};
 
-use super::{Axis, run};
+use super::{Axis, scan_floats};
 use crate::error::{Mismatch, same};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::scratch::Scratch;
@@ -55,8 +55,8 @@ pub trait Scannable: Copy + Send + Sync + 'static {
     fn has_vectors() -> bool {
         false
     }
-    /// Scans one row from `start` on. Returns its last value, and stores all if there is room. `None` if
-    /// there are no vectors for it.
+    /// Scans one row, continuing from the accumulator `start`. Returns the last value, and stores all values
+    /// if an output is given. `None` if the row cannot be scanned in vectors.
     #[doc(hidden)]
     fn row(_: Simd, _: ScanOptions, _: &[Self], _: Option<&mut [Self]>, _: Self::Acc) -> Option<Self::Acc> {
         None
@@ -173,8 +173,14 @@ macro_rules! singles {
                 fn has_vectors() -> bool {
                     true
                 }
-                fn row(simd: Simd, way: ScanOptions, x: &[$t], out: Option<&mut [$t]>, start: f32) -> Option<f32> {
-                    run::row(simd, way, x, out, start)
+                fn row(
+                    simd: Simd,
+                    options: ScanOptions,
+                    x: &[$t],
+                    out: Option<&mut [$t]>,
+                    start: f32,
+                ) -> Option<f32> {
+                    scan_floats::row(simd, options, x, out, start)
                 }
                 $($more)*
             ];
@@ -188,7 +194,7 @@ macro_rules! halves {
             $t: [
                 #[inline(always)]
                 fn step<S: Isa>(s: S, op: Scan, inclusive: bool, x: &[$t], acc: &mut [f32], out: &mut [$t]) {
-                    run::step(s, op, inclusive, x, acc, out);
+                    scan_floats::step(s, op, inclusive, x, acc, out);
                 }
             ];
         )*}
@@ -264,7 +270,7 @@ pub fn scan_logsumexp<T: Copy>(
 where
     LogSum<T>: Scannable,
 {
-    // SAFETY: the wrapper has the layout of what it wraps.
+    // SAFETY: `LogSum` is transparent.
     let (x, out) = unsafe {
         let (from, to) = (x.as_ptr().cast::<LogSum<T>>(), out.as_mut_ptr().cast::<LogSum<T>>());
         (std::slice::from_raw_parts(from, x.len()), std::slice::from_raw_parts_mut(to, out.len()))
@@ -313,7 +319,7 @@ fn along<T: Scannable>(
 ) {
     let Axis { outer, len, inner } = axis;
     let to = Shared::new(out.as_mut_ptr());
-    let (way, simd) =
+    let (options, simd) =
         (ScanOptions { op, reverse, inclusive, streaming: size_of_val(x) >= NON_TEMPORAL_BYTES }, par.simd());
     if inner > 1 {
         // Wide strips are read faster; narrow ones give work to all threads.
@@ -322,7 +328,8 @@ fn along<T: Scannable>(
         par.run(outer * strips, &|t| {
             let (o, j0) = (t / strips, t % strips * strip_width);
             let n = strip_width.min(inner - j0);
-            let strip = Strip { way, x: &x[o * len * inner..], to, base: o * len * inner, j0, n, len, inner };
+            let strip =
+                Strip { options, x: &x[o * len * inner..], to, base: o * len * inner, j0, n, len, inner };
             dispatch_256(simd, strip);
         });
         return;
@@ -332,7 +339,7 @@ fn along<T: Scannable>(
         chunks(par, outer, chunk, |a, b| {
             // SAFETY: rows are this task's own.
             let out = unsafe { to.slice(a * len, (b - a) * len) };
-            rows(ScanRows { way, simd, x: &x[a * len..b * len], out, len, start: T::start(op) });
+            rows(ScanRows { options, simd, x: &x[a * len..b * len], out, len, start: T::start(op) });
         });
         return;
     }
@@ -348,12 +355,12 @@ fn along<T: Scannable>(
         let row = &x[t / parts * len..][range(t % parts)];
         let join = |a, b: &T| T::join(op, a, b.widen());
         let start = T::start(op);
-        let total = match T::row(simd, way, row, None, start) {
+        let total = match T::row(simd, options, row, None, start) {
             Some(total) => total,
             None if reverse => row.iter().rev().fold(start, join),
             None => row.iter().fold(start, join),
         };
-        // SAFETY: every task writes its own.
+        // SAFETY: every task writes its own total.
         unsafe { *sums.get().add(t) = total };
     });
     for o in 0..outer {
@@ -370,15 +377,15 @@ fn along<T: Scannable>(
     }
     par.run(outer * parts, &|t| {
         let (o, r) = (t / parts, range(t % parts));
-        // SAFETY: parts are this task's own, and what comes before was written.
+        // SAFETY: parts are this task's own, and their prefixes were written.
         let (out, start) = unsafe { (to.slice(o * len + r.start, r.len()), *sums.get().add(t)) };
         let n = r.len();
-        rows(ScanRows { way, simd, x: &x[o * len..][r], out, len: n, start });
+        rows(ScanRows { options, simd, x: &x[o * len..][r], out, len: n, start });
     });
 }
 
 struct ScanRows<'a, T: Scannable> {
-    way: ScanOptions,
+    options: ScanOptions,
     simd: Simd,
     x: &'a [T],
     out: &'a mut [T],
@@ -387,42 +394,49 @@ struct ScanRows<'a, T: Scannable> {
 }
 
 fn rows<T: Scannable>(rows: ScanRows<'_, T>) {
-    let ScanRows { way, simd, x, out, len, start } = rows;
+    let ScanRows { options, simd, x, out, len, start } = rows;
     // Converting 16-bit floats one by one is slow.
     let least = if size_of::<T>() < size_of::<T::Acc>() { 2 } else { MIN_VECTOR_ROW };
     if len >= least && T::has_vectors() {
         for (x, out) in x.chunks_exact(len).zip(out.chunks_exact_mut(len)) {
-            if T::row(simd, way, x, Some(&mut *out), start).is_none() {
-                each_op(way, x, out, len, start);
+            if T::row(simd, options, x, Some(&mut *out), start).is_none() {
+                each_op(options, x, out, len, start);
             }
         }
         return;
     }
-    each_op(way, x, out, len, start);
+    each_op(options, x, out, len, start);
 }
 
-fn each_op<T: Scannable>(way: ScanOptions, x: &[T], out: &mut [T], len: usize, start: T::Acc) {
+fn each_op<T: Scannable>(options: ScanOptions, x: &[T], out: &mut [T], len: usize, start: T::Acc) {
     // Match on the operation outside of the loops, so that each loop is specialized.
-    match way.op {
-        Scan::Sum => side_by_side(Scan::Sum, way, x, out, len, start),
-        Scan::Prod => side_by_side(Scan::Prod, way, x, out, len, start),
-        Scan::Min => side_by_side(Scan::Min, way, x, out, len, start),
-        Scan::Max => side_by_side(Scan::Max, way, x, out, len, start),
+    match options.op {
+        Scan::Sum => side_by_side(Scan::Sum, options, x, out, len, start),
+        Scan::Prod => side_by_side(Scan::Prod, options, x, out, len, start),
+        Scan::Min => side_by_side(Scan::Min, options, x, out, len, start),
+        Scan::Max => side_by_side(Scan::Max, options, x, out, len, start),
     }
 }
 
 /// Rows are independent, so several dependency chains run at once.
 #[inline(always)]
-fn side_by_side<T: Scannable>(op: Scan, way: ScanOptions, x: &[T], out: &mut [T], len: usize, start: T::Acc) {
+fn side_by_side<T: Scannable>(
+    op: Scan,
+    options: ScanOptions,
+    x: &[T],
+    out: &mut [T],
+    len: usize,
+    start: T::Acc,
+) {
     let mut rows = x.chunks_exact(len * INTERLEAVED);
     let mut outs = out.chunks_exact_mut(len * INTERLEAVED);
     for (x, out) in (&mut rows).zip(&mut outs) {
         let mut acc = [start; INTERLEAVED];
         for k in 0..len {
-            let k = if way.reverse { len - 1 - k } else { k };
+            let k = if options.reverse { len - 1 - k } else { k };
             for (r, a) in acc.iter_mut().enumerate() {
                 let next = T::join(op, *a, x[r * len + k].widen());
-                out[r * len + k] = T::narrow(if way.inclusive { next } else { *a });
+                out[r * len + k] = T::narrow(if options.inclusive { next } else { *a });
                 *a = next;
             }
         }
@@ -430,16 +444,16 @@ fn side_by_side<T: Scannable>(op: Scan, way: ScanOptions, x: &[T], out: &mut [T]
     for (x, out) in rows.remainder().chunks_exact(len).zip(outs.into_remainder().chunks_exact_mut(len)) {
         let mut acc = start;
         for k in 0..len {
-            let k = if way.reverse { len - 1 - k } else { k };
+            let k = if options.reverse { len - 1 - k } else { k };
             let next = T::join(op, acc, x[k].widen());
-            out[k] = T::narrow(if way.inclusive { next } else { acc });
+            out[k] = T::narrow(if options.inclusive { next } else { acc });
             acc = next;
         }
     }
 }
 
 struct Strip<'a, T> {
-    way: ScanOptions,
+    options: ScanOptions,
     x: &'a [T],
     to: Shared<T>,
     base: usize,
@@ -453,7 +467,7 @@ impl<T: Scannable> Kernel for Strip<'_, T> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        match self.way.op {
+        match self.options.op {
             Scan::Sum => strip(s, Scan::Sum, &self),
             Scan::Prod => strip(s, Scan::Prod, &self),
             Scan::Min => strip(s, Scan::Min, &self),
@@ -473,10 +487,10 @@ fn strip<S: Isa, T: Scannable>(s: S, op: Scan, t: &Strip<'_, T>) {
         std::slice::from_raw_parts_mut(acc.ptr(), t.n)
     };
     for k in 0..t.len {
-        let k = if t.way.reverse { t.len - 1 - k } else { k };
+        let k = if t.options.reverse { t.len - 1 - k } else { k };
         let x = &t.x[k * t.inner + t.j0..][..t.n];
         // SAFETY: columns are this task's own.
         let out = unsafe { t.to.slice(t.base + k * t.inner + t.j0, t.n) };
-        T::step(s, op, t.way.inclusive, x, acc, out);
+        T::step(s, op, t.options.inclusive, x, acc, out);
     }
 }

@@ -11,7 +11,7 @@ use crate::simd::Simd;
 /// Elements per task.
 const GRAIN: usize = 16384;
 /// Results whose ranges one task combines.
-const GATHER: usize = 1024;
+const JOIN_GRAIN: usize = 1024;
 
 /// A reduction.
 pub(super) trait Reducer: Copy + Sync {
@@ -131,7 +131,7 @@ pub(super) fn by_columns<R: Reducer>(par: &dyn Par, r: R, x: &ReduceInput<'_, R:
         }
     });
     if ranges > 1 {
-        chunks(par, outer * inner, GATHER, |a, b| {
+        chunks(par, outer * inner, JOIN_GRAIN, |a, b| {
             let mut parts = vec![r.empty(); ranges];
             for at in a..b {
                 let (o, j) = (at / inner, at % inner);

@@ -1,17 +1,18 @@
 //! Intel's tile registers (AMX) for products of bytes: sixteen rows of activations with a panel of sixteen
 //! rows of weights in one instruction.
 //!
-//! The system saves the registers only for a process that has asked for them, so the first use asks.
+//! Linux saves these registers only for processes that have requested permission: the first use requests it.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
+use std::marker::PhantomData;
 use std::sync::OnceLock;
 
 /// Rows of activations of a tile, and lanes of a panel.
 pub(crate) const TILE_ROWS: usize = 16;
 
-/// Tiles that are configured on this thread, until dropped.
-pub(crate) struct Tiles(());
+/// Tiles that are configured on this thread, until dropped. Not `Send`: the configuration is per thread.
+pub(crate) struct Tiles(PhantomData<*const ()>);
 
 #[repr(C, align(64))]
 struct Config {
@@ -36,7 +37,7 @@ impl Tiles {
         (config.bytes[2], config.rows[2]) = (64, unit as u8 / 4);
         // SAFETY: the processor has tiles and the system saves them; the configuration is valid.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, preserves_flags)) };
-        Some(Self(()))
+        Some(Self(PhantomData))
     }
 
     /// The dot products of sixteen rows of signed bytes, `stride` bytes apart, with sixteen lanes of unsigned
@@ -81,14 +82,14 @@ fn has_byte_tiles() -> bool {
         return false;
     }
     let low: u32;
-    // SAFETY: the system has enabled the instruction.
+    // SAFETY: the system has enabled `xgetbv`.
     unsafe {
         asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") _, options(nomem, nostack, preserves_flags))
     };
     low >> 17 & 3 == 3
 }
 
-/// Asks the system to save tiles for this process.
+/// Requests permission to use tiles from the system.
 #[cfg(target_os = "linux")]
 fn is_permitted() -> bool {
     const REQUEST_PERMISSION: libc::c_long = 0x1023;

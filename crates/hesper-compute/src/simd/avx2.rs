@@ -240,7 +240,8 @@ impl<const DOT: bool> Isa for Avx2<DOT> {
         fn last(a: __m256) -> __m256 { _mm256_permutevar8x32_ps(a, _mm256_set1_epi32(7)) }
         fn field(words: __m256, mask: u32) -> __m256 {
             let v = _mm256_and_si256(_mm256_castps_si256(words), _mm256_set1_epi32(mask as i32));
-            // The conversion is signed: a field that includes the top bit is halved first.
+            // The conversion is signed: a field that includes the top bit, whose low eight bits are zero, is
+            // shifted down first.
             if mask >> 31 == 0 {
                 _mm256_cvtepi32_ps(v)
             } else {
@@ -313,7 +314,7 @@ impl<const DOT: bool> Isa for Avx2<DOT> {
             } else if bits < 8 {
                 _mm256_add_epi32(r, pairs(w))
             } else {
-                // Sums of two products would saturate, so the highest bit is multiplied by itself.
+                // Sums of two products would saturate, so the highest bit is multiplied separately.
                 let low = pairs(_mm256_and_si256(w, _mm256_set1_epi8(0x7f)));
                 let high = pairs(_mm256_and_si256(_mm256_srli_epi16::<7>(w), _mm256_set1_epi8(1)));
                 _mm256_add_epi32(r, _mm256_add_epi32(low, _mm256_slli_epi32::<7>(high)))

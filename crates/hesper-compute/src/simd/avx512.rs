@@ -42,6 +42,7 @@ unsafe fn local_dot<const DOT: bool, K: Local<Avx512<DOT>>>(s: Avx512<DOT>, part
     part.run(s);
 }
 
+/// A mask of the first `n` lanes.
 #[inline(always)]
 fn first(n: usize) -> u16 {
     ((1u32 << n) - 1) as u16
@@ -381,8 +382,8 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
         fn flip(a: __m512, mask: u32) -> __m512 { _mm512_xor_ps(a, _mm512_set1_ps(f32::from_bits(mask))) }
         @unsafe fn halves(p: *const u8, stride: usize, n: usize) -> __m512 {
             let load = |at: usize| _mm512_loadu_si512(p.add(at).cast());
-            // Blocks of four or eight halves: some in a vector at the beginning, the others in one that ends
-            // there.
+            // Four or eight halves at a time: the first from a vector at the start, the others from a vector
+            // that ends with the last half.
             let found = match (n, stride) {
                 (16, 18) => {
                     let index = _mm512_castsi128_si512(_mm_setr_epi16(0, 9, 18, 27, 36, 45, 54, 63));
@@ -423,7 +424,7 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
             } else if bits < 8 {
                 _mm512_add_epi32(r, pairs(w))
             } else {
-                // Sums of two products would saturate, so the highest bit is multiplied by itself.
+                // Sums of two products would saturate, so the highest bit is multiplied separately.
                 let low = pairs(_mm512_and_si512(w, _mm512_set1_epi8(0x7f)));
                 let high = pairs(_mm512_and_si512(_mm512_srli_epi16::<7>(w), _mm512_set1_epi8(1)));
                 _mm512_add_epi32(r, _mm512_add_epi32(low, _mm512_slli_epi32::<7>(high)))

@@ -8,9 +8,8 @@ pub(crate) trait Local<S: Isa> {
 
 /// A token for one SIMD level, with its operations as methods.
 ///
-/// `F` holds [`Isa::LANES`] floats, `D` half as many doubles, `M` the outcome of a comparison of `F`s.
-/// Loads and stores need no alignment. The `_n` forms touch the first `n <= lanes` elements only; loaded
-/// lanes beyond are zero.
+/// `F` holds [`Isa::LANES`] floats, `D` half as many doubles. Loads and stores need no alignment. The `_n`
+/// forms touch the first `n <= lanes` elements only; loaded lanes beyond are zero.
 ///
 /// # Safety
 /// Methods marked `unsafe` require that the accessed memory is valid.
@@ -83,7 +82,7 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
         let mut transposed = [0.0; 256];
         let mut all = [self.zero(); 16];
         all[..8].copy_from_slice(rows);
-        // SAFETY: the buffer has room for sixteen rows; the caller promises room for eight numbers a lane.
+        // SAFETY: the buffer has room for sixteen rows; the caller promises room for eight floats a lane.
         unsafe {
             self.transpose(&all, transposed.as_mut_ptr(), Self::LANES);
             for i in 0..Self::LANES {
@@ -114,8 +113,8 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     fn lookup(self, t: Self::Table, words: Self::F, shift: u32) -> Self::F;
     /// The low and the high four bits of `LANES` bytes, each times `scale` plus `offset`.
     unsafe fn nibbles(self, p: *const u8, scale: Self::F, offset: Self::F) -> (Self::F, Self::F);
-    /// The two halves at the beginning of sixteen blocks of twenty bytes: a scale and an offset each. Reads
-    /// only the blocks.
+    /// Widens the two halves, a scale and an offset, at the start of each of sixteen blocks of twenty bytes.
+    /// Reads only the blocks.
     #[inline(always)]
     unsafe fn heads_q4_1(self, p: *const u8, scales: *mut f32, offsets: *mut f32) {
         for b in 0..16 {
@@ -136,7 +135,7 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     }
     /// Non-temporal store, to an address aligned to a vector.
     unsafe fn stream(self, p: *mut f32, v: Self::F);
-    /// Orders non-temporal stores before whatever follows.
+    /// Orders non-temporal stores before all later stores.
     fn fence(self);
     /// `LANES` unsigned bytes, as integers.
     unsafe fn bytes(self, p: *const u8) -> Self::F;
@@ -152,7 +151,7 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     fn or(self, a: Self::F, b: Self::F) -> Self::F;
     /// `a ^ mask`, as bits.
     fn flip(self, a: Self::F, mask: u32) -> Self::F;
-    /// `n <= LANES` halves, `stride` bytes apart, as floats. Reads at most `stride - 4` bytes past the last.
+    /// `n <= LANES` halves, `stride` bytes apart, as floats. Reads no byte past the last.
     #[inline(always)]
     unsafe fn halves(self, p: *const u8, stride: usize, n: usize) -> Self::F {
         let mut values = [0.0f32; 16];

@@ -65,7 +65,7 @@ impl Simd {
     fn is_available(self) -> bool {
         match self {
             Self::Neon | Self::NeonDot => cfg!(target_arch = "aarch64") && self <= Self::detect(),
-            // A processor with AVX-512 need not have it.
+            // AVX-512 does not imply AVX-VNNI.
             Self::Avx2Dot => has_avx_vnni(),
             _ => self <= Self::detect(),
         }
@@ -119,7 +119,7 @@ impl Simd {
     }
 }
 
-/// Whether the processor has the dot product of bytes on vectors of 256 bits, beside AVX2.
+/// Whether the processor has the dot product of bytes on vectors of 256 bits, besides AVX2, FMA and F16C.
 fn has_avx_vnni() -> bool {
     #[cfg(target_arch = "x86_64")]
     {

@@ -63,7 +63,7 @@ fn dot4<const DOT: bool>(
         if bits < 8 {
             return vreinterpretq_f32_s32(dot(sums, vreinterpretq_s8_u8(w)));
         }
-        // The bytes as signed ones are 128 less.
+        // Flipping the top bit makes the bytes signed and 128 less, so add 128 times the other operand.
         let less = dot(sums, vreinterpretq_s8_u8(veorq_u8(w, vdupq_n_u8(0x80))));
         let half = vdupq_n_s8(64);
         vreinterpretq_f32_s32(dot(dot(less, half), half))
@@ -114,7 +114,7 @@ fn words(v: F) -> [u32; 8] {
 
 /// The transpose of four rows of four.
 #[inline(always)]
-fn turn4(r: [float32x4_t; 4]) -> [float32x4_t; 4] {
+fn transpose4(r: [float32x4_t; 4]) -> [float32x4_t; 4] {
     // SAFETY: NEON is part of the target.
     unsafe {
         let (a, b) = (vtrn1q_f32(r[0], r[1]), vtrn2q_f32(r[0], r[1]));
@@ -325,8 +325,8 @@ impl<const DOT: bool> Isa for Neon<DOT> {
     unsafe fn transpose(self, rows: &[F; 16], dst: *mut f32, stride: usize) {
         let r = rows;
         let blocks = [
-            [turn4([r[0].0, r[1].0, r[2].0, r[3].0]), turn4([r[4].0, r[5].0, r[6].0, r[7].0])],
-            [turn4([r[0].1, r[1].1, r[2].1, r[3].1]), turn4([r[4].1, r[5].1, r[6].1, r[7].1])],
+            [transpose4([r[0].0, r[1].0, r[2].0, r[3].0]), transpose4([r[4].0, r[5].0, r[6].0, r[7].0])],
+            [transpose4([r[0].1, r[1].1, r[2].1, r[3].1]), transpose4([r[4].1, r[5].1, r[6].1, r[7].1])],
         ];
         for (half, [left, right]) in blocks.into_iter().enumerate() {
             for i in 0..4 {
@@ -436,8 +436,9 @@ impl<const DOT: bool> Isa for Neon<DOT> {
     #[inline(always)]
     unsafe fn words(self, rows: &[*const u8; 16]) -> [F; 4] {
         // SAFETY: the caller's promise.
-        let four =
-            |r: usize| unsafe { turn4([0, 1, 2, 3].map(|i| vreinterpretq_f32_u8(vld1q_u8(rows[r + i])))) };
+        let four = |r: usize| unsafe {
+            transpose4([0, 1, 2, 3].map(|i| vreinterpretq_f32_u8(vld1q_u8(rows[r + i]))))
+        };
         let (low, high) = (four(0), four(4));
         std::array::from_fn(|q| F(low[q], high[q]))
     }

@@ -64,7 +64,7 @@ fn local<K: Local<Plain>>(s: Plain, part: K) {
     part.run(s);
 }
 
-/// Defines ops that a register has a function for.
+/// Defines ops that apply a function of [`quad`] to both registers.
 macro_rules! by_register {
     ($($name:ident($($a:ident: $t:ty),*) -> $f:ident($($x:ident),*) $(, $setting:ident: $s:ty)*;)*) => {$(
         #[inline(always)]

@@ -1,7 +1,7 @@
 //! The registers of the baseline: four floats or two doubles.
 //!
-//! SSE2 on x86-64, elsewhere arrays that the compiler vectorizes. An op on arrays is a loop to unroll and to
-//! vectorize: slow to compile in every kernel of the crate.
+//! SSE2 on x86-64, elsewhere arrays that the compiler vectorizes. SSE2 keeps compile times low: an op on
+//! arrays is a loop that the compiler must unroll and vectorize in every kernel of the crate.
 
 #[cfg(target_arch = "x86_64")]
 pub(super) use sse2::*;

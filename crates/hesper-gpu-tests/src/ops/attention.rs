@@ -46,13 +46,13 @@ fn small(cases: &mut Cases) {
                 let (queries, keys) = sized((queries, keys), (queries.min(20), keys.min(70)));
                 let [q, k, v] = operands([sized(2, 1), 8, 2], queries, keys, width, dtype);
                 let mask = data(&[queries, keys], dtype, 4);
-                let hidden = data(&[queries, keys], Dtype::Float32, 5).greater(-1.0)?;
+                let visible = data(&[queries, keys], Dtype::Float32, 5).greater(-1.0)?;
                 let (scale, sinks) = (scale(width), data(&[8], dtype, 6));
                 Ok(vec![
                     attention(&q, &k, &v, scale, AttentionMask::None, None)?,
                     attention(&q, &k, &v, scale, AttentionMask::Causal, None)?,
                     attention(&q, &k, &v, scale, AttentionMask::Array(&mask), None)?,
-                    attention(&q, &k, &v, scale, AttentionMask::Array(&hidden), None)?,
+                    attention(&q, &k, &v, scale, AttentionMask::Array(&visible), None)?,
                     attention(&q, &k, &v, scale, AttentionMask::None, Some(&sinks))?,
                 ])
             });
@@ -60,7 +60,7 @@ fn small(cases: &mut Cases) {
     }
 }
 
-/// Few rows and many keys: split heads, whole heads, and heads that blocks share unevenly.
+/// Few rows and many keys: split heads, whole heads, and heads that are divided unevenly among blocks.
 fn few_rows(cases: &mut Cases) {
     for dtype in HALVES {
         for (batch, heads, kv_heads, queries, keys, width) in [
@@ -83,11 +83,11 @@ fn few_rows(cases: &mut Cases) {
                 let (batch, keys) = sized((batch, keys), (batch.min(2), keys.min(60)));
                 let [q, k, v] = operands([batch, heads, kv_heads], queries, keys, width, dtype);
                 let (scale, sinks) = (scale(width), data(&[heads], dtype, 6));
-                let hidden = data(&[batch, 1, queries, keys], Dtype::Float32, 5).greater(0.0)?;
+                let visible = data(&[batch, 1, queries, keys], Dtype::Float32, 5).greater(0.0)?;
                 let mut all = vec![
                     attention(&q, &k, &v, scale, AttentionMask::Causal, None)?,
                     attention(&q, &k, &v, scale, AttentionMask::None, Some(&sinks))?,
-                    attention(&q, &k, &v, scale, AttentionMask::Array(&hidden), Some(&sinks))?,
+                    attention(&q, &k, &v, scale, AttentionMask::Array(&visible), Some(&sinks))?,
                 ];
                 // The same launch again must not see state of the first.
                 all.push(attention(&q, &k, &v, scale, AttentionMask::Causal, None)?);
@@ -224,14 +224,14 @@ fn single(cases: &mut Cases) {
             let of = Dtype::Float32;
             let (queries, keys) = sized((queries, keys), (queries.min(20), keys.min(70)));
             let [q, k, v] = operands([2, 6, 2], queries, keys, width, of);
-            let hidden = data(&[2, 6, queries, keys], of, 5).greater(0.5)?;
+            let visible = data(&[2, 6, queries, keys], of, 5).greater(0.5)?;
             let (scale, sinks) = (scale(width), data(&[6], of, 6));
             let turned = k.swapaxes(2, 3)?.contiguous()?.swapaxes(2, 3)?;
             let added = data(&[queries, keys], of, 4);
             Ok(vec![
                 attention(&q, &k, &v, scale, AttentionMask::Causal, Some(&sinks))?,
                 attention(&q, &k, &v, scale, AttentionMask::Array(&added), None)?,
-                attention(&q, &k, &v, scale, AttentionMask::Array(&hidden), Some(&sinks))?,
+                attention(&q, &k, &v, scale, AttentionMask::Array(&visible), Some(&sinks))?,
                 attention(&q, &turned, &v, scale, AttentionMask::None, None)?,
             ])
         });
@@ -262,15 +262,15 @@ fn gradients(cases: &mut Cases) {
                 let added = data(&[queries, keys], dtype, 4);
                 // The first query sees no key.
                 let rows = Array::arange(queries as i64, None)?.reshape(&[-1, 1])?;
-                let hidden = data(&[queries, keys], Dtype::Float32, 5).greater(-1.0)?;
-                let hidden = hidden.logical_and(rows.greater(0)?)?;
+                let visible = data(&[queries, keys], Dtype::Float32, 5).greater(-1.0)?;
+                let visible = visible.logical_and(rows.greater(0)?)?;
                 let cotangent = data(&[shape[0], queries, shape[1], width], dtype, 6).swapaxes(1, 2)?;
                 let mut all = Vec::new();
                 for mask in [
                     AttentionMask::None,
                     AttentionMask::Causal,
                     AttentionMask::Array(&added),
-                    AttentionMask::Array(&hidden),
+                    AttentionMask::Array(&visible),
                 ] {
                     let run =
                         |x: &[Array]| Ok(vec![attention(&x[0], &x[1], &x[2], scale(width), mask, None)?]);

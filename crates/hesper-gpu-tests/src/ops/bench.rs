@@ -14,7 +14,7 @@ enum Unit {
     Time,
 }
 
-/// The lines that are measured: those whose name contains `part`.
+/// The benchmark lines: those whose name contains `part` are measured.
 struct BenchLines<'a> {
     part: &'a str,
     failures: usize,
@@ -162,9 +162,11 @@ fn products(b: &mut BenchLines<'_>) -> Result<(), Error> {
     for n in [4096usize, 8192] {
         let (x, y) = (noise(&[n, n], Dtype::Bfloat16)?, noise(&[n, n], Dtype::Bfloat16)?);
         b.line(&format!("matmul {n} bf16"), Unit::Operations(2.0 * (n as f64).powi(3)), || x.matmul(&y));
-        b.line(&format!("matmul {n} bf16, right turned"), Unit::Operations(2.0 * (n as f64).powi(3)), || {
-            x.matmul(&y.t()?)
-        });
+        b.line(
+            &format!("matmul {n} bf16, right transposed"),
+            Unit::Operations(2.0 * (n as f64).powi(3)),
+            || x.matmul(&y.t()?),
+        );
     }
     for (n, k) in [(14336usize, 4096usize), (4096, 4096), (1024, 4096), (4096, 14336)] {
         let w = noise(&[n, k], Dtype::Bfloat16)?;
@@ -242,7 +244,7 @@ fn attention(b: &mut BenchLines<'_>) -> Result<(), Error> {
         let operations = 2.0 * 2.0 * 32.0 * (width * queries * keys) as f64;
         let unit = match queries {
             1 => Unit::Bytes((k.nbytes() + v.nbytes()) as f64),
-            // A causal query sees half of the last keys.
+            // On average a causal query sees half of the last `queries` keys.
             _ if matches!(mask, AttentionMask::Causal) => {
                 Unit::Operations(operations * (1.0 - queries as f64 / keys as f64 / 2.0))
             }

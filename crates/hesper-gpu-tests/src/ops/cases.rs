@@ -11,7 +11,7 @@ use crate::compare::Case;
 /// The computation of a case.
 pub type CaseResult = Result<Vec<Array>, Error>;
 
-/// The dtypes of most ops.
+/// The dtypes of most cases.
 pub const FLOATS: [Dtype; 3] = [Dtype::Float32, Dtype::Bfloat16, Dtype::Float16];
 
 /// Ordinary values between about -2 and 2.
@@ -41,6 +41,7 @@ pub fn data(shape: &[usize], dtype: Dtype, seed: u64) -> Array {
     }
 }
 
+/// Indices below `most`.
 pub fn indices(shape: &[usize], most: usize, seed: u64) -> Array {
     let count: usize = shape.iter().product();
     let values: Vec<i32> =
@@ -51,7 +52,7 @@ pub fn indices(shape: &[usize], most: usize, seed: u64) -> Array {
     }
 }
 
-/// A size for a GPU, or one that takes the same kernels through the reference interpreter in seconds.
+/// The first size on a GPU; the second one on the simulated Metal, whose reference interpreter is slow.
 pub fn sized<T>(gpu: T, simulated: T) -> T {
     if std::env::var_os("HESPER_METAL").is_some_and(|value| value == "sim") { simulated } else { gpu }
 }
@@ -70,8 +71,8 @@ impl Cases {
     }
 }
 
-/// Functions that GPUs compute in single precision of their own and round: now and then the other of two
-/// neighbours.
+/// Functions of 16-bit floats that GPUs compute with their own single-precision functions and round: results
+/// may differ by one ulp.
 const HALF_FUNCTIONS: [&str; 24] = [
     "arccos",
     "arccosh",
@@ -137,7 +138,7 @@ pub fn all() -> Vec<Case> {
 
 type Call = fn(&[Array]) -> Result<Array, Error>;
 
-/// Numbers of a domain.
+/// Values of a domain.
 pub fn sample(domain: Domain, shape: &[usize], dtype: Dtype, seed: u64) -> Array {
     let (low, high) = domain.range();
     let make = || -> Result<Array, Error> {
@@ -181,7 +182,7 @@ fn of_table(cases: &mut Cases, name: &str, domains: &'static [Domain], call: Cal
                 let place = domains.iter().zip(1..);
                 place.map(|(domain, seed)| sample(*domain, shape, dtype, seed)).collect()
             };
-            // Odd and even lengths, an unaligned view, strides, and a row of numbers for the last operand.
+            // Odd and even lengths, an unaligned view, strides, and a broadcast row as the last operand.
             let x = inputs(&[1037]);
             let cut = |start, stop, step| x.iter().map(|x| x.slice(&[start], &[stop], &[step])).collect();
             let (part, strided): (Result<Vec<_>, _>, Result<Vec<_>, _>) = (cut(3, 900, 1), cut(0, 1037, 2));

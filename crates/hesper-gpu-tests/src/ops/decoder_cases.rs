@@ -1,4 +1,4 @@
-//! Building blocks of decoders: GGUF blocks, single-token steps, residual sums with norms.
+//! Parts of decoders: GGUF blocks, decode steps, residual sums with norms.
 
 use hesper::fast::rms_norm;
 use hesper::ops::step::{PageRows, Pages, StepHeads, Turns, attend_token, keep_token};
@@ -62,7 +62,7 @@ fn gated(parts: &[Array]) -> Result<Array, Error> {
     parts[0].multiply(parts[0].sigmoid()?)?.multiply(&parts[1])
 }
 
-/// What a graph gives, and whether any bit differs from each of its ops alone.
+/// The results of a graph, and for each whether any bit differs with fusion off.
 fn with_difference(build: impl Fn() -> Result<Vec<Array>, Error>) -> Result<Vec<Array>, Error> {
     let mut fused = build()?;
     eval(&fused)?;
@@ -217,7 +217,7 @@ fn steps(cases: &mut Cases) {
                         all.push(kept);
                     }
                 }
-                // Pages in no order, two of them shared by all sequences.
+                // Pages in mixed order, two of them shared by all sequences.
                 let (sequences, longest) = sized((20, 290), (3, 40));
                 let starts: Vec<usize> = (0..sequences).map(|at| 32 + at * 37 % longest).collect();
                 let table = |at: usize| -> Vec<u32> {
@@ -337,7 +337,7 @@ fn clusters(cases: &mut Cases) {
     });
 }
 
-/// A matrix, or codes of one.
+/// A dense or a quantized matrix.
 struct Weight {
     dense: Option<Array>,
     codes: Vec<Array>,

@@ -12,21 +12,21 @@ use hesper::transform::compile;
 use hesper::{Array, CustomKernel, Dtype, Error, QuantMode, axes};
 use hesper_cuda::inject::{self, Call};
 
-/// The time limit of the sweep over all positions in seconds; skipped positions are reported.
-const SWEEP: Duration = Duration::from_secs(40);
+/// The time limit of the sweep over all positions; the number of skipped positions is reported.
+const SWEEP_LIMIT: Duration = Duration::from_secs(40);
 /// The time limit after which a watchdog ends the process.
-const LIMIT: Duration = Duration::from_secs(150);
-/// The number of positions of each kind of call per case.
+const WATCHDOG_LIMIT: Duration = Duration::from_secs(150);
+/// About how many positions of each kind of call are tested per case.
 const POSITIONS: u64 = 10;
 const OUT_OF_MEMORY: u32 = 2;
 const INVALID_VALUE: u32 = 1;
 
 type Build = fn() -> Result<Vec<Array>, Error>;
 
-/// The expected results of each case on the host, and the count of failures.
+/// A part of the checks. Takes the expected results of each case, and counts failures.
 type Part = fn(&[Vec<Vec<f32>>], &mut Sums);
 
-/// The parts of the program. Each gives the same result on every device.
+/// The cases of the program. Each has the same result on every device.
 const CASES: [(&str, Build); 12] = [
     ("chains", chains),
     ("compiled on temporaries", compiled),
@@ -39,7 +39,7 @@ const CASES: [(&str, Build); 12] = [
     ("two streams", streams),
     ("sorts and scans", sorts),
     ("growing caches", caches),
-    ("rows that begin early", early_rows),
+    ("dependent launches", dependent_launches),
 ];
 
 fn ramp(n: usize, shape: &[isize], step: f32) -> Result<Array, Error> {
@@ -164,9 +164,9 @@ fn caches() -> Result<Vec<Array>, Error> {
     Ok(vec![cache])
 }
 
-/// A chain of rows times matrices with dependent launches, which read their weights before they wait. Weights
-/// that were computed just before must not be read early.
-fn early_rows() -> Result<Vec<Array>, Error> {
+/// A chain of products of a row and a matrix. With dependent launch a kernel reads its weights before it
+/// waits for earlier kernels; weights that an earlier kernel computes must not be read early.
+fn dependent_launches() -> Result<Vec<Array>, Error> {
     let w = ramp(1 << 20, &[1024, 1024], 1.0 / (1 << 20) as f32)?;
     let mut x = ramp(1024, &[1, 1024], 1.0 / 512.0)?;
     let mut results = Vec::new();
@@ -178,7 +178,7 @@ fn early_rows() -> Result<Vec<Array>, Error> {
     Ok(results)
 }
 
-/// The results of each part on the host.
+/// The results of each case on the host.
 fn expected() -> Result<Vec<Vec<Vec<f32>>>, Error> {
     placement::with_device(Device::Cpu, || {
         let of = |(_, build): &(&str, Build)| -> Result<Vec<Vec<f32>>, Error> {
@@ -192,7 +192,7 @@ fn values(array: &Array) -> Result<Vec<f32>, Error> {
     placement::with_device(Device::Cpu, || array.astype(Dtype::Float32)?.to_vec::<f32>())?
 }
 
-/// The number of right results; wrong results, and errors without a cause, are failures.
+/// The numbers of right results and of errors; wrong results, and errors without a message, are failures.
 struct Judged {
     right: u64,
     errors: u64,
@@ -206,7 +206,7 @@ fn judge(result: &Result<Vec<Array>, Error>, wanted: &[Vec<f32>]) -> Judged {
         Err(error) => {
             judged.errors += 1;
             if error.to_string().is_empty() {
-                judged.wrong.push("an error without a word".into());
+                judged.wrong.push("an error without a message".into());
             }
             return judged;
         }
@@ -262,7 +262,7 @@ impl Sums {
         }
     }
 
-    /// Asserts that everything is right.
+    /// Runs a case without injected failures: an error or a wrong result is a failure.
     fn again(&mut self, what: &str, case: usize, wanted: &[Vec<Vec<f32>>]) {
         let result = on_gpu(CASES[case].1);
         let judged = judge(&result, &wanted[case]);
@@ -271,7 +271,7 @@ impl Sums {
             let why = reported.or_else(|| {
                 result.ok()?.iter().find_map(|array| values(array).err().map(|error| error.to_string()))
             });
-            self.fail(format!("{what}: not right afterwards: {:?} {why:?}", judged.wrong.first()));
+            self.fail(format!("{what}: wrong or failed afterwards: {:?} {why:?}", judged.wrong.first()));
         }
     }
 }
@@ -280,8 +280,8 @@ impl Sums {
 pub fn run() -> usize {
     let begun = Instant::now();
     std::thread::spawn(move || {
-        std::thread::sleep(LIMIT);
-        println!("FAIL failures: still running after {} s", LIMIT.as_secs());
+        std::thread::sleep(WATCHDOG_LIMIT);
+        println!("FAIL failures: still running after {} s", WATCHDOG_LIMIT.as_secs());
         std::process::exit(101);
     });
     let wanted = match expected() {
@@ -322,13 +322,13 @@ pub fn run() -> usize {
     sums.failures
 }
 
-/// Refuses a call at each position of each case, then evaluates the same arrays again, then everything anew.
+/// Refuses a call at each position of each case, then evaluates the same arrays again, then new ones.
 fn refused(wanted: &[Vec<Vec<f32>>], sums: &mut Sums) {
     let Ok(runtime) = placement::gpu(0) else { return sums.fail("no device".into()) };
     let begun = Instant::now();
     let mut left_out = 0;
     for (case, (name, build)) in CASES.iter().enumerate() {
-        // The calls of a run with compiled kernels and an empty pool.
+        // Count the calls of a run with compiled kernels and an empty pool.
         runtime.clear_cache();
         let before = Call::ALL.map(inject::calls);
         sums.again(name, case, wanted);
@@ -338,7 +338,7 @@ fn refused(wanted: &[Vec<Vec<f32>>], sums: &mut Sums) {
             let step = count.div_ceil(POSITIONS).max(1);
             for nth in (1..=count).step_by(step as usize) {
                 for (code, persistent) in [(OUT_OF_MEMORY, false), (INVALID_VALUE, true)] {
-                    if begun.elapsed() > SWEEP {
+                    if begun.elapsed() > SWEEP_LIMIT {
                         left_out += 1;
                         continue;
                     }
@@ -444,7 +444,7 @@ fn threads(wanted: &[Vec<Vec<f32>>], sums: &mut Sums) {
     }
 }
 
-/// Kernels that write a part of their outputs get memory that was filled before.
+/// Outputs that a kernel writes only in part are cleared, although their memory was used before.
 fn cleared(_: &[Vec<Vec<f32>>], sums: &mut Sums) {
     let text =
         "uint i = thread_position_in_grid.x; if (i % 5 == 0) out[i] = 1.0f; if (i == 3) other[1] = 2.0f;";
@@ -563,13 +563,16 @@ const CHILD: &str = "HESPER_OPS_CHECK_EXIT";
 /// Ways to exit with work in flight, and the expected statuses.
 const EXITS: [(&str, i32); 5] = [("exit", 7), ("return", 0), ("panic", 101), ("threads", 5), ("dropped", 3)];
 
+/// Starts child processes that exit with work in flight, and checks their statuses.
 fn exits(_: &[Vec<Vec<f32>>], sums: &mut Sums) {
-    let Ok(program) = std::env::current_exe() else { return sums.fail("no path of this program".into()) };
+    let Ok(program) = std::env::current_exe() else {
+        return sums.fail("the path of this program is unknown".into());
+    };
     for (way, status) in EXITS {
         let mut command = Command::new(&program);
         command.arg("failures").env(CHILD, way).stdout(Stdio::piped()).stderr(Stdio::piped());
         let begun = Instant::now();
-        let Ok(mut child) = command.spawn() else { return sums.fail("no child process".into()) };
+        let Ok(mut child) = command.spawn() else { return sums.fail("cannot start a child process".into()) };
         let exit_status = loop {
             match child.try_wait() {
                 Ok(Some(exit_status)) => break Some(exit_status),

@@ -1,6 +1,6 @@
-//! Linear algebra: what follows from the factors and does not depend on signs (products of the factors,
-//! orthonormal columns, values; the host computes them), and the failures of matrices without a result, word
-//! for word.
+//! Linear algebra. Factors are unique only up to signs, so the cases compare what does not depend on them:
+//! products of the factors, orthonormality, eigenvalues and singular values. The host computes these from the
+//! factors. For matrices without a result, the error messages are compared word for word.
 
 use hesper::placement::{self, Device};
 use hesper::{Array, Dtype, Error, Operand, linalg, random};
@@ -21,19 +21,19 @@ pub fn add(cases: &mut Cases) {
         &[520, 520],
     ];
     for dtype in [Dtype::Float32, Dtype::Float64, Dtype::Complex64] {
-        let near = if dtype == Dtype::Float64 { 1e-9 } else { 2e-3 };
+        let tolerance = if dtype == Dtype::Float64 { 1e-9 } else { 2e-3 };
         for shape in square {
             let name = |what: &str| format!("linalg {what} {shape:?} {dtype}");
-            cases.add(name("cholesky, inverse, solve"), near, move || positive_definite(shape, dtype));
-            cases.add(name("triangular"), near, move || triangular(shape, dtype));
-            cases.add(name("eigh"), near, move || eigen(shape, dtype));
+            cases.add(name("cholesky, inverse, solve"), tolerance, move || positive_definite(shape, dtype));
+            cases.add(name("triangular"), tolerance, move || triangular(shape, dtype));
+            cases.add(name("eigh"), tolerance, move || eigen(shape, dtype));
         }
         let any: [&[usize]; 7] =
             [&[4, 7, 3], &[2, 3, 7], &[64, 20], &[2, 30, 64], &[2, 100, 40], &[2, 40, 100], &[600, 520]];
         for shape in any.into_iter().chain(square) {
             let name = |what: &str| format!("linalg {what} {shape:?} {dtype}");
-            cases.add(name("lu, qr"), near, move || eliminated(shape, dtype));
-            cases.add(name("svd"), near, move || singular(shape, dtype));
+            cases.add(name("lu, qr"), tolerance, move || eliminated(shape, dtype));
+            cases.add(name("svd"), tolerance, move || singular(shape, dtype));
         }
     }
     cases.add("linalg nothing to compute", 0.0, nothing);
@@ -62,7 +62,7 @@ fn adjoint(x: &Array) -> Result<Array, Error> {
     x.swapaxes(-1, -2)?.conjugate()
 }
 
-/// Matrices times their adjoints, with eigenvalues from one on.
+/// Matrices times their adjoints, plus the unit matrix: eigenvalues are at least one.
 fn positive(shape: &[usize], dtype: Dtype, seed: u64) -> Result<Array, Error> {
     let (a, n) = (matrices(shape, dtype, seed)?, shape[shape.len() - 1]);
     a.matmul(&adjoint(&a)?)?.divide(n as f64)?.astype(dtype)?.add(&Array::eye(n, n, 0, dtype)?)
@@ -122,12 +122,12 @@ fn eigen(shape: &[usize], dtype: Dtype) -> CaseResult {
 
 fn eliminated(shape: &[usize], dtype: Dtype) -> CaseResult {
     let a = matrices(shape, dtype, 7)?;
-    let (places, lower, upper) = linalg::lu(&a)?;
+    let (permutation, lower, upper) = linalg::lu(&a)?;
     let (factors, swaps) = linalg::lu_factor(&a)?;
     let (q, r) = linalg::qr(&a)?;
     host(|| {
         Ok(vec![
-            places,
+            permutation,
             lower.matmul(&upper)?,
             factors,
             swaps,
@@ -147,7 +147,8 @@ fn singular(shape: &[usize], dtype: Dtype) -> CaseResult {
     host(|| {
         let left = u.slice_axis(rank - 1, 0, least, 1)?.multiply(&s.expand_dims(-2)?.astype(dtype)?)?;
         let product = left.matmul(&vt.slice_axis(rank - 2, 0, least, 1)?)?;
-        // Unit matrices, and one: errors count beside one, not beside the mean of a large unit matrix.
+        // Add one to the unit matrices: errors are relative to the mean magnitude, which is tiny for a large
+        // unit matrix.
         let [u, vt] = [adjoint(&u)?.matmul(&u)?, vt.matmul(&adjoint(&vt)?)?];
         Ok(vec![product, u.add(1)?, vt.add(1)?, values, s])
     })
@@ -175,8 +176,8 @@ fn semidefinite() -> CaseResult {
     Ok(results)
 }
 
-/// The bytes of an error, from the name of the op on.
-fn words(op: &str, outcome: Result<Array, Error>) -> CaseResult {
+/// The bytes of an error message, from the name of the op on.
+fn error_bytes(op: &str, outcome: Result<Array, Error>) -> CaseResult {
     let text = match outcome.and_then(|array| array.eval()) {
         Ok(()) => "no error".to_string(),
         Err(error) => error.to_string(),
@@ -186,7 +187,7 @@ fn words(op: &str, outcome: Result<Array, Error>) -> CaseResult {
     Ok(vec![Array::try_from_slice(&bytes, &[bytes.len()])?])
 }
 
-/// Singular matrices, ones that are not positive, and NaN; then matrices with results.
+/// Matrices that are singular, not positive definite, or NaN; then matrices with results.
 fn failures(n: usize) -> CaseResult {
     let good = positive(&[3, n, n], Dtype::Float32, 10)?;
     // The second matrix of the batch fails.
@@ -199,21 +200,21 @@ fn failures(n: usize) -> CaseResult {
     let nan = good.add(&Array::try_from_slice(&[0.0f32, f32::NAN, 0.0], &[3, 1, 1])?)?;
     let mut results = Vec::new();
     let b = data(&[3, n, 2], Dtype::Float32, 11);
-    results.extend(words("inv", linalg::inv(&zero))?);
-    results.extend(words("solve", linalg::solve(&zero, &b))?);
-    results.extend(words("tri_inv", linalg::tri_inv(&zero, false))?);
-    results.extend(words("solve_triangular", linalg::solve_triangular(&zero, &b, true))?);
-    results.extend(words("cholesky", linalg::cholesky(&negative, false))?);
-    results.extend(words("cholesky", linalg::cholesky(&nan, true))?);
-    results.extend(words("eigh", linalg::eigh(&nan, false).map(|found| found.1))?);
-    results.extend(words("svd", linalg::svd(&nan).map(|found| found.0))?);
+    results.extend(error_bytes("inv", linalg::inv(&zero))?);
+    results.extend(error_bytes("solve", linalg::solve(&zero, &b))?);
+    results.extend(error_bytes("tri_inv", linalg::tri_inv(&zero, false))?);
+    results.extend(error_bytes("solve_triangular", linalg::solve_triangular(&zero, &b, true))?);
+    results.extend(error_bytes("cholesky", linalg::cholesky(&negative, false))?);
+    results.extend(error_bytes("cholesky", linalg::cholesky(&nan, true))?);
+    results.extend(error_bytes("eigh", linalg::eigh(&nan, false).map(|found| found.1))?);
+    results.extend(error_bytes("svd", linalg::svd(&nan).map(|found| found.0))?);
     let one = Array::zeros(&[n, n], Dtype::Float32)?;
-    results.extend(words("inv", linalg::inv(&one))?);
-    results.extend(words("inv", linalg::inv(&good))?);
+    results.extend(error_bytes("inv", linalg::inv(&one))?);
+    results.extend(error_bytes("inv", linalg::inv(&good))?);
     Ok(results)
 }
 
-/// A covariance without a Cholesky factor, and one of NaN.
+/// A singular covariance, and one of NaN.
 fn covariances() -> CaseResult {
     let key = random::key(3)?;
     let a = data(&[2, 40, 3], Dtype::Float32, 12);

@@ -104,7 +104,7 @@ fn open() -> ExitCode {
     }
 }
 
-/// The share of the cases of one of several processes.
+/// The share of the cases that one of several processes runs.
 #[derive(Clone, Copy)]
 struct Share {
     first: usize,

@@ -1,4 +1,5 @@
-//! More cases: indexed updates, grouped products, quantized codes, transforms, kernels in CUDA C++.
+//! More cases: indexed updates, gathered and segmented products, quantization, random choices, Fourier
+//! transforms, kernels in CUDA C++.
 
 use hesper::cuda::CudaKernel;
 use hesper::{Array, Dtype, Error, QuantMode, Split, fast, linalg, random};
@@ -76,7 +77,7 @@ fn updates(cases: &mut Cases) {
     cases.add("updates of parts of rows", 0.0, || {
         let of = Dtype::Bfloat16;
         let (x, rows) = (data(&[20, 30], of, 1), [indices(&[31], 20, 3)]);
-        // Rows that start at multiples of other numbers than their length, and many updates of long rows.
+        // Updates of less than a row, aligned and not, and many updates of long rows.
         let (points, width) = sized((3000, 1000), (1100, 20));
         let (few, even, long) =
             (data(&[31, 1, 7], of, 2), data(&[31, 1, 8], of, 3), data(&[points, 1, width], of, 4));
@@ -357,12 +358,12 @@ fn networks(cases: &mut Cases) {
         let targets = indices(&[4, 12], 50, 4);
         let loss = move |p: &[Array]| -> Result<Array, Error> {
             let x = p[0].take(tokens.clone(), Some(0))?;
-            let scores = x.tanh()?.matmul(&p[1].t()?)?;
-            fast::cross_entropy(&scores, &targets)?.mean(())
+            let logits = x.tanh()?.matmul(&p[1].t()?)?;
+            fast::cross_entropy(&logits, &targets)?.mean(())
         };
-        let mut slopes = hesper::transform::grad(loss, &[0, 1])(&[table, w])?;
-        let halves = slopes.remove(1).split(Split::Sections(2), 0)?;
-        slopes.extend(halves);
-        Ok(slopes)
+        let mut gradients = hesper::transform::grad(loss, &[0, 1])(&[table, w])?;
+        let halves = gradients.remove(1).split(Split::Sections(2), 0)?;
+        gradients.extend(halves);
+        Ok(gradients)
     });
 }

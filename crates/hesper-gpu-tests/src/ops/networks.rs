@@ -66,11 +66,12 @@ fn training() -> Outcome<()> {
             Ok(vec![h.subtract(&data[1])?.square()?.mean(())?])
         };
         let every: Vec<usize> = (0..parameters).collect();
-        let (mut outputs, slopes) = transform::value_and_grad(loss, &every)(&state[..parameters])?;
+        let (mut outputs, gradients) = transform::value_and_grad(loss, &every)(&state[..parameters])?;
         let (mut means, mut squares) = (Vec::new(), Vec::new());
-        for (at, slope) in slopes.iter().enumerate() {
-            let mean = state[parameters + at].multiply(0.9)?.add(slope.multiply(0.1)?)?;
-            let square = state[2 * parameters + at].multiply(0.999)?.add(slope.square()?.multiply(0.001)?)?;
+        for (at, gradient) in gradients.iter().enumerate() {
+            let mean = state[parameters + at].multiply(0.9)?.add(gradient.multiply(0.1)?)?;
+            let square =
+                state[2 * parameters + at].multiply(0.999)?.add(gradient.square()?.multiply(0.001)?)?;
             let kept = state[at].multiply(1.0 - 1e-3 * 0.01)?;
             outputs.push(kept.subtract(mean.multiply(1e-3)?.divide(square.sqrt()?.add(1e-8)?)?)?);
             means.push(mean);
@@ -235,7 +236,7 @@ impl Decoder {
         })
     }
 
-    /// The best next token of every sequence.
+    /// Decodes one token of every sequence, greedily.
     fn step(&self, ids: &Array, cache: &mut FixedCache) -> Outcome<Array> {
         let mut x = self.tokens.forward(ids)?;
         cache.begin(&vec![1; cache.lengths().len()])?;
@@ -245,8 +246,8 @@ impl Decoder {
         }
         cache.end();
         cache.commit(1);
-        let scores = self.head.forward(&self.norm.forward(&x)?)?;
-        Ok(scores.argmax(-1)?)
+        let logits = self.head.forward(&self.norm.forward(&x)?)?;
+        Ok(logits.argmax(-1)?)
     }
 }
 
@@ -257,7 +258,7 @@ fn llama(part: &str) -> Outcome<()> {
         if ![1, 16, 64].into_iter().any(wanted) {
             continue;
         }
-        // Fewer layers if memory is short; the speed is then meaningless.
+        // Fewer layers on a GPU with little memory; the speed is then meaningless.
         let layers = std::env::var("HESPER_BENCH_LAYERS").ok().and_then(|text| text.parse().ok());
         let layers = layers.unwrap_or(LAYERS);
         let start = Instant::now();
@@ -269,7 +270,7 @@ fn llama(part: &str) -> Outcome<()> {
             for _ in 0..layers {
                 cache.layers.push(noise(&shape, Dtype::Bfloat16, 1.0)?);
             }
-            // The tokens of the context: their rows are noise.
+            // The context: its keys and values are noise.
             cache.begin(&vec![CONTEXT; batch])?;
             cache.end();
             cache.commit(CONTEXT);

@@ -32,8 +32,7 @@ pub fn run(rounds: usize) -> usize {
     }
 }
 
-/// A kernel that writes out of range between others that do not: it alone fails, launched alone and in
-/// graphs.
+/// A kernel that writes out of range, among others that do not: only it fails, launched alone and in graphs.
 fn checked_write() -> Result<String, Error> {
     let text = "uint i = thread_position_in_grid.x;\nout[indices[i]] = x[i];";
     let kernel = CustomKernel::new("scatter", &["x", "indices"], &["out"], text)?;
@@ -58,7 +57,9 @@ fn checked_write() -> Result<String, Error> {
                     }
                     (0, Err(error)) => return Err(error),
                     (_, Ok(_)) => {
-                        return Err(Error::Kernel(format!("round {round}: {shift} was not noticed")));
+                        return Err(Error::Kernel(format!(
+                            "round {round}: indices shifted by {shift} were not reported"
+                        )));
                     }
                     (_, Err(error)) => {
                         reported = error.to_string();
@@ -78,7 +79,7 @@ fn checked_write() -> Result<String, Error> {
 /// device: the process and the host continue.
 pub fn faults() -> usize {
     let mut failures = 0;
-    let mut tell = |name: &str, outcome: Result<String, String>| match outcome {
+    let mut report = |name: &str, outcome: Result<String, String>| match outcome {
         Ok(how) => println!("ok   {name}: {how}"),
         Err(why) => {
             failures += 1;
@@ -92,7 +93,7 @@ pub fn faults() -> usize {
         let sum = gpu(&|| Array::full(&[1000], 2.0, Some(Dtype::Float32))?.sum(()))
             .and_then(|sum| sum.item::<f32>());
         match sum {
-            Ok(2000.0) => Ok("the device goes on".to_string()),
+            Ok(2000.0) => Ok("the device still works".to_string()),
             other => Err(format!("{other:?} instead of 2000")),
         }
     };
@@ -101,7 +102,7 @@ pub fn faults() -> usize {
         x.eval()?;
         Ok(x)
     });
-    tell(
+    report(
         "out of memory",
         match huge {
             Err(error) => works().map(|how| format!("{error}; {how}")),
@@ -113,15 +114,15 @@ pub fn faults() -> usize {
             let x = Array::full(&[4], 1.0, Some(Dtype::Float32))?;
             kernel.call(&[x]).grid([4, 1, 1]).output(&[4], Dtype::Float32).run()
         });
-    tell(
-        "a kernel with a mistake",
+    report(
+        "a kernel that does not compile",
         match wrong {
             Err(_) => works(),
             Ok(_) => Err("it was compiled".into()),
         },
     );
     let scattered = placement::with_device(Device::Gpu(0), checked_write).and_then(|reported| reported);
-    tell(
+    report(
         "a checked kernel that writes out of bounds",
         scattered
             .map_err(|error| error.to_string())
@@ -137,7 +138,7 @@ pub fn faults() -> usize {
         out.eval()?;
         Ok(out)
     });
-    tell(
+    report(
         "an unchecked kernel that writes out of bounds",
         match outside {
             Err(error) => {
@@ -145,7 +146,7 @@ pub fn faults() -> usize {
                     Array::full(&[4], 1.0, Some(Dtype::Float32))?.sum(())
                 });
                 match host.and_then(|sum| sum).and_then(|sum| sum.item::<f32>()) {
-                    Ok(4.0) => Ok(format!("{error}; the host goes on")),
+                    Ok(4.0) => Ok(format!("{error}; the host still works")),
                     other => Err(format!("the host gives {other:?}")),
                 }
             }

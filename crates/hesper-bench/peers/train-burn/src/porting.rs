@@ -1,4 +1,4 @@
-//! The burn column of the tables in `docs/book/src/porting.md`: what compiles here may stand there.
+//! The burn column of the tables in `docs/book/src/porting.md`: every entry must compile here.
 
 use burn::tensor::{Bool, DType, Device, Distribution, Int, Tensor, activation, s};
 

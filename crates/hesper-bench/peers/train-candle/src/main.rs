@@ -19,7 +19,7 @@ fn classes(count: usize, below: usize) -> Result<Tensor> {
     Tensor::from_vec((0..count).map(|at| (at * 7 % below) as u32).collect::<Vec<_>>(), count, &DEVICE)
 }
 
-/// Layer norm of ops that have derivatives; the fused one of candle-nn has none.
+/// Layer norm written in ops with derivatives: the fused one of candle-nn has none.
 struct LayerNorm {
     weight: Tensor,
     bias: Tensor,

@@ -1,4 +1,4 @@
-//! The candle column of the tables in `docs/book/src/porting.md`: what compiles here may stand there.
+//! The candle column of the tables in `docs/book/src/porting.md`: every entry must compile here.
 
 use candle_core::{D, DType, Device, IndexOp, Result, Tensor, Var};
 

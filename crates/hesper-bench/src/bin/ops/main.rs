@@ -19,7 +19,7 @@ use hesper_bench::lines::{Lines, Unit};
 
 const ALL: &str = "W1,W2,W3,W4,W5,W6,W7,W8,W9";
 
-/// Normally distributed numbers, computed.
+/// Normally distributed values, evaluated.
 fn rand(seed: u64, shape: &[usize], dtype: Dtype) -> Result<Array> {
     computed(random::normal(shape, Dtype::Float32, 0.0, 1.0, Some(&random::key(seed)?))?.astype(dtype)?)
 }
@@ -161,7 +161,7 @@ fn quantized(lines: &Lines, m: usize, n: usize, k: usize) -> Result<()> {
     Ok(())
 }
 
-/// Attention with 32 heads that share 8 of keys.
+/// Attention with 32 query heads and 8 key heads.
 fn w6(lines: &Lines) -> Result<()> {
     let (heads, shared, features) = (32usize, 8usize, 128usize);
     for (dtype, name, size) in [(Dtype::Float32, "f32", 4.0), (Dtype::Bfloat16, "bf16", 2.0)] {
@@ -236,7 +236,7 @@ fn w8(lines: &Lines) -> Result<()> {
     Ok(())
 }
 
-/// What an op costs.
+/// The cost of an op and of a training step.
 fn w9(lines: &Lines) -> Result<()> {
     let one = computed(Array::ones(&[1], Dtype::Float32)?)?;
     let chain = || {
@@ -285,7 +285,7 @@ fn main() -> Result<()> {
             "W7" => w7(&lines)?,
             "W8" => w8(&lines)?,
             "W9" => w9(&lines)?,
-            other => eprintln!("no workload {other}: there are {ALL}"),
+            other => eprintln!("unknown workload {other:?}: use some of {ALL}"),
         }
     }
     Ok(())

@@ -14,7 +14,7 @@ pub struct Inputs {
     shape: [usize; 2],
 }
 
-/// Numbers between 0.1 and 0.9 of a type, computed.
+/// Values between 0.1 and 0.9, evaluated.
 fn draw(shape: [usize; 2], dtype: Dtype) -> Result<Array> {
     let drawn = random::uniform(0.1, 0.9, &shape, Dtype::Float32, None)?.astype(dtype)?;
     drawn.eval()?;
@@ -45,10 +45,10 @@ impl Inputs {
     }
 }
 
-/// What a case computes.
+/// The computation of a case.
 type Work = Box<dyn Fn(&Inputs) -> Result<Array>>;
 
-/// A piece of work: its name, the largest size as a power of two, and what is computed.
+/// A measured op: its name, its largest size as an exponent of two, and the computation.
 pub struct Case {
     pub name: String,
     pub largest: u32,
@@ -72,7 +72,7 @@ macro_rules! binary {
     ($to:ident: $($name:ident)*) => { $($to.add(stringify!($name), 27, |a| a.x.$name(&a.y));)* };
 }
 
-/// Reductions of rows and columns, and of everything where the peers have it.
+/// Reductions of rows and columns, and of all elements where the peers have it.
 macro_rules! reductions {
     ($to:ident: $($name:ident($($more:expr),*))*; $($part:ident)*) => {
         $($to.add(concat!(stringify!($name), " rows"), 27, |a| a.x.$name(-1 $(, $more)*));

@@ -2,12 +2,12 @@
 //!
 //! `cargo run --release -p hesper-bench --bin sweep` measures for about ten minutes and prints the geometric
 //! mean of the ratios for each size and the fifty worst cases that take longer than ten microseconds. A ratio
-//! is the time of the best peer over Hesper's: above one Hesper is ahead. `--only sum,sort` takes some ops,
-//! `--sizes 10,21` some sizes, `--out FILE` is where the cases are written as JSON lines, `--png FILE` draws
-//! them.
+//! is the time of the best peer over Hesper's: above one Hesper is ahead. `--only sum,sort` selects ops by
+//! the start of their names, `--sizes 10,21` sizes by exponents of two, `--seconds` sets the time limit.
+//! Cases are written as JSON lines to `--out FILE` and drawn to `--png FILE`.
 //!
 //! The peers run in `peers/sweep_gpu.py --serve`, a process of the Python that `--python` names. Both sides
-//! of a case take turns. Without PyTorch and NumPy the times of Hesper are printed alone.
+//! of a case take turns. Without PyTorch and NumPy only the times of Hesper are written.
 
 mod cases;
 mod peers;
@@ -24,7 +24,7 @@ use peers::Peers;
 const SIZES: &str = "0,10,16,21,27";
 const LAYOUTS: [&str; 2] = ["contiguous", "transposed"];
 const DTYPES: [(Dtype, &str); 2] = [(Dtype::Float32, "float32"), (Dtype::Bfloat16, "bfloat16")];
-/// Seconds of a case and a side, in all of its rounds.
+/// Seconds per case and side, over all rounds.
 const BUDGET: f64 = 0.04;
 /// How often the sides of a case take turns.
 const ROUNDS: usize = 3;
@@ -63,7 +63,9 @@ fn options() -> std::result::Result<Options, String> {
             _ => return Err(format!("unknown argument {name}")),
         }
     }
-    let parsed = sizes.split(',').map(|size| size.parse().map_err(|_| format!("{size} is no power of two")));
+    let parsed = sizes.split(',').map(|size| {
+        size.parse().map_err(|_| format!("--sizes needs exponents of two, such as 10,21; {size:?} is none"))
+    });
     options.sizes = parsed.collect::<std::result::Result<_, _>>()?;
     Ok(options)
 }
@@ -78,14 +80,14 @@ fn measure(case: &Case, inputs: &Inputs, budget: f64) -> Result<f64> {
     call()?;
     let first = call()?;
     let calls = ((budget / 8.0 / first.max(1e-7)) as usize).clamp(1, 50);
-    let (mut best, end) = (first, Instant::now());
+    let (mut best, start) = (first, Instant::now());
     for _ in 0..40 {
         let begun = Instant::now();
         for _ in 0..calls {
             (case.work)(inputs)?.eval()?;
         }
         best = best.min(begun.elapsed().as_secs_f64() / calls as f64);
-        if end.elapsed().as_secs_f64() > budget {
+        if start.elapsed().as_secs_f64() > budget {
             break;
         }
     }

@@ -1,11 +1,11 @@
-//! The peers of the sweep: a process of Python that measures a case when it is asked to.
+//! The peers of the sweep: a Python process that measures a case on request.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Error, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// The program, and the peers that it found.
+/// The process of the peers, and their best times of the current case.
 pub struct Peers {
     python: String,
     child: Child,
@@ -23,7 +23,7 @@ impl Peers {
         let mut command = Command::new(python);
         command.arg(script()).args(["--serve", "--device", "cpu"]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(|error| {
-            Error::new(error.kind(), format!("cannot start {python}: {error}; --python names another"))
+            Error::new(error.kind(), format!("cannot start {python}: {error}; choose another with --python"))
         })?;
         let (Some(requests), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(Error::other("the process of the peers has no pipes"));
@@ -43,12 +43,12 @@ impl Peers {
     fn answer(&mut self) -> std::io::Result<String> {
         let mut line = String::new();
         if self.answers.read_line(&mut line)? == 0 {
-            return Err(Error::other("the process of the peers has ended"));
+            return Err(Error::other("the process of the peers exited"));
         }
         Ok(line.trim().to_string())
     }
 
-    /// One more turn of the peers at a case.
+    /// Measures a case once more, by all peers.
     pub fn round(
         &mut self,
         name: &str,
@@ -70,7 +70,7 @@ impl Peers {
         Ok(())
     }
 
-    /// The best times of all turns in microseconds by peer. The next turn begins a new case.
+    /// The best times of all rounds in microseconds, by peer. The next round begins a new case.
     pub fn take(&mut self) -> BTreeMap<String, f64> {
         std::mem::take(&mut self.best)
     }
@@ -84,6 +84,6 @@ impl Peers {
         command.arg("--left-out").arg(left_out.to_string());
         command.args(png.map(|png| ["--png", png]).iter().flatten());
         let status = command.status()?;
-        if status.success() { Ok(()) } else { Err(Error::other(format!("the report ended with {status}"))) }
+        if status.success() { Ok(()) } else { Err(Error::other(format!("the report failed: {status}"))) }
     }
 }

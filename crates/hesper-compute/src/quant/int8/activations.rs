@@ -15,7 +15,7 @@ pub(in crate::quant) enum CodeOrder {
     EvenOdd,
 }
 
-/// What a format of weights asks of the activations.
+/// What a format of weights requires of the activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::quant) struct Rounding {
     pub order: CodeOrder,
@@ -100,7 +100,7 @@ impl Kernel for Round<'_, '_> {
         for i in first..end {
             for b in 0..to.cols / BLOCK {
                 let mut codes = [0i8; BLOCK];
-                // SAFETY: a block of the row, and its place in the buffers, which this task alone writes.
+                // SAFETY: a block of the row, and its range of the buffers, which this task alone writes.
                 unsafe {
                     let step = round_block(s, x.at(i, b * BLOCK), &mut codes);
                     for (part, codes) in codes.chunks_exact(unit).enumerate() {
@@ -138,7 +138,7 @@ unsafe fn round_block<S: Isa>(s: S, x: *const f32, to: &mut [i8; BLOCK]) -> f32 
         while e < BLOCK {
             let v = s.load(x.add(e));
             top = s.max(top, s.max(v, s.sub(s.zero(), v)));
-            // Zero, or NaN for what is not finite.
+            // Zero for finite elements, otherwise NaN.
             probe = s.fma(v, s.zero(), probe);
             e += S::LANES;
         }

@@ -30,7 +30,7 @@ pub(super) const BLOCK: usize = 32;
 const CHUNK: usize = 512;
 /// Panels multiplied at once.
 const PANELS: usize = 2;
-/// Most rows of activations multiplied at once: their sums and those of two panels fit 32 registers.
+/// Most rows of activations multiplied at once: their sums with both panels fit 32 registers.
 const TILE: usize = 6;
 
 /// `y = x w^T`; the rows of `x` are contiguous.
@@ -66,7 +66,7 @@ pub(super) fn times<W: ByteCodes>(
     dispatch_dot(simd, Times { x, w, j0, j1, sink });
 }
 
-/// What a matrix of blocks asks of the activations, if it can be multiplied as integers.
+/// What a matrix of blocks requires of the activations, if it can be multiplied as integers.
 pub(super) fn block_rounding(w: &GgufMat<'_>) -> Option<Rounding> {
     fn of<W: ByteCodes>(_: &W) -> Option<Rounding> {
         Some(W::ROUNDING)
@@ -112,7 +112,7 @@ impl<W: ByteCodes> Kernel for Times<'_, '_, W> {
                 // SAFETY: the rows exist and have these elements; the panel has room for a chunk, and the
                 // sums for a row of a panel for each row of activations.
                 unsafe {
-                    // Past the last row, panels repeat it.
+                    // Rows past the last repeat it.
                     for p in 0..PANELS {
                         rows.unpack(s, p);
                     }
@@ -160,7 +160,7 @@ impl Panel {
     }
 }
 
-/// Elements `from..from + len` of the rows from `j` on; past the last row, it is repeated.
+/// Elements `from..from + len` of the rows from `j` on; rows past the last repeat it.
 struct PanelRows<'a, W> {
     w: &'a W,
     panel: &'a Panel,
@@ -194,10 +194,10 @@ impl<W: ByteCodes> PanelRows<'_, W> {
         }
     }
 
-    /// Does what [`PanelRows::tile`] does for as many rows as tile registers take, and returns their number.
+    /// [`PanelRows::tile`] with tile registers, for as many rows as these take. Returns the number of rows.
     ///
     /// # Safety
-    /// As there.
+    /// As for [`PanelRows::tile`].
     #[inline(always)]
     unsafe fn in_tile_registers<S: Isa>(&self, s: S, x: &Rounded, to: *mut f32) -> usize {
         #[cfg(target_arch = "x86_64")]
@@ -210,7 +210,7 @@ impl<W: ByteCodes> PanelRows<'_, W> {
             for i in (0..whole).step_by(TILE_ROWS) {
                 for n in 0..PANELS {
                     // SAFETY: the caller's promise.
-                    unsafe { self.sixteen(s, &tiles, x, i, n, to.add((i * PANELS + n) * S::LANES)) };
+                    unsafe { self.tile_amx(s, &tiles, x, i, n, to.add((i * PANELS + n) * S::LANES)) };
                 }
             }
             return whole;
@@ -219,13 +219,13 @@ impl<W: ByteCodes> PanelRows<'_, W> {
         0
     }
 
-    /// [`PanelRows::tile`] of sixteen rows and panel `n`, whose integers come from tile registers.
+    /// [`PanelRows::tile`] of sixteen rows and panel `n`, with integer sums from tile registers.
     ///
     /// # Safety
-    /// As there.
+    /// As for [`PanelRows::tile`].
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    unsafe fn sixteen<S: Isa>(&self, s: S, tiles: &Tiles, x: &Rounded, i: usize, n: usize, to: *mut f32) {
+    unsafe fn tile_amx<S: Isa>(&self, s: S, tiles: &Tiles, x: &Rounded, i: usize, n: usize, to: *mut f32) {
         let Self { panel, from, len, .. } = *self;
         let (first, units) = (from / Self::UNIT, len / Self::UNIT);
         let row_units = x.cols / Self::UNIT;
@@ -275,10 +275,10 @@ impl<W: ByteCodes> PanelRows<'_, W> {
         }
     }
 
-    /// [`PanelRows::tile`] for any number of rows.
+    /// [`PanelRows::tile`] for any number of rows up to [`TILE`].
     ///
     /// # Safety
-    /// As there.
+    /// As for [`PanelRows::tile`].
     #[inline(always)]
     unsafe fn tile_of<S: Isa>(&self, s: S, x: &Rounded, i: usize, rows: usize, to: *mut f32) {
         // SAFETY: the caller's promise.

@@ -7,14 +7,14 @@ use crate::quant::gguf::GgufMat;
 use crate::quant::{QuantMat, Scales};
 use crate::simd::Isa;
 
-/// Every nibble of the low half of each byte.
+/// The low nibble of every byte.
 const NIBBLES: u32 = 0x0f0f_0f0f;
 /// The highest bit of every byte: flipping it adds 128 to a signed byte.
 const SIGNS: u32 = 0x8080_8080;
 
 /// A matrix of unsigned codes. An element is `scale * (code - zero) + offset`.
 pub(in crate::quant) trait ByteCodes: Sync {
-    /// What it asks of the activations.
+    /// What it requires of the activations.
     const ROUNDING: Rounding;
     /// Codes are below `2^BITS`.
     const BITS: usize;
@@ -105,7 +105,8 @@ unsafe fn split_nibbles<S: Isa>(s: S, rows: &[*const u8; 16], low: *mut f32, hig
     }
 }
 
-/// Stores vectors of `LANES` units, given for each row and first unit, by unit.
+/// Transposes per-unit values from row order to unit order: `value(r, u)` has those of units `u..u + LANES`
+/// of row `r`.
 ///
 /// # Safety
 /// There is room for the units, rounded up to whole vectors.
@@ -184,10 +185,10 @@ plain_blocks! {
     Q8_0: 128, 8, false;
 }
 
-/// The halves at an offset of the blocks of some rows, widened.
+/// Widens the half at each pointer.
 ///
 /// # Safety
-/// They are readable.
+/// The halves are readable.
 #[inline(always)]
 unsafe fn head<S: Isa>(s: S, rows: &[*const u8; 16]) -> S::F {
     let mut values = [0.0f32; 16];
@@ -261,7 +262,8 @@ impl ByteCodes for Q4K<'_> {
     }
 }
 
-/// Blocks of 256 elements: units of 16 with 8-bit scales, and 6-bit codes whose upper bits are apart.
+/// Blocks of 256 elements: units of 16 with 8-bit scales, and 6-bit codes whose upper bits are stored
+/// separately.
 pub(in crate::quant) struct Q6K<'a>(pub GgufMat<'a>);
 
 impl ByteCodes for Q6K<'_> {

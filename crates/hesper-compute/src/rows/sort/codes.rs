@@ -6,16 +6,16 @@ use super::Sortable;
 use super::words::Word;
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
-/// An encoding: the sorted words and the results.
+/// How elements become words, and sorted words become results.
 pub(super) trait Code: Copy + Send + Sync {
     type T: Sortable;
     type W: Word;
     type O: Copy + Send + Sync;
-    fn word(self, x: Self::T, place: u32) -> Self::W;
+    fn word(self, x: Self::T, index: u32) -> Self::W;
     fn result(self, w: Self::W) -> Self::O;
 }
 
-/// Elements by their keys.
+/// Elements, by their keys.
 pub(super) struct Keys<T, W>(pub(super) std::marker::PhantomData<fn(T, W)>);
 
 impl<T, W> Clone for Keys<T, W> {
@@ -40,29 +40,29 @@ impl<T: Sortable, W: Word> Code for Keys<T, W> {
     }
 }
 
-/// Indices of elements, in `shift` bits below `32 - shift` or more bits of their keys.
-pub(super) struct Places<T, W> {
+/// Indices of elements. A word has the index in its low `shift` bits, and the key above.
+pub(super) struct Indices<T, W> {
     pub(super) shift: u32,
     /// Low bits of the key that are left out.
     pub(super) skip: u32,
     pub(super) of: std::marker::PhantomData<fn(T, W)>,
 }
 
-impl<T, W> Clone for Places<T, W> {
+impl<T, W> Clone for Indices<T, W> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T, W> Copy for Places<T, W> {}
+impl<T, W> Copy for Indices<T, W> {}
 
-impl<T: Sortable, W: Word> Code for Places<T, W> {
+impl<T: Sortable, W: Word> Code for Indices<T, W> {
     type T = T;
     type W = W;
     type O = u32;
     #[inline(always)]
-    fn word(self, x: T, place: u32) -> W {
-        W::new(x.rank() >> self.skip, self.shift, place)
+    fn word(self, x: T, index: u32) -> W {
+        W::new(x.rank() >> self.skip, self.shift, index)
     }
     #[inline(always)]
     fn result(self, w: W) -> u32 {
@@ -113,7 +113,7 @@ pub(super) fn decode<C: Code>(simd: Simd, code: C, words: &[C::W], to: &mut [C::
     dispatch(simd, Decode { code, words, to });
 }
 
-/// Whether words can be stored where results go.
+/// Whether words can be stored in the memory of the results.
 pub(super) fn in_place<C: Code>() -> bool {
     size_of::<C::W>() == size_of::<C::O>() && align_of::<C::W>() <= align_of::<C::O>()
 }

@@ -6,7 +6,7 @@ use crate::par::{Par, Shared};
 /// Elements of a row counted per task.
 const PART: usize = 1 << 17;
 
-/// Whether counting a row of `n` elements is faster than sorting it.
+/// Whether a counting sort is the fastest for rows of `n` elements.
 pub(super) fn pays<T: Sortable>(n: usize) -> bool {
     match T::BYTES {
         1 => n >= 64,

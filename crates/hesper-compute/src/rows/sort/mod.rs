@@ -38,20 +38,20 @@ pub trait Sortable: Copy + Send + Sync + 'static {
         self.key()
     }
     #[doc(hidden)]
-    fn run(par: &dyn Par, x: &[Self], n: usize, to: To<'_, Self>);
+    fn run(par: &dyn Par, x: &[Self], n: usize, to: SortOutput<'_, Self>);
 }
 
-/// The requested result of a row.
+/// The requested result, and where it is written.
 #[doc(hidden)]
-pub enum To<'a, T> {
+pub enum SortOutput<'a, T> {
     /// The sorted values.
     Values(&'a mut [T]),
     /// Their indices.
-    Places(&'a mut [u32]),
+    Indices(&'a mut [u32]),
     /// Partitioned values: the one at this index is in sorted position, none before it is larger.
-    Split(&'a mut [T], usize),
+    Partition(&'a mut [T], usize),
     /// Their indices.
-    SplitPlaces(&'a mut [u32], usize),
+    PartitionIndices(&'a mut [u32], usize),
 }
 
 macro_rules! sortable {
@@ -70,7 +70,7 @@ macro_rules! sortable {
             fn rank(self) -> u64 {
                 <Self as Sortable>::key($rank(self))
             }
-            fn run(par: &dyn Par, x: &[Self], n: usize, to: To<'_, Self>) {
+            fn run(par: &dyn Par, x: &[Self], n: usize, to: SortOutput<'_, Self>) {
                 rows::run::<Self, $word>(par, x, n, to);
             }
         }
@@ -138,7 +138,7 @@ impl Sortable for [f32; 2] {
     fn rank(self) -> u64 {
         Sortable::key([self[0] + 0.0, self[1] + 0.0])
     }
-    fn run(par: &dyn Par, x: &[Self], n: usize, to: To<'_, Self>) {
+    fn run(par: &dyn Par, x: &[Self], n: usize, to: SortOutput<'_, Self>) {
         rows::run::<Self, u64>(par, x, n, to);
     }
 }
@@ -153,22 +153,24 @@ impl Sortable for [f64; 2] {
     fn from_key(k: u64) -> Self {
         [Sortable::from_key(k), 0.0]
     }
-    fn run(_: &dyn Par, x: &[Self], n: usize, mut to: To<'_, Self>) {
+    fn run(_: &dyn Par, x: &[Self], n: usize, mut to: SortOutput<'_, Self>) {
         let key = |x: &Self| {
             let [re, im] = [x[0] + 0.0, x[1] + 0.0];
             let first = [re, im].key();
-            // All NaN are equal.
+            // All NaNs are equal.
             (first, if first == u64::MAX { 0 } else { Sortable::key(im) })
         };
         for (row, x) in x.chunks_exact(n.max(1)).enumerate() {
-            let mut places: Vec<u32> = (0..n as u32).collect();
-            places.sort_by_key(|place| key(&x[*place as usize]));
+            let mut indices: Vec<u32> = (0..n as u32).collect();
+            indices.sort_by_key(|index| key(&x[*index as usize]));
             let at = row * n;
             match &mut to {
-                To::Values(out) | To::Split(out, _) => {
-                    out[at..at + n].iter_mut().zip(&places).for_each(|(to, place)| *to = x[*place as usize]);
+                SortOutput::Values(out) | SortOutput::Partition(out, _) => {
+                    out[at..at + n].iter_mut().zip(&indices).for_each(|(to, index)| *to = x[*index as usize]);
                 }
-                To::Places(out) | To::SplitPlaces(out, _) => out[at..at + n].copy_from_slice(&places),
+                SortOutput::Indices(out) | SortOutput::PartitionIndices(out, _) => {
+                    out[at..at + n].copy_from_slice(&indices)
+                }
             }
         }
     }
@@ -177,14 +179,14 @@ impl Sortable for [f64; 2] {
 /// Sorts every row of `n` elements, NaN last.
 pub fn sort<T: Sortable>(par: &dyn Par, x: &[T], n: usize, out: &mut [T]) -> Result<(), Mismatch> {
     check(x.len(), n, out.len())?;
-    T::run(par, x, n, To::Values(out));
+    T::run(par, x, n, SortOutput::Values(out));
     Ok(())
 }
 
 /// The stable sorting permutation of every row of `n` elements.
 pub fn argsort<T: Sortable>(par: &dyn Par, x: &[T], n: usize, out: &mut [u32]) -> Result<(), Mismatch> {
     check(x.len(), n, out.len())?;
-    T::run(par, x, n, To::Places(out));
+    T::run(par, x, n, SortOutput::Indices(out));
     Ok(())
 }
 
@@ -198,8 +200,8 @@ pub fn partition<T: Sortable>(
     out: &mut [T],
 ) -> Result<(), Mismatch> {
     check(x.len(), n, out.len())?;
-    crate::error::at_least("elements of a row to split", kth + 1, n)?;
-    T::run(par, x, n, To::Split(out, kth));
+    crate::error::at_least("elements of a row to partition", kth + 1, n)?;
+    T::run(par, x, n, SortOutput::Partition(out, kth));
     Ok(())
 }
 
@@ -212,8 +214,8 @@ pub fn argpartition<T: Sortable>(
     out: &mut [u32],
 ) -> Result<(), Mismatch> {
     check(x.len(), n, out.len())?;
-    crate::error::at_least("elements of a row to split", kth + 1, n)?;
-    T::run(par, x, n, To::SplitPlaces(out, kth));
+    crate::error::at_least("elements of a row to partition", kth + 1, n)?;
+    T::run(par, x, n, SortOutput::PartitionIndices(out, kth));
     Ok(())
 }
 

@@ -130,7 +130,7 @@ unsafe fn pivot<L: Lanes>(row: *const L::W, n: usize) -> L::W {
     let mut some = [L::W::MAX; SAMPLES * 16];
     let count = if n > LONG_ROW { SAMPLES * L::N } else { L::N };
     let mut state = n as u64;
-    // SAFETY: places are below `n`, counts at most the length of `some`.
+    // SAFETY: the indices are below `n`, and `count` is at most the length of `some`.
     unsafe {
         for s in some.iter_mut().take(count) {
             state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
@@ -324,7 +324,7 @@ pub(super) unsafe fn split_up<L: Lanes>(
         par.run(runs.len(), &|t| {
             let (run, (kind, front, back)) = (&runs[t], plans[t]);
             let low = run.counts[kind];
-            // SAFETY: the counts give every run places of its own.
+            // SAFETY: the counts give every run its own range of the output.
             unsafe {
                 let (source, ends) = (from.get().add(run.start), (to.get().add(front), to.get().add(back)));
                 let (front, back) = ((ends.0, low), (ends.1, run.len - low));

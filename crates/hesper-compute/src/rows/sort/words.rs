@@ -21,7 +21,7 @@ pub(super) trait Word: Copy + Ord + Send + Sync + 'static {
     #[cfg(target_arch = "x86_64")]
     type Lanes: Lanes<W = Self>;
     /// A key above `shift` bits that hold an index.
-    fn new(key: u64, shift: u32, place: u32) -> Self;
+    fn new(key: u64, shift: u32, index: u32) -> Self;
     fn bits(self) -> u64;
     fn byte(self, i: usize) -> usize;
 }
@@ -34,8 +34,8 @@ macro_rules! word {
             #[cfg(target_arch = "x86_64")]
             type Lanes = avx512::$lanes;
             #[inline(always)]
-            fn new(key: u64, shift: u32, place: u32) -> Self {
-                ((key as $t) << shift) | <$t>::from(place)
+            fn new(key: u64, shift: u32, index: u32) -> Self {
+                ((key as $t) << shift) | <$t>::from(index)
             }
             #[inline(always)]
             fn bits(self) -> u64 {
@@ -70,10 +70,10 @@ impl SortOptions {
 
 /// Sorts the words of `row` into `row`, or into `scratch` if `to_scratch`. The contents of the other are
 /// unspecified.
-pub(super) fn sort<W: Word>(way: SortOptions, row: &mut [W], scratch: &mut [W], to_scratch: bool) {
+pub(super) fn sort<W: Word>(options: SortOptions, row: &mut [W], scratch: &mut [W], to_scratch: bool) {
     debug_assert_eq!(row.len(), scratch.len());
     #[cfg(target_arch = "x86_64")]
-    if way.in_vectors() {
+    if options.in_vectors() {
         // SAFETY: the level was detected; the slices are equally long.
         return unsafe {
             quick::sort::<W::Lanes>(row.as_mut_ptr(), scratch.as_mut_ptr(), row.len(), !to_scratch)
@@ -82,7 +82,7 @@ pub(super) fn sort<W: Word>(way: SortOptions, row: &mut [W], scratch: &mut [W], 
     if row.len() < COMPARISON_SORT_BELOW {
         row.sort_unstable();
     } else {
-        radix(row, scratch, way.low, way.high);
+        radix(row, scratch, options.low, options.high);
     }
     if to_scratch {
         scratch.copy_from_slice(row);
@@ -92,7 +92,7 @@ pub(super) fn sort<W: Word>(way: SortOptions, row: &mut [W], scratch: &mut [W], 
 /// Puts the word that belongs at `kth` there, none before it larger and none after it smaller; into `row`, or
 /// into `scratch` if `to_scratch`.
 pub(super) fn select<W: Word>(
-    way: SortOptions,
+    options: SortOptions,
     row: &mut [W],
     scratch: &mut [W],
     kth: usize,
@@ -100,13 +100,13 @@ pub(super) fn select<W: Word>(
 ) {
     debug_assert_eq!(row.len(), scratch.len());
     #[cfg(target_arch = "x86_64")]
-    if way.in_vectors() {
+    if options.in_vectors() {
         // SAFETY: the level was detected; the slices are equally long.
         return unsafe {
             quick::select::<W::Lanes>(row.as_mut_ptr(), scratch.as_mut_ptr(), row.len(), kth, !to_scratch);
         };
     }
-    let _ = way;
+    let _ = options;
     row.select_nth_unstable(kth);
     if to_scratch {
         scratch.copy_from_slice(row);
@@ -120,28 +120,28 @@ pub(super) fn select<W: Word>(
 /// Both hold `n` words, and are not accessed otherwise meanwhile.
 pub(super) unsafe fn sort_long<W: Word>(
     par: &dyn Par,
-    way: SortOptions,
+    options: SortOptions,
     a: Shared<W>,
     b: Shared<W>,
     n: usize,
     done: &(dyn Fn(usize, usize) + Sync),
 ) {
     #[cfg(target_arch = "x86_64")]
-    if way.in_vectors() {
+    if options.in_vectors() {
         // SAFETY: the level was detected; else the caller's promise. Parts do not overlap.
         unsafe {
             let (bounds, swapped) = quick::split_up::<W::Lanes>(par, a, b, n);
             let (from, scratch) = if swapped { (b, a) } else { (a, b) };
             par.run(bounds.len() - 1, &|t| {
                 let (start, len) = (bounds[t], bounds[t + 1] - bounds[t]);
-                sort(way, from.slice(start, len), scratch.slice(start, len), !swapped);
+                sort(options, from.slice(start, len), scratch.slice(start, len), !swapped);
                 done(start, len);
             });
         }
         return;
     }
     // SAFETY: the caller's promise.
-    unsafe { by_merging(par, way, a, b, n, done) }
+    unsafe { by_merging(par, options, a, b, n, done) }
 }
 
 /// Sorts pieces on all threads, then merges them two by two.
@@ -150,7 +150,7 @@ pub(super) unsafe fn sort_long<W: Word>(
 /// As for [`sort_long`].
 unsafe fn by_merging<W: Word>(
     par: &dyn Par,
-    way: SortOptions,
+    options: SortOptions,
     a: Shared<W>,
     b: Shared<W>,
     n: usize,
@@ -164,7 +164,7 @@ unsafe fn by_merging<W: Word>(
         let (i, j) = (cut(p, pieces), cut(p + 1, pieces));
         // SAFETY: pieces are this task's own.
         let (row, scratch) = unsafe { (from.slice(i, j - i), to.slice(i, j - i)) };
-        sort(way, row, scratch, false);
+        sort(options, row, scratch, false);
     });
     let mut runs = pieces;
     while runs > 1 {

@@ -1,5 +1,5 @@
 //! Cumulative sums, products and extremes of a row of floats, in vectors: each vector is scanned in steps of
-//! 1, 2, 4 and 8 lanes, then combined with the result before it.
+//! 1, 2, 4 and 8 lanes, then combined with the last value of the vector before it.
 
 use super::extreme::extreme;
 use super::scan::{Scan, ScanOptions, Scannable};
@@ -10,11 +10,11 @@ const PROD: u8 = 1;
 const MAX: u8 = 2;
 const MIN: u8 = 3;
 
-/// Scans one row from `start` on. Returns its last value, and stores all if there is room. `None` for
-/// extremes of rows with NaN.
+/// Scans one row, continuing from the accumulator `start`. Returns the last value, and stores all values if
+/// `out` is given. `None` for extremes of rows with NaN.
 pub(super) fn row<T: Float>(
     simd: Simd,
-    way: ScanOptions,
+    options: ScanOptions,
     x: &[T],
     out: Option<&mut [T]>,
     start: f32,
@@ -22,11 +22,11 @@ pub(super) fn row<T: Float>(
     if start.is_nan() {
         return None;
     }
-    dispatch(simd, Row { way, x, out, start })
+    dispatch(simd, Row { options, x, out, start })
 }
 
 struct Row<'a, T> {
-    way: ScanOptions,
+    options: ScanOptions,
     x: &'a [T],
     out: Option<&'a mut [T]>,
     start: f32,
@@ -36,7 +36,7 @@ impl<T: Float> Kernel for Row<'_, T> {
     type Out = Option<f32>;
     #[inline(always)]
     fn run<S: Isa>(self, s: S) -> Option<f32> {
-        match self.way.op {
+        match self.options.op {
             Scan::Sum => Some(accumulate::<S, T, SUM>(s, self)),
             Scan::Prod => Some(accumulate::<S, T, PROD>(s, self)),
             Scan::Max if !extreme::<S, T, true>(s, self.x).1 => Some(accumulate::<S, T, MAX>(s, self)),
@@ -63,13 +63,13 @@ fn move_up<S: Isa, const OP: u8, const D: usize>(s: S, fill: &[f32; 32], v: S::F
     if OP == SUM {
         return moved;
     }
-    // SAFETY: there are 16 numbers and more behind the place.
+    // SAFETY: `fill` has 32 elements, so at least sixteen from here on.
     s.add(moved, unsafe { s.load(fill.as_ptr().add(16 - D)) })
 }
 
 #[inline(always)]
 fn accumulate<S: Isa, T: Float, const OP: u8>(s: S, row: Row<'_, T>) -> f32 {
-    let ScanOptions { reverse, inclusive, streaming, .. } = row.way;
+    let ScanOptions { reverse, inclusive, streaming, .. } = row.options;
     let n = row.x.len();
     let (from, to) = (row.x.as_ptr(), row.out.map_or(std::ptr::null_mut(), |out| out.as_mut_ptr()));
     let mut fill = [-0.0; 32];
@@ -86,7 +86,7 @@ fn accumulate<S: Isa, T: Float, const OP: u8>(s: S, row: Row<'_, T>) -> f32 {
         streaming && size_of::<T>() == 4 && to.wrapping_add(lead).addr().is_multiple_of(4 * S::LANES);
     for i in 0..n / S::LANES {
         let at = if reverse { n - (i + 1) * S::LANES } else { i * S::LANES };
-        // SAFETY: whole vectors of the row, and of the result if it is there, which is as long.
+        // SAFETY: whole vectors of the row, and of the output if given, which is as long.
         unsafe {
             let mut v = T::load(s, from.add(at));
             if reverse {
@@ -128,8 +128,8 @@ fn accumulate<S: Isa, T: Float, const OP: u8>(s: S, row: Row<'_, T>) -> f32 {
     }
     // The rest of the row; lanes past its end do not affect those before.
     let at = if reverse { 0 } else { n - m };
-    // SAFETY: as many elements of the row, and of the result if it is there; a vector has at most sixteen
-    // lanes.
+    // SAFETY: the row has `m` elements from `at` on, and so has the output if given; a vector has at most
+    // sixteen lanes.
     unsafe {
         let mut v = T::load_n(s, from.add(at), m);
         if reverse {
@@ -183,8 +183,8 @@ pub(super) fn step<S: Isa, T: Float>(
         let n = WIDENED_COLUMNS.min(acc.len() - j0);
         for at in (0..n).step_by(S::LANES) {
             let m = S::LANES.min(n - at);
-            // SAFETY: as many elements of the row; whole vectors of the buffer, whose length is a multiple of
-            // theirs.
+            // SAFETY: the row has `m` elements from `at` on; the length of the buffer is a multiple of a
+            // vector's.
             unsafe {
                 let from = x[j0..j0 + n].as_ptr().add(at);
                 let v = if m == S::LANES { T::load(s, from) } else { T::load_n(s, from, m) };

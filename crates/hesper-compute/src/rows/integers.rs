@@ -1,4 +1,4 @@
-//! Extremes of small integers, and logical reductions, without widening elements.
+//! Extremes of integers, and logical reductions, without widening elements.
 //!
 //! These do not depend on the order, so long rows are split anywhere, and the last vector of a row overlaps
 //! the one before.
@@ -56,7 +56,7 @@ macro_rules! words {
 
 words!(u8 u16 u32 u64);
 
-/// A small integer.
+/// An integer.
 pub trait Small: Plain + Ord {
     #[doc(hidden)]
     const LOWEST: Self;
@@ -84,8 +84,10 @@ trait Fold: Copy + Send + Sync {
     /// Whether an element may be counted twice.
     const TWICE: bool;
     fn empty(self) -> Self::Lane;
+    /// Combines a lane with an element.
     fn take(self, lane: Self::Lane, x: Self::In) -> Self::Lane;
-    fn leave(self, lane: Self::Lane) -> Self::Acc;
+    /// The result of a lane.
+    fn finish(self, lane: Self::Lane) -> Self::Acc;
     fn start(self) -> Self::Acc;
     fn join(self, a: Self::Acc, b: Self::Acc) -> Self::Acc;
 }
@@ -107,7 +109,7 @@ impl<T: Small, const MAX: bool> Fold for Extreme<T, MAX> {
         if MAX { lane.max(x) } else { lane.min(x) }
     }
     #[inline(always)]
-    fn leave(self, lane: T) -> T {
+    fn finish(self, lane: T) -> T {
         lane
     }
     #[inline(always)]
@@ -138,7 +140,7 @@ impl<T: Word, const ALL: bool> Fold for Truth<T, ALL> {
         if ALL { lane.and(if x.is_set() { T::ONES } else { T::ZERO }) } else { lane.or(x) }
     }
     #[inline(always)]
-    fn leave(self, lane: T) -> u8 {
+    fn finish(self, lane: T) -> u8 {
         u8::from(lane.is_set())
     }
     #[inline(always)]
@@ -168,7 +170,7 @@ impl<T: Word> Fold for Count<T> {
         lane.plus(x.and(self.0).is_set())
     }
     #[inline(always)]
-    fn leave(self, lane: T) -> i32 {
+    fn finish(self, lane: T) -> i32 {
         lane.count()
     }
     #[inline(always)]
@@ -181,7 +183,8 @@ impl<T: Word> Fold for Count<T> {
     }
 }
 
-/// The largest (`max`) or smallest integers. An empty result is the other end of the range.
+/// The largest (`max`) or smallest integers. The maximum of no elements is the lowest value of the type, the
+/// minimum the highest.
 pub fn extreme_integers<T: Small>(
     par: &dyn Par,
     max: bool,
@@ -195,7 +198,7 @@ pub fn extreme_integers<T: Small>(
     }
 }
 
-/// Whether all or any elements of each result are nonzero, as bytes.
+/// Whether all or any elements of each result are nonzero in the bits of `mask`, as bytes.
 pub fn truths<T: Word>(
     par: &dyn Par,
     all: bool,
@@ -207,7 +210,7 @@ pub fn truths<T: Word>(
     if all { run(par, Truth::<T, true>(mask), x, out) } else { run(par, Truth::<T, false>(mask), x, out) }
 }
 
-/// How many elements of each result are nonzero.
+/// How many elements of each result are nonzero in the bits of `mask`.
 pub fn count_set<T: Word>(
     par: &dyn Par,
     mask: u64,
@@ -225,14 +228,14 @@ pub(super) fn extreme_of<T: Small, const MAX: bool>(x: &[T]) -> T {
 
 fn run<F: Fold>(par: &dyn Par, f: F, x: &ReduceInput<'_, F::In>, out: &mut [F::Acc]) -> Result<(), Mismatch> {
     same("elements of the result", x.results(), out.len())?;
-    tree::reduce(par, Whole(f), x, out);
+    tree::reduce(par, IntegerReducer(f), x, out);
     Ok(())
 }
 
 #[derive(Clone, Copy)]
-struct Whole<F>(F);
+struct IntegerReducer<F>(F);
 
-impl<F: Fold> Reducer for Whole<F> {
+impl<F: Fold> Reducer for IntegerReducer<F> {
     type In = F::In;
     type Acc = F::Acc;
     const PART: usize = 1 << 16;
@@ -279,7 +282,7 @@ fn fold<F: Fold>(f: F, x: &[F::In]) -> F::Acc {
         256.. => {
             let mut acc = f.start();
             for block in x.chunks(COUNTED * 128) {
-                // Lanes that a short tail does not fill keep their value.
+                // The last block may have fewer elements than `lanes` needs.
                 acc = f.join(
                     acc,
                     if block.len() < 128 { fold_few(f, block) } else { lanes::<F, 128>(f, block) },
@@ -299,7 +302,7 @@ fn fold_few<F: Fold>(f: F, x: &[F::In]) -> F::Acc {
     for v in x {
         lane = f.take(lane, *v);
     }
-    f.join(f.start(), f.leave(lane))
+    f.join(f.start(), f.finish(lane))
 }
 
 /// A row of at least `L` elements.
@@ -327,7 +330,7 @@ fn lanes<F: Fold, const L: usize>(f: F, x: &[F::In]) -> F::Acc {
     }
     let mut all = [f.start(); L];
     for i in 0..L {
-        all[i] = f.leave(acc[i]);
+        all[i] = f.finish(acc[i]);
     }
     let mut n = L / 2;
     while n > 0 {
@@ -362,7 +365,7 @@ impl<F: Fold> Kernel for Columns<'_, '_, F> {
                 }
             }
             for (out, lane) in out.iter_mut().zip(&*lanes) {
-                *out = f.leave(*lane);
+                *out = f.finish(*lane);
             }
         }
     }
