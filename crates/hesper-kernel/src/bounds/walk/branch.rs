@@ -1,4 +1,4 @@
-//! Branches: which threads take a side, what holds there, and what holds where the sides meet.
+//! Branches: which threads take each side, the facts of each side, and the join of both.
 
 use super::super::expr::{Expr, Facts, Id, Range};
 use super::*;
