@@ -101,7 +101,7 @@ pub enum Slot {
 ///
 /// Launch with blocks of the threadgroup's dimensions and `ceil(grid / threadgroup)` blocks along each axis;
 /// if that exceeds what CUDA allows along y or z and [`Options::flat`] is set, with all of them along x (x
-/// fastest, then y): the kernel tells the two apart by the grid.
+/// fastest, then y): the kernel distinguishes the two by the grid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CudaSource {
     /// Complete C++.
