@@ -1,12 +1,12 @@
 //! Custom kernels: a body of text with named inputs and outputs, specialised at each call.
 //!
 //! A [`CustomKernel`] has the meaning of `mx.fast.metal_kernel`: the signature is generated from the names
-//! and from what a call brings (dtypes, scalars, small arrays, template arguments). The signature is built as
-//! parameters, not as text, so that every diagnostic points into the user's own body or header.
+//! and from the arguments of a call (dtypes, scalars, small arrays, template arguments). The signature is
+//! built as parameters, not as text, so that every diagnostic points into the user's own body or header.
 //!
-//! A specialisation is identified by its whole content ([`ContentKey`]), never by its name.
+//! A specialisation is identified by its whole content ([`ContentKey`]), never by its name alone.
 //!
-//! [`CustomKernel::written`] is the way around the compiler: the whole text of a call for a compiler of Metal.
+//! [`CustomKernel::written`] bypasses this compiler: it gives the whole text of a call for Metal's compiler.
 
 mod written;
 
@@ -96,7 +96,7 @@ pub enum TemplateValue {
     Bool(bool),
 }
 
-/// What a call says about one input.
+/// The properties of one input that affect the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InputInfo {
     /// Its dtype.
@@ -114,7 +114,7 @@ impl InputInfo {
     }
 }
 
-/// What a call brings, as far as it decides the code.
+/// The properties of a call that affect the code.
 #[derive(Clone, Debug, Default)]
 pub struct CallInfo {
     /// One for each input name.
@@ -184,12 +184,12 @@ pub enum CustomKernelError {
     Compile {
         /// The kernel.
         kernel: String,
-        /// What is wrong, with places in the user's text.
+        /// The errors, with their locations in the user's text.
         error: Box<CompileError>,
     },
 }
 
-/// The identity of a specialisation: all that decides its code, and nothing else.
+/// The cache key of a specialisation: everything that affects its code, and nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ContentKey(Arc<[u8]>);
 
@@ -219,9 +219,9 @@ impl KeyWriter {
     }
 }
 
-/// Which facts about an input the body names.
+/// Which metadata of an input the body names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Named {
+struct NamedMetadata {
     shape: bool,
     strides: bool,
     ndim: bool,
@@ -237,7 +237,7 @@ pub struct CustomKernel {
     header: String,
     ensure_row_contiguous: bool,
     atomic_outputs: bool,
-    named: Vec<Named>,
+    named: Vec<NamedMetadata>,
     attributes: Vec<usize>,
     grid_origin: bool,
 }
@@ -249,7 +249,7 @@ pub struct Specialised {
     pub kernel: Kernel,
     /// What each parameter of the kernel is bound to, in order.
     pub bindings: Vec<Binding>,
-    /// Identity.
+    /// Its cache key.
     pub key: ContentKey,
     /// Warnings of the compiler as text; empty if there are none.
     pub warnings: String,
@@ -295,7 +295,7 @@ impl CustomKernel {
         let words = identifiers(source);
         let named = input_names
             .iter()
-            .map(|n| Named {
+            .map(|n| NamedMetadata {
                 shape: words.contains(format!("{n}_shape").as_str()),
                 strides: words.contains(format!("{n}_strides").as_str()),
                 ndim: words.contains(format!("{n}_ndim").as_str()),
@@ -337,7 +337,7 @@ impl CustomKernel {
         &self.output_names
     }
 
-    /// Checks what a call brings against the names.
+    /// Checks the inputs, outputs and template arguments of a call against the names.
     pub fn check(&self, call: &CallInfo) -> Result<(), CustomKernelError> {
         let count = |what, expected: usize, found: usize| {
             if expected == found {
@@ -376,7 +376,7 @@ impl CustomKernel {
         Ok(())
     }
 
-    /// The identity of the specialisation that a call asks for.
+    /// The cache key of the specialisation for a call.
     pub fn key(&self, call: &CallInfo) -> ContentKey {
         let mut k = KeyWriter::default();
         k.text("custom kernel 1");
@@ -499,14 +499,14 @@ fn check_name(kernel: &str, name: &str) -> Result<(), CustomKernelError> {
     let why = if !first || !chars.all(|c| c.is_ascii_alphanumeric() || c == '_') {
         "it is not an identifier"
     } else if crate::front::parser::is_keyword(name) || crate::front::types::builtin_type(name).is_some() {
-        "it is a word of the language"
+        "it is a reserved word of the kernel language"
     } else {
         return Ok(());
     };
     Err(CustomKernelError::BadName { kernel: kernel.into(), name: name.into(), why })
 }
 
-/// The identifiers of a text, comments and strings included: an extra name does no harm.
+/// The identifiers of a text, including those in comments and strings, which do no harm.
 fn identifiers(text: &str) -> HashSet<&str> {
     text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).filter(|w| !w.is_empty()).collect()
 }

@@ -2,7 +2,7 @@
 //! which size, over which memory.
 //!
 //! [`Bindings`] is safe to build from slices (Rust's borrows rule out aliasing) and checked
-//! against overlap when built from raw parts; an executor may rely on: every writable range is
+//! against overlap when built from raw parts. An executor may rely on every writable range being
 //! disjoint from every other range.
 
 use std::marker::PhantomData;

@@ -1,4 +1,4 @@
-//! Asynchronous copies: what they copy, and what the sanitizer says of accesses before the wait.
+//! Asynchronous copies: what they copy, and what the sanitizer reports about accesses before the wait.
 
 use hesper_kernel::exec::{Cancel, Program};
 use hesper_kernel::front::compile_file;
@@ -159,6 +159,6 @@ fn a_copy_needs_its_wait_and_all_lanes() {
     let (report, ..) =
         run(32, "if (lane < 16) { events[0].async_copy(tile, x, 32); simdgroup_event::wait(1, events); }");
     assert!(matches!(kinds(&report)[0], FindingKind::DivergentBarrier { .. }), "{report:?}");
-    // An event of nothing is waited for at once.
+    // Waiting for an event without a copy is allowed.
     clean(32, "simdgroup_event::wait(2, events); out[lane] = x[lane];");
 }

@@ -1,4 +1,4 @@
-//! What the analysis claims of a launch, against what the reference interpreter sees.
+//! The claims of the analysis about a launch, checked against the reference interpreter.
 
 use crate::support;
 use hesper_kernel::bounds::{ArgFacts, Proof, from_mask, prove};
@@ -51,7 +51,7 @@ fn run(kernel: &Kernel, launch: &Launch, args: &[Vec<u8>], fill: u8) -> (Vec<Vec
     (memory, outside)
 }
 
-/// Asserts that what is claimed of a launch is so.
+/// Asserts that the claims about a launch are true.
 fn assert_true(kernel: &Kernel, launch: &Launch, args: &[Vec<u8>], known: &[bool], what: &str) -> Proof {
     let proof = prove(kernel, launch, &facts(kernel, args, known));
     let (zeros, outside) = run(kernel, launch, args, 0);
@@ -228,7 +228,7 @@ fn element_wise_kernels_are_proven_in_range_and_covered() {
 }
 
 #[test]
-fn what_may_be_out_of_range_or_unwritten_is_not_claimed() {
+fn accesses_out_of_range_and_partial_coverage_are_not_claimed() {
     let x: Inputs<'_> = &[("x", &[100]), ("indices", &[100])];
     // (text, in range, covered)
     let lines: &[(&str, bool, bool, [u64; 3])] = &[

@@ -32,7 +32,7 @@ fn specialise(case: &Outside) -> Specialised {
     kernel.unwrap().specialise(&call).unwrap()
 }
 
-/// Runs a kernel over outputs between guards, which stay; gives the outputs.
+/// Runs a kernel over outputs between guard bytes, which must not change; gives the outputs.
 fn run<T>(special: &Specialised, f: impl FnOnce(&mut Bindings<'_>, &Launch) -> T) -> ([Vec<u8>; 2], T) {
     let x: Vec<u8> = (0..THREADS).flat_map(|i| (i as f32).to_le_bytes()).collect();
     let at: Vec<u8> = indices().iter().flat_map(|i| i.to_le_bytes()).collect();
@@ -111,7 +111,7 @@ fn every_kind_of_access_out_of_range_is_harmless_and_writes_are_reported() {
             for part in [case.name, place, memory] {
                 assert!(text.contains(part), "{} by {name}: no {part:?} in {text}", case.name);
             }
-            // Once more, and without reports.
+            // Again, and then ignoring dropped writes.
             let (again, repeated) = run(&special, |b, launch| program.run(b, launch, &Cancel::new()));
             assert_eq!((again, repeated), (outputs, outcome), "{} by {name}", case.name);
             let program = program.ignore_dropped_writes();
@@ -125,7 +125,7 @@ fn every_kind_of_access_out_of_range_is_harmless_and_writes_are_reported() {
 }
 
 #[test]
-fn the_failure_of_the_first_task_is_told_whatever_the_order() {
+fn the_failure_of_the_first_task_is_reported_in_any_order() {
     let case = outside_cases().into_iter().find(|case| case.name == "write_past_the_end").unwrap();
     let kernel = specialise(&case).kernel;
     let program = Program::compile(&kernel).unwrap();

@@ -1,5 +1,5 @@
 //! Machine code against the bytecode: the same bytes from every straight-line kernel, whatever
-//! its layout, length, alignment and bounds, and what stays bytecode.
+//! its layout, length, alignment and bounds; and the kernels that stay bytecode.
 
 use crate::jit::{assert_same, floats, levels, map, programs, run_map, try_map};
 use hesper_kernel::exec::{Cancel, ExecError, Program};
@@ -324,7 +324,7 @@ fn kernels_that_are_not_straight_lines_stay_bytecode() {
     }
 }
 
-/// Mappings of this process, where the system tells.
+/// The number of memory mappings of this process; 0 if the system does not list them.
 fn mappings() -> usize {
     std::fs::read_to_string("/proc/self/maps").map_or(0, |maps| maps.lines().count())
 }

@@ -225,7 +225,7 @@ fn generate(seed: u64, grid: [u64; 3]) -> Generated {
     g
 }
 
-/// One more value from those there are.
+/// A new value, computed from values of the pool.
 fn operation(b: &mut Builder, r: &mut Random, all: &[Scalar], pool: &[ValueId], a: ValueId) -> ValueId {
     let s = b.ty(a).scalar().unwrap();
     let same: Vec<ValueId> = pool.iter().copied().filter(|&v| b.ty(v) == b.ty(a)).collect();
@@ -279,7 +279,7 @@ fn operation(b: &mut Builder, r: &mut Random, all: &[Scalar], pool: &[ValueId], 
     }
 }
 
-/// Outputs of a program, each in a frame of other bytes that must stay.
+/// Outputs of a program, each between guard bytes that must not change.
 fn run(
     g: &Generated,
     grid: [u64; 3],
@@ -401,7 +401,7 @@ fn every_conversion_gives_the_bytecodes_bytes() {
 }
 
 #[test]
-fn complex_numbers_are_machine_code_on_words_of_their_size() {
+fn complex_numbers_become_machine_code_on_64_bit_words() {
     // z = x * x, each a word with the real part in its low half.
     let kernel = map(Type::U64, Type::U64, |b, x| {
         let half = b.u64(32);

@@ -18,7 +18,7 @@ fn every_kernel_of_the_corpus_computes_its_reference() {
     assert!(report.is_clean(), "{report}");
 }
 
-/// The signature around a text as it is written binds what the text expects.
+/// The generated signature around an unparsed text binds what the text expects.
 #[test]
 fn every_kernel_of_the_corpus_computes_its_reference_from_its_whole_text() {
     let report = run_cases(&cases(), &mut support::run_written);

@@ -1,4 +1,4 @@
-//! The custom kernel object: what its signature is made of, and what identifies a specialisation.
+//! The custom kernel object: its generated signature, and the cache key of a specialisation.
 
 use hesper_kernel::custom::*;
 use hesper_kernel::ir::{Access, ParamKind, Scalar, Space, Type};

@@ -1,4 +1,4 @@
-//! What the compiler says, to the letter.
+//! The exact text of the compiler's diagnostics.
 
 use crate::support;
 use hesper_corpus::DType;

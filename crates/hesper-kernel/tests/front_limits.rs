@@ -1,4 +1,4 @@
-//! Hostile texts: whatever is given, the compiler answers soon, in bounded memory, with an error or a kernel.
+//! Hostile texts: the compiler always returns a kernel or an error, in bounded time and memory.
 
 use crate::support;
 use hesper_corpus::{DType, cases};
@@ -110,7 +110,7 @@ fn recursion_names_the_cycle() {
 }
 
 #[test]
-fn empty_and_odd_texts_are_answered() {
+fn empty_and_odd_texts_give_a_kernel_or_an_error() {
     for body in [
         "",
         ";",

@@ -332,7 +332,7 @@ fn the_dialect_has_specialisations_by_the_result() {
     assert_eq!(y, 12f32.to_le_bytes());
 }
 
-/// A second opinion on types, address spaces and declarations: clang, with declarations in place of Metal's
+/// A second check of types, address spaces and declarations: clang, with declarations in place of Metal's
 /// library.
 #[test]
 fn clang_accepts_the_texts_where_it_is_installed() {

@@ -1,15 +1,15 @@
 //! Which buffers the stores of a kernel cover: every byte is written by some thread.
 //!
-//! A store's byte offset is a sum over positions in the grid and iterations of loops, which take every value
-//! of their range independently of each other. Such a sum takes every value of a range if no factor exceeds
-//! the span of the terms with smaller factors.
+//! A store's byte offset is a linear combination of positions in the grid and iterations of loops. Each of
+//! them takes every value of its range, independently of the others. The sum leaves no gap if no factor
+//! exceeds the span of the terms with smaller factors.
 
 use super::expr::{Arith, Expr, Exprs, Id, SymbolKind};
 use super::walk::{Constraint, Literal, Store, WalkResult};
 
-/// Conditions of one store; with more it counts as not performed.
+/// The most conditions of one store; a store with more counts as not performed.
 const MAX_LITERALS: usize = 8;
-/// Stores of one buffer; with more it counts as not covered.
+/// The most stores to one buffer; a buffer with more counts as not covered.
 const MAX_STORES: usize = 256;
 
 /// Rounds of absorbing terms and joining pieces.
@@ -48,18 +48,18 @@ pub(super) fn is_covered(found: &mut WalkResult, param: u32, len: u64) -> bool {
     pieces.iter().any(whole)
 }
 
-/// The bytes `start..start + long`, shifted by every value of the open terms.
+/// The bytes `start..start + len`, shifted by every value of the open terms.
 #[derive(Clone, Debug)]
 struct CoveredBytes {
     start: i128,
-    long: i128,
+    len: i128,
     /// The smallest factor last.
     open: Vec<Term>,
 }
 
 impl CoveredBytes {
     fn end(&self) -> i128 {
-        self.start.saturating_add(self.long)
+        self.start.saturating_add(self.len)
     }
 
     /// Whether the open terms differ only in the range of the last one, and the ranges overlap.
@@ -98,22 +98,22 @@ impl CoveredBytes {
         rest
     }
 
-    /// Extends the bytes by terms as long as that leaves no gaps.
+    /// Merges open terms into the range of bytes, while that leaves no gap.
     fn absorb(&mut self) {
         while let Some(term) = self.open.last() {
             let step = term.factor.abs();
-            if term.hi > term.lo && step > self.long {
+            if term.hi > term.lo && step > self.len {
                 return;
             }
             let first = if term.factor > 0 { term.lo } else { term.hi };
             self.start = self.start.saturating_add(term.factor.saturating_mul(first));
-            self.long = self.long.saturating_add(step.saturating_mul(term.hi - term.lo));
+            self.len = self.len.saturating_add(step.saturating_mul(term.hi - term.lo));
             self.open.pop();
         }
     }
 }
 
-/// Joins pieces with the same open terms that touch each other.
+/// Joins pieces that have the same open terms and touch each other.
 fn unite(pieces: &mut Vec<CoveredBytes>) {
     pieces.sort_by_key(|piece| piece.start);
     let mut joined: Vec<CoveredBytes> = Vec::with_capacity(pieces.len());
@@ -127,7 +127,7 @@ fn unite(pieces: &mut Vec<CoveredBytes>) {
             joined.append(&mut rest);
         }
         match joined.iter_mut().find(|other| other.open == piece.open && piece.start <= other.end()) {
-            Some(other) => other.long = other.end().max(piece.end()) - other.start,
+            Some(other) => other.len = other.end().max(piece.end()) - other.start,
             None => joined.push(piece),
         }
     }
@@ -231,7 +231,7 @@ fn piece(exprs: &Exprs, store: &Store) -> Option<CoveredBytes> {
             part.push(Term { factor, ..term });
         }
         part.sort_by_key(|term| std::cmp::Reverse(term.factor.abs()));
-        let mut values = CoveredBytes { start: 0, long: 1, open: part.clone() };
+        let mut values = CoveredBytes { start: 0, len: 1, open: part.clone() };
         values.absorb();
         if !values.open.is_empty() {
             return None;
@@ -251,7 +251,7 @@ fn piece(exprs: &Exprs, store: &Store) -> Option<CoveredBytes> {
         terms.push(Term { atom, factor: by?, lo, hi });
     }
     terms.sort_by_key(|term| std::cmp::Reverse(term.factor.abs()));
-    Some(CoveredBytes { start: store.offset.constant, long: store.width, open: terms })
+    Some(CoveredBytes { start: store.offset.constant, len: store.width, open: terms })
 }
 
 /// The constraints of all literals.
@@ -266,7 +266,7 @@ fn limits(path: &[Literal]) -> Option<Vec<Constraint>> {
     Some(all)
 }
 
-/// The range of an atom that takes every value of it.
+/// The range of an atom; `None` unless the atom takes every value of it.
 fn values(exprs: &Exprs, atom: Id) -> Option<(i128, i128)> {
     match exprs.get(atom) {
         Expr::Symbol(at) => {
@@ -289,8 +289,8 @@ fn values(exprs: &Exprs, atom: Id) -> Option<(i128, i128)> {
     }
 }
 
-/// The symbol that an atom is computed from, by which quotients and remainders, and whether all divide
-/// evenly.
+/// The symbol that an atom is computed from, the chain of quotients and remainders in between, and whether
+/// all of them divide evenly.
 fn origin(exprs: &Exprs, atom: Id) -> (Id, Vec<(Arith, i128)>, bool) {
     match exprs.get(atom) {
         Expr::Binary(op @ (Arith::Div | Arith::Rem), _, a, b) => {

@@ -1,7 +1,8 @@
 //! Integer expressions of a thread, and the ranges that they lie in.
 //!
 //! Expressions are hash-consed: equal expressions of one thread have one number. Each denotes the exact
-//! result of the IR's arithmetic, which wraps around the range of its type; anything else is a *symbol*.
+//! result of the IR's arithmetic, which wraps at the range of its type. A value without such an expression is
+//! a *symbol*.
 
 use std::collections::HashMap;
 
@@ -120,6 +121,7 @@ pub(super) struct Symbol {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     list: Vec<(Id, Range)>,
+    /// Equal versions mean equal lists; 0 is the empty one.
     version: u64,
 }
 
@@ -132,7 +134,9 @@ pub(super) struct Exprs {
     /// The newest symbol in an expression, counted from 1.
     newest: Vec<u32>,
     pub symbols: Vec<Symbol>,
+    /// The cached range of each expression, and the version of the facts that it holds under.
     known: Vec<(u64, Range)>,
+    /// The last version given to facts.
     versions: u64,
 }
 
@@ -267,7 +271,7 @@ impl Exprs {
     }
 
     pub fn convert(&mut self, facts: &Facts, to: Scalar, a: Id) -> Id {
-        // The expression is used beyond the scope of the facts, so they must not decide.
+        // The result is used beyond the scope of the facts, so ignore them here.
         let range = self.range(&Facts::default(), a);
         if fits(range, to) {
             return a;
@@ -307,7 +311,7 @@ impl Exprs {
         }
         let mut range = self.computed(facts, id);
         for (_, known) in facts.list.iter().filter(|(of, _)| *of == id) {
-            // Contradicting facts hold nowhere: any range is right.
+            // Facts that contradict each other hold in no thread, so any range is sound.
             range = range.meet(*known).unwrap_or(*known);
         }
         self.known[id as usize] = (facts.version, range);
@@ -377,7 +381,7 @@ impl Exprs {
         }
     }
 
-    /// Adds that a condition holds, or does not; `None` if that contradicts the facts.
+    /// Adds the fact that a condition holds or does not; `None` if that contradicts the other facts.
     pub fn assume(&mut self, facts: &mut Facts, cond: Id, holds: bool) -> Option<()> {
         self.learn(facts, cond, Range::one(i128::from(holds)))?;
         match self.get(cond) {

@@ -1,10 +1,10 @@
-//! Accesses out of range: how they are reported, and which cannot happen.
+//! Accesses out of range: how they are reported, and proofs that they cannot happen.
 //!
 //! Every executor gives an out-of-range read the value zero and drops an out-of-range write. A dropped write
 //! is a [`Violation`]: the launch fails with a message that names the kernel, the line and the memory.
 //!
-//! [`prove`] finds out before a launch whether all its accesses are in range, so that it needs no checks, and
-//! whether its stores cover a buffer, so that the buffer need not be cleared.
+//! [`prove`] decides before a launch whether all its accesses are in range, in which case it needs no checks,
+//! and whether its stores cover a buffer, in which case the buffer need not be cleared.
 
 mod cover;
 mod expr;
@@ -38,7 +38,7 @@ impl InstNumbers {
         self.first.get(block.index()).map_or(usize::MAX, |first| first + index)
     }
 
-    /// The instruction of a number, and where it stands in the source.
+    /// The instruction with a number, and its source location.
     pub fn find<'k>(&self, kernel: &'k Kernel, number: usize) -> Option<(&'k Op, Loc)> {
         let block = self.first.partition_point(|first| *first <= number).checked_sub(1)?;
         // An empty block shares its first number with the next one.
@@ -47,7 +47,7 @@ impl InstNumbers {
     }
 }
 
-/// What is known of an argument before a launch.
+/// What is known about an argument before a launch.
 #[derive(Clone, Copy, Debug)]
 pub struct ArgFacts<'a> {
     /// Its length in bytes.
@@ -58,7 +58,7 @@ pub struct ArgFacts<'a> {
     pub contents: Option<&'a [u8]>,
 }
 
-/// What holds in a launch.
+/// What is proven about a launch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proof {
     /// Every access is in range, and aligned as the dialect promises.
@@ -70,7 +70,8 @@ pub struct Proof {
 }
 
 impl Proof {
-    /// The proven accesses as a word of a specialisation: the number of instructions, and a bit for each.
+    /// The proven accesses as a token of a specialisation key: the number of instructions, and a bit for each
+    /// as hexadecimal digits.
     pub fn mask(&self) -> String {
         let digits = self.proven.chunks(4).map(|four| {
             let bits = four.iter().enumerate().map(|(at, proven)| u32::from(*proven) << at).sum();
@@ -80,7 +81,7 @@ impl Proof {
     }
 }
 
-/// The accesses that a [mask](Proof::mask) says are proven; `None` if it is not one of this kernel.
+/// The proven accesses of a [mask](Proof::mask); `None` if the mask does not belong to this kernel.
 pub fn from_mask(kernel: &Kernel, mask: &str) -> Option<Vec<bool>> {
     let (count, digits) = mask.split_once(':')?;
     let count: usize = count.parse().ok()?;
@@ -91,7 +92,7 @@ pub fn from_mask(kernel: &Kernel, mask: &str) -> Option<Vec<bool>> {
     Some((0..count).map(|at| digits[at / 4] >> (at % 4) & 1 == 1).collect())
 }
 
-/// Proves what it can of a launch. A proof is sound, not complete.
+/// Proves what it can about a launch. The proof is sound, not complete.
 pub fn prove(kernel: &Kernel, launch: &Launch, args: &[ArgFacts<'_>]) -> Proof {
     let proven = vec![false; kernel.inst_count()];
     let none = Proof { in_range: false, covered: vec![false; kernel.params.len()], proven };

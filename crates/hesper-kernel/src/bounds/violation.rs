@@ -1,4 +1,4 @@
-//! What an executor reports about a write that it dropped.
+//! The report of a write that an executor dropped.
 
 use std::fmt;
 
@@ -59,12 +59,13 @@ pub struct Target {
     pub object: u64,
     /// The object's bytes.
     pub len: u64,
-    /// The first byte that the write meant, from the object's start.
+    /// The first byte of the write, relative to the start of the object.
     pub offset: i64,
 }
 
 impl Violation {
-    /// The violation that a launch of CUDA or Metal text [reports](crate::cuda::Slot::Report), if it does.
+    /// The violation in the [report](crate::cuda::Slot::Report) of a launch on a CUDA or Metal device; `None`
+    /// if the launch reported none.
     pub fn reported(kernel: &Kernel, report: &[u64; 4]) -> Option<Violation> {
         let [number, object, len, offset] = *report;
         let (op, loc) =
@@ -73,8 +74,8 @@ impl Violation {
         Some(Violation::new(kernel, &site, &Target { object, len, offset: offset as i64 }))
     }
 
-    /// The violation of a site. Of the kernel only names, parameters, variables and source locations are
-    /// read.
+    /// The violation of a site. Reads only the names, parameters, variables and source locations of the
+    /// kernel.
     pub fn new(kernel: &Kernel, site: &WriteSite, target: &Target) -> Violation {
         let WriteSite { loc, access, size } = *site;
         let Target { len, offset, .. } = *target;

@@ -1,5 +1,5 @@
-//! The prelude's shared texts, the semantics of the language in C++, and the choice of the functions that a
-//! kernel reaches.
+//! The texts that the preludes share (the semantics of the language in C++), and the selection of the
+//! functions that a kernel reaches.
 
 use std::collections::HashSet;
 
@@ -46,14 +46,14 @@ pub(crate) fn needed<'a>(items: impl Iterator<Item = &'a PreludeItem>, text: &st
     items.iter().zip(kept).filter(|(_, kept)| *kept).map(|(item, _)| item.text).collect()
 }
 
-/// A section in items: each ends with the line that closes its last brace.
+/// Splits a section into items; each ends with the line that closes its last brace.
 pub(crate) fn split(text: &'static str) -> Vec<PreludeItem> {
     let mut items = Vec::new();
     let (mut start, mut end, mut depth, mut conditions) = (0, 0, 0i32, 0i32);
     let mut names: Option<Vec<&'static str>> = None;
     for line in text.split_inclusive('\n') {
         end += line.len();
-        // A comment belongs to what follows.
+        // A comment belongs to the item after it.
         if depth == 0 && line.starts_with("//") {
             continue;
         }

@@ -61,7 +61,7 @@ enum TypeForm {
     /// Every float; 16-bit ones compute in f32 and are rounded.
     Float,
     Bool,
-    /// Integers that C++ computes with as they are, modulo their range.
+    /// Integers whose C++ arithmetic already wraps, without promotion.
     Word,
     Unsigned,
     Int,

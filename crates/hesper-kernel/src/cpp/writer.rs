@@ -1,4 +1,4 @@
-//! The lines of a kernel's text, and what every printer notes of a kernel before it writes.
+//! The lines of a kernel's text, and the facts about a kernel that every printer needs.
 
 use crate::bounds::{InstNumbers, prove_any};
 use crate::ir::registry::reduce_ops;
@@ -22,7 +22,7 @@ pub(crate) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// With `bounds`, accesses are checked but for those that are `proven` to be in range.
+    /// With `bounds`, accesses are checked unless they are `proven` to be in range.
     pub fn new(kernel: &'a Kernel, bounds: bool, proven: &[bool]) -> Self {
         Writer {
             kernel,
@@ -65,8 +65,8 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Lets an emitter be used as its field `writer`. `line` is a method of its own, so that a line may borrow
-/// the emitter.
+/// Makes an emitter dereference to its field `writer`. `line` is a method of the emitter itself, so that a
+/// line may borrow the emitter.
 macro_rules! writes_by {
     ($Emitter:ident) => {
         impl<'a> std::ops::Deref for $Emitter<'a> {

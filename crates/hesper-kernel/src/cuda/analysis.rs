@@ -1,4 +1,5 @@
-//! What the blocks of a kernel contain: ops that need the set of active lanes, and jumps out of them.
+//! Which blocks of a kernel need the set of active lanes or jump out, and which kernels do not depend on
+//! threadgroups.
 
 use crate::ir::{Access, BlockId, Builtin, Kernel, Op, ParamKind, Scope, ValueId, atomic_op, group_op};
 
@@ -40,8 +41,8 @@ pub(super) fn flows(kernel: &Kernel) -> Vec<Flow> {
     all
 }
 
-/// Whether threads depend on their position in the grid, but not on their group.
-pub(super) fn alone(kernel: &Kernel) -> bool {
+/// Whether threads depend on their position in the grid, but not on their threadgroup.
+pub(super) fn ignores_threadgroups(kernel: &Kernel) -> bool {
     kernel.blocks.iter().flat_map(|block| &block.insts).all(|inst| match inst.op {
         Op::Builtin { what, .. } => matches!(
             what,
@@ -57,7 +58,8 @@ pub(super) fn alone(kernel: &Kernel) -> bool {
 }
 
 /// How many grid threads one CUDA thread may handle. A thread that loads a few bytes keeps too few of them in
-/// flight to saturate memory, so a short branch-free thread that is [`alone`] handles several.
+/// flight to saturate memory. So a CUDA thread handles several grid threads of a short kernel that has no
+/// loops, returns or atomics and [`ignores_threadgroups`].
 pub(super) fn turns(kernel: &Kernel) -> u32 {
     let insts = || kernel.blocks.iter().flat_map(|block| &block.insts);
     let plain = insts().all(|inst| match inst.op {
@@ -67,11 +69,11 @@ pub(super) fn turns(kernel: &Kernel) -> u32 {
     });
     let memory = kernel.thread_vars.is_empty() && kernel.threadgroup_vars.is_empty();
     let loads = insts().any(|inst| matches!(inst.op, Op::Load { .. }));
-    // A function takes several instructions.
+    // A unary op is mostly a function of several instructions.
     let size: usize = insts().map(|inst| if matches!(inst.op, Op::Unary(..)) { 6 } else { 1 }).sum();
     match size {
-        ..=24 if plain && memory && loads && alone(kernel) => 8,
-        ..=64 if plain && memory && loads && alone(kernel) => 4,
+        ..=24 if plain && memory && loads && ignores_threadgroups(kernel) => 8,
+        ..=64 if plain && memory && loads && ignores_threadgroups(kernel) => 4,
         _ => 1,
     }
 }

@@ -6,11 +6,11 @@
 //! vote complete:
 //!
 //! * If some lanes may leave an `if` by a jump and others may reach its end, the jumping lanes first go to
-//!   the join behind it, with their destination in a variable; all lanes vote on which continue, and then the
-//!   others jump. A side that never reaches its end needs no join: the vote at the fork determines the lanes
-//!   of the other.
-//! * A loop in which lanes `continue` collects its lanes before the `continuing` part in the
-//!   same way; a loop with a `return` in it does so behind itself.
+//!   the join after it, with their destination in a variable. There all lanes vote on which of them continue,
+//!   and then the others jump. A side that never reaches its end needs no join: the vote at the fork
+//!   determines the lanes of the other side.
+//! * A loop with a `continue` collects its lanes before the `continuing` part in the same way; a loop with a
+//!   `return` collects them after the loop.
 //!
 //! Code without SIMD-group ops is printed as plain C++; only jumps out of it are collected.
 
@@ -40,7 +40,7 @@ pub(super) enum JumpScope {
 }
 
 impl Emitter<'_> {
-    /// Writes the instructions of a block; the mask at its end.
+    /// Writes the instructions of a block; gives the mask at its end.
     pub(super) fn block(&mut self, id: BlockId, mut mask: Mask) -> Mask {
         let kernel = self.kernel;
         for (index, inst) in kernel.block(id).insts.iter().enumerate() {
@@ -135,7 +135,7 @@ impl Emitter<'_> {
         id
     }
 
-    /// Joins the lanes of `m`: lanes that jumped jump on. The mask of the others.
+    /// Joins the lanes of `m`: lanes that jumped continue their jump. Gives the mask of the others.
     fn close_join(&mut self, id: u32, m: u32, flow: Flow) -> Mask {
         if let Some(JumpScope::Join { used: true, .. }) = self.scopes.pop() {
             self.line(&format!("J{id}:;"));
@@ -245,7 +245,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Jumps to the innermost scope that collects jumps, or all the way.
+    /// Jumps to the innermost scope that collects jumps, or directly to the destination.
     fn jump(&mut self, kind: Jump) {
         for scope in self.scopes.iter_mut().rev() {
             match scope {

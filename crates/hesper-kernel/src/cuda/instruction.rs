@@ -33,7 +33,7 @@ impl Emitter<'_> {
                     self.value(inst, result, mask);
                 }
             }
-            // A copy takes place where it stands.
+            // An asynchronous copy runs synchronously, where it is described.
             Op::AsyncEnd | Op::AsyncWait(_) => {}
             // Written by `block`.
             control_op!() => {}

@@ -1,6 +1,6 @@
 //! The frame of a kernel's text: prelude, tables, entry, memory, variables.
 
-use super::analysis::{Flow, alone, flows, turns};
+use super::analysis::{Flow, flows, ignores_threadgroups, turns};
 use super::control::JumpScope;
 use super::memory::memory_type;
 use super::prelude::{is_plain, needed, sections};
@@ -54,7 +54,7 @@ impl<'a> Emitter<'a> {
         if turns > 1 {
             self.line(&format!("in_turns<{turns}u, {flat}>(grid, [&](const thread_place& at) {{"));
             self.indent = 2;
-        } else if alone(self.kernel) && shared == 0 {
+        } else if ignores_threadgroups(self.kernel) && shared == 0 {
             self.line("thread_place at;");
             self.line(&format!("if (!alone_at<{flat}>(grid, at)) return;"));
         } else {

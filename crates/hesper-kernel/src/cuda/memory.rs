@@ -64,7 +64,6 @@ impl Emitter<'_> {
     fn offset(&self, ptr: ValueId, index: ValueId, stride: i64) -> String {
         let bytes = match self.kernel.ty(index) {
             Type::I32 => format!("(i64)v{} * {stride}ll", index.0),
-            Type::U32 => format!("(i64)((u64)v{} * {}ull)", index.0, stride as u64),
             _ => format!("(i64)((u64)v{} * {}ull)", index.0, stride as u64),
         };
         if self.options.bounds {

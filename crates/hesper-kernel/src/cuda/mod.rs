@@ -10,10 +10,10 @@
 //!   the payload of NaNs, and the f64 functions, which are the device's.
 //! * **Threads.** Blocks have the threadgroup's dimensions and cover the grid, rounded up.
 //!   Threads outside the grid end at once, which CUDA's barriers allow for; the others are
-//!   numbered within the actual group, so SIMD groups are warps in cut groups, too.
+//!   numbered within the actual group, so that SIMD groups are warps in partial groups, too.
 //! * **Divergence.** Where a kernel uses operations of SIMD groups, the set of active lanes is
-//!   computed at every structured fork and join (see `control`) and given to each of them:
-//!   they wait for exactly the lanes that take part, whatever order the hardware runs them in.
+//!   computed at every structured fork and join (see `control`) and passed to each operation:
+//!   it waits for exactly the lanes that take part, in whatever order the hardware runs them.
 //! * **Memory.** Pointers are plain addresses unless [`Options::bounds`] is set: then accesses are checked,
 //!   and the first write that is dropped is reported.
 //!
@@ -53,7 +53,7 @@ pub const COMPILE_OPTIONS: [&str; 5] =
 /// Bytes of shared memory that a kernel may declare statically.
 pub const STATIC_SHARED_LIMIT: u64 = 48 << 10;
 
-/// How to write the text.
+/// Options of the printer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Options {
     /// Pointers carry their object and every access is checked that is not [proven](crate::bounds::prove_any)
@@ -69,8 +69,8 @@ pub struct Options {
     pub flat: bool,
     /// The most threads of a threadgroup; the compiler limits registers to make them fit.
     pub max_threads: u32,
-    /// Exponentials of half precision use the device's approximate instructions: results may differ from the
-    /// host's by one unit in the last place. Off by default.
+    /// Functions of half precision are the device's own, and exponentials use its approximate instructions:
+    /// results may differ from the host's by one unit in the last place. Off by default.
     pub fast_half: bool,
 }
 
@@ -101,7 +101,7 @@ pub enum Slot {
 ///
 /// Launch with blocks of the threadgroup's dimensions and `ceil(grid / threadgroup)` blocks along each axis;
 /// if that exceeds what CUDA allows along y or z and [`Options::flat`] is set, with all of them along x (x
-/// fastest, then y): the kernel tells the two apart by the grid.
+/// fastest, then y): the kernel distinguishes the two by the grid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CudaSource {
     /// Complete C++.
@@ -127,15 +127,15 @@ pub fn emit(kernel: &Kernel, options: &Options) -> CudaSource {
     emit_proven(kernel, options, &[])
 }
 
-/// The same without checks of accesses that are proven in range, by instruction number
+/// [`emit`] without checks of accesses that are proven in range, by instruction number
 /// ([`bounds::Proof`](crate::bounds::Proof)).
 pub fn emit_proven(kernel: &Kernel, options: &Options, proven: &[bool]) -> CudaSource {
     kernel::Emitter::new(kernel, *options, proven).run()
 }
 
 impl CudaSource {
-    /// What a pipeline of the CUDA device needs besides the text, one item to a line: entry, compiler
-    /// options, dynamic shared memory, whether it is plain, turns, and that the grid is a parameter.
+    /// The specialisation of a pipeline of the CUDA device, one item per line: entry, compiler options,
+    /// dynamic shared memory, whether the text is plain, turns, and that the grid is a parameter.
     pub fn specialisation(&self) -> String {
         let mut lines = vec![format!("entry {}", self.entry)];
         lines.extend(COMPILE_OPTIONS.iter().map(|o| format!("option {o}")));

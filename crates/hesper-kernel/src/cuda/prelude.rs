@@ -1,5 +1,5 @@
-//! The prelude: the language's semantics as CUDA C++. A kernel gets the sections that its ops need, and of
-//! those the functions that it reaches, so that little has to be compiled.
+//! The prelude: the language's semantics as CUDA C++. A kernel gets the functions that it reaches in the
+//! sections that its ops need, which keeps compilation short.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -25,7 +25,7 @@ pub(super) enum Section {
     Trig,
     Special,
     Double,
-    /// What entries of the registry define.
+    /// The functions that entries of the registry define.
     Ops,
     Simd,
     Atomic,

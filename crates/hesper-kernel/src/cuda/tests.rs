@@ -1,6 +1,6 @@
-//! Golden texts of a few kernels, and what the text must not depend on.
+//! Golden texts of a few kernels, and properties of the text.
 //!
-//! `HESPER_BLESS=1` writes the texts anew: read the difference before committing it.
+//! `HESPER_BLESS=1` writes the golden texts: read the diff before committing it.
 
 use super::*;
 use crate::ir::*;

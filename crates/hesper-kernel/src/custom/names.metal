@@ -1,5 +1,5 @@
-// Names that custom kernels may use besides Metal's library: part of the front end's library, and of every kernel
-// that a device's own compiler gets as it is written.
+// Names that custom kernels may use in addition to Metal's library. Part of the front end's library, and of every kernel
+// that goes unparsed to a device's own compiler.
 
 typedef half float16_t;
 #if __METAL_VERSION__ >= 310

@@ -1,7 +1,7 @@
-//! The text of a custom kernel as it is written, with a generated signature around it, for Metal's compiler.
+//! The unparsed text of a custom kernel with a generated signature around it, for Metal's compiler.
 //!
-//! The text is not parsed. Buffers are numbered in the order of [`CustomKernel::bindings`], and `#line`
-//! directives let the compiler name the lines of the author's own texts.
+//! Buffers are numbered in the order of [`CustomKernel::bindings`]. `#line` directives make the compiler
+//! report lines of the author's own text.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use super::{Binding, CallInfo, CustomKernel, KernelDtype, TemplateValue};
 use crate::front::lower::{Elem, ParamSpec};
 use crate::ir::Scalar;
 
-/// What kernels may rely on: Metal's library, and names besides it.
+/// The text in front of every kernel: Metal's library, and the names that Hesper adds to it.
 const PRELUDE: &str =
     concat!("#include <metal_stdlib>\nusing namespace metal;\n", include_str!("names.metal"));
 
@@ -23,7 +23,7 @@ pub struct WrittenKernel {
 }
 
 impl WrittenKernel {
-    /// The text behind what it may rely on, for the compiler.
+    /// The text with the prelude in front of it, for the compiler.
     pub fn whole(&self) -> String {
         format!("{PRELUDE}{}", self.text)
     }
@@ -92,7 +92,7 @@ impl CustomKernel {
         WrittenKernel { text, entry }
     }
 
-    /// The parameters as text: buffers by their numbers, then what the body names of thread positions.
+    /// The parameters as text: numbered buffers, then the thread positions that the body names.
     fn parameters(&self, call: &CallInfo) -> Vec<String> {
         let mut number = 0;
         let mut buffer = |declared: String| {

@@ -1,5 +1,5 @@
-//! What the compiler needs to know before it emits code: which instructions are live, the live ranges of
-//! values and variables, and which assignments must be masked by the active lanes.
+//! Analysis before code is emitted: which instructions are live, the live ranges of values and variables, and
+//! which assignments must be masked by the active lanes.
 //!
 //! An assignment under a divergent condition writes only the active lanes, unless no other lane
 //! will read the old value again; a backward liveness analysis over the structured control flow
@@ -7,7 +7,7 @@
 
 use crate::ir::{BlockId, Inst, Kernel, Op, ValueId, group_op, value_op};
 
-/// Stands for no loop.
+/// The loop number of code outside all loops.
 const NO_LOOP: u32 = u32::MAX;
 /// Words of liveness sets beyond which every assignment is masked and every variable lives from
 /// start to end.
@@ -103,7 +103,8 @@ struct Walk<'k> {
     kernel: &'k Kernel,
     items: Vec<NumberedInst>,
     loops: Vec<LoopRange>,
-    /// Of each block: position of its instruction, position after it, parent block.
+    /// For each block: the position of the instruction that holds it, the position that closes that
+    /// instruction, and the parent block.
     place: Vec<(u32, u32, BlockId)>,
     /// Exposed reads and certain writes of each block.
     exposed: Vec<VarSet>,
@@ -187,7 +188,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Exposed reads and certain writes of a block; what follows a `Break` counts as written.
+    /// Exposed reads and certain writes of a block. After a jump every variable counts as written.
     fn summarise(&mut self, block: BlockId) {
         let vars = self.kernel.vars.len();
         let mut exposed = VarSet::empty(vars);
@@ -230,7 +231,7 @@ impl Walk<'_> {
         exposed
     }
 
-    /// Whether a block leads to the `continuing` of its own loop by a jump.
+    /// Whether a block has a `Continue` of the loop around it.
     fn has_continue(&self, block: BlockId) -> bool {
         self.kernel.block(block).insts.iter().any(|i| match i.op {
             Op::Continue => true,
@@ -352,7 +353,8 @@ impl Walk<'_> {
         }
     }
 
-    /// A use inside a loop that the definition is outside of lasts until the loop's end.
+    /// The position until which a use keeps its value alive: the end of the outermost loop around the use
+    /// that the definition is outside of.
     fn extend(&self, at: u32, in_loop: u32, def: u32) -> u32 {
         let (mut last, mut l) = (at, in_loop);
         while l != NO_LOOP && self.loops[l as usize].start > def {
@@ -363,7 +365,7 @@ impl Walk<'_> {
     }
 
     /// The interval of each variable: the smallest block that holds all its accesses and does
-    /// not see a value from outside or from an earlier round.
+    /// not see a value from outside or from an earlier iteration.
     fn ranges(&self, live: &[bool], exact: bool) -> (Vec<Option<(u32, u32)>>, Vec<bool>) {
         let kernel = self.kernel;
         let vars = kernel.vars.len();

@@ -63,7 +63,7 @@ atomic_word!(word64, AtomicU64, u64);
 impl Machine<'_> {
     pub fn atomic(&mut self, at: &Atomic) {
         let size = at.scalar.size();
-        let plan = self.plan_at(at.offset, at.imm);
+        let plan = self.lane_offsets(at.offset, at.imm);
         let object = self.object(at.root);
         for lane in self.active.lo..self.active.hi {
             if !self.is_active(lane) {

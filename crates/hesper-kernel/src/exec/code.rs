@@ -1,4 +1,4 @@
-//! The bytecode: instructions over vector registers, and what a compiled kernel consists of.
+//! The bytecode: instructions over vector registers, and the parts of a compiled kernel.
 
 use super::groups::{FnGroup, FnMatrix, FnShuffle};
 use super::lanes::{Fn1, Fn2, Fn3};
@@ -147,8 +147,8 @@ pub(super) enum Ins {
     },
     Load(u32),
     Store(u32),
-    /// Lets the next instruction write its result directly to the memory of this store, if possible.
-    Aim(u32),
+    /// Redirects the result of the next instruction to the memory of this store, if possible.
+    Redirect(u32),
     Atomic(u32),
     Fence,
 
@@ -204,7 +204,7 @@ pub(super) enum Ins {
     Else {
         end: Pc,
     },
-    /// Ends an `if`; where no lane is left, goes on at `dead`.
+    /// Ends an `if`; jumps to `dead` if no lane is left.
     EndIf {
         dead: Pc,
     },
@@ -213,7 +213,7 @@ pub(super) enum Ins {
     Continuing {
         end: Pc,
     },
-    /// Jumps back to `body`, or ends the loop where no lane is left.
+    /// Jumps back to `body`, or ends the loop if no lane continues; jumps to `dead` if no lane is left.
     LoopEnd {
         body: Pc,
         dead: Pc,
@@ -239,7 +239,7 @@ pub(super) enum Leave {
     Break,
     /// To the loop's `continuing`.
     Continue,
-    /// To their end.
+    /// To the end of the kernel.
     Return,
 }
 
@@ -264,7 +264,7 @@ pub(super) struct BuiltinReg {
 /// A compiled kernel.
 #[derive(Debug)]
 pub(super) struct Code {
-    /// Runs once per range of threadgroups.
+    /// Computes launch-wide values; runs once per machine.
     pub prologue: Vec<Ins>,
     /// Runs for every block of lanes.
     pub body: Vec<Ins>,

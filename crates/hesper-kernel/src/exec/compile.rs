@@ -401,7 +401,7 @@ impl Compiler<'_> {
                 (false, false) => Ins::Copy { d, a },
             });
         }
-        // Copies made here hold the one reference that was given them.
+        // Release the copies made above, each of which holds one reference.
         let owned = Self::held(&self.vals[value.index()]);
         for r in copies {
             if !owned.contains(&r) && !to.contains(&r) {
@@ -427,7 +427,7 @@ impl Compiler<'_> {
             {
                 self.drop_value(r);
             } else if let Some(r) = inst.result {
-                // A value that outlives its last use in a loop goes at the loop's end.
+                // A value that a loop keeps alive is dropped at the end of the loop.
                 let end = self.info.end[r.index()];
                 if self.is_region_end(end) {
                     self.value_ends.entry(end).or_default().push(r);
@@ -468,7 +468,7 @@ impl Compiler<'_> {
         self.segment = self.code.body.len();
     }
 
-    /// Emits the instruction that ends the innermost region, and leads its jumps there.
+    /// Emits the instruction that ends the innermost region, and patches the jumps to it.
     fn close_region(&mut self, ins: Ins) {
         let end = self.code.body.len() as Pc;
         for at in self.patches.pop().unwrap_or_default() {
@@ -488,7 +488,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Notes that the instruction just emitted jumps to the end of the innermost region.
+    /// Records that the instruction just emitted jumps to the end of the innermost region.
     fn jumps_to_end(&mut self) {
         let at = self.code.body.len() - 1;
         if let Some(p) = self.patches.last_mut() {
@@ -517,7 +517,7 @@ impl Compiler<'_> {
                 if self.info.end[cond.index()] == at {
                     self.drop_value(cond);
                 }
-                // The jump and the end of the region have numbers, too.
+                // Skip the positions of the jump and of the end of the region.
                 self.position += 2;
             }
             Op::If { cond, then, els } => {
@@ -558,7 +558,7 @@ impl Compiler<'_> {
                     self.close_region(Ins::Continuing { end: 0 });
                     self.open_region(1, at);
                 } else {
-                    // Lanes leave the body only for good: its end is the loop's.
+                    // No lane waits for `continuing`, so jumps out of the body go to the end of the loop.
                     let body = self.patches.pop().unwrap_or_default();
                     self.open_region(1, at);
                     self.patches.last_mut().into_iter().for_each(|p| p.extend(&body));
@@ -596,7 +596,7 @@ impl Compiler<'_> {
         self.code.depth = self.code.depth.max(self.open);
     }
 
-    /// Ends the stretch of instructions that a store may look back over.
+    /// Ends the segment of instructions that a store may look back over.
     pub fn cut(&mut self) {
         self.segment = self.code.body.len();
     }
@@ -617,7 +617,7 @@ impl Compiler<'_> {
             && !self.code.regs[r as usize].small;
         if alone && let Some(at) = self.movable_def(r) {
             let ins = self.code.body.remove(at);
-            self.code.body.push(Ins::Aim(index));
+            self.code.body.push(Ins::Redirect(index));
             self.code.body.push(ins);
             self.code.body.push(Ins::Store(index));
             self.segment = self.code.body.len();

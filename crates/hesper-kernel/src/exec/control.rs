@@ -71,14 +71,14 @@ impl Machine<'_> {
     /// Begins an `if`. Whether the first block runs.
     pub fn begin_if(&mut self, cond: Reg) -> bool {
         if let Some(c) = self.uniform(cond) {
-            self.frames.push(Frame::Straight);
+            self.frames.push(Frame::Uniform);
             return c != 0;
         }
         let depth = self.frames.len();
         let (then, els, cur) = (self.saved(depth), self.other(depth), self.mask(0));
         let taken = self.split(cond, then);
         if taken.count == self.active.count || taken.count == 0 {
-            self.frames.push(Frame::Straight);
+            self.frames.push(Frame::Uniform);
             return taken.count != 0;
         }
         let blocks = self.blocks();
@@ -91,7 +91,7 @@ impl Machine<'_> {
             // SAFETY: block k of both masks.
             unsafe { std::ptr::swap_nonoverlapping(cur.add(k), then.add(k), BLOCK) };
         }
-        self.frames.push(Frame::Parted { before: self.active, els: not_taken });
+        self.frames.push(Frame::Divergent { before: self.active, els: not_taken });
         self.active = taken;
         true
     }
@@ -125,7 +125,7 @@ impl Machine<'_> {
     pub fn begin_else(&mut self) -> bool {
         let depth = self.frames.len() - 1;
         match self.frames[depth] {
-            Frame::Parted { els, .. } => {
+            Frame::Divergent { els, .. } => {
                 self.copy_mask(self.mask(0), self.other(depth));
                 self.active = els;
                 true
@@ -136,7 +136,7 @@ impl Machine<'_> {
 
     /// Ends an `if`. Whether there are lanes left.
     pub fn end_if(&mut self) -> bool {
-        if let Some(Frame::Parted { before, .. }) = self.frames.pop() {
+        if let Some(Frame::Divergent { before, .. }) = self.frames.pop() {
             self.copy_mask(self.mask(0), self.saved(self.frames.len()));
             self.active = before;
         }
@@ -181,11 +181,11 @@ impl Machine<'_> {
         let everything = how == Leave::Return;
         for depth in (0..self.frames.len()).rev() {
             match self.frames[depth] {
-                Frame::Straight => {}
-                Frame::Parted { els, .. } => {
+                Frame::Uniform => {}
+                Frame::Divergent { els, .. } => {
                     self.remove(depth, cur);
                     let before = self.count(self.saved(depth));
-                    self.frames[depth] = Frame::Parted { before, els };
+                    self.frames[depth] = Frame::Divergent { before, els };
                 }
                 Frame::Loop { waiting, entered } if !everything => {
                     if how == Leave::Continue {

@@ -81,7 +81,7 @@ fn plus(n: Number, x: u64) -> Number {
 
 impl Machine<'_> {
     /// Fills the registers of the builtins for the lanes of a chunk.
-    pub fn place(&mut self, chunk: &Chunk, launch: &Launch) {
+    pub fn fill_builtins(&mut self, chunk: &Chunk, launch: &Launch) {
         let shape = match chunk {
             Chunk::Flat(_) => None,
             Chunk::Group(piece) => Some((piece.size, piece.start, self.n)),
@@ -103,7 +103,7 @@ impl Machine<'_> {
     }
 
     /// Fills the registers of the builtins that are the same for the whole launch.
-    pub fn place_launch_wide(&mut self, launch: &Launch) {
+    pub fn fill_launch_wide_builtins(&mut self, launch: &Launch) {
         let threads: u64 = launch.threadgroup.iter().product();
         for i in 0..self.code.builtins.len() {
             let b = self.code.builtins[i];
@@ -207,7 +207,7 @@ fn position(b: &BuiltinReg, piece: &LaneRange, launch: &Launch, n: u64) -> Numbe
         Builtin::QuadgroupIndexInThreadgroup => split(4),
         Builtin::ThreadIndexInQuadgroup => rest(4),
         Builtin::QuadgroupsPerThreadgroup => one(threads.div_ceil(4)),
-        // The launch-wide ones are set once.
+        // `fill_launch_wide_builtins` sets the rest.
         _ => one(0),
     }
 }

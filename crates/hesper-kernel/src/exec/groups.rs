@@ -128,8 +128,8 @@ pub(super) enum FoldKind {
     Exclusive,
 }
 
-/// Picks the kernel of a reduction or scan for a level. Narrow integers and exclusive scans are rare: their
-/// kernels exist once, for every level.
+/// Picks the kernel of a reduction or scan for a level. Narrow integers and exclusive scans are rare: one
+/// kernel serves all levels.
 struct PickFold(FoldKind, SimdLevel);
 
 impl Visit2 for PickFold {

@@ -7,9 +7,9 @@ use std::sync::OnceLock;
 pub enum SimdLevel {
     /// What every processor of the architecture has (SSE2, NEON).
     Plain,
-    /// AVX2 with FMA and F16C.
+    /// AVX2 with FMA, F16C, BMI2, LZCNT and POPCNT.
     Avx2,
-    /// AVX-512 F, BW, DQ, VL.
+    /// [`SimdLevel::Avx2`] and AVX-512 F, BW, DQ, VL.
     Avx512,
 }
 
@@ -65,7 +65,7 @@ impl SimdLevel {
 
 /// Defines a function once per SIMD level and a function that picks the pointer.
 ///
-/// `multiversion! { fn pick / name<O: Bound>(args) = body }` makes `pick::<O>(level)` return a
+/// `multiversion! { pick<O: Bound>(args) -> Pointer = body::<O> }` makes `pick::<O>(level)` return a
 /// pointer to `body::<O>` compiled for the level; `body` must be `#[inline(always)]`.
 macro_rules! multiversion {
     ($(#[$m:meta])* $pick:ident<$o:ident: $bound:path>($($arg:ident: $ty:ty),*) -> $ptr:ty = $body:path) => {

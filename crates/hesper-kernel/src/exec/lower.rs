@@ -115,7 +115,7 @@ impl Compiler<'_> {
             }
             Op::Ternary(op, a, b, c) => {
                 let f = lanes::ternary(op, s, self.level);
-                let f = f.ok_or_else(|| self.error(format!("{op:?} of {s}")))?;
+                let f = f.ok_or_else(|| self.error(format!("{op:?} does not take {s}")))?;
                 let ((a, n), (b, _), (c, _)) = (self.regs(a)?, self.regs(b)?, self.regs(c)?);
                 self.each(d, n, |this, i| {
                     let r = this.alloc(lane_size(s));
@@ -235,7 +235,7 @@ impl Compiler<'_> {
             }
             // Lanes of a SIMD group run in lock step, so its barrier has no effect.
             Op::Barrier { scope: Scope::Simdgroup, .. } => {}
-            // A copy takes place where it stands.
+            // An asynchronous copy runs synchronously, where it is described.
             Op::AsyncEnd | Op::AsyncWait(_) => {}
             Op::Barrier { scope: Scope::Threadgroup, .. } => {
                 self.code.barriers = true;
@@ -265,7 +265,7 @@ impl Compiler<'_> {
         match op {
             Op::GroupReduce { group, op, value } => {
                 let f = groups::fold(FoldKind::All, op, s, self.level)
-                    .ok_or_else(|| self.error(format!("{op:?} reduction of {s}")))?;
+                    .ok_or_else(|| self.error(format!("a reduction by {op:?} does not take {s}")))?;
                 let identity = groups::identity(op, s);
                 self.map(d, value, |c, a| {
                     let r = c.alloc(lane_size(s));
@@ -276,7 +276,7 @@ impl Compiler<'_> {
             Op::GroupScan { group, op, inclusive, value } => {
                 let over = if inclusive { FoldKind::Inclusive } else { FoldKind::Exclusive };
                 let f = groups::fold(over, op, s, self.level)
-                    .ok_or_else(|| self.error(format!("{op:?} scan of {s}")))?;
+                    .ok_or_else(|| self.error(format!("a scan by {op:?} does not take {s}")))?;
                 let identity = groups::identity(op, s);
                 self.map(d, value, |c, a| {
                     let r = c.alloc(lane_size(s));
@@ -403,19 +403,19 @@ impl Compiler<'_> {
 
     fn unary(&mut self, op: UnaryOp, s: Scalar, a: Reg) -> Result<Reg, CompileError> {
         if op == UnaryOp::Neg && s.is_int() && s.size() >= 4 {
-            // As a difference it keeps affine integers affine.
+            // A difference keeps affine integers affine.
             let zero = self.constant(s.size() as u8, 0);
             return self.binary(BinaryOp::Sub, s, zero, a);
         }
         let (f, round) =
-            lanes::unary(op, s, self.level).ok_or_else(|| self.error(format!("{op:?} of {s}")))?;
+            lanes::unary(op, s, self.level).ok_or_else(|| self.error(format!("{op:?} does not take {s}")))?;
         let d = self.un(f, lane_size(op.result(s)), a);
         Ok(self.rounded(s, d, round))
     }
 
     pub(super) fn binary(&mut self, op: BinaryOp, s: Scalar, a: Reg, b: Reg) -> Result<Reg, CompileError> {
-        let (f, round) =
-            lanes::binary(op, s, self.level).ok_or_else(|| self.error(format!("{op:?} of {s}")))?;
+        let (f, round) = lanes::binary(op, s, self.level)
+            .ok_or_else(|| self.error(format!("{op:?} does not take {s}")))?;
         let affine = match op {
             BinaryOp::Add
             | BinaryOp::Sub
@@ -436,7 +436,7 @@ impl Compiler<'_> {
         Ok(self.rounded(s, d, round))
     }
 
-    /// Fuses a sum with the product just emitted, if that has no other use. Each is rounded.
+    /// Fuses a sum with the product just emitted, if the product has no other use. Both are rounded.
     fn fused_product(
         &mut self,
         d: ValueId,
@@ -613,7 +613,9 @@ impl Compiler<'_> {
             self.define(d, CompiledValue::Ptr { root, offset, imm });
             return Ok(());
         }
-        let f = convert::address(s, self.level).ok_or_else(|| self.error(format!("an index of type {s}")))?;
+        let f = convert::address(s, self.level).ok_or_else(|| {
+            self.error(format!("a pointer offset takes an index of 32 or 64 bits, not a {s}"))
+        })?;
         let index = self.reg(index)?;
         let stride = self.constant(8, stride as u64);
         let r = self.alloc(8);

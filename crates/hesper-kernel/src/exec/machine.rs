@@ -2,9 +2,9 @@
 //!
 //! A register is, at any moment, *uniform* (one value, splatted over one block of storage), *affine* (`base +
 //! lane * stride`, integers only, kept as two numbers until the lanes are needed) or *varying*. The form is
-//! tracked at run time, so it is as precise as the data allows: a loop counter, a row index, a pointer that
-//! advances by a constant cost one block, not a pass over all lanes. A varying register may also point into a
-//! buffer that the launch does not write, instead of holding a copy.
+//! tracked at run time, so it is as precise as the data allows: a loop counter, a row index or a pointer that
+//! advances by a constant costs one block, not a pass over all lanes. A varying register may also point into
+//! a buffer that the launch does not write, instead of holding a copy.
 
 use std::cell::Cell;
 
@@ -74,7 +74,7 @@ impl Lanes {
     }
 }
 
-/// Memory aligned to cache lines.
+/// Zeroed memory in units of 64 bytes, aligned to 8 bytes.
 pub(super) struct Storage {
     words: Vec<[u64; 8]>,
 }
@@ -85,7 +85,7 @@ impl Storage {
     }
 
     pub fn ptr(&mut self) -> *mut u8 {
-        // Vec<[u64; 8]> is 8-byte aligned at least; lane kernels need no more.
+        // Lane kernels and unaligned accesses need no more than the 8-byte alignment of the vector.
         self.words.as_mut_ptr().cast()
     }
 }
@@ -93,10 +93,10 @@ impl Storage {
 /// An open region.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Frame {
-    /// An `if` with a uniform condition.
-    Straight,
+    /// An `if` in which all lanes take the same side.
+    Uniform,
     /// A divergent `if`: the lanes before it, and those of its second block.
-    Parted { before: Lanes, els: Lanes },
+    Divergent { before: Lanes, els: Lanes },
     /// A loop: lanes that entered and have not returned, lanes that wait for `continuing`.
     Loop { entered: Lanes, waiting: Lanes },
 }
@@ -119,14 +119,14 @@ pub(super) struct Machine<'a> {
     pub active: Lanes,
     pub frames: Vec<Frame>,
     pub pc: usize,
-    /// A direct store in flight: register, its own storage.
-    pub aimed: Option<(Reg, *mut u8)>,
+    /// A register whose result goes directly to memory, and its own storage.
+    pub redirected: Option<(Reg, *mut u8)>,
     /// Non-temporal stores were issued and are not fenced yet.
     pub streamed: bool,
     /// Predicted addresses of the next block, for prefetching.
     pub ahead: [*const u8; 4],
     pub ahead_count: usize,
-    /// The mask of active lanes holds exactly this many lanes from the first on.
+    /// The mask of active lanes is exactly the first so many lanes; 0 if it is not known to be.
     pub full_mask: usize,
     /// Size, start and lanes of the threadgroup piece that the local builtins hold.
     pub shape: Option<([u64; 3], u64, usize)>,
@@ -215,7 +215,7 @@ impl<'a> Machine<'a> {
             active: Lanes::NONE,
             frames: Vec::with_capacity(code.depth + 1),
             pc: 0,
-            aimed: None,
+            redirected: None,
             streamed: false,
             ahead: [std::ptr::null(); 4],
             ahead_count: 0,
@@ -236,7 +236,7 @@ impl<'a> Machine<'a> {
         self.active = Lanes { lo: 0, hi: n, count: n };
         self.frames.clear();
         self.pc = 0;
-        self.aimed = None;
+        self.redirected = None;
         self.ahead_count = 0;
         for r in &mut self.regs {
             // Pointers into buffers were checked for the lanes of the previous block.
@@ -261,7 +261,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Fences non-temporal stores.
-    pub fn settle(&mut self) {
+    pub fn fence_stores(&mut self) {
         if std::mem::take(&mut self.streamed) {
             super::stream::finish();
         }
@@ -355,7 +355,7 @@ impl<'a> Machine<'a> {
         s.laid_out = false;
     }
 
-    /// The bits of one lane of a uniform or varying register, zero-extended.
+    /// The bits of one lane of a register, zero-extended.
     pub fn lane(&self, r: Reg, lane: usize) -> u64 {
         let s = &self.regs[r as usize];
         let lane = match s.form {

@@ -13,7 +13,7 @@ use crate::bounds::WriteSite;
 use crate::interp::AccessKind;
 
 /// The byte offsets of an access, by lane.
-pub(super) struct Plan {
+pub(super) struct LaneOffsets {
     /// The offset register's lanes, or `None` where it is linear.
     offsets: Option<*const i64>,
     /// Offset of lane 0 (with `imm`), if linear.
@@ -23,7 +23,7 @@ pub(super) struct Plan {
     imm: i64,
 }
 
-impl Plan {
+impl LaneOffsets {
     #[inline(always)]
     pub(super) fn at(&self, lane: usize) -> i64 {
         match self.offsets {
@@ -41,16 +41,18 @@ pub(super) fn inside(offset: i64, size: u64, len: u64) -> bool {
 }
 
 impl Machine<'_> {
-    fn plan(&self, acc: &MemAccess) -> Plan {
-        self.plan_at(acc.offset, acc.imm)
+    fn access_offsets(&self, acc: &MemAccess) -> LaneOffsets {
+        self.lane_offsets(acc.offset, acc.imm)
     }
 
-    pub(super) fn plan_at(&self, offset: Reg, imm: i64) -> Plan {
+    pub(super) fn lane_offsets(&self, offset: Reg, imm: i64) -> LaneOffsets {
         match self.linear_offset(offset) {
-            Some((base, stride)) => Plan { offsets: None, base: base.wrapping_add(imm), stride, imm: 0 },
+            Some((base, stride)) => {
+                LaneOffsets { offsets: None, base: base.wrapping_add(imm), stride, imm: 0 }
+            }
             None => {
                 let p = self.regs[offset as usize].ptr.cast();
-                Plan { offsets: Some(p), base: 0, stride: 0, imm }
+                LaneOffsets { offsets: Some(p), base: 0, stride: 0, imm }
             }
         }
     }
@@ -69,11 +71,11 @@ impl Machine<'_> {
     }
 
     /// Whether all active lanes of a linear access lie in the object.
-    fn all_inside(&self, plan: &Plan, size: u64, len: u64) -> bool {
+    fn all_inside(&self, plan: &LaneOffsets, size: u64, len: u64) -> bool {
         self.lanes_inside(plan, size, len, self.active.lo, self.active.hi)
     }
 
-    fn lanes_inside(&self, plan: &Plan, size: u64, len: u64, lo: usize, hi: usize) -> bool {
+    fn lanes_inside(&self, plan: &LaneOffsets, size: u64, len: u64, lo: usize, hi: usize) -> bool {
         let at =
             |lane: usize| -> Option<i64> { plan.stride.checked_mul(lane as i64)?.checked_add(plan.base) };
         let fits = |x: Option<i64>| x.is_some_and(|x| inside(x, size, len));
@@ -81,7 +83,7 @@ impl Machine<'_> {
     }
 
     pub fn load(&mut self, acc: &MemAccess) {
-        let plan = self.plan(acc);
+        let plan = self.access_offsets(acc);
         let size = acc.scalar.size();
         let total = size * u64::from(acc.n);
         let object = self.object(acc.root);
@@ -134,7 +136,7 @@ impl Machine<'_> {
     }
 
     /// Neighbouring lanes from neighbouring addresses, all active lanes in bounds.
-    fn load_contiguous(&mut self, acc: &MemAccess, plan: &Plan, object: Object) {
+    fn load_contiguous(&mut self, acc: &MemAccess, plan: &LaneOffsets, object: Object) {
         let size = acc.scalar.size() as usize;
         let d = acc.regs[0];
         let (first, blocks) = self.span();
@@ -183,7 +185,7 @@ impl Machine<'_> {
     }
 
     /// Any addresses. `object` is `None` where it differs between lanes.
-    fn load_lanes(&mut self, acc: &MemAccess, plan: &Plan, object: Option<Object>) {
+    fn load_lanes(&mut self, acc: &MemAccess, plan: &LaneOffsets, object: Option<Object>) {
         let size = acc.scalar.size();
         for j in 0..acc.n {
             let d = acc.regs[j as usize];
@@ -213,7 +215,7 @@ impl Machine<'_> {
     fn gather<T: Copy + Default>(
         &self,
         acc: &MemAccess,
-        plan: &Plan,
+        plan: &LaneOffsets,
         object: Option<Object>,
         j: u8,
         to: *mut u8,
@@ -232,7 +234,7 @@ impl Machine<'_> {
                 } else {
                     T::default()
                 };
-                // SAFETY: an active lane of the register.
+                // SAFETY: a lane of the register.
                 unsafe { to.add(lane).write_unaligned(value) };
             }
             return;
@@ -244,8 +246,8 @@ impl Machine<'_> {
         }
         let limit = o.len - total;
         let from = o.ptr.wrapping_add(shift as usize).cast_const();
-        // SAFETY: a lane is read only where its whole value lies in the object; lane 0 of the
-        // object stands in for the others. `to` is a register or scratch with room for all.
+        // SAFETY: a lane is read only where its whole value lies in the object; other lanes read the
+        // start of the object and discard it. `to` is a register or scratch with room for all.
         unsafe {
             if plan.offsets.is_none() && self.all_inside(plan, total, o.len) {
                 let mut p = from.wrapping_offset(plan.at(lo) as isize);
@@ -339,15 +341,16 @@ impl Machine<'_> {
         unsafe { *self.mask(0).add(lane) != 0 }
     }
 
-    /// The row of cells in thread memory, if all lanes have one offset.
-    fn thread_row(&self, plan: &Plan, size: u64, object: &Object) -> bool {
+    /// Whether an access takes a whole row of cells of thread memory: all lanes have one offset, a multiple
+    /// of the cell.
+    fn thread_row(&self, plan: &LaneOffsets, size: u64, object: &Object) -> bool {
         plan.offsets.is_none()
             && plan.stride == 0
             && u64::from(object.cell) == size
             && (plan.base as u64).is_multiple_of(size)
     }
 
-    fn load_thread(&mut self, acc: &MemAccess, plan: &Plan, object: Object) {
+    fn load_thread(&mut self, acc: &MemAccess, plan: &LaneOffsets, object: Object) {
         let size = acc.scalar.size();
         let total = size * u64::from(acc.n);
         let row = self.thread_row(plan, size, &object) && inside(plan.base, total, object.len);
@@ -375,7 +378,14 @@ impl Machine<'_> {
         }
     }
 
-    fn gather_thread<T: Copy + Default>(&self, acc: &MemAccess, plan: &Plan, o: &Object, j: u8, to: *mut u8) {
+    fn gather_thread<T: Copy + Default>(
+        &self,
+        acc: &MemAccess,
+        plan: &LaneOffsets,
+        o: &Object,
+        j: u8,
+        to: *mut u8,
+    ) {
         let size = size_of::<T>() as u64;
         let total = size * u64::from(acc.n);
         for lane in self.active.lo..self.active.hi {
@@ -409,7 +419,7 @@ impl Machine<'_> {
         }
         let object = self.object(acc.root)?;
         let (base, stride) = self.linear_offset(acc.offset)?;
-        let plan = Plan { offsets: None, base: base.wrapping_add(acc.imm), stride, imm: 0 };
+        let plan = LaneOffsets { offsets: None, base: base.wrapping_add(acc.imm), stride, imm: 0 };
         let fits = stride == size as i64
             && object.writable
             && object.cell == 0
@@ -418,17 +428,17 @@ impl Machine<'_> {
         fits.then(|| object.ptr.wrapping_offset(plan.base as isize))
     }
 
-    /// Lets the next instruction write directly to the memory of the store that follows it.
-    pub fn aim(&mut self, acc: &MemAccess) {
+    /// Redirects the result of the next instruction to the memory of the store that follows it.
+    pub fn redirect(&mut self, acc: &MemAccess) {
         if let Some(target) = self.direct_target(acc) {
             let s = &mut self.regs[acc.regs[0] as usize];
-            self.aimed = Some((acc.regs[0], s.own));
+            self.redirected = Some((acc.regs[0], s.own));
             s.own = target;
         }
     }
 
     pub fn store(&mut self, acc: &MemAccess) {
-        if let Some((r, own)) = self.aimed.take() {
+        if let Some((r, own)) = self.redirected.take() {
             let s = &mut self.regs[r as usize];
             let target = std::mem::replace(&mut s.own, own);
             match s.form {
@@ -445,7 +455,7 @@ impl Machine<'_> {
                 _ => s.ptr = if s.ptr == target.cast_const() { own } else { s.ptr },
             }
         }
-        let plan = self.plan(acc);
+        let plan = self.access_offsets(acc);
         let size = acc.scalar.size();
         let total = size * u64::from(acc.n);
         let object = self.object(acc.root);
@@ -498,7 +508,7 @@ impl Machine<'_> {
         }
     }
 
-    fn store_contiguous(&mut self, acc: &MemAccess, plan: &Plan, o: &Object) {
+    fn store_contiguous(&mut self, acc: &MemAccess, plan: &LaneOffsets, o: &Object) {
         let size = acc.scalar.size() as usize;
         let (from, uniform) = self.packed(acc, 0);
         let lane0 = o.ptr.wrapping_offset(plan.base as isize);
@@ -527,7 +537,7 @@ impl Machine<'_> {
     }
 
     /// One offset for all lanes: whole rows of cells, under the mask.
-    fn store_thread_rows(&mut self, acc: &MemAccess, plan: &Plan, o: &Object) {
+    fn store_thread_rows(&mut self, acc: &MemAccess, plan: &LaneOffsets, o: &Object) {
         let size = acc.scalar.size() as usize;
         let select = self.code.select[super::code::size_index(size as u8)];
         let (first, blocks) = self.span();
@@ -548,7 +558,7 @@ impl Machine<'_> {
     fn scatter<T: Copy + Default>(
         &self,
         acc: &MemAccess,
-        plan: &Plan,
+        plan: &LaneOffsets,
         object: Option<Object>,
         j: u8,
         (from, uniform): (*const u8, bool),
@@ -579,14 +589,14 @@ impl Machine<'_> {
 }
 
 impl MemAccess {
-    /// The site, if it is a store.
+    /// The site of a store.
     fn site(&self) -> WriteSite {
         let size = self.scalar.size() * u64::from(self.n);
         WriteSite { loc: self.loc, access: AccessKind::Write, size }
     }
 }
 
-impl Plan {
+impl LaneOffsets {
     /// Whether lanes `lane..end` are contiguous.
     #[inline(always)]
     fn is_run(&self, lane: usize, end: usize, size: u64) -> bool {

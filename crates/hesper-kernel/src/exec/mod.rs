@@ -38,6 +38,6 @@ mod stream;
 mod tests;
 
 pub use compile::CompileError;
-pub use lanes::rows::map_doubles;
+pub use lanes::slices::map_doubles;
 pub use level::SimdLevel;
 pub use program::{Cancel, ExecError, Parallel, Program};

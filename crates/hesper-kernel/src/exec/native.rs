@@ -1,4 +1,4 @@
-//! Launches of machine code: rows of threads, distributed over tasks; the bytecode runs rows that machine
+//! Launches of machine code: rows of threads, distributed over tasks. The bytecode runs the rows that machine
 //! code refuses.
 
 use std::ops::Range;
@@ -9,9 +9,9 @@ use super::program::{Cancel, ExecError, Failures, MAX_TASKS, Parallel, Program, 
 use crate::launch::{Bindings, Launch};
 
 /// Long rows are split into tasks at multiples of this many threads.
-const ALIGNED: u64 = 1024;
+const TASK_ALIGNMENT: u64 = 1024;
 
-/// On more short rows than this the bytecode is faster: it runs several side by side.
+/// With more short rows than this the bytecode is faster, since it runs several side by side.
 const FEW_ROWS: u64 = 4;
 
 /// The rows of one task.
@@ -35,7 +35,7 @@ impl<'a> RowTask<'a> {
         RowTask { worker, session: Session::new(jit, bindings, launch, dropped), machine: None }
     }
 
-    /// Runs threads along x. Whether it was not cancelled.
+    /// Runs threads along x. False if the launch was cancelled.
     fn row(&mut self, x: u64, y: u64, z: u64, threads: u64) -> bool {
         match self.session.row(x, y, z, threads, self.worker.cancel) {
             RowOutcome::Done => true,
@@ -80,7 +80,8 @@ impl Program {
             return self.run_native(jit, 0..threads, bindings, launch, cancel);
         }
         let each = threads.div_ceil(tasks);
-        let each = each.next_multiple_of(if launch.grid[0] <= each { launch.grid[0] } else { ALIGNED });
+        let each =
+            each.next_multiple_of(if launch.grid[0] <= each { launch.grid[0] } else { TASK_ALIGNMENT });
         let tasks = threads.div_ceil(each);
         let failures = Failures::default();
         let run = |task: u64| {

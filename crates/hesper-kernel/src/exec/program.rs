@@ -24,7 +24,7 @@ const REGISTER_BUDGET: usize = 24 << 10;
 const MEMORY_BUDGET: usize = 1 << 20;
 /// The most lanes of a block.
 const MAX_WIDTH: usize = 2048;
-/// Fewest threads worth a task of their own.
+/// The fewest threads that are worth a task.
 pub(super) const THREADS_PER_TASK: u64 = 1 << 15;
 /// The most tasks of a launch.
 pub(super) const MAX_TASKS: u64 = 256;
@@ -43,7 +43,7 @@ impl<'a> Cancel<'a> {
         Cancel { requested: AtomicBool::new(false), elsewhere: None }
     }
 
-    /// The same, with a second source of requests: `requested`.
+    /// As [`Cancel::new`], but also cancelled as soon as `requested` returns true.
     pub fn watching(requested: &'a (dyn Fn() -> bool + Sync)) -> Cancel<'a> {
         Cancel { elsewhere: Some(requested), ..Cancel::new() }
     }
@@ -74,7 +74,7 @@ pub enum ExecError {
     Dropped(Box<Violation>),
 }
 
-/// Runs a function for each number below a count, on any threads, and returns when all are done.
+/// Runs a function for each number below a count, on any threads, and returns when all calls are done.
 pub type Parallel<'a> = &'a dyn Fn(usize, &(dyn Fn(usize) + Sync));
 
 /// A kernel compiled for the CPU: immutable, shared between threads.
@@ -88,7 +88,7 @@ pub struct Program {
     /// Thread variables: size and cell of the lane-interleaved layout.
     thread_vars: Vec<(u64, u8)>,
     thread_bytes: u64,
-    /// Offsets and total size of threadgroup memory.
+    /// Total size of threadgroup memory, and the offset of each variable.
     group_memory: (u64, Vec<u64>),
     level: SimdLevel,
     /// Dropped writes are no error.
@@ -264,7 +264,7 @@ impl Program {
         self.outcome(done, &dropped)
     }
 
-    /// The result of a task that ended, if `done`, or was cancelled.
+    /// The result of a task: cancelled unless `done`, else the first dropped write, if any.
     pub(super) fn outcome(&self, done: bool, dropped: &Dropped) -> Result<(), ExecError> {
         match dropped.get() {
             _ if !done => Err(ExecError::Cancelled(self.signature.name.clone())),
@@ -378,7 +378,7 @@ impl<'w> Worker<'w> {
             let bits = self.value(param as usize, offset as usize, scalar);
             m.set_uniform(r, bits);
         }
-        m.place_launch_wide(self.launch);
+        m.fill_launch_wide_builtins(self.launch);
         m.run_prologue();
         m
     }
@@ -398,13 +398,13 @@ impl<'w> Worker<'w> {
         if s == Scalar::Bool { u64::from(bits != 0) } else { to_lane(s, bits) }
     }
 
-    /// Runs one block of lanes to its end. Whether it was not cancelled.
+    /// Runs one block of lanes to its end. False if it was cancelled.
     fn chunk(&self, m: &mut Machine<'_>, chunk: &Chunk, n: usize) -> bool {
         if self.cancel.is_cancelled() {
             return false;
         }
         m.reset(n);
-        m.place(chunk, self.launch);
+        m.fill_builtins(chunk, self.launch);
         loop {
             match m.run(self.cancel) {
                 Stop::Done => return true,
@@ -425,8 +425,8 @@ impl<'w> Worker<'w> {
         self.boxes(groups, |origin, size| self.flat_box(&mut m, origin, size))
     }
 
-    /// The boxes of threads that a range of threadgroups consists of: origin and size of each,
-    /// as long as `f` holds. Whether it always did.
+    /// Calls `f` with the origin and size of each box of threads that a range of threadgroups
+    /// consists of. Stops and returns false as soon as `f` does.
     pub(super) fn boxes(&self, groups: Range<u64>, mut f: impl FnMut([u64; 3], [u64; 3]) -> bool) -> bool {
         let l = self.launch;
         let across = l.groups();
@@ -484,7 +484,7 @@ impl<'w> Worker<'w> {
         true
     }
 
-    /// Threadgroup by threadgroup, or several small ones side by side.
+    /// Runs one threadgroup at a time, or several small ones side by side.
     fn grouped(&self, groups: Range<u64>) -> bool {
         let l = self.launch;
         let code = &self.program.code;
@@ -545,7 +545,7 @@ impl<'w> Worker<'w> {
         for (i, m) in machines.iter_mut().enumerate() {
             let start = i as u64 * width;
             m.reset(lanes(start));
-            m.place(&piece(start), self.launch);
+            m.fill_builtins(&piece(start), self.launch);
         }
         // Each part runs to its next barrier; finished parts are skipped.
         let mut running = vec![true; used];

@@ -24,7 +24,7 @@ impl Machine<'_> {
         self.execute(&code.body, cancel)
     }
 
-    /// Runs the once-per-launch part.
+    /// Computes the launch-wide values of this machine.
     pub fn run_prologue(&mut self) {
         let code = self.code;
         self.reset(1);
@@ -70,10 +70,10 @@ impl Machine<'_> {
                 }
                 Ins::Load(i) => self.load(&self.code.accesses[i as usize]),
                 Ins::Store(i) => self.store(&self.code.accesses[i as usize]),
-                Ins::Aim(i) => self.aim(&self.code.accesses[i as usize]),
+                Ins::Redirect(i) => self.redirect(&self.code.accesses[i as usize]),
                 Ins::Atomic(i) => self.atomic(&self.code.atomics[i as usize]),
                 Ins::Fence => {
-                    self.settle();
+                    self.fence_stores();
                     fence(Ordering::SeqCst);
                 }
 
@@ -103,7 +103,7 @@ impl Machine<'_> {
                     d.into_iter().for_each(|r| self.set_varying(r));
                 }
                 Ins::Barrier => {
-                    self.settle();
+                    self.fence_stores();
                     return Stop::Barrier;
                 }
 

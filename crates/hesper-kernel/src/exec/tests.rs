@@ -42,7 +42,7 @@ fn has_bad_write(kernel: &Kernel, threads: u64) -> bool {
     found
 }
 
-/// The memory after a launch, which fails if a write is dropped (`drops` says so, where it is known).
+/// The memory after a launch. The launch must fail exactly if it drops a write (`drops`, if known).
 fn executed(kernel: &Kernel, level: SimdLevel, threads: u64, drops: Option<bool>) -> (Vec<u8>, Vec<u8>) {
     let program = Program::compile_for(kernel, level).unwrap();
     launch(threads, |b, l| match program.run(b, l, &Cancel::new()) {

@@ -97,7 +97,7 @@ impl Diagnostic {
     }
 }
 
-/// Most errors that one compilation reports.
+/// The most errors that one compilation reports.
 const MAX_ERRORS: usize = 20;
 
 /// Collects diagnostics; drops repeats and everything past a bound.
@@ -212,7 +212,7 @@ fn excerpt(out: &mut String, sources: &Sources, span: Span) {
     let _ = writeln!(out, "{:width$} | {}{}", "", " ".repeat(start - from), "^".repeat(marks.max(1)));
 }
 
-/// The candidate nearest to `name` in edit distance, when it is near enough to be meant.
+/// The candidate nearest to `name` in edit distance, if it is near enough to be a misspelling.
 pub fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = match name.chars().count() {
         0..=2 => 1,

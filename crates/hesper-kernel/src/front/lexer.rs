@@ -1,7 +1,8 @@
 //! The lexer: text to tokens, with spans.
 //!
-//! It never fails: what is no token is reported and skipped. Comments and line splices are white space. Every
-//! token knows whether it begins a line (for directives) and whether white space precedes it (for macros).
+//! It never fails: characters that form no token are reported and skipped. Comments and line splices are
+//! white space. Every token records whether it begins a line (for directives) and whether white space
+//! precedes it (for macros).
 
 use super::diag::{Diagnostic, ErrorKind, Sink};
 use super::source::{FileId, Span};
@@ -36,7 +37,7 @@ pub enum FloatSuffix {
 pub enum Tok {
     /// An identifier or keyword.
     Ident(Name),
-    /// An integer literal; decimal literals may not turn unsigned by size alone.
+    /// An integer literal. A large decimal literal does not become unsigned without a suffix.
     Int {
         /// Its value.
         value: u64,
@@ -152,7 +153,7 @@ impl Lexer<'_> {
         self.sink.push(Diagnostic::error(ErrorKind::Lexical, span, message));
     }
 
-    /// Skips blanks, comments and line splices; tells whether a line ended.
+    /// Skips blanks, comments and line splices. True if a line ended.
     fn skip_space(&mut self) -> bool {
         let mut newline = false;
         loop {

@@ -1,8 +1,8 @@
 //! The front end: kernel text to IR.
 //!
-//! `preprocess` and `parser` turn texts into a syntax tree, `lower` checks and lowers it. All of it runs on a
-//! thread of its own with a large stack, so that a deeply nested text reaches the depth limit before the end
-//! of the stack. No text makes it panic or hang: depth, size and work are bounded.
+//! `preprocess` and `parser` turn texts into a syntax tree; `lower` checks and lowers it. The front end runs
+//! on a thread of its own with a large stack, so that a deeply nested text reaches the depth limit before the
+//! stack overflows. No text makes it panic or hang: depth, size and work are bounded.
 
 pub mod ast;
 pub mod diag;
@@ -56,7 +56,7 @@ pub struct Compiled {
 pub struct FunctionConstant {
     /// Its index in the text.
     pub index: u64,
-    /// Its type, which is that of the text.
+    /// Its type, which must be the one declared in the text.
     pub ty: Scalar,
     /// Its value, in the low bits.
     pub bits: u64,
@@ -127,7 +127,7 @@ fn finish(sources: Sources, sink: Sink, lowered: Vec<Lowered>) -> Result<Compile
     Ok(Compiled { kernels, unspecialised, warnings })
 }
 
-/// An error that has no place in the text.
+/// An error without a location in the text.
 fn refused(text: &str) -> CompileError {
     let mut sources = Sources::default();
     let file = sources.add("kernel", "");

@@ -1,9 +1,9 @@
 //! The preprocessor: directives and macros, tokens to tokens.
 //!
-//! Macro state lives as long as the [`Preprocessor`], so that what a header defines holds in the body.
+//! Macro state lives as long as the [`Preprocessor`], so that macros of a header are defined in the body.
 //! Expansion follows the usual hide-set rule, which ends recursion; the number of produced tokens is bounded
-//! besides. `#include` is accepted and ignored (the library is built in), pragmas too, but for unrolling
-//! hints.
+//! as well. `#include` is accepted and ignored (the library is built in), and so are pragmas, except hints to
+//! unroll loops.
 
 use super::diag::{Diagnostic, ErrorKind, Sink, did_you_mean};
 use super::lexer::{Hide, IntSuffix, Name, Tok, Token, lex};
@@ -93,7 +93,7 @@ impl<'s> Preprocessor<'s> {
                 .find(|&j| tokens[j].starts_line || tokens[j].tok == Tok::End)
                 .unwrap_or(tokens.len());
             if is_directive {
-                // A macro call may not span a directive here: what is pending is expanded first.
+                // A macro call may not span a directive: expand the pending tokens first.
                 self.flush(&mut pending, &mut out, sink);
                 let line = &tokens[i + 1..line_end];
                 self.directive(&tokens[i], line, &mut stack, &mut unroll, sink);
@@ -400,7 +400,7 @@ impl<'s> Preprocessor<'s> {
         });
         let hide = Some(Rc::new(Hide { name, next: token.hide.clone() }));
         let mark = |t: &Token| {
-            // A macro of the compiler has no text of its own: its tokens stand where it was used.
+            // A built-in macro has no text: its tokens get the location of its use.
             let span = match found.span {
                 Some(_) => Span { expansion, ..t.span },
                 None => Span { expansion, ..token.span },

@@ -38,7 +38,7 @@ impl Span {
 /// One text with its label.
 #[derive(Clone, Debug)]
 pub struct SourceFile {
-    /// How diagnostics call this text: `body`, `header`, a file name.
+    /// The name of this text in diagnostics: `body`, `header`, a file name.
     pub label: Arc<str>,
     /// The text itself.
     pub text: Arc<str>,
@@ -46,7 +46,7 @@ pub struct SourceFile {
     marks: Vec<LineMark>,
 }
 
-/// A directive `#line`: from the line `from` of the text on, lines are those of another text.
+/// A directive `#line`: from line `from` on, lines are reported as those of another text.
 #[derive(Clone, Debug)]
 struct LineMark {
     from: u32,
@@ -130,7 +130,7 @@ impl Sources {
         (self.expansions.len() - 1) as u32
     }
 
-    /// Follows macro expansions outwards to the place where the user wrote the use.
+    /// Follows macro expansions outwards to the macro use in the user's text.
     pub fn user_span(&self, mut span: Span) -> Span {
         while span.expansion != 0 {
             span = self.expansions[span.expansion as usize].call;
@@ -138,7 +138,8 @@ impl Sources {
         span
     }
 
-    /// Counts the lines behind a directive `#line` from `number`; without a label in the text they belong to.
+    /// Numbers the lines after a `#line` directive from `number`. Without a label they keep the label of the
+    /// text that they belong to.
     pub(crate) fn mark_line(&mut self, directive: Span, number: u32, label: Option<&str>) {
         let Some(file) = self.files.get_mut(directive.file.0 as usize) else { return };
         let (line, _) = file.line_column(directive.lo);

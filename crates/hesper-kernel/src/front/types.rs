@@ -1,4 +1,4 @@
-//! The types of the dialect, their layout in memory, and the names of the built-in ones.
+//! The types of the dialect, and the names of the built-in ones.
 
 use crate::ir::{Scalar, Space, Type};
 use std::rc::Rc;

@@ -13,7 +13,7 @@ use crate::math::scalar;
 /// The state of checked mode.
 pub(super) struct Checks {
     pub clock: Clock,
-    /// Asynchronous copies that nothing waited for yet.
+    /// Asynchronous copies in flight.
     pub copies: Copies,
     /// When each threadgroup started.
     group_starts: Vec<u64>,
@@ -22,7 +22,7 @@ pub(super) struct Checks {
     /// Per object: written bytes, for each thread where memory is private. Absent for
     /// initialised arguments.
     written: Vec<Vec<Written>>,
-    /// Objects whose shadow starts afresh with each group.
+    /// The first object whose shadow state is cleared for each threadgroup.
     first_private: usize,
 }
 
@@ -79,7 +79,7 @@ impl Checks {
     }
 }
 
-/// What a memory instruction asks for.
+/// The access that a memory instruction requests.
 #[derive(Clone, Copy)]
 struct Request {
     kind: AccessKind,
@@ -94,12 +94,12 @@ impl Machine<'_> {
         let p = Pointer::from_words(self.at(ptr, thread));
         let range = self.memory.range(p, ask.size);
         if self.checks.is_some() {
-            self.judge(ask, p, range, self.kernel.ty(ptr), thread);
+            self.check_access(ask, p, range, self.kernel.ty(ptr), thread);
         }
         range
     }
 
-    fn judge(&mut self, ask: Request, p: Pointer, range: Option<ByteRange>, ty: Type, thread: usize) {
+    fn check_access(&mut self, ask: Request, p: Pointer, range: Option<ByteRange>, ty: Type, thread: usize) {
         let access = ask.kind;
         let object = self.memory.object(p);
         let space = object.space;
@@ -137,7 +137,8 @@ impl Machine<'_> {
             if access != AccessKind::Write {
                 missing = written.first_missing(range.offset, ask.size);
             }
-            // The caller distinguishes an atomic store from an update, and marks it first.
+            // An atomic update reads; an atomic store does not, so `mark_stored` has marked its bytes
+            // already.
             if access.writes() {
                 written.mark(range.offset, ask.size);
             }
@@ -208,7 +209,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Waits for the copies of an event: their accesses take place now, at the latest.
+    /// Waits for the copies of an event: their accesses count as taking place now.
     pub fn async_wait(&mut self, event: ValueId, loc: Loc, mask: &Mask) {
         for group in simd_groups(mask, self.threads) {
             let Some(first) = mask.iter().find(|t| t / 32 == group) else { continue };
@@ -219,7 +220,7 @@ impl Machine<'_> {
                 let now = Access { time: checks.clock.now, ..done.access };
                 let Some(history) = &mut checks.history[done.object] else { continue };
                 let space = self.memory.object(Pointer { object: done.object as u64, offset: 0 }).space;
-                // What conflicts was reported when it was accessed.
+                // Conflicts were reported at the conflicting access.
                 history.touch(done.kind, done.offset, done.size, now, &checks.clock, space);
             }
         }
@@ -329,7 +330,7 @@ impl Machine<'_> {
         }
     }
 
-    /// An atomic store reads nothing: its bytes count as written before it is judged.
+    /// Marks the bytes of an atomic store as written before it is checked, since it reads nothing.
     fn mark_stored(&mut self, ptr: ValueId, ty: Type, mask: &Mask) {
         for t in mask.iter() {
             let p = Pointer::from_words(self.at(ptr, t));

@@ -1,8 +1,8 @@
-//! Asynchronous copies that nothing waited for yet.
+//! Asynchronous copies in flight: begun, and not waited for.
 //!
-//! What a copy loads and stores may take place at any time between its begin and the wait for its event.
-//! Until then every other access that conflicts with it is a race, whatever barriers lie between, and also by
-//! the thread that began it.
+//! The loads and stores of a copy may take place at any time between its begin and the wait for its event.
+//! Until the wait, every other access that conflicts with them is a race, even across barriers and even by
+//! the thread that began the copy.
 
 use std::collections::BTreeMap;
 
@@ -28,11 +28,11 @@ pub(super) struct InFlight {
 /// The copies in flight of the running threadgroup.
 #[derive(Default)]
 pub(super) struct Copies {
-    /// By object, offset and number.
+    /// By object, offset and sequence number.
     accesses: BTreeMap<(usize, u64, u64), InFlight>,
     added: u64,
     events: u32,
-    /// The event of each SIMD group that describes a copy; 0 for none.
+    /// By SIMD group: the event of the copy that it is describing, 0 for none.
     open: Vec<u32>,
 }
 
@@ -43,7 +43,7 @@ impl Copies {
         self.open.resize(simdgroups, 0);
     }
 
-    /// A new event.
+    /// Begins a copy; gives its event.
     pub fn begin(&mut self, group: usize) -> u32 {
         self.events = self.events.wrapping_add(1).max(1);
         if let Some(open) = self.open.get_mut(group) {
@@ -58,8 +58,8 @@ impl Copies {
         }
     }
 
-    /// Notes an access that belongs to a copy. The first byte at which an access conflicts with another copy,
-    /// and that copy's access.
+    /// Records the access if it belongs to a copy. Gives the first byte at which it conflicts with another
+    /// copy, and that copy's access.
     pub fn touch(
         &mut self,
         kind: AccessKind,
@@ -83,7 +83,7 @@ impl Copies {
         other.map(|other| (offset.max(other.offset), other))
     }
 
-    /// Takes the accesses of an event.
+    /// Removes and gives the accesses of an event.
     pub fn finish(&mut self, group: usize, event: u32) -> Vec<InFlight> {
         let of_event = |access: &InFlight| (access.group, access.event) == (group, event);
         let done = self.accesses.values().filter(|access| of_event(access)).copied().collect();

@@ -19,7 +19,7 @@ pub struct Finding {
     pub thread: ThreadPosition,
 }
 
-/// Where a thread stands in the launch.
+/// The position of a thread in the launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadPosition {
     /// Position in the grid.
@@ -118,7 +118,7 @@ pub enum FindingKind {
         /// Alignment needed.
         align: u32,
     },
-    /// A write to memory that the parameter declares read-only.
+    /// A write to read-only memory.
     ReadOnly {
         /// On what.
         memory: Memory,
@@ -152,7 +152,7 @@ pub enum FindingKind {
         /// What the earlier thread did.
         other: Box<RacePartner>,
     },
-    /// An access to what an asynchronous copy reads or writes, before anything waited for the copy.
+    /// An access that conflicts with an asynchronous copy in flight.
     CopyInFlight {
         /// What this thread did.
         access: AccessKind,

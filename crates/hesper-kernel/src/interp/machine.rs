@@ -1,4 +1,4 @@
-//! The machine: state of the running threadgroup, control flow, and findings.
+//! The machine: state of the running threadgroup, control flow and findings.
 
 use std::collections::HashSet;
 use std::mem::Discriminant;
@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 
 use super::access::Checks;
 use super::finding::{Finding, FindingKind, ThreadPosition};
+use super::liveness::Liveness;
 use super::mask::Mask;
 use super::memory::Memory;
-use super::plan::Plan;
 use super::{Options, Report, RunError};
 use crate::ir::{BlockId, Kernel, Loc, Op, Type, ValueId};
 use crate::launch::{Bindings, Launch, SIMD_WIDTH};
@@ -21,7 +21,7 @@ pub(super) fn width(ty: Type) -> usize {
     }
 }
 
-/// A loop being run.
+/// A running loop: the threads that have left it, and those that wait for its `continuing` block.
 struct Frame {
     broke: Mask,
     continued: Mask,
@@ -34,13 +34,14 @@ pub(super) struct Machine<'a> {
     pub memory: Memory<'a>,
     /// Present in checked mode.
     pub checks: Option<Checks>,
-    plan: Plan,
+    liveness: Liveness,
     /// Words of each live value, thread by thread.
     values: Vec<Vec<u64>>,
     /// Words of each variable, thread by thread.
     pub vars: Vec<Vec<u64>>,
     /// The threads that have set each variable.
     pub var_set: Vec<Mask>,
+    /// Buffers of dead values, for reuse.
     pool: Vec<Vec<u64>>,
     frames: Vec<Frame>,
     iterations: Vec<u64>,
@@ -70,7 +71,7 @@ impl<'a> Machine<'a> {
             options,
             memory: Memory::new(kernel, bindings, max_threads),
             checks,
-            plan: Plan::new(kernel),
+            liveness: Liveness::new(kernel),
             values: vec![Vec::new(); kernel.values.len()],
             vars: vec![Vec::new(); kernel.vars.len()],
             var_set: vec![Mask::EMPTY; kernel.vars.len()],
@@ -116,8 +117,8 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Runs a block for the threads of `mask`; those that reach its end. Recursion is bounded
-    /// by the verifier's limit on nesting.
+    /// Runs a block for the threads of `mask` and returns the threads that reach its end. Recursion
+    /// is bounded by the verifier's limit on nesting.
     fn block(&mut self, id: BlockId, mut mask: Mask) -> Result<Mask, RunError> {
         let kernel = self.kernel;
         let mut dead = 0;
@@ -155,7 +156,7 @@ impl<'a> Machine<'a> {
                 }
                 _ => self.instruction(inst, &mask),
             }
-            while let Some(&(last, v)) = self.plan.dying(id).get(dead) {
+            while let Some(&(last, v)) = self.liveness.dying(id).get(dead) {
                 if last as usize > n {
                     break;
                 }
@@ -163,8 +164,8 @@ impl<'a> Machine<'a> {
                 self.free(v);
             }
         }
-        for i in dead..self.plan.dying(id).len() {
-            let v = self.plan.dying(id)[i].1;
+        for i in dead..self.liveness.dying(id).len() {
+            let v = self.liveness.dying(id)[i].1;
             self.free(v);
         }
         Ok(mask)
@@ -241,7 +242,7 @@ impl<'a> Machine<'a> {
         local(self.group_size, thread)
     }
 
-    /// Where thread `thread` of threadgroup number `group` stands.
+    /// The position of thread `thread` of threadgroup number `group`.
     pub fn position(&self, group: u64, thread: usize) -> ThreadPosition {
         let threadgroup = self.launch.group_at(group);
         let size = self.launch.group_size(threadgroup);

@@ -26,9 +26,9 @@ impl Pointer {
     }
 }
 
-/// Where an object's bytes are.
+/// The storage of an object's bytes.
 #[derive(Clone, Copy, Debug)]
-enum Home {
+enum Storage {
     Null,
     /// A bound argument.
     Arg {
@@ -49,7 +49,7 @@ enum Home {
 }
 
 pub(super) struct Object {
-    home: Home,
+    storage: Storage,
     pub len: u64,
     pub writable: bool,
     pub space: Space,
@@ -73,7 +73,7 @@ pub(super) struct Memory<'a> {
     threadgroup: Vec<u8>,
     thread: Vec<u8>,
     thread_stride: usize,
-    /// The run has the bindings to itself.
+    /// The run borrows the bindings exclusively.
     bindings: std::marker::PhantomData<&'a mut Bindings<'a>>,
 }
 
@@ -83,7 +83,7 @@ impl Memory<'_> {
         let describe =
             |space, name: &str, elem, len| finding::Memory { space, name: name.to_string(), elem, len };
         let mut objects = vec![Object {
-            home: Home::Null,
+            storage: Storage::Null,
             len: 0,
             writable: false,
             space: Space::Device,
@@ -95,7 +95,7 @@ impl Memory<'_> {
                 ParamKind::Value(ty) => (Space::Constant, ty, false),
             };
             objects.push(Object {
-                home: Home::Arg { ptr: arg.ptr() },
+                storage: Storage::Arg { ptr: arg.ptr() },
                 len: arg.len(),
                 writable: writable && arg.is_writable(),
                 space,
@@ -106,7 +106,7 @@ impl Memory<'_> {
         let (threadgroup_size, offsets) = kernel.threadgroup_layout();
         for (v, base) in kernel.threadgroup_vars.iter().zip(offsets) {
             objects.push(Object {
-                home: Home::Threadgroup { base: base as usize },
+                storage: Storage::Threadgroup { base: base as usize },
                 len: v.size,
                 writable: true,
                 space: Space::Threadgroup,
@@ -117,7 +117,7 @@ impl Memory<'_> {
         let (thread_size, offsets) = kernel.thread_layout();
         for (v, base) in kernel.thread_vars.iter().zip(offsets) {
             objects.push(Object {
-                home: Home::Thread { base: base as usize },
+                storage: Storage::Thread { base: base as usize },
                 len: v.size,
                 writable: true,
                 space: Space::Thread,
@@ -128,7 +128,7 @@ impl Memory<'_> {
         for (index, v) in kernel.const_vars.iter().enumerate() {
             let len = v.data.len() as u64;
             objects.push(Object {
-                home: Home::Table { index },
+                storage: Storage::Table { index },
                 len,
                 writable: false,
                 space: Space::Constant,
@@ -174,7 +174,7 @@ impl Memory<'_> {
         Pointer { object: object as u64, offset: 0 }
     }
 
-    /// The object of a pointer; null for anything that is none.
+    /// The object of a pointer; the null object if the number is out of range.
     pub fn object(&self, p: Pointer) -> &Object {
         self.objects.get(p.object as usize).unwrap_or(&self.objects[0])
     }
@@ -184,7 +184,7 @@ impl Memory<'_> {
         let object = self.object(p);
         let offset = u64::try_from(p.offset).ok()?;
         let end = offset.checked_add(size)?;
-        let real = !matches!(object.home, Home::Null);
+        let real = !matches!(object.storage, Storage::Null);
         (real && end <= object.len).then_some(ByteRange {
             object: p.object as usize,
             offset,
@@ -197,19 +197,19 @@ impl Memory<'_> {
         let mut out = [0; 32];
         let to = &mut out[..at.size];
         let offset = at.offset as usize;
-        match self.objects[at.object].home {
-            Home::Null => {}
-            Home::Arg { ptr } => {
-                // SAFETY: `place` checked that the range lies inside the argument, which is
+        match self.objects[at.object].storage {
+            Storage::Null => {}
+            Storage::Arg { ptr } => {
+                // SAFETY: `range` checked that the bytes lie inside the argument, which is
                 // valid for reads; `self` borrows the bindings exclusively, so nothing writes
                 // meanwhile.
                 unsafe { std::ptr::copy_nonoverlapping(ptr.add(offset), to.as_mut_ptr(), at.size) }
             }
-            Home::Table { index } => to.copy_from_slice(&self.tables[index][offset..][..at.size]),
-            Home::Threadgroup { base } => {
+            Storage::Table { index } => to.copy_from_slice(&self.tables[index][offset..][..at.size]),
+            Storage::Threadgroup { base } => {
                 to.copy_from_slice(&self.threadgroup[base + offset..][..at.size]);
             }
-            Home::Thread { base } => {
+            Storage::Thread { base } => {
                 let from = thread * self.thread_stride + base + offset;
                 to.copy_from_slice(&self.thread[from..][..at.size]);
             }
@@ -225,19 +225,19 @@ impl Memory<'_> {
         }
         let from = &bytes[..at.size];
         let offset = at.offset as usize;
-        match object.home {
+        match object.storage {
             // Never writable.
-            Home::Null | Home::Table { .. } => {}
-            Home::Arg { ptr } => {
-                // SAFETY: `place` checked that the range lies inside the argument, which is
-                // valid for writes (`writable` includes the binding's own word); `self`
+            Storage::Null | Storage::Table { .. } => {}
+            Storage::Arg { ptr } => {
+                // SAFETY: `range` checked that the bytes lie inside the argument, which is
+                // valid for writes (`writable` holds only if the binding is writable); `self`
                 // borrows the bindings exclusively.
                 unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), ptr.add(offset), at.size) }
             }
-            Home::Threadgroup { base } => {
+            Storage::Threadgroup { base } => {
                 self.threadgroup[base + offset..][..at.size].copy_from_slice(from);
             }
-            Home::Thread { base } => {
+            Storage::Thread { base } => {
                 let to = thread * self.thread_stride + base + offset;
                 self.thread[to..][..at.size].copy_from_slice(from);
             }

@@ -1,11 +1,11 @@
-//! The reference interpreter, slow, deterministic and simple; and the checked mode.
+//! The reference interpreter (slow, deterministic and simple), and its checked mode.
 //!
 //! One threadgroup runs at a time, all its threads in lock step over the structured control
 //! flow: an instruction is carried out for every active thread, in the order of thread index,
 //! before the next begins. Barriers are then satisfied by construction, and operations of SIMD
-//! groups see all their lanes. What this computes is the meaning of the IR.
+//! groups see all their lanes. The results of this interpreter define the IR.
 //!
-//! With [`Options::checked`] every access is judged as well, and [`run`] returns what it found:
+//! With [`Options::checked`] every access is checked as well, and [`run`] returns the findings:
 //! access out of bounds, misaligned or to read-only memory; races between threads, and with
 //! asynchronous copies; reads of memory or variables never written; barriers not reached by all;
 //! lanes read while inactive; division by zero. After a finding the kernel goes on with the
@@ -18,11 +18,11 @@ mod access;
 mod copies;
 mod finding;
 mod group;
+mod liveness;
 mod machine;
 mod mask;
 mod memory;
 mod ops;
-mod plan;
 mod shadow;
 
 use std::sync::atomic::AtomicBool;
@@ -33,10 +33,10 @@ pub use finding::{AccessKind, Finding, FindingKind, Memory, RacePartner, ThreadP
 use crate::ir::{IrError, Kernel, verify};
 use crate::launch::{Bindings, Launch, LaunchError};
 
-/// How to run.
+/// Options of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
-    /// Whether to judge every access.
+    /// Whether to check every access.
     pub checked: bool,
     /// Whether checked mode also reports shift counts not below the width.
     pub check_shifts: bool,
@@ -71,7 +71,7 @@ impl Options<'_> {
 /// What checked mode found.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// The findings, in the order met; one per kind and source location.
+    /// The findings, in the order they were met; one per kind and source location.
     pub findings: Vec<Finding>,
     /// Findings not kept: repetitions and those beyond [`Options::max_findings`].
     pub suppressed: u64,

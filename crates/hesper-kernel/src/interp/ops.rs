@@ -221,7 +221,7 @@ impl Machine<'_> {
         }
     }
 
-    /// What checked mode says about operands, before the instruction runs.
+    /// Reports invalid operands in checked mode, before the instruction runs.
     fn check_operands(&mut self, inst: &Inst, mask: &Mask) {
         match inst.op {
             Op::Binary(BinaryOp::Div | BinaryOp::Rem, a, b) if self.component(a).is_int() => {

@@ -1,6 +1,6 @@
-//! The shadow of memory: which bytes were written, and which threads accessed them when.
+//! Shadow memory: which bytes were written, and which threads accessed them when.
 //!
-//! Races are found by time. Every executed memory instruction and barrier has a time; a byte's
+//! Races are found by comparing times. Every executed memory instruction and barrier has a time; a byte's
 //! cell remembers a few accesses, enough that any access unordered with *some* earlier
 //! conflicting one is unordered with a remembered one. Within the running threadgroup an
 //! earlier access is ordered before now if the same thread made it, or if a barrier of its
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use super::finding::AccessKind;
 use crate::ir::{Loc, Space};
 
-/// One access that a cell remembers; time 0 is none.
+/// One access that a cell remembers; a time of 0 means no access.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Access {
     pub time: u64,
@@ -30,7 +30,7 @@ impl Access {
     }
 }
 
-/// When the barriers of the running threadgroup were, per kind of memory.
+/// The times of the last barriers of the running threadgroup, per kind of memory.
 #[derive(Clone, Default)]
 pub(super) struct Clock {
     pub now: u64,
@@ -107,8 +107,8 @@ impl Slots {
         } else if self.first.simd() != a.simd() {
             self.far = a;
         } else if self.first.time < clock.simd_time(a.simd(), space) {
-            // Ordered before everything its SIMD group does from now on; for others the new
-            // access stands for it.
+            // `first` is ordered before all later accesses of its SIMD group. For other SIMD groups
+            // the new access replaces it.
             (self.first, self.peer) = (a, Access::default());
         } else if self.first.thread != a.thread {
             self.peer = a;
@@ -120,7 +120,7 @@ impl Slots {
     }
 }
 
-/// What one byte (or one whole word) remembers.
+/// The accesses that one byte (or one whole word) remembers.
 #[derive(Clone, Default)]
 struct Cell {
     write: Access,
@@ -130,7 +130,7 @@ struct Cell {
 }
 
 impl Cell {
-    /// An earlier access that conflicts with `a`; `a` is remembered.
+    /// Records `a`; gives an earlier access that races with it.
     fn touch(
         &mut self,
         kind: AccessKind,
@@ -164,7 +164,7 @@ impl Cell {
     }
 }
 
-/// Four bytes: together as long as every access takes all of them.
+/// Four bytes: one cell as long as every access covers all four, then a cell for each.
 #[derive(Clone, Default)]
 enum Word {
     #[default]
@@ -186,8 +186,8 @@ impl History {
         self.pages.clear();
     }
 
-    /// Records an access of `size` bytes at `offset`; the first byte at which it races, and
-    /// with what.
+    /// Records an access of `size` bytes at `offset`; gives the first byte at which it races, and
+    /// the access that it races with.
     pub fn touch(
         &mut self,
         kind: AccessKind,
@@ -274,7 +274,7 @@ mod tests {
     use super::*;
     use crate::testing::Random;
 
-    /// An access with all that orders it, for the exhaustive judge.
+    /// An access with everything that orders it, for the exhaustive check.
     #[derive(Clone, Copy)]
     struct Known {
         thread: u32,
@@ -320,7 +320,7 @@ mod tests {
                     simd[g] += 1;
                 }
                 6 => {
-                    // Of another memory: orders nothing here.
+                    // A barrier of the other memory orders nothing here.
                     clock.tick();
                     clock.threadgroup_barrier(Space::Threadgroup);
                 }

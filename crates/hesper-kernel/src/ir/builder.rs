@@ -27,7 +27,7 @@ use super::types::{Scalar, Space, Type};
 use super::verify::verify;
 use crate::math::scalar::convert;
 
-/// Builds one kernel. See the module's text.
+/// Builds one kernel; see the module documentation.
 #[derive(Debug)]
 pub struct Builder {
     pub(super) kernel: Kernel,
@@ -65,7 +65,8 @@ impl Builder {
         }
     }
 
-    /// Ends the kernel: the first mistake made, or what the verifier says.
+    /// Ends the kernel. Fails with the first mistake of the calls, or with the first violation that the
+    /// verifier finds.
     pub fn finish(mut self) -> Result<Kernel, IrError> {
         if !self.regions.is_empty() {
             self.fail(format!("{} regions are still open", self.regions.len()));
@@ -192,8 +193,8 @@ impl Builder {
         self.kernel.thread_vars.len() as u32 - 1
     }
 
-    /// Adds a constant table; its number goes into [`Builder::const_ptr`]. An equal table is used
-    /// again.
+    /// Adds a constant table; its number goes into [`Builder::const_ptr`]. An equal table is
+    /// reused.
     pub fn const_var(&mut self, name: impl Into<String>, align: u32, data: impl Into<Arc<[u8]>>) -> u32 {
         let data = data.into();
         let tables = &mut self.kernel.const_vars;
@@ -308,7 +309,7 @@ impl Builder {
     /// components that value.
     pub fn number(&mut self, ty: Type, x: f64) -> ValueId {
         let Some(s) = ty.scalar() else {
-            self.fail(format!("no number of type {ty}"));
+            self.fail(format!("{ty} is not a type of numbers"));
             return self.f64(x);
         };
         let bits = convert(Scalar::F64, s, x.to_bits());
@@ -407,7 +408,7 @@ impl Builder {
         match self.ty(a) {
             Type::Scalar(s) => self.push(Op::Splat(a), Type::Vec(s, lanes)),
             t => {
-                self.fail(format!("splat of a {t}"));
+                self.fail(format!("cannot splat a {t}: only scalars can be splatted"));
                 a
             }
         }
@@ -416,13 +417,13 @@ impl Builder {
     /// A vector from scalars.
     pub fn compose(&mut self, parts: &[ValueId]) -> ValueId {
         let Some(list) = InlineList::new(parts) else {
-            self.fail(format!("a vector of {} components", parts.len()));
+            self.fail(format!("a vector has 2 to 4 components, not {}", parts.len()));
             return self.u32(0);
         };
         match self.ty(parts[0]) {
             Type::Scalar(s) => self.push(Op::Compose(list), Type::Vec(s, parts.len() as u8)),
             t => {
-                self.fail(format!("a vector composed of {t}"));
+                self.fail(format!("vectors are composed of scalars, not of {t}"));
                 parts[0]
             }
         }
@@ -451,7 +452,11 @@ impl Builder {
     /// A swizzle.
     pub fn shuffle(&mut self, vec: ValueId, lanes: &[u8]) -> ValueId {
         let (Some(list), Some(s)) = (InlineList::new(lanes), self.ty(vec).scalar()) else {
-            self.fail(format!("a swizzle of {} components", lanes.len()));
+            let ty = self.ty(vec);
+            self.fail(format!(
+                "a swizzle takes 1 to 4 components of a vector, not {} of a {ty}",
+                lanes.len()
+            ));
             return vec;
         };
         let ty = Type::of(s, lanes.len() as u8);
@@ -569,7 +574,7 @@ impl Builder {
         self.push(Op::GroupReduce { group, op, value }, ty)
     }
 
-    /// Prefix over the active lanes.
+    /// Prefix sum or product over the active lanes.
     pub fn group_scan(&mut self, group: Group, op: ReduceOp, inclusive: bool, value: ValueId) -> ValueId {
         let ty = self.ty(value);
         self.push(Op::GroupScan { group, op, inclusive, value }, ty)

@@ -233,9 +233,9 @@ pub enum Op {
     AtomicCompareExchange {
         /// Where.
         ptr: ValueId,
-        /// Value that must be there.
+        /// The value that memory must hold.
         expected: ValueId,
-        /// Value stored if it is.
+        /// The value stored if it does.
         desired: ValueId,
     },
 
@@ -342,14 +342,15 @@ pub enum Op {
         mem: MemFlags,
     },
 
-    /// Begins an asynchronous copy by the SIMD group, which all of its lanes reach; the result is its
-    /// event, a `U32` above 0. What the lanes load and store up to [`AsyncEnd`](Op::AsyncEnd) is the copy. It
-    /// may take place at any time until [`AsyncWait`](Op::AsyncWait): checked mode reports every access in
-    /// between that conflicts with it. Elsewhere the copy takes place at once, and any event will do.
+    /// Begins an asynchronous copy by the SIMD group; all of its lanes must reach it. The result is the event
+    /// of the copy, a `U32` above 0. The copy consists of the loads and stores of the lanes up to
+    /// [`AsyncEnd`](Op::AsyncEnd). They may take place at any time until [`AsyncWait`](Op::AsyncWait), and
+    /// checked mode reports every access in between that conflicts with them. All other executors copy at
+    /// once and ignore the event.
     AsyncBegin,
     /// Ends the description of the copy that began last.
     AsyncEnd,
-    /// Waits for the copy of an event; 0 is none.
+    /// Waits for the copy of an event; event 0 stands for no copy.
     AsyncWait(ValueId),
 
     /// Runs one of two blocks.
@@ -387,10 +388,10 @@ pub const fn matrix_position(lane: u32) -> (u32, u32) {
     (row, column)
 }
 
-/// Patterns that together with `Get`, `Set`, `Load` and `Store` cover [`Op`]: a match over them does not
-/// compile without a new instruction.
+/// Instructions whose result depends on nothing but the operands, the thread and the launch.
 ///
-/// `value_op!` computes its result from the operands, the thread and the launch alone.
+/// This pattern and the four below cover [`Op`] together with `Get`, `Set`, `Load` and `Store`. A match over
+/// them has no wildcard, so a new instruction is a compile error until it is added to one of them.
 macro_rules! value_op {
     () => {
         Op::Const(_)

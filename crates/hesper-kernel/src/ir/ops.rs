@@ -137,7 +137,7 @@ impl Operands {
     }
 }
 
-/// What the ops of a group of the registry take.
+/// The operand types of a group of the registry.
 macro_rules! operands {
     (number) => {
         Operands::Number
@@ -189,7 +189,7 @@ macro_rules! define {
             /// Every op.
             pub const ALL: &[$Op] = &[$($($Op::$Name,)*)*];
 
-            /// What it takes.
+            /// The scalar types that it takes.
             pub const fn operands(self) -> Operands {
                 match self { $($($Op::$Name => operands!($group),)*)* }
             }
@@ -198,8 +198,8 @@ macro_rules! define {
 }
 
 unary_ops! { define
-    /// Ops of one operand. The result has the operand's type, but for tests of floats, which give a `Bool`,
-    /// and [`UnaryOp::FrexpExp`], which gives an `I32`, of the operand's shape.
+    /// Ops of one operand. The result has the operand's type, except that tests of floats give a `Bool` and
+    /// [`UnaryOp::FrexpExp`] gives an `I32`, both of the operand's shape.
     UnaryOp;
 }
 binary_ops! { define
@@ -257,7 +257,7 @@ macro_rules! define_compare {
 compare_ops!(define_compare);
 
 impl CmpOp {
-    /// The comparison that holds where this one does not; of floats, where neither is NaN.
+    /// The comparison that holds where this one does not; for floats, only if neither operand is NaN.
     pub const fn negated(self) -> CmpOp {
         match self {
             CmpOp::Eq => CmpOp::Ne,
@@ -290,14 +290,16 @@ macro_rules! define_atomic {
         }
 
         impl AtomicOp {
-            /// The op that makes the new value of the old one and the operand; `None` if that is the operand.
+            /// The op that computes the new value from the old one and the operand; `None` if the new value
+            /// is the operand.
             pub const fn binary(self) -> Option<BinaryOp> {
-                match self { $(AtomicOp::$Name => joined!($($Binary)?),)* }
+                match self { $(AtomicOp::$Name => binary_op!($($Binary)?),)* }
             }
         }
     };
 }
-macro_rules! joined {
+/// The op of an atomic update; none for an exchange.
+macro_rules! binary_op {
     () => {
         None
     };
@@ -354,7 +356,7 @@ pub enum Scope {
     Simdgroup,
 }
 
-/// Which memory a barrier orders.
+/// The memory that a barrier or fence orders.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct MemFlags {
     /// Device memory.
@@ -364,7 +366,7 @@ pub struct MemFlags {
 }
 
 impl MemFlags {
-    /// None: only waits.
+    /// No memory: a barrier only waits.
     pub const NONE: MemFlags = MemFlags { device: false, threadgroup: false };
     /// Device memory.
     pub const DEVICE: MemFlags = MemFlags { device: true, threadgroup: false };

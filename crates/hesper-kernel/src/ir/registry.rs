@@ -1,9 +1,9 @@
-//! The registry of scalar ops: one entry for each op, from which everything about it follows.
+//! The registry of scalar ops: one entry per op, from which all code about it is generated.
 //!
-//! A table is a macro that hands its entries to a macro that its caller names, behind arguments of the
-//! caller:
+//! A table is a macro. It passes its entries, after any arguments of the caller, to a second macro that the
+//! caller names:
 //!
-//! | what follows | where |
+//! | generated code | where |
 //! |---|---|
 //! | the variants of [`UnaryOp`](super::UnaryOp) and its siblings, their type rules | `ir/ops.rs` |
 //! | the interpreter's evaluation, constant folding, the executor's lane functions | `math/ops.rs` |
@@ -16,14 +16,15 @@
 //!
 //! An entry has these fields, in this order:
 //!
-//! * `eval`: the value by scalar type. `int` stands for all eight integer types, and its expression may
-//!   name the type at hand `T` and the type of twice its width `Wide`. Names are those of [`crate::math`].
-//!   `vector(core, unless rare)` gives lanes the value of `core`, which vectorises, and computes lanes
-//!   where `rare` holds again in full. `half` says how f16 and bf16, which compute in f32, get their
-//!   result: rounded in a second pass (the default), `exact` (no rounding needed), `fused` (rounded in
+//! * `eval`: the value by scalar type. `int` stands for all eight integer types, and its expression may name
+//!   the type at hand `T` and the type of twice its width `Wide`. Names are those of [`crate::math`].
+//!   `vector(core, unless rare)` computes all lanes by `core`, which vectorises, and then recomputes the
+//!   lanes where `rare` holds by the full expression. `half` says how f16 and bf16, which compute in f32, get
+//!   their result: rounded in a second pass (the default), `exact` (no rounding needed), `fused` (rounded in
 //!   the same pass), or by expressions of their own.
-//! * `text`: C++ expressions over `$a`, `$b`, `$c` and the type's name `$t`, for CUDA and Metal alike; the
-//!   first whose form fits the type counts. `Float` takes 16-bit floats through f32; fast forms are CUDA's.
+//! * `text`: C++ expressions over `$a`, `$b`, `$c` and the type's name `$t`, for CUDA and Metal alike. The
+//!   first whose form fits the type is used. `Float` computes 16-bit floats in f32. Fast forms are for CUDA
+//!   only.
 //! * `device`, optional: the C++ functions that `text` names, where the prelude has none. Metal drops
 //!   overloads for f64.
 //! * `builtins`: functions of the kernel language; in parentheses the operands that a function
@@ -672,8 +673,8 @@ macro_rules! reduce_ops {
     } };
 }
 
-/// Atomic updates: the op that makes the new value of the old one and the operand, its name in the prelude,
-/// and the functions of the language.
+/// Atomic updates: the op that computes the new value from the old one and the operand, its name in the
+/// prelude, and the functions of the language.
 macro_rules! atomic_ops {
     ($consumer:ident $($args:tt)*) => { $consumer! {
         $($args)*

@@ -1,15 +1,15 @@
 //! The verifier: structure, dominance and types of a kernel.
 //!
-//! It assumes nothing of its input: ids may be out of range, blocks may form cycles. A kernel that it accepts
-//! is safe to walk recursively (nesting is bounded) and to index without further checks, and every op has
-//! operands of the types that its documentation demands.
+//! It assumes nothing about its input: ids may be out of range, blocks may form cycles. A kernel that it
+//! accepts is safe to walk recursively (nesting is bounded) and to index without further checks, and every op
+//! has operands of the types that its documentation demands.
 
 use super::inst::*;
 use super::kernel::*;
 use super::ops::*;
 use super::types::{Scalar, Space, Type};
 
-/// Checks a kernel; the first violation found, in program order.
+/// Checks a kernel. Fails with the first violation in program order.
 pub fn verify(kernel: &Kernel) -> Result<(), IrError> {
     let mut v = Verifier {
         k: kernel,
@@ -25,7 +25,7 @@ pub fn verify(kernel: &Kernel) -> Result<(), IrError> {
 
 type CheckResult = Result<(), String>;
 
-/// Which loop part encloses a block, for the jumps it may hold.
+/// The part of a loop that encloses a block. It decides which jumps the block may hold.
 #[derive(Clone, Copy, PartialEq)]
 enum Inside {
     Nothing,
@@ -35,8 +35,11 @@ enum Inside {
 
 struct Verifier<'a> {
     k: &'a Kernel,
+    /// By value: whether it can be used at this point.
     visible: Vec<bool>,
+    /// By value: whether an instruction has defined it.
     defined: Vec<bool>,
+    /// By block: whether an instruction holds it.
     seen: Vec<bool>,
     loc: Loc,
 }
@@ -58,19 +61,15 @@ impl Verifier<'_> {
                     (elem, space)
                 }
             };
-            ensure(storable(ty), || format!("parameter {} has type {ty}", p.name))?;
+            ensure(storable(ty), || format!("parameter {} has type {ty}, which cannot be stored", p.name))?;
             ensure(matches!(space, Space::Device | Space::Constant), || {
-                format!("parameter {} is in {space} memory", p.name)
+                format!("parameter {} is in {space} memory, not in device or constant memory", p.name)
             })?;
         }
-        for v in k.threadgroup_vars.iter().chain(&k.thread_vars) {
-            ensure(v.align.is_power_of_two() && v.align <= 256, || {
-                format!("{} is aligned to {} bytes", v.name, v.align)
-            })?;
-        }
-        for v in &k.const_vars {
-            ensure(v.align.is_power_of_two() && v.align <= 256, || {
-                format!("{} is aligned to {} bytes", v.name, v.align)
+        let vars = k.threadgroup_vars.iter().chain(&k.thread_vars).map(|v| (&v.name, v.align));
+        for (name, align) in vars.chain(k.const_vars.iter().map(|v| (&v.name, v.align))) {
+            ensure(is_alignment(align), || {
+                format!("alignment {align} of {name} is not a power of two up to 256")
             })?;
         }
         ensure(k.const_vars.iter().map(|v| v.data.len() as u64).sum::<u64>() <= MAX_CONST_BYTES, || {
@@ -131,7 +130,9 @@ impl Verifier<'_> {
             let want = self.result_type(inst)?;
             match (want, inst.result) {
                 (ExpectedResult::None, None) => {}
-                (ExpectedResult::None, Some(v)) => return Err(format!("{v} names no result")),
+                (ExpectedResult::None, Some(v)) => {
+                    return Err(format!("{v} is named as the result of an instruction that has none"));
+                }
                 (_, None) => return Err("the result is not named".into()),
                 (ExpectedResult::Any, Some(v)) => self.define(v)?,
                 (ExpectedResult::Type(ty), Some(v)) => {
@@ -196,9 +197,7 @@ impl Verifier<'_> {
     fn access(&self, ptr: ValueId, ty: Type, align: u32) -> CheckResult {
         self.ptr(ptr)?;
         ensure(storable(ty), || format!("a {ty} cannot be loaded or stored"))?;
-        ensure(align.is_power_of_two() && align <= 256, || {
-            format!("alignment {align} is not a power of two up to 256")
-        })
+        ensure(is_alignment(align), || format!("alignment {align} is not a power of two up to 256"))
     }
 
     fn atomic(&self, ptr: ValueId, ty: Type) -> CheckResult {
@@ -325,12 +324,12 @@ impl Verifier<'_> {
             }
             Op::Extract { vec, lane } => {
                 let (s, n) = self.vec(vec)?;
-                ensure(lane < n, || format!("no component {lane}"))?;
+                ensure(lane < n, || format!("no component {lane} in a vector of {n}"))?;
                 ExpectedResult::Type(Type::Scalar(s))
             }
             Op::Insert { vec, lane, value } => {
                 let (s, n) = self.vec(vec)?;
-                ensure(lane < n, || format!("no component {lane}"))?;
+                ensure(lane < n, || format!("no component {lane} in a vector of {n}"))?;
                 self.expect(value, Type::Scalar(s))?;
                 ExpectedResult::Type(self.ty(vec))
             }
@@ -346,7 +345,7 @@ impl Verifier<'_> {
             Op::Shuffle { vec, lanes } => {
                 let (s, n) = self.vec(vec)?;
                 let lanes = lanes.as_slice();
-                ensure(lanes.iter().all(|&l| l < n), || format!("swizzle {lanes:?} of {n} components"))?;
+                ensure(lanes.iter().all(|&l| l < n), || format!("no swizzle {lanes:?} of {n} components"))?;
                 ExpectedResult::Type(Type::of(s, lanes.len() as u8))
             }
             Op::AllOf(a) | Op::AnyOf(a) => {
@@ -468,6 +467,10 @@ enum ExpectedResult {
     /// Any type; the declared one is already checked.
     Any,
     Type(Type),
+}
+
+fn is_alignment(align: u32) -> bool {
+    align.is_power_of_two() && align <= 256
 }
 
 fn valid(ty: Type) -> bool {

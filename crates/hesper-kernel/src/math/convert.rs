@@ -72,7 +72,7 @@ pub(crate) fn round_bf16(x: f32) -> f32 {
     f32::from_bits(if x.is_nan() { nan } else { rounded })
 }
 
-/// f64 to f32, rounded to odd: a second rounding to 16 bits is then right.
+/// f64 to f32, rounded to odd, so that a second rounding to 16 bits is correct.
 #[inline(always)]
 fn to_odd(x: f64) -> f32 {
     let near = x as f32;
@@ -117,7 +117,7 @@ macro_rules! conversions {
     (@ $from:ident $($to:ident)+) => { $(conversion!($from => $to, $to, |x| x as $to);)+ };
 }
 
-// As f32, from which a rounding to 16 bits is right.
+// As f32, from which a rounding to 16 bits is correct.
 conversions! {
     u8 |x| f32::from(x);
     i8 |x| f32::from(x);

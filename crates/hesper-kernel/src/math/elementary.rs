@@ -1,4 +1,5 @@
-//! Exponentials, logarithms, powers and hyperbolic functions in f32, and the f64 kernels the rarer ones use.
+//! Exponentials, logarithms, hyperbolic functions and the cube root in f32, and the f64 functions that the
+//! rarer ones use.
 
 use hesper_types::math::{LN2_HI, LN2_LO, MAGIC, magic_int, scale};
 pub use hesper_types::math::{exp, sigmoid};
@@ -128,7 +129,7 @@ fn log_parts(x: f64) -> (f64, f64) {
     (f64::from(e), 2.0 * (s * z).mul_add(p, s))
 }
 
-/// Natural logarithm in f64 of a positive normal number; garbage for others.
+/// Natural logarithm in f64 of a positive normal number; unspecified for others.
 #[inline(always)]
 pub(super) fn log64(x: f64) -> f64 {
     let (e, l) = log_parts(x);

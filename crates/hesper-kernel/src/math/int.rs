@@ -28,8 +28,8 @@ macro_rules! float_quotient {
         let q = (q.trunc() + MAGIC).to_bits() as u32 as $t;
         if $b == 0 { 0 } else { q }
     }};
-    // The quotient of two integers below 2^51 is further from an integer `n` next to it than `n` is rounded,
-    // so that nothing is rounded up to `n`.
+    // The operands are below 2^51. A quotient just below an integer `n` differs from `n` by more than half a
+    // unit of the last place, so it is not rounded up to `n`.
     (long i64 $a:ident $b:ident) => {{
         let float = |x: i64| f64::from_bits(MAGIC.to_bits().wrapping_add(x as u64)) - MAGIC;
         let q = (float($a) / float($b)).trunc();

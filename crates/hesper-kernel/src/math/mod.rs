@@ -2,7 +2,7 @@
 //!
 //! The interpreter and the fast executor both call these, so both give the same bits, on every
 //! machine: nothing here depends on the platform's math library (except some double-precision
-//! functions, see [`double`]) and nothing is contracted. Functions fuse products and sums where
+//! functions, see [`double`]), and no product and sum is contracted. Functions fuse products and sums where
 //! they say `mul_add`, which is one rounding everywhere and one instruction on every processor
 //! with AVX2 or NEON.
 //!

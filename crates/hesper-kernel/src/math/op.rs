@@ -60,9 +60,9 @@ pub(crate) trait Op1 {
     type R: Native;
     /// The function, unless [`Op1::is_rare`].
     fn core(a: Self::A) -> Self::R;
-    /// Whether the function is more than its core.
+    /// Whether there are rare operands.
     const RARE: bool = false;
-    /// Whether the core is not good enough for this operand.
+    /// Whether the core is wrong or too inaccurate for this operand.
     #[inline(always)]
     fn is_rare(_: Self::A) -> bool {
         false
@@ -84,9 +84,9 @@ pub(crate) trait Op2 {
     type R: Native;
     /// The function, unless [`Op2::is_rare`].
     fn core(a: Self::A, b: Self::B) -> Self::R;
-    /// Whether the function is more than its core.
+    /// Whether there are rare operands.
     const RARE: bool = false;
-    /// Whether the core is not good enough for these operands.
+    /// Whether the core is wrong or too inaccurate for these operands.
     #[inline(always)]
     fn is_rare(_: Self::A, _: Self::B) -> bool {
         false
@@ -114,39 +114,39 @@ pub(crate) trait Op3 {
     fn full(a: Self::A, b: Self::B, c: Self::B) -> Self::R;
 }
 
-/// What to do with a function of one operand. Functions of 8 and 16-bit integers are `narrow`.
+/// A visitor of functions of one operand. Functions of 8 and 16-bit integers are `narrow`.
 pub(crate) trait Visit1: Sized {
-    /// What comes of it.
+    /// The result of the visit.
     type Out;
-    /// Takes a function.
+    /// Visits a function.
     fn visit<O: Op1>(self) -> Self::Out;
-    /// Takes a function of narrow integers.
+    /// Visits a function of narrow integers.
     fn narrow<O: Op1>(self) -> Self::Out {
         self.visit::<O>()
     }
 }
 
-/// What to do with a function of two operands.
+/// A visitor of functions of two operands.
 pub(crate) trait Visit2: Sized {
-    /// What comes of it.
+    /// The result of the visit.
     type Out;
-    /// Takes a function.
+    /// Visits a function.
     fn visit<O: Fold>(self) -> Self::Out;
-    /// Takes a function of narrow integers.
+    /// Visits a function of narrow integers.
     fn narrow<O: Fold>(self) -> Self::Out {
         self.visit::<O>()
     }
-    /// Takes a function whose operands or result differ in type.
+    /// Visits a function whose operands or result differ in type.
     fn mixed<O: Op2>(self) -> Self::Out;
 }
 
-/// What to do with a function of three operands.
+/// A visitor of functions of three operands.
 pub(crate) trait Visit3: Sized {
-    /// What comes of it.
+    /// The result of the visit.
     type Out;
-    /// Takes a function.
+    /// Visits a function.
     fn visit<O: Op3>(self) -> Self::Out;
-    /// Takes a function of narrow integers.
+    /// Visits a function of narrow integers.
     fn narrow<O: Op3>(self) -> Self::Out {
         self.visit::<O>()
     }

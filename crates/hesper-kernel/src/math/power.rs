@@ -30,7 +30,7 @@ pub fn fmod(a: f32, b: f32) -> f32 {
     if fmod_is_rare(a, b) { a % b } else { fmod_core(a, b) }
 }
 
-/// Whether [`fmod_core`] is not good enough: operands without a remainder, and large quotients.
+/// Whether [`fmod_core`] is wrong: operands without a remainder, and large quotients.
 #[inline(always)]
 pub fn fmod_is_rare(a: f32, b: f32) -> bool {
     // Products of `b` and quotients up to here are exact in f64.

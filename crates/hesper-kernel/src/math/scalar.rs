@@ -1,7 +1,7 @@
-//! The IR's scalar ops on bits: the definition every executor is held to, and constant folding.
+//! The IR's scalar ops on bits: the definition that every executor must match, and constant folding.
 //!
-//! A scalar of any type travels as a `u64`: its bits, zero-extended, `Bool` as 0 or 1. These functions take
-//! well-typed operands, which the verifier sees to; for an op that does not take the type they give 0.
+//! A scalar of any type is passed as a `u64`: its bits, zero-extended, `Bool` as 0 or 1. These functions take
+//! well-typed operands, which the verifier ensures; for an op that does not take the type they give 0.
 
 use super::convert::{self, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use super::op::{Fold, Native, Op1, Op2, Op3, Visit1, Visit2, Visit3};
@@ -118,7 +118,7 @@ pub fn convert(from: Scalar, to: Scalar, x: u64) -> u64 {
     from_lane(to, convert::visit(from, to, Call([to_lane(from, x)])))
 }
 
-/// The value a lane outside a group reduction or scan stands for.
+/// The value that an inactive lane contributes to a group reduction or scan.
 pub fn identity(op: ReduceOp, s: Scalar) -> u64 {
     let (least, greatest) = if s.is_float() || s == Scalar::Bool { (0, 0) } else { int_range(s) };
     match op {

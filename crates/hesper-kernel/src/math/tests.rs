@@ -205,7 +205,7 @@ fn double_functions_keep_to_a_few_units_of_the_last_place() {
     check("cosh", 2.0, double::cosh, f64::cosh);
     check("tanh", 4.0, double::tanh, f64::tanh);
     check("asinh", 3.0, double::asinh, |x| {
-        // The standard one squares.
+        // The standard function squares its argument, which overflows.
         let a = x.abs();
         if a < 1e9 { x.asinh() } else { (a.ln() + std::f64::consts::LN_2).copysign(x) }
     });

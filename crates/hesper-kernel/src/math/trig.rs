@@ -27,7 +27,7 @@ fn reduce(x: f32) -> (u32, f64) {
     (t.to_bits() as u32, r)
 }
 
-/// `n c` rounded, `a` without that, rounded too, and what the latter rounding lost.
+/// `w = n c`, rounded; `a - w`, rounded; and the error of the second rounding.
 macro_rules! minus_product {
     ($a:expr, $n:expr, $c:expr) => {{
         let w = $n * $c;

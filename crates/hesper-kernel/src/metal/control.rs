@@ -46,8 +46,8 @@ impl Emitter<'_> {
         self.indent -= 1;
     }
 
-    /// A loop. A `continue` goes to the continuing part, which then stands at the head, from the second turn
-    /// on.
+    /// A loop. If the body has a `continue`, the continuing part is written at the head of the loop and
+    /// skipped in the first iteration.
     fn looping(&mut self, body: BlockId, continuing: BlockId) {
         let at_head = continues(self.kernel, body) && !self.kernel.block(continuing).insts.is_empty();
         let id = self.fresh();

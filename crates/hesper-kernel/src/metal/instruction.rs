@@ -1,4 +1,4 @@
-//! Instructions other than control flow: a statement or a few.
+//! Instructions other than control flow: one or a few statements each.
 
 use super::kernel::Emitter;
 use super::memory::{from_bits, to_bits};
@@ -12,7 +12,7 @@ impl Emitter<'_> {
     /// Writes `const T v = text;`.
     pub(super) fn define(&mut self, v: ValueId, text: &str) {
         let ty = self.kernel.ty(v);
-        // `const` before a pointer would be of its target.
+        // `const` before a pointer type would apply to the pointee.
         let name = self.type_of(ty);
         match ty {
             Type::Ptr(_) if !self.options.bounds => self.line(&format!("{name} const v{} = {text};", v.0)),
@@ -48,7 +48,7 @@ impl Emitter<'_> {
                     self.value(inst, result);
                 }
             }
-            // A copy takes place where it stands.
+            // An asynchronous copy runs synchronously, where it is described.
             Op::AsyncEnd | Op::AsyncWait(_) => {}
             // Written by `block`.
             control_op!() => {}
@@ -83,7 +83,7 @@ impl Emitter<'_> {
         self.define(result, &text);
     }
 
-    /// The components of a value as bits, cut or joined to those of the result.
+    /// The components of a value as bits, split or combined into those of the result.
     fn bitcast(&self, a: ValueId, ty: Type) -> String {
         let from = self.kernel.ty(a);
         let (s, t) = (self.scalar_of(a), ty.scalar().unwrap_or(Scalar::U32));
@@ -139,7 +139,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Notes that the entry takes an attribute, with axes or not.
+    /// Records that the entry takes an attribute, with axes or not.
     pub(super) fn attribute(&mut self, name: &'static str, axes: bool) {
         self.attributes.insert(name, axes);
     }

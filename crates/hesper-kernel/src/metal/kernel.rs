@@ -1,4 +1,5 @@
-//! The frame of a kernel's text: prelude, tables, entry, memory, variables; and what cannot be written.
+//! The frame of a kernel's text (prelude, tables, entry, memory, variables), and the kernels that Metal
+//! cannot express.
 
 use super::prelude;
 use super::{EmitError, MAX_BUFFERS, MetalSource, Options, Slot, THREADGROUP_LIMIT};
@@ -142,7 +143,7 @@ pub(super) fn frame(kernel: &Kernel, options: Options) -> Result<(Vec<Slot>, u64
     Ok((slots, shared))
 }
 
-/// Refuses what Metal does not have.
+/// Refuses kernels with values of f64 or 64-bit atomics, which Metal does not have.
 fn refuse(kernel: &Kernel) -> Result<(), EmitError> {
     let double = |value: String| Err(EmitError::Double { kernel: kernel.name.clone(), value });
     for param in &kernel.params {

@@ -3,13 +3,14 @@
 //! [`emit`] relies on a verified kernel and promises text that depends on the kernel and the options alone:
 //! it can be a cache key. A prelude in front of it, reduced to what the kernel uses, defines the semantics of
 //! the language. The text is also in the dialect of [`crate::front`], so the tests run it on the reference
-//! interpreter; Apple's compiler and devices have not seen it.
+//! interpreter. It has not been compiled or run by Apple's tools.
 //!
 //! * **Numbers.** Compile with math mode safe (fast math off); the text also says so. The f32 functions are
 //!   the definitions of [`crate::math`]; those that compute in f64 do so in integers, as Metal has no
 //!   `double`. A kernel with values of f64 is refused. Bits differ from the host's in the payload of NaNs,
 //!   and where a device flushes subnormal f32, which Metal allows.
-//! * **Threads.** Dispatch threads, not threadgroups: Metal cuts the last groups. SIMD groups have 32 lanes.
+//! * **Threads.** Dispatch threads, not threadgroups: Metal makes the last groups smaller. SIMD groups have
+//!   32 lanes.
 //! * **Divergence.** Metal's SIMD-group functions work on the active lanes of structured control flow, as the
 //!   IR's do.
 //! * **Memory.** Pointers carry their address space. With [`Options::bounds`] they also carry their object;
@@ -47,7 +48,7 @@ pub const THREADGROUP_LIMIT: u64 = 32 << 10;
 /// Buffers that a Metal kernel can take.
 pub const MAX_BUFFERS: usize = 31;
 
-/// How to write the text.
+/// Options of the printer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Options {
     /// Pointers carry their object and every access is checked that is not [proven](crate::bounds::prove_any)

@@ -25,7 +25,7 @@ struct Section {
     wanted: SectionUse,
 }
 
-/// When a section is wanted, besides that its functions are reached.
+/// When the functions of a section are available.
 #[derive(Clone, Copy, PartialEq)]
 enum SectionUse {
     Always,
@@ -144,7 +144,7 @@ fn numbers(text: &str, doubles: bool) -> String {
     while at < bytes.len() {
         let start = at;
         if !bytes[at].is_ascii_digit() {
-            // Names and all else as they are.
+            // Names and punctuation stay as they are.
             at += 1;
             while is_word(bytes[start]) && at < bytes.len() && is_word(bytes[at]) {
                 at += 1;
@@ -166,10 +166,10 @@ fn numbers(text: &str, doubles: bool) -> String {
         }
         let number = &text[start..at];
         let double = number.parse::<f64>().ok().filter(|_| doubles && !hex && number.contains(['.', 'e']));
-        match (double, number.strip_suffix("ll").or(number.strip_suffix("ull"))) {
+        match (double, number.ends_with("ll")) {
             (Some(x), _) => out.push_str(&format!("f64_of({:#018x}ul)", x.to_bits())),
-            (None, Some(_)) => out.push_str(&number[..number.len() - 1]),
-            (None, None) => out.push_str(number),
+            (None, true) => out.push_str(&number[..number.len() - 1]),
+            (None, false) => out.push_str(number),
         }
     }
     out

@@ -1,6 +1,6 @@
-//! Golden texts of a few kernels, what the prelude keeps, and what cannot be written.
+//! Golden texts of a few kernels, the reduced prelude, and kernels that Metal cannot express.
 //!
-//! `HESPER_BLESS=1` writes the texts anew: read the difference before committing it.
+//! `HESPER_BLESS=1` writes the golden texts: read the diff before committing it.
 
 use super::*;
 use crate::cuda::tests::{checked, divergent, elementwise, tile};
@@ -78,7 +78,7 @@ fn f64_is_refused_by_name() {
 }
 
 #[test]
-fn what_metal_has_no_room_for_is_refused() {
+fn kernels_beyond_the_limits_of_metal_are_refused() {
     let mut b = Builder::new("count");
     let x = b.buffer("x", Space::Device, Type::U64, Access::Atomic);
     let one = b.u64(1);

@@ -1,4 +1,4 @@
-//! Machine code beside the bytecode: what the tests of it share.
+//! Helpers of the tests that compare machine code with the bytecode.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use hesper_kernel::exec::{Cancel, ExecError, Program, SimdLevel};

@@ -1,4 +1,4 @@
-//! Branches: which threads take a side, what holds there, and what holds where the sides meet.
+//! Branches: which threads take each side, the facts of each side, and the join of both.
 
 use super::super::expr::{Expr, Facts, Id, Range};
 use super::*;
@@ -86,7 +86,7 @@ impl Walk<'_> {
         Ok((end, exits))
     }
 
-    /// Joins the states of two sides; `cond` tells which side was taken: the first if it holds.
+    /// Joins the states of two sides; the first was taken if `cond` holds.
     pub(super) fn join(&mut self, cond: Option<Id>, a: State, b: State) -> State {
         let facts = a.facts.common(&b.facts, &mut self.exprs);
         let mut vars = Vec::with_capacity(a.vars.len());

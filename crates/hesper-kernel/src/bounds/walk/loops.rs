@@ -49,7 +49,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Unrolls a loop that is sure to end after a few iterations; `None` if it is not.
+    /// Unrolls a loop; `None` if it is not proven to end after a few iterations.
     #[allow(clippy::type_complexity, reason = "used once")]
     fn unroll(
         &mut self,
@@ -174,7 +174,7 @@ impl Walk<'_> {
             match (op, by.single()) {
                 (Arith::Add, Some(step)) => return self.exprs.induction(start, count, step, scalar),
                 (Arith::Sub, Some(step)) => return self.exprs.induction(start, count, -step, scalar),
-                // It never increases.
+                // The variable never increases.
                 (Arith::Shr | Arith::Div, _) if by.lo >= 0 && first.lo >= 0 => {
                     return self.exprs.opaque(Range { lo: 0, hi: first.hi });
                 }

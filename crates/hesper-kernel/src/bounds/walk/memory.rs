@@ -10,7 +10,7 @@ impl Walk<'_> {
         self.mark_read(ptr);
     }
 
-    /// Notes that a buffer's contents are read.
+    /// Records that the contents of a buffer are read.
     pub(super) fn mark_read(&mut self, ptr: ValueId) {
         match self.vals[ptr.index()] {
             Value::Pointer(Object::Param(param), _) => self.read[param as usize] = true,
@@ -19,7 +19,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Judges an access.
+    /// Checks whether an access is in range and aligned, and records the result.
     pub(super) fn access(
         &mut self,
         number: usize,

@@ -1,9 +1,9 @@
-//! Walks a kernel as one thread that stands for all of them, and judges each access on the way.
+//! Abstract interpretation of a kernel: one walk that stands for all threads and checks each access.
 //!
-//! Variables hold [expressions](super::expr); an undecided condition becomes a fact of each branch. A loop is
-//! unrolled for a few iterations; a longer one is walked twice for all iterations at once: first to see how
-//! its variables change, then with counters as functions of the iteration. Anything else is a symbol without
-//! bounds, so no proof depends on it.
+//! Variables hold [expressions](super::expr). An undecided condition becomes a fact of each branch. A short
+//! loop is unrolled. A longer one is walked twice for all iterations at once: first to see how its variables
+//! change, then with counters as functions of the iteration. Anything else is a symbol that only the range of
+//! its type bounds.
 
 mod branch;
 mod builtin;
@@ -30,7 +30,7 @@ pub(super) enum Object {
     Thread(u32),
 }
 
-/// What is known of a value.
+/// What is known about a value.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Value {
     /// Integer components; `None` for components of other types.
@@ -73,7 +73,7 @@ impl Literal {
 
 impl PartialEq for Literal {
     fn eq(&self, other: &Literal) -> bool {
-        // An unknown condition equals none, not even itself.
+        // An unknown condition differs from every condition, even from itself.
         self.cond.is_some() && self.cond == other.cond && self.holds == other.holds
     }
 }
@@ -88,7 +88,7 @@ pub(super) struct Store {
     pub path: Vec<Literal>,
 }
 
-/// How some threads leave before the end of a block.
+/// How threads leave a block before its end.
 #[derive(Clone, Copy, Default)]
 struct Exits {
     /// By `Break` or `Continue`.
@@ -139,7 +139,7 @@ pub(super) struct Walk<'k> {
     vals: Vec<Value>,
     builtins: HashMap<(Builtin, u8), Id>,
     proven: Vec<Option<bool>>,
-    /// Whether accesses are judged and stores recorded: not on the first walk through a loop.
+    /// Whether accesses are checked and stores recorded: not on the first walk through a loop.
     recording: bool,
     stores: Vec<Store>,
     read: Vec<bool>,
@@ -191,7 +191,7 @@ impl Walk<'_> {
         Value::Integers([is_integer(ty).then_some(zero); 4])
     }
 
-    /// A value of which only the type is known.
+    /// A value of unknown content.
     fn unknown(&mut self, ty: Type) -> Value {
         if ty.is_ptr() {
             return Value::UnknownPointer;

@@ -267,7 +267,8 @@ impl Walk<'_> {
                 if by.lo < 0 || by.hi >= i128::from(s.bits()) {
                     return None;
                 }
-                // Of non-negative numbers it is a division, of which more is known.
+                // A right shift of a non-negative number is a division, and the analysis knows more about
+                // those.
                 if let (Some(by), 0..) = (by.single(), self.exprs.range(facts, a).lo) {
                     let by = self.exprs.constant(1 << by);
                     return Some(self.exprs.binary(facts, Arith::Div, s, a, by));

@@ -1,4 +1,4 @@
-// The error function and its kin, and the logarithm of the gamma function.
+// The error functions, and the logarithm of the gamma function.
 HESPER_FN f32 erf_of(f32 x) {
   const f32 a = abs_of(x);
   const f32 z = x * x;

@@ -61,7 +61,7 @@ HESPER_FN reduced reduce_huge(f32 x) {
     fl = 0ull - fl;
     fh = ~fh + (fl == 0ull ? 1ull : 0ull);
   }
-  // To the nearest f64: the upper 64 bits from the first one on, what is cut off sticking.
+  // To the nearest f64: the 64 bits from the first set bit on, with the bits below joined into the last one.
   f64 f = 0.0;
   if (fh != 0ull || fl != 0ull) {
     const i32 z = fh != 0ull ? (i32)leading_zeros(fh) : 64 + (i32)leading_zeros(fl);

@@ -7,7 +7,7 @@ HESPER_FN u32 count_ones(u32 x) { return (u32)__popc(x); }
 HESPER_FN u32 count_ones(u64 x) { return (u32)__popcll(x); }
 HESPER_FN u32 leading_zeros(u32 x) { return (u32)__clz((i32)x); }
 HESPER_FN u32 leading_zeros(u64 x) { return (u32)__clzll((i64)x); }
-// Not of zero.
+// The operand is not 0.
 HESPER_FN u32 trailing_zeros(u32 x) { return (u32)__ffs((i32)x) - 1u; }
 HESPER_FN u32 trailing_zeros(u64 x) { return (u32)__ffsll((i64)x) - 1u; }
 HESPER_FN u32 reversed(u32 x) { return __brev(x); }

@@ -1,4 +1,4 @@
-// Rounded to odd, so that a second rounding to a narrower type is right.
+// Rounded to odd, so that a second rounding to a narrower type is correct.
 HESPER_FN f32 to_odd(f64 x) {
   const f32 near = (f32)x;
   const f64 back = (f64)near;

@@ -39,7 +39,7 @@ template <int A, class T> HESPER_FN T load(const u8* p) {
   memcpy(&r, __builtin_assume_aligned(p, A), sizeof(T));
   return r;
 }
-// From memory that the kernel does not write: may be asked for before anything is stored.
+// From memory that the kernel does not write, so the compiler may move it ahead of writes.
 template <int A, class T> HESPER_FN T load_early(const u8* p) {
   T r;
   if (sizeof(T) == 4 && A >= 4) {

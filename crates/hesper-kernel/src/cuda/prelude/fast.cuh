@@ -1,12 +1,12 @@
-// Functions of half precision: a few units in the last place of single precision, rounded once; those that are not
-// here are the device's own of single precision. Sums, differences and products are rounded once by the device's
-// instructions, which gives the bits of single precision rounded to half.
+// Functions of half precision, accurate to a few units in the last place of single precision, then rounded once.
+// Functions that are not here are the device's own of single precision. Sums, differences and products are rounded
+// once by the device's instructions, which gives the bits of single precision rounded to half.
 HESPER_FN f32 fast_exp2(f32 x) {
   f32 r;
   asm("ex2.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
-// Where what is below the normal numbers is added to one.
+// Flushes subnormal results to 0, for callers that add 1.
 HESPER_FN f32 fast_exp2_coarse(f32 x) {
   f32 r;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
@@ -25,7 +25,7 @@ HESPER_FN f32 fast_tanh_of(f32 x) {
   const f32 far = __fmaf_rn(-2.0f, fast_reciprocal(1.0f + fast_exp2_coarse(x * f32_of(0x4038aa3bu))), 1.0f);
   return s < 0.01f ? near : far;
 }
-// Right to eleven bits, three more than a brain float has.
+// Accurate to 11 bits; bfloat16 has 8.
 HESPER_FN f32 fast_tanh_of_bf16(f32 x) {
 #if __CUDA_ARCH__ >= 750
   f32 r;
@@ -38,7 +38,7 @@ HESPER_FN f32 fast_tanh_of_bf16(f32 x) {
 // A polynomial, lowest coefficient first.
 HESPER_FN f32 fast_poly(f32, f32 c) { return c; }
 template <class... R> HESPER_FN f32 fast_poly(f32 x, f32 c, R... rest) { return __fmaf_rn(x, fast_poly(x, rest...), c); }
-// The error function's own polynomials; the second one gives a power of two.
+// The polynomials of the error function; the second one gives the exponent of a power of two.
 HESPER_FN f32 fast_erf_of(f32 x) {
   const f32 a = fabsf(x), c = a > 4.0f ? 4.0f : a;
   const f32 p = fast_poly(x * x, 0.12837917f, -0.37612635f, 0.112836994f, -0.026859589f, 0.005201456f, -8.147081e-4f,

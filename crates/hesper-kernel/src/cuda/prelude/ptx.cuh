@@ -1,4 +1,4 @@
-// What has no portable spelling.
+// Inline PTX, for which C++ has no spelling.
 #define HESPER_FN __device__ __forceinline__
 HESPER_FN float ptx_f32_of_f16(unsigned short x) {
   float r;

@@ -3,7 +3,7 @@ HESPER_FN u32 lane_id() {
   return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) & 31u;
 }
 HESPER_FN bool has_lane(u32 m, u32 lane) { return (m >> lane & 1u) != 0u; }
-// The value of a lane; something or other if that lane is not active.
+// The value of a lane; unspecified if that lane is not active.
 template <class T> HESPER_FN T from_lane(u32 m, T v, u32 lane) {
   u32 w[(sizeof(T) + 3) / 4] = {};
   memcpy(w, &v, sizeof(T));
@@ -60,9 +60,9 @@ HESPER_OP(op_max, max_of(a, b))
 HESPER_OP(op_and, (T)(a & b))
 HESPER_OP(op_or, (T)(a | b))
 HESPER_OP(op_xor, (T)(a ^ b))
-// Inactive lanes stand for the identity and take part in the tree, so with some of them
-// missing each lane walks the whole tree by itself: leaf after leaf, a finished left half of
-// every height in `part`. W lanes, trees of height H.
+// The tree of W lanes and height H, where some lanes are inactive and count as the identity. Each
+// lane evaluates the whole tree by itself, leaf by leaf; `part` holds the finished left half of
+// every height.
 template <class O, u32 W, u32 H, class T> HESPER_FN T reduce_some(u32 m, T v, T identity) {
   T part[H] = {};
   T x = identity;
@@ -94,8 +94,8 @@ template <class O, class T> HESPER_FN T simd_reduce(u32 m, T v, T identity) {
 template <class O, class T> HESPER_FN T quad_reduce(u32 m, T v, T identity) {
   return reduce_some<O, 4, 2>(m, v, identity);
 }
-// The same for a scan: the tree over the W lanes up to the thread's own, or to the one before;
-// what lies before the first lane is no leaf at all (a clear bit in `there`).
+// The same for a scan: the tree over the W lanes up to the thread's own, or up to the previous
+// one. Positions ahead of the first lane have no leaf (their bit in `there` is clear).
 template <class O, u32 W, u32 H, class T> HESPER_FN T scan_some(u32 m, T v, T identity, bool inclusive) {
   T part[H] = {};
   T x = identity;

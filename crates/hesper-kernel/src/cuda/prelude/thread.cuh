@@ -1,4 +1,4 @@
-// Where a thread is. The grid counts threads; blocks may come numbered along x alone.
+// The position of a thread. The grid counts threads; blocks may be numbered along x alone.
 struct launch_grid { u64 x, y, z; };
 struct thread_place {
   u64 gx, gy, gz;       // threadgroup
@@ -21,7 +21,7 @@ HESPER_FN void flat_group(const launch_grid& g, thread_place& t) {
 }
 HESPER_FN thread_place place_of(const launch_grid& g) {
   thread_place t;
-  // Most launches have one axis: that is a few instructions.
+  // Most launches have one axis, which takes few instructions.
   if (g.y == 1ull && g.z == 1ull && blockDim.y * blockDim.z == 1u) {
     t.gx = blockIdx.x;
     t.gy = t.gz = 0ull;
@@ -45,7 +45,7 @@ HESPER_FN thread_place place_of(const launch_grid& g) {
   t.px = threadIdx.x;
   t.py = threadIdx.y;
   t.pz = threadIdx.z;
-  // A group cut along x or y: its threads are the first ones, packed.
+  // A partial group along x or y: its threads are the first ones, packed.
   if (t.sx != blockDim.x || t.sy != blockDim.y) {
     t.px = t.index % t.sx;
     t.py = t.index / t.sx % t.sy;
@@ -53,8 +53,8 @@ HESPER_FN thread_place place_of(const launch_grid& g) {
   }
   return t;
 }
-// The same for threads that know of their position in the grid alone, and whether there is such a thread. FLAT: blocks
-// may come numbered along x alone.
+// The position of a thread whose kernel ignores threadgroups; false if the thread is outside the grid. FLAT: blocks may
+// be numbered along x alone.
 template <bool FLAT> HESPER_FN bool alone_at(const launch_grid& g, thread_place& t) {
   t.gx = blockIdx.x;
   t.gy = blockIdx.y;
@@ -72,8 +72,8 @@ template <bool FLAT> HESPER_FN bool alone_at(const launch_grid& g, thread_place&
   t.pz = threadIdx.z;
   return t.gx * blockDim.x + t.px < g.x && t.gy * blockDim.y + t.py < g.y && t.gz * blockDim.z + t.pz < g.z;
 }
-// Does `body` for a thread of the grid, and for those a launch further along x each, of which there may be none. If all
-// are there, loads of the later ones need not wait for the first. Blocks numbered along x alone are all there.
+// A grid-stride loop along x: calls `body` for up to TURNS threads of the grid. If all of them exist, the loop is
+// unrolled, so that their loads overlap. Blocks that are numbered along x alone cover the grid: they take one turn.
 template <u32 TURNS, bool FLAT, class F> HESPER_FN void in_turns(const launch_grid& g, const F& body) {
   thread_place t;
   if (!alone_at<FLAT>(g, t)) return;

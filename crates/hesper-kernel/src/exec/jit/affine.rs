@@ -11,7 +11,7 @@ use crate::ir::{BinaryOp, Builtin, Scalar};
 pub(super) struct RowOps {
     /// All affine values, in order.
     pub all: Vec<Slot>,
-    /// Those of them that anything else reads.
+    /// The affine values that other ops, accesses or table entries read.
     pub read: Vec<Slot>,
     /// The ops that must be performed for each row.
     pub others: Vec<Slot>,
@@ -38,29 +38,31 @@ fn is_long(s: Scalar) -> bool {
     s.is_int() && s.size() == 8
 }
 
-/// Splits the ops into affine values and others; `row` tells which depend on the row at all.
+/// Splits the ops into affine values and others; `row` says which ops depend on the row at all.
 pub(super) fn split(ops: &[HostOp], row: &[bool], accesses: &[Access], entries: &[UniformEntry]) -> RowOps {
-    let mut is_even = vec![false; ops.len()];
+    let mut is_affine = vec![false; ops.len()];
     for (i, op) in ops.iter().enumerate() {
-        let one = |s: Slot| !row[s as usize] || is_even[s as usize];
-        let same = |s: Slot| !row[s as usize];
-        is_even[i] = row[i]
+        let affine = |s: Slot| !row[s as usize] || is_affine[s as usize];
+        let fixed = |s: Slot| !row[s as usize];
+        is_affine[i] = row[i]
             && match *op {
                 HostOp::Builtin { what, is_u64, .. } => what == Builtin::ThreadPositionInGrid && is_u64,
                 HostOp::Convert(from, to, a) | HostOp::LinearConvert(from, to, a) => {
-                    is_long(from) && is_long(to) && one(a)
+                    is_long(from) && is_long(to) && affine(a)
                 }
                 HostOp::Binary(how, s, a, b) | HostOp::LinearBinary(how, s, a, b) if is_long(s) => {
-                    one(a)
-                        && one(b)
+                    affine(a)
+                        && affine(b)
                         && match how {
                             BinaryOp::Add | BinaryOp::Sub => true,
-                            BinaryOp::Mul => same(a) || same(b),
-                            BinaryOp::Shl => same(b),
+                            BinaryOp::Mul => fixed(a) || fixed(b),
+                            BinaryOp::Shl => fixed(b),
                             _ => false,
                         }
                 }
-                HostOp::Address { index, scalar, offset, .. } => is_long(scalar) && one(index) && one(offset),
+                HostOp::Address { index, scalar, offset, .. } => {
+                    is_long(scalar) && affine(index) && affine(offset)
+                }
                 _ => false,
             };
     }
@@ -74,14 +76,14 @@ pub(super) fn split(ops: &[HostOp], row: &[bool], accesses: &[Access], entries: 
         }
     }
     for (i, op) in ops.iter().enumerate() {
-        if row[i] && !is_even[i] {
+        if row[i] && !is_affine[i] {
             op.for_each_operand(|s| is_read[s as usize] = true);
         }
     }
     let which = |f: &dyn Fn(usize) -> bool| (0..ops.len()).filter(|&i| f(i)).map(|i| i as Slot).collect();
     RowOps {
-        all: which(&|i| is_even[i]),
-        read: which(&|i| is_even[i] && is_read[i]),
-        others: which(&|i| row[i] && !is_even[i]),
+        all: which(&|i| is_affine[i]),
+        read: which(&|i| is_affine[i] && is_read[i]),
+        others: which(&|i| row[i] && !is_affine[i]),
     }
 }

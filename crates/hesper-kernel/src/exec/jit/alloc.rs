@@ -78,7 +78,7 @@ pub(super) fn allocate(nodes: &[Node], registers: std::ops::Range<Vr>) -> Alloca
         steps: Vec::new(),
         out: Allocation::default(),
     };
-    // The next call after each position tells which values outlive their segment.
+    // A value with a use at or after the next call outlives its segment.
     let mut next_call = vec![u32::MAX; nodes.len()];
     let mut next = u32::MAX;
     for (i, node) in nodes.iter().enumerate().rev() {

@@ -26,8 +26,8 @@ pub(super) const R13: Gr = 13;
 pub(super) const R14: Gr = 14;
 pub(super) const R15: Gr = 15;
 
-/// An opcode with its mandatory prefix (0, 1 = 66, 2 = F3, 3 = F2; 4 more for the forms of wide
-/// elements) and map (1 = 0F, 2 = 0F38, 3 = 0F3A).
+/// An opcode: its mandatory prefix (0, 1 = 66, 2 = F3, 3 = F2; plus 4 to set the W bit, for wide
+/// elements), its map (1 = 0F, 2 = 0F38, 3 = 0F3A), and its byte.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Opcode(pub u8, pub u8, pub u8);
 

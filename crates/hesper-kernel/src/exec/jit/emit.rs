@@ -71,7 +71,7 @@ struct Layout {
 pub(super) fn emit(plan: &mut Plan, evex: bool) -> Option<Emitted> {
     let end = if evex { 32 } else { 16 };
     let all = end - FIRST;
-    // The first pass counts the uses of uniforms, the second keeps the most used ones in registers.
+    // A first pass counts the uses of uniforms. The second keeps the most used ones in registers.
     let dry = allocate(&plan.nodes, FIRST..end);
     let layout = layout(plan, &dry);
     let mut v = Vector::new(evex, plan.long, &mut plan.table, Vec::new());

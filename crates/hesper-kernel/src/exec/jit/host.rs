@@ -1,8 +1,8 @@
 //! The part of a kernel that the host computes: values that are uniform over a row of threads, and linear
 //! integers (positions, indices, addresses).
 //!
-//! Each has a slot with its bits in the row's first thread and its stride per thread. A row whose integers
-//! wrap is refused and left to the bytecode.
+//! Each has a slot: its bits in the row's first thread, and its stride per thread. A row whose integers wrap
+//! is refused and left to the bytecode.
 
 use crate::exec::lower::is_launch_wide;
 use crate::exec::memory::inside;
@@ -16,7 +16,8 @@ pub(super) type Slot = u16;
 /// The most host ops of a kernel.
 pub(super) const MAX_OPS: usize = 512;
 
-/// An op of the host. Those named `Linear` take slots with a stride; the others take uniform slots.
+/// An op of the host. `LinearBinary`, `LinearConvert`, `Address`, `Within` and `Fits` take slots with a
+/// stride; `Both` takes ranges; the others take uniform slots.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum HostOp {
     Const(u64),
@@ -179,7 +180,7 @@ fn read(env: &LaunchEnv<'_>, param: u32, at: u64, scalar: Scalar) -> u64 {
 }
 
 impl LaunchEnv<'_> {
-    /// Performs an op for a row and stores its value. Whether machine code can run the row.
+    /// Performs an op for a row and stores its value. False if machine code cannot run the row.
     pub fn perform(&self, op: &HostOp, values: &mut [LinearValue], slot: Slot, row: &Row) -> bool {
         match self.value(op, values, row) {
             Some(LinearValue { bits, stride }) => {

@@ -18,7 +18,7 @@ const PD_TO_LONG: Opcode = Opcode(5, 1, 0x7a);
 const PD_TO_ULONG: Opcode = Opcode(5, 1, 0x78);
 /// Products of the low halves of 64-bit lanes.
 const MUL_HALVES: Opcode = Opcode(1, 1, 0xf4);
-/// Doubles from here on are whole numbers, with the number in the low bits.
+/// 2^52: from here on doubles are integers, with the value in the low bits.
 const WHOLE: f64 = (1u64 << 52) as f64;
 
 impl Vector<'_> {
@@ -80,7 +80,7 @@ impl Vector<'_> {
 
     // ---- Conversions ----
 
-    /// Conversions from or to long lanes; those to flags are as of short ones.
+    /// Conversions from or to long lanes, except to `Bool`.
     pub fn convert_long(&mut self, from: Scalar, to: Scalar, d: Vr, a: Vr) {
         match (from, to) {
             (Scalar::Bool, to) => {

@@ -2,8 +2,8 @@
 //!
 //! Each computes what the executor's lane function for the op computes, bit for bit (up to the
 //! payload of NaN): where the processor's instruction differs (minima, saturating conversions,
-//! 16-bit NaNs) the difference is mended lane by lane. Instructions are optional: a node that is
-//! not [`is_native`] becomes a call of the lane function.
+//! 16-bit NaNs), extra instructions correct the result. A node that is not [`is_native`] becomes a
+//! call of the lane function.
 //!
 //! A destination is never one of the operands, and operands are never temporaries.
 
@@ -156,10 +156,10 @@ fn binary(op: BinaryOp, s: Scalar) -> Option<Emit2> {
         (B::Sub, true) => |v, s, d, a, b| v.rounded(s, d, |v, out| v.op3(SUB_PS, out, a, b)),
         (B::Mul, true) => |v, s, d, a, b| v.rounded(s, d, |v, out| v.op3(MUL_PS, out, a, b)),
         (B::Div, true) => |v, s, d, a, b| v.rounded(s, d, |v, out| v.op3(DIV_PS, out, a, b)),
-        (B::Min, true) => |v, _, d, a, b| v.least(MIN_PS, OR, d, a, b),
-        (B::Max, true) => |v, _, d, a, b| v.least(MAX_PS, AND, d, a, b),
-        (B::MinNan, true) => |v, _, d, a, b| v.least_nan(MIN_PS, OR, d, a, b),
-        (B::MaxNan, true) => |v, _, d, a, b| v.least_nan(MAX_PS, AND, d, a, b),
+        (B::Min, true) => |v, _, d, a, b| v.min_max(MIN_PS, OR, d, a, b),
+        (B::Max, true) => |v, _, d, a, b| v.min_max(MAX_PS, AND, d, a, b),
+        (B::MinNan, true) => |v, _, d, a, b| v.min_max_nan(MIN_PS, OR, d, a, b),
+        (B::MaxNan, true) => |v, _, d, a, b| v.min_max_nan(MAX_PS, AND, d, a, b),
         (B::CopySign, _) => |v, _, d, a, b| {
             let magnitude = v.magnitude();
             v.op3(AND, T0, a, magnitude);
@@ -213,14 +213,14 @@ fn ternary(op: TernaryOp, s: Scalar) -> Option<Emit3> {
             v.wrap(s, d, d);
         },
         (TernaryOp::Clamp, true) => |v, _, d, a, b, c| {
-            v.least(MAX_PS, AND, T3, a, b);
-            v.least(MIN_PS, OR, d, T3, c);
+            v.min_max(MAX_PS, AND, T3, a, b);
+            v.min_max(MIN_PS, OR, d, T3, c);
         },
         (TernaryOp::Clamp, false) => |v, s, d, a, b, c| {
             v.extreme(true, s.is_signed_int(), T3, a, b);
             v.extreme(false, s.is_signed_int(), d, T3, c);
         },
-        #[allow(unreachable_patterns, reason = "instructions are optional")]
+        #[allow(unreachable_patterns, reason = "an op need not have instructions")]
         _ => return None,
     };
     Some(emit)
@@ -230,7 +230,7 @@ fn native_convert(from: Scalar, to: Scalar, avx512: bool) -> bool {
     match (from, to) {
         (Scalar::U32, Scalar::F32) => avx512,
         (Scalar::F16 | Scalar::BF16 | Scalar::F32, Scalar::U32) => avx512,
-        // These round twice unless through a wider float.
+        // A conversion through f32 would round twice.
         (Scalar::I32 | Scalar::U32, Scalar::F16 | Scalar::BF16) => false,
         (Scalar::I64 | Scalar::U64 | Scalar::F64, Scalar::F16 | Scalar::BF16) => false,
         (Scalar::I64 | Scalar::U64, to) if to.is_float() => avx512,
@@ -401,8 +401,9 @@ impl Vector<'_> {
         }
     }
 
-    /// The instruction's choice in `T0`, with equal operands (zeros of both signs) joined.
-    fn joined(&mut self, choose: Opcode, join: Opcode, a: Vr, b: Vr) {
+    /// The instruction's minimum or maximum in `T0`; equal operands (zeros of both signs) are combined by
+    /// `join`.
+    fn min_max_ordered(&mut self, choose: Opcode, join: Opcode, a: Vr, b: Vr) {
         self.op3(choose, T0, a, b);
         self.op3(join, T1, a, b);
         let equal = self.compare_ps(T2, EQ, a, b);
@@ -410,16 +411,16 @@ impl Vector<'_> {
     }
 
     /// Minimum or maximum that prefers numbers to NaN; `T3` may be `a`.
-    fn least(&mut self, choose: Opcode, join: Opcode, d: Vr, a: Vr, b: Vr) {
-        self.joined(choose, join, a, b);
+    fn min_max(&mut self, choose: Opcode, join: Opcode, d: Vr, a: Vr, b: Vr) {
+        self.min_max_ordered(choose, join, a, b);
         // The instruction gives the second operand where one is NaN.
         let nan = self.compare_ps(T2, UNORDERED, b, b);
         self.blend(d, nan, a, T0);
     }
 
     /// Minimum or maximum that prefers NaN.
-    fn least_nan(&mut self, choose: Opcode, join: Opcode, d: Vr, a: Vr, b: Vr) {
-        self.joined(choose, join, a, b);
+    fn min_max_nan(&mut self, choose: Opcode, join: Opcode, d: Vr, a: Vr, b: Vr) {
+        self.min_max_ordered(choose, join, a, b);
         let nan = self.compare_ps(T2, UNORDERED, a, a);
         self.blend(T0, nan, a, T0);
         let nan = self.compare_ps(T2, UNORDERED, b, b);

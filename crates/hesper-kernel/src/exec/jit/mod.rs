@@ -1,8 +1,8 @@
-//! Machine code for straight-line kernels on x86-64: the fused element-wise kernels, and the
-//! kernels people write in that form.
+//! Machine code for straight-line kernels on x86-64: fused element-wise kernels, and hand-written
+//! kernels of that form.
 //!
-//! A kernel is split in two. The host computes, once per row of threads, what is uniform over the row and
-//! where each access starts; machine code computes the lanes, 16 (AVX-512) or 8 (AVX2) at a time, half as
+//! A kernel is split in two. The host computes, once per row of threads, the uniform values of the row and
+//! the start of each access. Machine code computes the lanes, 16 (AVX-512) or 8 (AVX2) at a time, half as
 //! many if some are 64-bit, with all intermediates in registers. Ops without instructions of their own
 //! (`exp`, `tanh`, ..) call the bytecode's lane functions on blocks of lanes.
 //!
@@ -39,7 +39,7 @@ pub(super) use self::run::{RowOutcome, Session};
 use super::level::SimdLevel;
 use crate::ir::Kernel;
 
-/// A kernel's machine code, and what the host does around it.
+/// A kernel's machine code, and the host's part of the kernel.
 #[derive(Debug)]
 pub(super) struct Jit {
     /// The host's operations, and which of them to perform per launch and per row.
@@ -58,10 +58,11 @@ pub(super) struct Jit {
     /// Pairs of accesses to one buffer of which one is a store.
     conflicts: Vec<(u16, u16)>,
     code: Executable,
+    /// Offset of the variant with non-temporal stores.
     streaming: usize,
     /// Whether machine code handles a partial last step.
     has_tail: bool,
-    /// Machine code holds their addresses.
+    /// Calls of lane functions. Machine code holds their addresses, so they must not move.
     calls: Box<[Call]>,
     slot_bytes: usize,
     /// Lanes of a step.

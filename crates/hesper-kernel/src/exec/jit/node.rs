@@ -132,7 +132,7 @@ pub(super) struct Access {
     pub loc: Loc,
 }
 
-/// What an entry of the table holds.
+/// The content of an entry of the table.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum UniformEntry {
     Constant(u32),
@@ -209,7 +209,7 @@ impl UniformTable {
     /// The first of the two entries of a long uniform.
     pub fn intern_long(&mut self, long: LongUniform) -> u16 {
         let at = self.intern(UniformEntry::Low(long));
-        // Low bits that are last in the table are new: their high ones follow.
+        // If the low bits are the last entry they are new, and the high bits follow.
         if at as usize + 1 == self.entries.len() {
             self.entries.push(UniformEntry::High(long));
         }

@@ -1,4 +1,4 @@
-//! The JIT of platforms without one: it compiles nothing, so nothing below ever runs.
+//! A stub for platforms without a JIT: it compiles nothing, so [`Jit`] has no values.
 
 use super::level::SimdLevel;
 use super::machine::Dropped;
@@ -6,7 +6,7 @@ use super::program::Cancel;
 use crate::ir::Kernel;
 use crate::launch::{Bindings, Launch};
 
-/// Machine code: there is none.
+/// Machine code, which does not exist on this platform.
 #[derive(Debug)]
 pub(super) enum Jit {}
 

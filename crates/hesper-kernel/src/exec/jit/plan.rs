@@ -1,6 +1,6 @@
-//! Splits a straight-line kernel into what the host computes per row and what machine code computes per lane.
-//! Gives up (`None`) on other forms: control flow beyond guards on the thread's position, addresses that
-//! depend on data, ops that see the threadgroup.
+//! Splits a straight-line kernel into the host's ops per row and the nodes of machine code per lane. Gives up
+//! (`None`) on other kernels: control flow beyond guards on the thread's position, addresses that depend on
+//! data, ops that depend on the threadgroup.
 
 use std::collections::HashMap;
 
@@ -48,7 +48,7 @@ pub(super) struct Plan {
     pub nodes: Vec<Node>,
     pub accesses: Vec<Access>,
     pub table: UniformTable,
-    /// Ranges of lanes; the kernel runs in those that are in all of them.
+    /// Ranges of lanes; the kernel runs in their intersection.
     pub guards: Vec<Slot>,
     /// Whether some lanes are of 64 bits; a step then has half as many.
     pub long: bool,
@@ -57,7 +57,7 @@ pub(super) struct Plan {
 /// An item of a straight-line kernel.
 enum LineItem<'k> {
     Inst(&'k Inst),
-    /// Only threads in which the condition has this value go on.
+    /// Only threads in which the condition has this value continue.
     Guard(ValueId, bool),
 }
 
@@ -105,7 +105,8 @@ pub(super) fn plan(kernel: &Kernel, level: SimdLevel, lanes: u32) -> Option<Plan
     for item in &items {
         match *item {
             LineItem::Guard(cond, holds) => {
-                // Threads that leave here have performed the stores before.
+                // Threads that a guard stops must still perform the stores before it; lane ranges cannot
+                // express that.
                 if !p.stored.is_empty() {
                     return None;
                 }
@@ -167,7 +168,7 @@ fn live_values(items: &[LineItem<'_>], ops: &[Option<Op>]) -> Vec<bool> {
                 inst.op.for_each_operand(|v| live[v.index()] = true);
             }
             LineItem::Inst(_) => {}
-            // A guard is taken apart: what it compares is live, the condition is not.
+            // A guard becomes lane ranges: the operands of its comparisons are live, the condition is not.
             LineItem::Guard(cond, _) => {
                 let mut open = vec![*cond];
                 while let Some(v) = open.pop() {
@@ -611,7 +612,7 @@ impl Planner<'_> {
                 Some(Component::Uniform(p.host(HostOp::Load { param, offset, within, total, scalar: s })))
             });
         }
-        // Staged lanes are read before anything is stored.
+        // Staged lanes are gathered before any store, so a load after a store to its buffer could be stale.
         if self.stored.contains(&param) {
             return None;
         }

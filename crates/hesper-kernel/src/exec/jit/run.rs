@@ -1,5 +1,5 @@
-//! Runs rows of threads: the host's ops, the checks, then machine code, directly on the lanes that pass them
-//! and through the staging area on the others.
+//! Runs rows of threads: the host's ops and the checks, then machine code. Lanes that pass the checks are
+//! accessed directly, the others through the staging area.
 
 use std::mem::MaybeUninit;
 
@@ -36,13 +36,14 @@ pub(in crate::exec) enum RowOutcome {
     Cancelled,
 }
 
-/// How far a launch has come.
+/// Which host values of a launch are known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Progress {
+    /// None.
     New,
-    /// Rows are computed op by op.
+    /// The launch-wide values; values of a row are computed op by op.
     Begun,
-    /// The affine values of a row follow from its position.
+    /// Also the coefficients of the affine values, which follow from the position of a row.
     Known,
 }
 
@@ -54,8 +55,8 @@ pub(in crate::exec) struct Session<'a> {
     spilled: Vec<LinearValue>,
     frame: MaybeUninit<Frame>,
     progress: Progress,
-    /// The affine values that are read.
-    growth: Vec<AffineValue>,
+    /// The affine values that are read, as functions of the position of the row.
+    coefficients: Vec<AffineValue>,
     /// Non-temporal stores were issued and are not fenced yet.
     pub streamed: bool,
     /// The first dropped write.
@@ -85,7 +86,7 @@ impl<'a> Session<'a> {
             spilled,
             frame: MaybeUninit::uninit(),
             progress: Progress::New,
-            growth: Vec::new(),
+            coefficients: Vec::new(),
             streamed: false,
             dropped,
         }
@@ -99,7 +100,7 @@ impl<'a> Session<'a> {
         if self.spilled.is_empty() { self.inline[slot as usize] } else { self.spilled[slot as usize] }
     }
 
-    /// Performs host ops. Whether machine code can run the row.
+    /// Performs host ops. False if machine code cannot run the row.
     fn perform(&mut self, which: &[u16], row: &Row) -> bool {
         let (env, jit) = (self.env, self.jit);
         let values = self.values();
@@ -107,10 +108,10 @@ impl<'a> Session<'a> {
     }
 
     /// Finds the coefficients of the affine values from the first row and its neighbours along each axis.
-    /// Whether they could be computed.
-    fn learn(&mut self) -> bool {
+    /// False if they cannot be computed.
+    fn find_coefficients(&mut self) -> bool {
         let jit = self.jit;
-        self.growth = vec![AffineValue::default(); jit.row_ops.read.len()];
+        self.coefficients = vec![AffineValue::default(); jit.row_ops.read.len()];
         for point in [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]] {
             if !self.perform(&jit.row_ops.all, &Row { first: point, lanes: 1 }) {
                 return false;
@@ -118,17 +119,19 @@ impl<'a> Session<'a> {
             let axis = point.iter().position(|&at| at == 1);
             for (i, &slot) in jit.row_ops.read.iter().enumerate() {
                 let number = self.value(slot);
-                let growth = &mut self.growth[i];
+                let coefficients = &mut self.coefficients[i];
                 match axis {
-                    None => *growth = AffineValue { start: number.bits, by: [0; 3], stride: number.stride },
-                    Some(axis) => growth.by[axis] = number.bits.wrapping_sub(growth.start),
+                    None => {
+                        *coefficients = AffineValue { start: number.bits, by: [0; 3], stride: number.stride }
+                    }
+                    Some(axis) => coefficients.by[axis] = number.bits.wrapping_sub(coefficients.start),
                 }
             }
         }
         true
     }
 
-    /// Computes the host's values for a row. Whether machine code can run it.
+    /// Computes the host's values for a row. False if machine code cannot run the row.
     fn prepare(&mut self, row: &Row) -> bool {
         let jit = self.jit;
         match self.progress {
@@ -150,7 +153,7 @@ impl<'a> Session<'a> {
                 return self.perform(&jit.per_row, row);
             }
             Progress::Begun => {
-                if !self.learn() {
+                if !self.find_coefficients() {
                     return self.perform(&jit.per_row, row);
                 }
                 self.progress = Progress::Known;
@@ -158,7 +161,7 @@ impl<'a> Session<'a> {
             Progress::Known => {}
         }
         for (i, &slot) in jit.row_ops.read.iter().enumerate() {
-            let number = self.growth[i].at(row.first);
+            let number = self.coefficients[i].at(row.first);
             self.values()[slot as usize] = number;
         }
         self.perform(&jit.row_ops.others, row)
@@ -206,7 +209,7 @@ impl<'a> Session<'a> {
                 size: access.size,
                 paired: access.pair.is_some(),
             });
-            // Threads that store to one place have an order only in the bytecode.
+            // Stores of different lanes that overlap need the lane order of the bytecode.
             if access.store && lanes > 1 && p.stride.unsigned_abs() < p.total {
                 return RowOutcome::Refused;
             }
@@ -249,12 +252,12 @@ impl<'a> Session<'a> {
         cancel: &Cancel<'_>,
     ) -> RowOutcome {
         let mut slots = StackBuffer::<MAX_SLOT_BYTES>(MaybeUninit::uninit());
-        // SAFETY: a field of the frame; the room lives until the lanes are done.
+        // SAFETY: a field of the frame; the buffer lives until the lanes are done.
         unsafe { (&raw mut (*self.frame.as_mut_ptr()).slots).write(slots.0.as_mut_ptr().cast()) };
         self.lanes(places, lanes, direct, cancel)
     }
 
-    /// Runs the lanes of a row that was checked; `direct` says that machine code reaches them.
+    /// Runs the lanes of a checked row; `direct` if machine code can access all of them in place.
     fn lanes(&mut self, places: &[RowAccess], lanes: u64, direct: bool, cancel: &Cancel<'_>) -> RowOutcome {
         let step = u64::from(self.jit.lanes);
         if !direct {
@@ -300,7 +303,8 @@ impl<'a> Session<'a> {
         RowOutcome::Done
     }
 
-    /// Whether to use non-temporal stores: the lanes before all of them are aligned.
+    /// The number of lanes to stage so that the stores after them are aligned; `None` if the row does not use
+    /// non-temporal stores.
     fn streaming_head(&mut self, places: &[RowAccess], lanes: u64) -> Option<u64> {
         if lanes < MIN_STREAMED_ROW {
             return None;
@@ -329,7 +333,7 @@ impl<'a> Session<'a> {
         unsafe { (&raw mut (*self.frame.as_mut_ptr()).pointers).cast::<*mut u8>().add(access).write(to) };
     }
 
-    /// Runs at most as many lanes as it has room for through the staging area.
+    /// Runs lanes through the staging area, at most as many as it holds.
     #[inline(never)]
     fn staged(&mut self, places: &[RowAccess], first: u64, n: u64) {
         let mut room = StackBuffer::<{ MAX_ACCESSES * STAGING_BYTES }>(MaybeUninit::uninit());
@@ -337,7 +341,7 @@ impl<'a> Session<'a> {
         let step = u64::from(self.jit.lanes);
         let whole = n.next_multiple_of(step);
         let is_direct = |p: &RowAccess| whole == n && p.is_contiguous() && p.holds(first, n);
-        // The second component of a pair goes with the first.
+        // The first component of a pair stages both.
         let is_second = |access: &Access| access.pair.is_some_and(|which| which > 0);
         let jit = self.jit;
         for (i, (place, access)) in places.iter().zip(&jit.accesses).enumerate() {

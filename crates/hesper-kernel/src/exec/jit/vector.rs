@@ -1,9 +1,9 @@
-//! Vector operations of every level, in as many instructions as each takes.
+//! Vector operations for AVX2 and AVX-512, each as one or more instructions.
 //!
 //! A lane is 32 bits, or 64 while [`Vector::long`] is set: then operations are those of doubles and 64-bit
 //! integers. If a kernel has 64-bit lanes, steps have half as many lanes, so that 32-bit ones fill half a
-//! register. A condition is a mask register under AVX-512 and a vector of all-ones or zero lanes under AVX2;
-//! as a value it always is such a vector, of 32-bit lanes.
+//! register. A condition is a mask register under AVX-512 and a vector of all-ones or zero lanes under AVX2.
+//! As the value of a node it is always such a vector, of 32-bit lanes.
 
 use super::asm::{Asm, Gr, Len, Mem, Opcode, R14, RBX, Rm, Vr};
 use super::node::{LongUniform, Operand, UniformTable, uniform_offset};
@@ -75,7 +75,7 @@ pub(super) const NE: u8 = 0x04;
 pub(super) const GE: u8 = 0x1d;
 pub(super) const GT: u8 = 0x1e;
 
-/// Temporaries of one lowering; its last one holds conditions under AVX2.
+/// Temporaries of one lowering; `T2` holds conditions under AVX2.
 pub(super) const T0: Vr = 0;
 pub(super) const T1: Vr = 1;
 pub(super) const T2: Vr = 2;
@@ -87,7 +87,7 @@ const CONSTANTS: [Vr; 2] = [7, 8];
 /// First register for values.
 pub(super) const FIRST: Vr = 9;
 
-/// The mask register of a partial step; conditions use the first.
+/// The mask register of a partial step; conditions use mask register 1.
 pub(super) const TAIL: u8 = 2;
 
 /// A shift by a constant.
@@ -151,7 +151,7 @@ impl<'t> Vector<'t> {
         self.asm.evex
     }
 
-    /// Bytes of a register that lanes of 32 bits fill.
+    /// The vector length that lanes of 32 bits fill.
     pub fn full(&self) -> Len {
         match (self.is_avx512(), self.half_steps) {
             (true, false) => Len::B512,
@@ -160,12 +160,12 @@ impl<'t> Vector<'t> {
         }
     }
 
-    /// Bytes of a register that lanes of 64 bits fill.
+    /// The vector length that lanes of 64 bits fill.
     pub fn most(&self) -> Len {
         if self.is_avx512() { Len::B512 } else { Len::B256 }
     }
 
-    /// Bytes of a register that the lanes of the operation fill.
+    /// The vector length that the lanes of the operation fill.
     fn len(&self) -> Len {
         if self.long { self.most() } else { self.full() }
     }
@@ -226,7 +226,7 @@ impl<'t> Vector<'t> {
         self.asm.vector(o, len, d, 0, m.into(), 0, None);
     }
 
-    /// The register of operand number `i`, whose value is in `held` if it has lanes.
+    /// The register of operand number `i`: `held` if the operand has lanes.
     pub fn operand(&mut self, i: usize, operand: Operand, held: Vr) -> Vr {
         let Operand::Uniform(u) = operand else {
             return held;
@@ -255,7 +255,7 @@ impl<'t> Vector<'t> {
         self.shared(u)
     }
 
-    /// A float in all lanes, as the operation's lanes are.
+    /// A float in all lanes, as f64 if the operation is on 64-bit lanes.
     pub fn float(&mut self, x: f32) -> Vr {
         if self.long { self.long_constant(f64::from(x).to_bits()) } else { self.constant(x.to_bits()) }
     }
@@ -408,7 +408,7 @@ impl<'t> Vector<'t> {
         self.asm.vector(PS_TO_HALF, self.full(), a, 0, d.into(), 0, Some(0));
     }
 
-    /// The low 2 bytes of each lane side by side in `T3`; `T2` is lost.
+    /// The low `size` bytes (1 or 2) of each lane, packed into `T3`; `T2` is lost.
     pub fn narrow(&mut self, a: Vr, size: u8) {
         if self.is_avx512() {
             let o = Opcode(2, 2, if size == 2 { 0x33 } else { 0x31 });
@@ -441,7 +441,7 @@ impl<'t> Vector<'t> {
     /// Stores lanes of so many bytes each.
     pub fn store(&mut self, a: Vr, m: Mem, size: u8) {
         if self.masked {
-            // Stores of long ones, double words, words and bytes.
+            // Masked stores of 64, 32, 16 and 8-bit lanes.
             let o = match size {
                 8 => STORE.long(),
                 4 => STORE,
@@ -492,7 +492,7 @@ impl<'t> Vector<'t> {
             self.long = false;
             return self.asm.vector(STORE, self.most(), T0, 0, m.into(), 0, None);
         }
-        // The number of the lane, and 16 more for those of the second: 0, 16, 1, 17, ..
+        // Indices into both registers, 16 and up for the second: 0, 16, 1, 17, ..
         self.count(T0);
         self.shift(Shift::Left, T1, T0, 4);
         self.with_constant(AND, T1, T1, 16);

@@ -2,16 +2,16 @@
 //! once per SIMD level.
 //!
 //! A kernel reads operands and writes its result in whole blocks of [`BLOCK`] lanes. An operand
-//! whose byte step is 0 is *uniform*: its one block, all lanes equal, is read again and again,
+//! whose byte step is 0 is *uniform*: its one block, all lanes equal, is read for every block,
 //! so that mixed uniform and varying operands need no second version of a kernel. Results
-//! never depend on the level: an operation is one scalar function, vectorised.
+//! never depend on the level: every level vectorises the same scalar function.
 //!
 //! Half-precision values live in f32 registers, always rounded to their type.
 
 pub(super) mod convert;
 pub(super) mod half;
-pub(super) mod rows;
 pub(super) mod select;
+pub(super) mod slices;
 
 use std::mem::MaybeUninit;
 
@@ -151,8 +151,7 @@ multiversion! {
     ) -> Fn3 = body3::<O>
 }
 
-/// Picks the kernel of an op for a level. Narrow integers are rare: their kernels exist once, for every
-/// level.
+/// Picks the kernel of an op for a level. Narrow integers are rare: one kernel serves all levels.
 struct Pick(SimdLevel);
 
 impl Visit1 for Pick {

@@ -1,4 +1,4 @@
-//! Kernels that no op names: copies, selects, masks, a product and a sum in one pass.
+//! Lane kernels outside the op registry: copies, selects, masks, and a product and a sum in one pass.
 
 use std::marker::PhantomData;
 
@@ -84,7 +84,7 @@ pub(in crate::exec) fn mul_f32(level: SimdLevel) -> Fn2 {
 
 macro_rules! products {
     ($($(#[$doc:meta])* $Name:ident |$a:ident, $b:ident, $c:ident| $e:expr;)+) => {
-        /// What a product of f32 lanes, rounded, is combined with in the same pass.
+        /// How the rounded product of f32 lanes is combined with a third operand in the same pass.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub(in crate::exec) enum Product {
             $($(#[$doc])* $Name,)+

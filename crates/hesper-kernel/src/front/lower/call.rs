@@ -1,4 +1,4 @@
-//! Calls: overload resolution, template instantiation, inlining.
+//! Calls: lookup of the function, binding of arguments, inlining.
 
 use super::convert::Rank;
 use super::scope::{Entity, Scope};
@@ -16,7 +16,7 @@ pub(crate) enum Arg<'a> {
 }
 
 impl<'a> Lower<'a> {
-    /// Evaluates an argument; what may change before the call is read at once.
+    /// Evaluates an argument. An object stays an object, since the parameter may be a reference.
     pub(super) fn argument(&mut self, e: &'a Expr) -> LowerResult<Arg<'a>> {
         if matches!(e.kind, ExprKind::InitList(_)) {
             return Ok(Arg::List(e));
@@ -409,11 +409,11 @@ impl<'a> Lower<'a> {
             this,
             ret_ty: None,
             ret_ref: false,
-            ret_place: None,
+            ret_object: None,
             direct: None,
             flag: None,
             base_region: self.regions,
-            base_ctl: self.ctl.len(),
+            base_loops: self.open_loops.len(),
             is_entry: false,
             inlined_at: Some(self.b.current_loc()),
         }
@@ -509,7 +509,7 @@ impl<'a> Lower<'a> {
         if let Some(x) = frame.direct {
             return Ok(x);
         }
-        if let Some(storage) = frame.ret_place {
+        if let Some(storage) = frame.ret_object {
             return Ok(ExprResult::Value(self.load(&storage, span)?));
         }
         match frame.ret_ty {

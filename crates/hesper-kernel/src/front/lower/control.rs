@@ -19,21 +19,21 @@ impl<'a> Lower<'a> {
         self.regions = self.regions.saturating_sub(1);
     }
 
-    pub(super) fn begin_loop(&mut self, ctl: Ctl) {
+    pub(super) fn begin_loop(&mut self, open: OpenLoop) {
         self.b.begin_loop();
         self.regions += 1;
-        self.ctl.push(ctl);
+        self.open_loops.push(open);
     }
 
     pub(super) fn end_loop(&mut self) {
         self.b.end_loop();
         self.regions = self.regions.saturating_sub(1);
-        self.ctl.pop();
+        self.open_loops.pop();
     }
 
     /// Whether the current function has an open loop.
     fn in_loop(&self) -> bool {
-        self.frames.last().is_some_and(|f| self.ctl.len() > f.base_ctl)
+        self.frames.last().is_some_and(|f| self.open_loops.len() > f.base_loops)
     }
 
     /// Lowers the body of the function in the top frame.
@@ -49,7 +49,7 @@ impl<'a> Lower<'a> {
         self.stmts(&body.stmts);
     }
 
-    /// Lowers statements one after another; what follows a conditional return runs only if it did not.
+    /// Lowers statements in order. Statements after a conditional return run only if it did not return.
     pub(super) fn stmts(&mut self, list: &'a [Stmt]) {
         for (i, s) in list.iter().enumerate() {
             if self.dead || self.aborted || self.sink.is_full() {
@@ -101,7 +101,7 @@ impl<'a> Lower<'a> {
             return Ok(());
         }
         let (ret_ty, ret_ref, flag) = (frame.ret_ty.clone(), frame.ret_ref, frame.flag);
-        let at_top = self.regions == frame.base_region && flag.is_none() && frame.ret_place.is_none();
+        let at_top = self.regions == frame.base_region && flag.is_none() && frame.ret_object.is_none();
         let result = match (value, &ret_ty) {
             (None, None | Some(Ty::Void)) => None,
             (None, Some(t)) => {
@@ -139,7 +139,7 @@ impl<'a> Lower<'a> {
         }
         if let Some(x) = result {
             let v = self.rvalue_of(x, span)?;
-            let storage = self.return_place(&v.ty.clone(), span)?;
+            let storage = self.return_object(&v.ty.clone(), span)?;
             let v = self.convert(v, &storage.ty, false, span)?;
             self.store_init(&storage, &v, span)?;
         }
@@ -154,9 +154,9 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
-    /// Where the results of a function with several returns meet.
-    fn return_place(&mut self, ty: &Ty, span: Span) -> LowerResult<LValue> {
-        if let Some(p) = self.frames.last().and_then(|f| f.ret_place.clone()) {
+    /// The object that holds the result of a function with several returns.
+    fn return_object(&mut self, ty: &Ty, span: Span) -> LowerResult<LValue> {
+        if let Some(p) = self.frames.last().and_then(|f| f.ret_object.clone()) {
             return Ok(p);
         }
         if *ty == Ty::Void {
@@ -164,7 +164,7 @@ impl<'a> Lower<'a> {
         }
         let storage = self.temporary(ty, "result", span)?;
         if let Some(f) = self.frames.last_mut() {
-            f.ret_place = Some(storage.clone());
+            f.ret_object = Some(storage.clone());
             f.ret_ty.get_or_insert_with(|| ty.clone());
         }
         Ok(storage)
@@ -182,8 +182,8 @@ impl<'a> Lower<'a> {
             return fail(ErrorKind::Syntax, span, format!("`{word}` outside of a loop"));
         }
         self.at(span);
-        match self.ctl.last() {
-            Some(Ctl::Switch { continue_flag }) if !is_break => {
+        match self.open_loops.last() {
+            Some(OpenLoop::Switch { continue_flag }) if !is_break => {
                 let Some(flag) = *continue_flag else {
                     return fail(ErrorKind::Syntax, span, "`continue` outside of a loop");
                 };
@@ -199,7 +199,7 @@ impl<'a> Lower<'a> {
     }
 }
 
-/// Visits the statements directly inside one.
+/// The statements directly inside a statement.
 fn children(s: &Stmt) -> Vec<&Stmt> {
     match &s.kind {
         StmtKind::If { then, els, .. } => {
@@ -216,12 +216,12 @@ fn children(s: &Stmt) -> Vec<&Stmt> {
     }
 }
 
-/// Whether a `return` stands anywhere in the statement.
+/// Whether the statement contains a `return`.
 pub(super) fn contains_return(s: &Stmt) -> bool {
     matches!(s.kind, StmtKind::Return(_)) || children(s).into_iter().any(contains_return)
 }
 
-/// Whether a `break` of this very statement's switch or loop stands in it.
+/// Whether the statement contains a `break` of the switch or loop around it.
 pub(super) fn contains_break(s: &Stmt) -> bool {
     match s.kind {
         StmtKind::Break => true,
@@ -234,7 +234,7 @@ pub(super) fn contains_break(s: &Stmt) -> bool {
     }
 }
 
-/// Whether a `continue` of the loop around stands in it.
+/// Whether the statement contains a `continue` of the loop around it.
 pub(super) fn contains_continue(s: &Stmt) -> bool {
     match s.kind {
         StmtKind::Continue => true,

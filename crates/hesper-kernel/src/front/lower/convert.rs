@@ -122,14 +122,14 @@ impl<'a> Lower<'a> {
         }
         if !explicit {
             let same =
-                a.pointee == b.pointee || b.pointee == Ty::Void || is_storage_twin(&a.pointee, &b.pointee);
+                a.pointee == b.pointee || b.pointee == Ty::Void || has_same_storage(&a.pointee, &b.pointee);
             if !same {
                 let (from, to) = (self.type_name(&v.ty), self.type_name(&to));
                 let d = Diagnostic::error(ErrorKind::Type, span, format!("expected `{to}`, found `{from}`"))
                     .help("pointers to different types convert with a cast");
                 return Err(Fail::Diag(Box::new(d)));
             }
-            // Constant memory cannot be written anyway, so nothing is lost there.
+            // Constant memory cannot be written, so dropping `const` is harmless there.
             if a.is_const && !b.is_const && space != Some(Space::Constant) {
                 let (from, to) = (self.type_name(&v.ty), self.type_name(&to));
                 let text = format!("expected `{to}`, found `{from}`: `const` would be lost");
@@ -238,7 +238,7 @@ pub(crate) fn common_scalar(a: Scalar, b: Scalar) -> Scalar {
     }
 }
 
-/// Integer promotion: what is narrower than `int` becomes `int`.
+/// Integer promotion: types narrower than `int` become `int`.
 pub(crate) fn promoted(s: Scalar) -> Scalar {
     match s {
         Scalar::Bool | Scalar::I8 | Scalar::U8 | Scalar::I16 | Scalar::U16 => Scalar::I32,
@@ -276,7 +276,7 @@ fn pointer_rank(a: &Pointer, b: &Pointer) -> Option<Rank> {
     None
 }
 
-/// Types that name the same storage: an enumeration and its integer.
-fn is_storage_twin(a: &Ty, b: &Ty) -> bool {
+/// Whether two types have the same storage: an enumeration and its integer.
+fn has_same_storage(a: &Ty, b: &Ty) -> bool {
     matches!((a, b), (Ty::Enum(_, s), Ty::Scalar(t)) | (Ty::Scalar(s), Ty::Enum(_, t)) if s == t)
 }

@@ -50,7 +50,7 @@ pub(crate) struct Body<'a> {
     pub span: Span,
 }
 
-/// Most repetitions of the walk; each moves at least one variable to better storage.
+/// The most repetitions of the walk; each moves at least one variable to better storage.
 const MAX_PASSES: usize = 40;
 
 /// A kernel, and the function constants without a value that it needs: index and name.
@@ -92,7 +92,7 @@ fn repeat<'a>(
         l.unroll = unroll;
         walk(&mut l);
         if l.too_large && unroll {
-            // Unrolled it is too large: once more with its loops as they are.
+            // Too large when unrolled: repeat the walk without unrolling.
             unroll = false;
             storage = HashMap::new();
             continue;
@@ -163,7 +163,7 @@ fn mark_atomics(k: &mut Kernel) {
     }
 }
 
-/// Checks functions of the header that no call reached; what is wrong there is a warning.
+/// Checks functions of the header that no call reached; their errors become warnings.
 fn check_unreached(unit: &Unit, sources: &Sources, reached: &HashSet<usize>, sink: &mut Sink) {
     let candidates = unit.items.iter().filter_map(|i| match i {
         Item::Function(f) if !f.is_prelude && !f.is_kernel && f.template.is_none() => Some(f),
@@ -260,11 +260,11 @@ impl<'a> Lower<'a> {
             this: None,
             ret_ty: Some(Ty::Void),
             ret_ref: false,
-            ret_place: None,
+            ret_object: None,
             direct: None,
             flag: None,
             base_region: self.regions,
-            base_ctl: 0,
+            base_loops: 0,
             is_entry: true,
             inlined_at: None,
         });
@@ -285,9 +285,9 @@ impl<'a> Lower<'a> {
 
     /// Enters the generated parameters of a custom kernel into the scope.
     fn bind_entry(&mut self, body: &Body<'a>) {
-        // Template arguments first: they are visible in nothing but the body, as in the generated function.
+        // A scope for the body alone: functions of the header see neither parameters nor template arguments.
         self.scope = Scope::new(Some(self.root.clone()));
-        // Parameters are entered in order, so that buffers get their numbers.
+        // In order, so that buffers get their numbers.
         for p in body.params {
             let lv = match &p.spec {
                 ParamSpec::Type(e) => {
@@ -517,7 +517,7 @@ impl<'a> Lower<'a> {
                     t => t.ir().filter(|t| !t.is_ptr()).unwrap_or(Type::Scalar(Scalar::U8)),
                 };
                 let i = self.b.add_param(p.name.to_string(), ParamKind::Buffer { space, elem, access });
-                // It keeps its number, and nothing has to be bound there.
+                // An absent parameter keeps its number, and nothing need be bound there.
                 let ptr = if exists { self.b.param_ptr(i) } else { self.b.null(space) };
                 Storage::Mem { ptr, space }
             }
@@ -535,7 +535,7 @@ impl<'a> Lower<'a> {
         self.make_local(&p.name, p.id, &ty, false, Some(v), p.span)
     }
 
-    /// Checks a function on its own, with arguments that nothing is known about.
+    /// Checks a function on its own, with arguments of unknown value.
     fn check_function(&mut self, f: &'a FnDecl, body: &'a Block) {
         self.open_entry(&f.assigned, f.span);
         let mut ret = None;

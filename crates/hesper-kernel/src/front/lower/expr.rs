@@ -22,7 +22,8 @@ impl<'a> Lower<'a> {
         self.rvalue_of(x, e.span)
     }
 
-    /// The type of an expression, without its effects being kept apart: `decltype`, `sizeof`.
+    /// The type of an expression, for `decltype` and `sizeof`. The expression is lowered to find its type, so
+    /// its effects remain.
     pub(super) fn expr_type(&mut self, e: &'a Expr) -> LowerResult<Ty> {
         Ok(self.expr(e)?.ty().clone())
     }
@@ -71,7 +72,7 @@ impl<'a> Lower<'a> {
             ExprKind::Name(p) => self.name(p)?,
             ExprKind::This => match self.frames.last().and_then(|f| f.this.clone()) {
                 Some(lv) => {
-                    // `this` is only ever followed by `->` or `*`; those are handled where they stand.
+                    // `this->` and `*this` do not get here; any other use takes the address.
                     let (ptr, space) = self.address(&lv, span)?;
                     ExprResult::Value(RValue::ir(Ty::pointer(lv.ty.clone(), Some(space), lv.is_const), ptr))
                 }
@@ -156,7 +157,7 @@ impl<'a> Lower<'a> {
         let names: Vec<Name> = if l.all_by_value { self.scope.visible() } else { l.by_value.clone() };
         for name in names {
             let Some((Entity::Object(lv), _)) = self.scope.lookup(&name) else { continue };
-            // Arrays and memory stay where they are: a copy would differ only if they changed meanwhile.
+            // Arrays and memory are not copied: the copy would differ only if they change before the call.
             if matches!(lv.storage, Storage::Var(_)) {
                 let v = self.load(&lv, span)?;
                 let mut copy = LValue::value(v);

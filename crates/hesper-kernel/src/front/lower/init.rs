@@ -14,7 +14,7 @@ const MAX_PARTS: u64 = 64;
 
 impl<'a> Lower<'a> {
     /// IR variables for an object, part by part.
-    fn var_place(&mut self, ty: &Ty, name: &str, span: Span) -> LowerResult<Storage> {
+    fn var_storage(&mut self, ty: &Ty, name: &str, span: Span) -> LowerResult<Storage> {
         if let Some(t) = ty.ir() {
             if self.const_mode > 0 {
                 let zero = self.zero(ty, span)?;
@@ -27,13 +27,13 @@ impl<'a> Lower<'a> {
                 let fields = self.struct_info(*id).fields.clone();
                 let parts = fields
                     .iter()
-                    .map(|f| self.var_place(&f.ty, &format!("{name}.{}", f.name), span))
+                    .map(|f| self.var_storage(&f.ty, &format!("{name}.{}", f.name), span))
                     .collect::<LowerResult<Vec<_>>>()?;
                 Ok(Storage::Parts(Rc::new(parts)))
             }
             Ty::Array(t, n) if *n <= 4096 => {
                 let parts = (0..*n)
-                    .map(|i| self.var_place(t, &format!("{name}[{i}]"), span))
+                    .map(|i| self.var_storage(t, &format!("{name}[{i}]"), span))
                     .collect::<LowerResult<Vec<_>>>()?;
                 Ok(Storage::Parts(Rc::new(parts)))
             }
@@ -61,7 +61,7 @@ impl<'a> Lower<'a> {
         let storage = if self.needs_memory(ty) {
             self.thread_memory(ty, name, span)?
         } else {
-            self.var_place(ty, name, span)?
+            self.var_storage(ty, name, span)?
         };
         Ok(LValue { ty: ty.clone(), storage, is_const: false, decl: None })
     }
@@ -80,17 +80,17 @@ impl<'a> Lower<'a> {
     }
 
     /// Memory for an object; pointers inside it, which memory cannot hold, stay in variables.
-    fn memory_place(&mut self, ty: &Ty, name: &str, span: Span) -> LowerResult<Storage> {
+    fn memory_storage(&mut self, ty: &Ty, name: &str, span: Span) -> LowerResult<Storage> {
         if !self.holds_pointer(ty) {
             return self.thread_memory(ty, name, span);
         }
         let parts = match ty {
             Ty::Struct(_) => self.part_types(ty, 0),
             Ty::Array(t, n) if *n <= 4096 => vec![(**t).clone(); *n as usize],
-            _ => return self.var_place(ty, name, span),
+            _ => return self.var_storage(ty, name, span),
         };
         let places =
-            parts.iter().map(|t| self.memory_place(t, name, span)).collect::<LowerResult<Vec<_>>>()?;
+            parts.iter().map(|t| self.memory_storage(t, name, span)).collect::<LowerResult<Vec<_>>>()?;
         Ok(Storage::Parts(Rc::new(places)))
     }
 
@@ -129,8 +129,8 @@ impl<'a> Lower<'a> {
                 let v = init.clone().unwrap_or_else(RValue::void);
                 return Ok(LValue { ty: ty.clone(), storage: Storage::Value(v), is_const, decl: Some(decl) });
             }
-            StorageClass::Var => self.var_place(ty, name, span)?,
-            StorageClass::Memory => self.memory_place(ty, name, span)?,
+            StorageClass::Var => self.var_storage(ty, name, span)?,
+            StorageClass::Memory => self.memory_storage(ty, name, span)?,
         };
         let lv = LValue { ty: ty.clone(), storage, is_const, decl: Some(decl) };
         match init {
@@ -140,8 +140,8 @@ impl<'a> Lower<'a> {
         Ok(lv)
     }
 
-    /// Vectors and structs are written part by part but read whole: their unwritten parts start as zero.
-    /// Scalars and arrays of them stay uninitialised, so that checked mode can tell.
+    /// Vectors and structs are written part by part but read whole, so their unwritten parts start as zero.
+    /// Scalars and arrays of them stay uninitialised, so that checked mode reports reads before a write.
     fn clear_aggregates(
         &mut self,
         storage: &Storage,
@@ -676,8 +676,8 @@ impl<'a> Lower<'a> {
         Ok(LValue { ty: value.ty.clone(), storage: Storage::Value(value), is_const: true, decl: None })
     }
 
-    /// The value of a function constant. One without a value is noted; the walk goes on with a value in its
-    /// place, so that the rest of the kernel is checked.
+    /// The value of a function constant. A constant without a value is recorded, and the walk continues with
+    /// 1, so that the rest of the kernel is checked.
     fn function_constant(&mut self, v: &'a VarDecl, ty: &Ty, index: u64) -> LowerResult<LValue> {
         if v.init.is_some() {
             let text = format!("the function constant `{}` gets its value from the pipeline", v.name);

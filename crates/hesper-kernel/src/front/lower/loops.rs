@@ -6,11 +6,11 @@ use super::value::{ExprResult, LValue, RValue, Storage};
 use super::*;
 use crate::ir::{CmpOp, Scalar, UnaryOp};
 
-/// Most iterations of a loop that is unrolled because it asks for it.
+/// The most iterations of a loop that is unrolled on request.
 const MAX_UNROLL: usize = 64;
-/// Most iterations of a loop that is unrolled unasked.
-const MAX_UNROLL_UNASKED: usize = 8;
-/// Most statements that unrolling one loop may lower.
+/// The most iterations of a loop that is unrolled without request.
+const MAX_UNROLL_UNREQUESTED: usize = 8;
+/// The most statements that unrolling one loop may lower.
 const MAX_UNROLLED_SIZE: usize = 256;
 
 impl<'a> Lower<'a> {
@@ -38,7 +38,7 @@ impl<'a> Lower<'a> {
             self.try_stmt(i)?;
         }
         self.at(span);
-        self.begin_loop(Ctl::Loop);
+        self.begin_loop(OpenLoop::Loop);
         let r = self.for_body(cond, body);
         self.dead = false;
         self.b.begin_continuing();
@@ -70,7 +70,7 @@ impl<'a> Lower<'a> {
         self.at(span);
         let zero = self.b.u32(0);
         let counter = self.b.var_init("element", zero);
-        self.begin_loop(Ctl::Loop);
+        self.begin_loop(OpenLoop::Loop);
         let at = self.b.get(counter);
         let end = self.b.u32(n.min(u64::from(u32::MAX)) as u32);
         let more = self.b.compare(CmpOp::Lt, at, end);
@@ -184,7 +184,7 @@ impl<'a> Lower<'a> {
             return self.const_loop(Some(c), None, body, true, span);
         }
         self.at(span);
-        self.begin_loop(Ctl::Loop);
+        self.begin_loop(OpenLoop::Loop);
         let saved = self.scope.clone();
         self.scope = Scope::new(Some(saved.clone()));
         let r = self.condition(cond).map(|v| {
@@ -204,7 +204,7 @@ impl<'a> Lower<'a> {
             return self.const_loop(Some(cond), None, body, false, span);
         }
         self.at(span);
-        self.begin_loop(Ctl::Loop);
+        self.begin_loop(OpenLoop::Loop);
         self.scoped(|l| l.stmt(body));
         self.dead = false;
         self.b.begin_continuing();
@@ -280,7 +280,7 @@ impl<'a> Lower<'a> {
         if by.as_int().is_none() || s.is_float() || ty.is_vector() {
             return Ok(None);
         }
-        let limit_count = if asked { MAX_UNROLL } else { MAX_UNROLL_UNASKED };
+        let limit_count = if asked { MAX_UNROLL } else { MAX_UNROLL_UNREQUESTED };
         let mut at = self.convert_scalar(a, s);
         let mut values = Vec::new();
         loop {

@@ -1,11 +1,12 @@
 //! Type checking and lowering: the syntax tree to IR, in one walk.
 //!
 //! Every call is inlined and every template instantiated where it is used, so that checking and lowering see
-//! concrete types only. A variable starts in the cheapest storage (a plain value); where a later use demands
-//! more (it is written through a reference, its address is taken), the demand is noted and the walk repeated.
+//! concrete types only. A variable starts in the cheapest storage (a plain value). If a later use needs more
+//! (the variable is written through a reference, its address is taken), the walk is repeated with that
+//! storage.
 //!
-//! Errors carry the place in the user's text; a failed statement is skipped and the walk goes on, so that
-//! several errors are reported at once. Depth, inlining and IR size are bounded.
+//! Errors carry the location in the user's text. A failed statement is skipped and the walk continues, so
+//! that several errors are reported at once. Depth, inlining and IR size are bounded.
 
 mod builtins;
 mod call;
@@ -103,21 +104,24 @@ struct Frame<'a> {
     /// Declared return type; none for `auto`, set by the first return.
     ret_ty: Option<Ty>,
     ret_ref: bool,
-    ret_place: Option<LValue>,
+    /// The object that holds the result of a function with several returns.
+    ret_object: Option<LValue>,
+    /// The result of a `return` at the end of the function.
     direct: Option<ExprResult>,
-    /// Set where the function returns from inside other control flow.
+    /// Set at run time once the function has returned from inside other control flow.
     flag: Option<VarId>,
+    /// Open regions and loops at the call.
     base_region: usize,
-    base_ctl: usize,
+    base_loops: usize,
     /// The kernel itself: `return` ends the thread.
     is_entry: bool,
-    /// Where the call stands, for locations.
+    /// The location of the call.
     inlined_at: Option<Loc>,
 }
 
-/// A loop of the IR around the current point.
+/// An open loop of the IR.
 #[derive(Clone, Copy)]
-enum Ctl {
+enum OpenLoop {
     Loop,
     /// A one-trip loop around a `switch`; `continue` inside sets the flag.
     Switch {
@@ -148,7 +152,7 @@ pub(crate) struct Lower<'a> {
     struct_index: HashMap<(usize, Vec<types::TArg>), super::types::StructId>,
     lambdas: Vec<LambdaInfo<'a>>,
     frames: Vec<Frame<'a>>,
-    ctl: Vec<Ctl>,
+    open_loops: Vec<OpenLoop>,
     regions: usize,
     dead: bool,
     depth: usize,
@@ -166,7 +170,8 @@ pub(crate) struct Lower<'a> {
     too_large: bool,
     /// A limit was reached: the walk ends.
     aborted: bool,
-    /// Nesting of expressions that must be known at compile time; functions in them run here and now.
+    /// Nesting of expressions that must be known at compile time; functions in them are evaluated, not
+    /// lowered.
     const_mode: usize,
     const_loops: usize,
     const_steps: usize,
@@ -192,7 +197,7 @@ impl<'a> Lower<'a> {
             struct_index: HashMap::new(),
             lambdas: Vec::new(),
             frames: Vec::new(),
-            ctl: Vec::new(),
+            open_loops: Vec::new(),
             regions: 0,
             dead: false,
             depth: 0,
@@ -301,7 +306,7 @@ impl<'a> Lower<'a> {
     /// Reports an error with the chain of template instantiations that led here.
     fn report(&mut self, f: Fail) {
         let Fail::Diag(mut d) = f else { return };
-        // Past a limit further errors are noise.
+        // Errors after a limit is reached are noise.
         self.aborted |= d.kind == ErrorKind::Limit;
         let user = |f: &&Frame<'a>| !f.bindings.is_empty() && f.decl.is_some_and(|d| !d.is_prelude);
         for frame in self.frames.iter().rev().filter(user).take(6) {
@@ -361,7 +366,7 @@ impl<'a> Lower<'a> {
 
     // ---- storage ----
 
-    /// Demands better storage for a variable; the walk is repeated.
+    /// Requires better storage for a variable; the walk is repeated.
     fn escalate(&mut self, decl: DeclId, to: StorageClass) {
         let slot = self.storage.entry(decl).or_insert(StorageClass::Value);
         if *slot < to {
@@ -374,7 +379,7 @@ impl<'a> Lower<'a> {
         self.storage.get(&decl).copied().unwrap_or(StorageClass::Value)
     }
 
-    /// Whether the current function writes a variable of this name, as far as the text tells.
+    /// Whether the text of the current function writes a variable of this name.
     fn is_assigned(&self, name: &Name, ty: &Ty) -> bool {
         self.frames.last().is_none_or(|f| writes(f.assigned, name, ty))
     }

@@ -109,7 +109,7 @@ impl<'a> Lower<'a> {
             }
             Storage::Lane { base, index } => {
                 if let Storage::Mem { ptr, space } = &base.storage {
-                    let (elem, storage) = self.lane_place(&base.ty, *ptr, *space, *index);
+                    let (elem, storage) = self.lane_storage(&base.ty, *ptr, *space, *index);
                     return self.load(&LValue { ty: elem, storage, is_const: lv.is_const, decl: None }, span);
                 }
                 let v = self.load(base, span)?;
@@ -120,7 +120,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    fn lane_place(&mut self, vector: &Ty, ptr: ValueId, space: Space, index: ValueId) -> (Ty, Storage) {
+    fn lane_storage(&mut self, vector: &Ty, ptr: ValueId, space: Space, index: ValueId) -> (Ty, Storage) {
         let s = vector.scalar().unwrap_or(Scalar::F32);
         let ptr = self.b.ptr_offset(ptr, index, s.size() as i64);
         (Ty::Scalar(s), Storage::Mem { ptr, space })
@@ -218,7 +218,7 @@ impl<'a> Lower<'a> {
             Storage::Swizzle { base, lanes } => self.store_swizzle(base, lanes, v, span),
             Storage::Lane { base, index } => {
                 if let Storage::Mem { ptr, space } = &base.storage {
-                    let (elem, storage) = self.lane_place(&base.ty, *ptr, *space, *index);
+                    let (elem, storage) = self.lane_storage(&base.ty, *ptr, *space, *index);
                     return self.store_init(
                         &LValue { ty: elem, storage, is_const: false, decl: None },
                         v,

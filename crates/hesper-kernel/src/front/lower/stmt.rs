@@ -6,20 +6,20 @@ use super::value::{ExprResult, LValue, RValue, Storage};
 use super::*;
 use crate::ir::Space;
 
-/// Most elements of an array that are constructed one by one; more stay as they are.
+/// The most elements of an array whose constructors run; those of larger arrays do not.
 const MAX_CONSTRUCTED: u64 = 256;
 
 impl<'a> Lower<'a> {
-    /// Lowers a statement; an error is reported and the walk goes on behind it.
+    /// Lowers a statement. An error is reported, and the walk continues after the statement.
     pub(super) fn stmt(&mut self, s: &'a Stmt) {
-        let saved = (self.scope.clone(), self.frames.len(), self.ctl.len(), self.regions, self.depth);
+        let saved = (self.scope.clone(), self.frames.len(), self.open_loops.len(), self.regions, self.depth);
         if let Err(f) = self.enter(s.span).and_then(|()| self.try_stmt(s)) {
             self.report(f);
             self.frames.truncate(saved.1);
-            self.ctl.truncate(saved.2);
+            self.open_loops.truncate(saved.2);
             (self.scope, self.regions) = (saved.0, saved.3);
             if let StmtKind::Vars(vars) = &s.kind {
-                // Later uses of the failed variables are not worth further errors.
+                // Suppress errors at later uses of the failed variables.
                 for v in vars {
                     if self.scope.local(&v.name).is_none() {
                         let v_error = RValue { ty: Ty::Error, val: value::ValueRepr::Void };
@@ -80,7 +80,7 @@ impl<'a> Lower<'a> {
             StmtKind::Return(value) => self.return_stmt(value.as_ref(), s.span),
             StmtKind::Alias(a) => {
                 self.scope.insert(&a.name, Entity::Alias(a));
-                // A wrong alias is reported where it stands.
+                // Report a wrong alias at its declaration.
                 self.resolve_type(&a.ty).map(|r| {
                     self.scope.insert(&a.name, alias_entity(a, r));
                 })
@@ -274,7 +274,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// An `if`, with the statements behind it where its branches return.
+    /// An `if`, and the statements after it if a branch returns.
     pub(super) fn stmt_with_rest(&mut self, s: &'a Stmt, rest: &'a [Stmt]) {
         let StmtKind::If { constexpr, init, cond, then, els } = &s.kind else { return };
         let saved = self.scope.clone();
@@ -328,7 +328,7 @@ impl<'a> Lower<'a> {
             self.scoped(|l| l.stmt(e));
         }
         self.scope = saved;
-        // With a structured function, what follows belongs to the branch that did not return.
+        // In a structured function the rest belongs to the branch that did not return.
         if !self.dead {
             self.stmts(rest);
         }

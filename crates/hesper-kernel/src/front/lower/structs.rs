@@ -81,7 +81,8 @@ impl<'a> Lower<'a> {
                 continue;
             }
             let mut bound: Vec<Option<TArg>> = vec![None; params.len()];
-            // What cannot be deduced from (`enable_if_t<...>`) must come out the same once the rest is known.
+            // A pattern that allows no deduction (`enable_if_t<...>`) must resolve to the same argument once
+            // the other parameters are known.
             let mut later = Vec::new();
             for (p, a) in patterns.iter().zip(&args) {
                 let mut trial = bound.clone();
@@ -104,7 +105,7 @@ impl<'a> Lower<'a> {
                     continue;
                 }
             }
-            // The fewer parameters are left open, the more special it is.
+            // The specialisation with the fewest parameters is the most special one.
             if best.as_ref().is_none_or(|(n, _, _)| params.len() < *n) {
                 best = Some((params.len(), spec, bound));
             }

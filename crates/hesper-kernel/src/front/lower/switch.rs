@@ -109,7 +109,7 @@ impl<'a> Lower<'a> {
             }
         } else if pending.iter().any(|s| contains_break(s)) {
             let flag = self.continue_flag(pending.iter().copied());
-            self.begin_loop(Ctl::Switch { continue_flag: flag });
+            self.begin_loop(OpenLoop::Switch { continue_flag: flag });
             for st in pending {
                 if !self.dead {
                     self.stmt(st);
@@ -138,7 +138,7 @@ impl<'a> Lower<'a> {
         order.extend(groups.iter().filter(|g| g.default));
         let Some(g) = order.get(depth) else { return };
         if g.default {
-            // Its own labels need no test: nothing else matches.
+            // No other group matches, so `default` and its labels need no test.
             return self.group(g);
         }
         let test = self.matches(v, g);
@@ -164,7 +164,7 @@ impl<'a> Lower<'a> {
             }
             match &st.kind {
                 StmtKind::Break => break,
-                // The closing `break` may stand inside the braces of the group.
+                // The closing `break` may be inside the braces of the group.
                 StmtKind::Block(b)
                     if g.stmts.len() == 1
                         || matches!(b.stmts.last().map(|s| &s.kind), Some(StmtKind::Break)) =>
@@ -206,7 +206,7 @@ impl<'a> Lower<'a> {
     }
 
     fn continue_flag(&mut self, mut stmts: impl Iterator<Item = &'a Stmt>) -> Option<VarId> {
-        let outer = self.frames.last().is_some_and(|f| self.ctl.len() > f.base_ctl);
+        let outer = self.frames.last().is_some_and(|f| self.open_loops.len() > f.base_loops);
         if !outer || !stmts.any(contains_continue) {
             return None;
         }
@@ -244,7 +244,7 @@ impl<'a> Lower<'a> {
             Some(a) => self.b.unary(UnaryOp::Not, a),
             None => self.b.bool(true),
         };
-        self.begin_loop(Ctl::Switch { continue_flag: flag });
+        self.begin_loop(OpenLoop::Switch { continue_flag: flag });
         let saved = self.scope.clone();
         self.scope = Scope::new(Some(saved.clone()));
         for g in groups {

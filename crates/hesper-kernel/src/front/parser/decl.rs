@@ -286,8 +286,8 @@ impl Parser<'_> {
         }
     }
 
-    /// The type in front of a name, with the specifiers around it: the one that several names share, and that
-    /// of the first.
+    /// The type in front of a name, with the specifiers around it: the type that all declared names share,
+    /// and the type of the first name.
     fn declared_type(&mut self, specs: &mut Specs) -> Parsed<(TypeSyntax, TypeSyntax)> {
         let mut shared = self.base_type()?;
         self.specifiers(specs);
@@ -332,7 +332,7 @@ impl Parser<'_> {
         let mut ty = ty;
         loop {
             ty.quals.is_const |= specs.constexpr;
-            let v = self.declarator_after_wraps(ty, specs.constexpr, specs.is_static)?;
+            let v = self.declarator(ty, specs.constexpr, specs.is_static)?;
             out.push(Item::Var(v, template.clone()));
             if !self.eat(",") {
                 break;
@@ -341,15 +341,6 @@ impl Parser<'_> {
             self.wraps(&mut ty);
         }
         self.expect(";")
-    }
-
-    fn declarator_after_wraps(
-        &mut self,
-        ty: TypeSyntax,
-        constexpr: bool,
-        is_static: bool,
-    ) -> Parsed<VarDecl> {
-        self.declarator(ty, constexpr, is_static)
     }
 
     fn function_rest(
@@ -502,11 +493,11 @@ impl Parser<'_> {
         self.function_rest(template, None, name, Some(ret), span, specs)
     }
 
-    /// `using A = B;`; `using ns::name;` is accepted and means nothing here.
+    /// `using A = B;`. `using ns::name;` is accepted and ignored.
     pub(super) fn using(&mut self, template: Option<Vec<TemplateParam>>) -> Parsed<Option<AliasDecl>> {
         self.bump();
         if !self.peek(1).is("=") {
-            // Names of a namespace are found without it.
+            // Names of a namespace are found without the directive.
             self.eat_word("typename");
             let path = self.path(true)?;
             let first = &path.segments[0];
@@ -546,7 +537,7 @@ impl Parser<'_> {
         let (name, span) = self.ident("the name of a type")?;
         self.expect(";")?;
         self.declare(&name, NameKind::Type);
-        // The tag, if there is one, is hardly ever another name.
+        // The tag, if there is one, is almost always the same name.
         (s.name, s.span) = (name, span);
         Ok(s)
     }

@@ -512,7 +512,7 @@ impl Parser<'_> {
         let r = self.lambda_rest();
         let assigned = self.assigned.pop().unwrap_or_default();
         self.pop_scope();
-        // What a lambda assigns by reference, its surroundings assign.
+        // A variable that a lambda assigns by reference is assigned by the enclosing function.
         if let Some(top) = self.assigned.last_mut() {
             top.whole.extend(assigned.whole.iter().cloned());
             top.parts.extend(assigned.parts.iter().cloned());

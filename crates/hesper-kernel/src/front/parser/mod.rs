@@ -1,8 +1,8 @@
 //! The parser: tokens to the syntax tree.
 //!
 //! Recursive descent with a little look-ahead. To tell types from expressions it keeps the names of types and
-//! templates in scope, as C++ asks for. It recovers at statement and declaration borders, bounds its depth,
-//! and bounds its total work, so that no text makes it hang.
+//! templates in scope, as C++ requires. It recovers at the boundaries of statements and declarations. Depth
+//! and total work are bounded, so that no text makes it hang.
 
 mod decl;
 mod expr;
@@ -222,7 +222,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Whether the work limit is spent: only absurd input gets there.
+    /// Whether the work limit is reached, which takes pathological input.
     fn exhausted(&self) -> bool {
         self.work > 100_000 + 64 * self.tokens.len()
     }
@@ -276,7 +276,7 @@ impl<'a> Parser<'a> {
         Mark { at: self.at, splits: self.splits.len(), errors: self.sink.len() }
     }
 
-    /// Goes back to a mark, and forgets what was reported since.
+    /// Goes back to a mark, and drops the errors reported since.
     fn reset(&mut self, mark: &Mark) {
         self.at = mark.at;
         while self.splits.len() > mark.splits {
@@ -319,7 +319,7 @@ impl<'a> Parser<'a> {
         if self.eat(p) {
             return Ok(());
         }
-        // A missing `;` is best shown behind the token it should follow.
+        // Report a missing `;` at the token that it should follow.
         if p == ";" && self.token().starts_line && self.at > 0 {
             let mut span = self.last_span();
             span.lo = span.hi.saturating_sub(1).max(span.lo);
@@ -394,7 +394,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Notes that the variable at the root of `e` is written or its address taken.
+    /// Records that the variable at the root of `e` is written or its address taken.
     fn note_assigned(&mut self, e: &Expr) {
         let mut at = e;
         let mut part = false;
@@ -421,7 +421,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Skips to a likely border: past `;`, or to `}`; balanced braces on the way are skipped whole.
+    /// Skips to a likely boundary: past `;`, or to `}`. Balanced braces on the way are skipped whole.
     fn recover(&mut self) {
         let mut braces = 0usize;
         while !self.at_end() {

@@ -363,18 +363,15 @@ impl Parser<'_> {
             return Err(Failed);
         }
         let id = self.names.fresh();
-        // The name is in scope in its own initialiser, but a type of the same name is not hidden before.
+        // The name is in scope in its own initialiser.
+        self.declare(&name, NameKind::Value);
         let init = if self.eat("=") {
-            self.declare(&name, NameKind::Value);
             Some(Init::Assign(self.argument()?))
         } else if self.is("{") {
-            self.declare(&name, NameKind::Value);
             Some(Init::Braces(self.init_list()?))
         } else if self.is("(") {
-            self.declare(&name, NameKind::Value);
             Some(Init::Parens(self.call_args()?))
         } else {
-            self.declare(&name, NameKind::Value);
             None
         };
         Ok(VarDecl { id, name, ty, init, constexpr, is_static, function_constant, span })

@@ -31,7 +31,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Qualifiers in any order; `static`, `inline` and friends are skipped.
+    /// Qualifiers in any order; `volatile`, `typename` and others that have no effect here are skipped.
     pub(super) fn qualifiers(&mut self, quals: &mut Quals) {
         loop {
             self.attributes_skipped();
@@ -244,7 +244,7 @@ impl Parser<'_> {
                 self.eat("...");
                 return Ok(TemplateArg::Type(ty));
             }
-            // It only began like a type: `T(1) + 2`, `sizeof(T)`, `N * 2`.
+            // An expression that begins like a type: `T(1) + 2`, `N * 2`.
             self.reset(&mark);
         }
         Ok(TemplateArg::Value(self.template_value()?))

@@ -1,4 +1,4 @@
-//! Checked mode, all but races: each finding when it is due, and none when it is not.
+//! Checked mode, except races: each finding where the kernel is wrong, and none where it is right.
 
 use super::*;
 
@@ -338,7 +338,7 @@ fn division_by_zero_is_found_for_integers_only() {
 }
 
 #[test]
-fn shift_counts_are_judged_when_asked() {
+fn shift_counts_are_checked_on_request() {
     let k = kernel(Type::U32, |b, out, i| {
         let n = b.u32(33);
         let x = b.binary(BinaryOp::Shl, n, n);
@@ -369,7 +369,7 @@ fn a_component_that_does_not_exist_is_found() {
 }
 
 #[test]
-fn findings_are_kept_once_per_place_and_counted_beyond() {
+fn findings_are_kept_once_per_location_and_repetitions_are_counted() {
     let k = kernel(Type::U32, |b, out, i| {
         for line in 0..30 {
             let l = b.loc(100 + line, 1);

@@ -1,4 +1,4 @@
-//! Random kernels: they run without panics, alike in both modes, and without false findings.
+//! Random kernels run without panics, give the same results in both modes, and cause no false findings.
 
 use super::*;
 use crate::testing::{GROUP, Random, random_kernel};

@@ -52,7 +52,7 @@ fn a_read_without_barrier_races_with_the_write() {
 }
 
 #[test]
-fn a_race_reads_well() {
+fn a_race_message_names_both_accesses() {
     let k = exchange(Space::Threadgroup, 1, |_| {});
     let text = races(64, linear(64, 64), &k)[0].to_string();
     let want = "\

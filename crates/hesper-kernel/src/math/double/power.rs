@@ -52,8 +52,8 @@ fn log_pair(x: f64) -> Pair {
     sum(top, rest + (l + e.mul_add(LN2.1, lost)))
 }
 
-/// Whether [`pow_core`] is not good enough: other than positive normal numbers to powers that
-/// neither overflow nor come near to it.
+/// Whether [`pow_core`] is wrong: for bases other than positive normal numbers, and for exponents of 10^6 and
+/// more in magnitude.
 #[inline(always)]
 pub fn pow_is_rare(x: f64, y: f64) -> bool {
     let ordinary = (f64::MIN_POSITIVE..f64::INFINITY).contains(&x) && y.abs() < 1e6;

@@ -1,4 +1,4 @@
-// Pointers that know their object: reads outside give zero, writes outside are dropped and reported.
+// Pointers with bounds: out of range, a read gives 0, and a write is dropped and reported.
 #define HESPER_POINTER(SPACE, BYTE) \
   struct SPACE##_ptr { \
     BYTE* base; \
@@ -30,7 +30,7 @@ HESPER_POINTER(device, device u8)
 HESPER_POINTER(constant, const constant u8)
 HESPER_POINTER(threadgroup, threadgroup u8)
 HESPER_POINTER(thread, thread u8)
-// Notes the first dropped write of a launch: the instruction, the object, its size and the offset.
+// Records the first dropped write of a launch: the instruction, the object, its size and the offset.
 HESPER_FN void drop_write(device u64* report, u32 site, u32 object, u64 size, i64 offset) {
   u32 seen = 0u;
   while (seen == 0u) {

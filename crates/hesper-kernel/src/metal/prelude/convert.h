@@ -1,5 +1,6 @@
 HESPER_FN f32 fmod_of(f32 a, f32 b) { return (f32)fmod_of((f64)a, (f64)b); }
-// An integer as f32, what is cut off sticking to the last bit: a second rounding to a narrower type is right.
+// An integer as f32. Bits that do not fit are joined into the last one, so that a second rounding to a narrower type is
+// correct.
 HESPER_FN f32 sticky(u64 m) {
   const u32 z = leading_zeros(m);
   if (z >= 40u) return (f32)(u32)m;

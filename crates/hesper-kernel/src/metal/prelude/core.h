@@ -31,7 +31,7 @@ HESPER_FN u32 leading_zeros(u64 x) {
   const u32 high = (u32)(x >> 32);
   return high != 0u ? clz(high) : 32u + clz((u32)x);
 }
-// Not of zero.
+// The operand is not 0.
 HESPER_FN u32 trailing_zeros(u32 x) { return ctz(x); }
 HESPER_FN u32 trailing_zeros(u64 x) {
   const u32 low = (u32)x;

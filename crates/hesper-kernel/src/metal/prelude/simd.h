@@ -79,8 +79,8 @@ template <class O, u32 W, u32 H, class T> HESPER_FN T reduce(simd_lanes m, T v, 
   }
   return x;
 }
-// A scan where lanes are missing: the tree over the W lanes up to the thread's own, or to the one before. What lies
-// before the first lane is no leaf at all (a clear bit in `there`).
+// A scan where lanes are missing: the tree over the W lanes up to the thread's own, or up to the previous one.
+// Positions ahead of the first lane have no leaf (their bit in `there` is clear).
 template <class O, u32 W, class T> HESPER_FN T scan_some(simd_lanes m, T v, T identity, bool inclusive) {
   T part[5];
   T x = identity;

@@ -1,5 +1,5 @@
 // f64 in integers, for the functions of f32 that compute in it. Results are rounded to nearest, halves to even.
-// Shifted right, what is cut off sticking to the last bit.
+// Shifted right; what is lost is joined into the last bit.
 HESPER_FN u64 soft_shifted(u64 m, u32 n) {
   if (n == 0u) return m;
   if (n > 63u) return m != 0ul ? 1ul : 0ul;

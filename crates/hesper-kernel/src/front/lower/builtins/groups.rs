@@ -4,7 +4,7 @@ use super::*;
 use crate::front::lower::value::{LValue, Storage};
 use crate::ir::{Builtin, CmpOp, Group, Type, ValueId};
 
-/// Functions with rules of their own.
+/// Functions of SIMD groups and quads other than reductions, scans and plain shuffles.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub(super) enum GroupFunction {
@@ -120,7 +120,7 @@ impl<'a> Lower<'a> {
                 let (ty, data) = self.number_value(v[0].clone(), name, span)?;
                 let fill = self.ir(&fill);
                 let lane = self.lane(group);
-                // What runs past the end continues in the filling value, like one long row.
+                // Lanes past the end read the filling value, as if it followed the data in one row.
                 let (kept, moved, filled) = if g == GroupFunction::FillUp {
                     let kept = self.b.compare(CmpOp::Ge, lane, delta);
                     let moved = self.b.group_shuffle(group, ShuffleKind::Up, data, delta);
@@ -275,7 +275,7 @@ impl<'a> Lower<'a> {
                 }
             },
         };
-        // The memory position of the lane's first element; transposed, rows and columns change roles.
+        // The memory position of the lane's first element; a transposed access swaps row and column.
         if transposed {
             std::mem::swap(&mut row, &mut column);
         }

@@ -6,7 +6,7 @@ use crate::front::lower::value::LValue;
 use crate::ir::{CmpOp, TernaryOp, Type, ValueId};
 use crate::math::scalar;
 
-/// Functions with rules of their own.
+/// Functions of numbers that are not one op of the registry.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub(super) enum MathFunction {
@@ -180,7 +180,7 @@ impl<'a> Lower<'a> {
     fn object(&mut self, a: &Arg<'a>, name: &str, span: Span) -> LowerResult<LValue> {
         match a {
             Arg::Value(ExprResult::Object(lv), _) => Ok(lv.clone()),
-            // `&x` is taken too, though the library asks for a reference.
+            // Accept `&x` too, though the library takes a reference.
             Arg::Value(ExprResult::Value(v), s) if matches!(v.ty, Ty::Pointer(_)) => {
                 match self.deref(v, *s)? {
                     ExprResult::Object(lv) => Ok(lv),

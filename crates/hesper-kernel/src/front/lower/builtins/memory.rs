@@ -3,7 +3,7 @@
 use super::*;
 use crate::ir::{CmpOp, MemFlags, Scope as BarrierScope, Type, ValueId};
 
-/// Functions with rules of their own.
+/// Barriers, fences, asynchronous copies, and atomics other than read-modify-write.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub(super) enum MemoryFunction {

@@ -35,9 +35,9 @@ impl ScalarOp {
 /// What a library function does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Function {
-    /// A function of numbers that are converted to what it takes.
+    /// An op of the registry, and the operands that arguments are converted to.
     Op(ScalarOp, Operands),
-    /// A function with rules of its own, see `math`.
+    /// A function that is not one op; see `math`.
     MathFunction(math::MathFunction),
     /// Lanes of a SIMD group (`simd_`) or quad (`quad_`).
     Reduce(ReduceOp),
@@ -148,7 +148,7 @@ const FUNCTIONS: &[(&str, Function)] = &[
     ("threadgroup_barrier", Function::Memory(A::ThreadgroupBarrier)),
     ("simdgroup_barrier", Function::Memory(A::SimdgroupBarrier)),
     ("atomic_thread_fence", Function::Memory(A::Fence)),
-    // What the library's `simdgroup_event` is made of.
+    // `simdgroup_event` of the library uses these.
     ("__hesper_async_begin", Function::Memory(A::AsyncBegin)),
     ("__hesper_async_end", Function::Memory(A::AsyncEnd)),
     ("__hesper_async_wait", Function::Memory(A::AsyncWait)),

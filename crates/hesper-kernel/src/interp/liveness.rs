@@ -1,20 +1,20 @@
-//! When values die: after their last use in the block that defines them.
+//! Liveness: a value dies after its last use in the block that defines it.
 //!
-//! The interpreter keeps a value for every thread; freeing values early keeps long straight
-//! code within memory.
+//! The interpreter keeps a value for every thread; freeing values early bounds the memory that
+//! long straight-line code needs.
 
 use crate::ir::{BlockId, Kernel, Op, ValueId};
 
-/// For each block and instruction, the values to free after it.
-pub(super) struct Plan {
+/// The values to free after each instruction.
+pub(super) struct Liveness {
     /// Per block: (instruction, value) pairs in the order of instructions.
     dying: Vec<Vec<(u32, ValueId)>>,
 }
 
-impl Plan {
-    pub fn new(kernel: &Kernel) -> Plan {
+impl Liveness {
+    pub fn new(kernel: &Kernel) -> Liveness {
         let mut builder =
-            PlanBuilder { kernel, home: vec![(BlockId(0), 0); kernel.values.len()], path: Vec::new() };
+            LivenessBuilder { kernel, home: vec![(BlockId(0), 0); kernel.values.len()], path: Vec::new() };
         builder.walk(kernel.body);
         let mut dying = vec![Vec::new(); kernel.blocks.len()];
         for block in &kernel.blocks {
@@ -28,7 +28,7 @@ impl Plan {
         for d in &mut dying {
             d.sort_unstable();
         }
-        Plan { dying }
+        Liveness { dying }
     }
 
     /// The values that die in `block`, with the instruction after which each does.
@@ -37,7 +37,7 @@ impl Plan {
     }
 }
 
-struct PlanBuilder<'a> {
+struct LivenessBuilder<'a> {
     kernel: &'a Kernel,
     /// Defining block and last use there, per value.
     home: Vec<(BlockId, u32)>,
@@ -45,7 +45,7 @@ struct PlanBuilder<'a> {
     path: Vec<(BlockId, u32)>,
 }
 
-impl PlanBuilder<'_> {
+impl LivenessBuilder<'_> {
     fn walk(&mut self, id: BlockId) {
         let kernel = self.kernel;
         for (n, inst) in kernel.block(id).insts.iter().enumerate() {

@@ -27,7 +27,7 @@ mod tests {
     use crate::math::double;
 
     #[test]
-    fn rows_of_every_length_become_functions_of_their_numbers() {
+    fn slices_of_every_length_are_mapped() {
         for n in [0, 1, 31, 32, 33, 70] {
             let x: Vec<f64> = (0..n).map(|i| f64::from(i) * 0.37 - 9.0).collect();
             let mut y = x.clone();
