@@ -144,7 +144,7 @@ impl LongFft {
 }
 
 /// The largest factor up to the square root such that both factors are multiples of the block.
-fn factor(length: usize) -> Option<usize> {
+pub fn factor(length: usize) -> Option<usize> {
     if length < MIN_LENGTH {
         return None;
     }
@@ -152,17 +152,4 @@ fn factor(length: usize) -> Option<usize> {
     (4 * BLOCK..=root).rev().step_by(BLOCK).find(|rows| {
         length.is_multiple_of(*rows) && (length / rows).is_multiple_of(BLOCK) && length / rows <= 64 * rows
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lengths_are_split_into_two_factors_of_whole_blocks() {
-        assert_eq!(factor(1 << 20), Some(1024));
-        assert_eq!(factor(1 << 15), Some(128));
-        assert_eq!(factor(1 << 10), None);
-        assert_eq!(factor((1 << 20) + 1), None);
-    }
 }

@@ -23,6 +23,8 @@ mod gather;
 mod grouped;
 mod hadamard;
 mod index_arrays;
+#[doc(hidden)]
+pub mod internals;
 #[cfg(feature = "files")]
 mod io;
 #[cfg(feature = "linalg")]

@@ -34,18 +34,24 @@ impl Lower<SliceUpdate> for Cpu {
 }
 
 /// A slice of the array and its update.
-struct Update {
-    shape: Shape,
-    starts: SmallVec<[isize; 6]>,
-    steps: SmallVec<[isize; 6]>,
-    sizes: Shape,
-    strides: Strides,
-    offset: isize,
+pub struct Update {
+    /// The shape of the array.
+    pub shape: Shape,
+    /// The first index of the slice along each axis.
+    pub starts: SmallVec<[isize; 6]>,
+    /// The step of the slice along each axis.
+    pub steps: SmallVec<[isize; 6]>,
+    /// The shape of the slice and of its update.
+    pub sizes: Shape,
+    /// The strides of the update.
+    pub strides: Strides,
+    /// The first element of the update.
+    pub offset: isize,
 }
 
 impl Update {
     /// Joins the last axes if the update covers them whole.
-    fn join(&mut self, source: &mut Strides) {
+    pub fn join(&mut self, source: &mut Strides) {
         while self.shape.len() > 1 {
             let last = self.shape.len() - 1;
             let (length, before) = (self.shape[last], last - 1);
@@ -238,27 +244,4 @@ fn slice<T: Carrier>(axes: &SmallVec<[usize; 6]>, l: &Lowering<'_>) -> Result<Da
             copy_all(to.as_mut_slice::<T>()?, from.as_slice::<T>()?, &part)
         })?;
     Ok(Data::contiguous(output, l.shape()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn axes_that_an_update_covers_whole_join_the_one_before() {
-        let shape: Shape = smallvec![2, 3, 4];
-        let mut source = row_major(&shape);
-        let sizes: Shape = smallvec![2, 2, 4];
-        let mut update = Update {
-            shape,
-            starts: smallvec![0, 1, 0],
-            steps: smallvec![1, 1, 1],
-            strides: row_major(&sizes),
-            sizes,
-            offset: 0,
-        };
-        update.join(&mut source);
-        assert_eq!(update.shape[..], [2, 12]);
-        assert_eq!((update.starts[1], update.sizes[1]), (4, 8));
-    }
 }

@@ -263,20 +263,3 @@ pub fn rows(l: &Lowering<'_>, at: usize) -> Result<Strided> {
     let contiguous = l.input_shape(at)[last] == 1 || l.input(at).strides[last] == 1;
     if contiguous { Ok(Strided::input(l, at)) } else { Strided::row_major(l, at) }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cursor_started_at_an_element_equals_one_that_advanced_there() {
-        let (shape, strides) = ([2usize, 3, 4], [1isize, -8, 2]);
-        let mut walked = Cursor::new(&shape, [&strides], 0);
-        for element in 0..24 {
-            let started = Cursor::new(&shape, [&strides], element);
-            assert_eq!((started.at, started.index()), (walked.at, walked.index()));
-            walked.advance();
-        }
-        assert_eq!(walked.at, [0]);
-    }
-}

@@ -14,6 +14,8 @@ mod copy;
 mod error;
 mod fft;
 mod gemm;
+#[doc(hidden)]
+pub mod internals;
 mod mat;
 mod par;
 mod quant;

@@ -75,36 +75,3 @@ pub fn random_words(par: &dyn Par, key: [u32; 2], words: &mut [u32]) {
         dispatch(level, Fill { key, start, half, first, second });
     });
 }
-
-#[cfg(test)]
-mod tests {
-    use hesper_types::threefry;
-
-    use super::*;
-    use crate::par::{AtLevel, Serial, Threads};
-    use crate::simd::Simd;
-
-    #[test]
-    fn words_match_threefry_of_their_counters_at_every_level_and_count() {
-        let key = [0x1234_5678, 0x9abc_def0];
-        for count in [0, 1, 2, 3, 31, 32, 33, 63, 64, 65, 127, 129, 1000, 2 * GRAIN + 1, 4 * GRAIN + 66] {
-            let half = count.div_ceil(2);
-            let mut want = vec![0; count];
-            for i in 0..half {
-                let other = if half + i < count { (half + i) as u32 } else { 0 };
-                let [a, b] = threefry(key, [i as u32, other]);
-                want[i] = a;
-                if half + i < count {
-                    want[half + i] = b;
-                }
-            }
-            for level in Simd::available() {
-                for par in [&AtLevel(Serial, level) as &dyn Par, &AtLevel(Threads(2), level)] {
-                    let mut words = vec![0; count];
-                    random_words(par, key, &mut words);
-                    assert!(words == want, "{count} words at {level:?}");
-                }
-            }
-        }
-    }
-}

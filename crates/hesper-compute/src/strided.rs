@@ -49,7 +49,7 @@ fn join<const N: usize>(
 
 /// The offset of an element, given its index in row-major order.
 #[inline]
-pub(crate) fn locate(dims: &[Dim], mut element: usize) -> isize {
+pub fn locate(dims: &[Dim], mut element: usize) -> isize {
     let mut offset = 0;
     for (axis, dim) in dims.iter().enumerate().rev() {
         if axis == 0 {
@@ -77,23 +77,4 @@ pub(crate) fn within(offset: isize, dims: impl IntoIterator<Item = Dim>, len: us
         return Err(Mismatch { what, expected: 0, given: usize::MAX });
     }
     at_least(what, usize::try_from(high + 1).unwrap_or(usize::MAX), len)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn elements_are_located_with_the_last_axis_fastest() {
-        let dims = [(2, 100), (3, -10), (4, 1)].map(|(len, stride)| Dim { len, stride });
-        assert_eq!([0, 23, 13].map(|at| locate(&dims, at)), [0, 83, 101]);
-        assert_eq!(locate(&[], 0), 0);
-    }
-
-    #[test]
-    fn axes_of_length_one_leave_nothing_to_join() {
-        assert_eq!(joined_axes(&[1, 1], [&[5, 7]]).count(), 0);
-        assert_eq!(joined_axes(&[2, 8], [&[8, 1], &[16, 1]]).count(), 2);
-        assert_eq!(joined_axes(&[4, 0], [&[0, 1]]).collect::<Vec<_>>(), [(0, [1])]);
-    }
 }

@@ -2,7 +2,11 @@
 
 use crate::common::{Rng, close, levels};
 use half::{bf16, f16};
-use hesper_compute::{AttentionShape, Float, Heads, HeadsMut, Mask, Par, Serial, attention};
+use hesper_compute::internals::prefill_within;
+use hesper_compute::{
+    AttentionShape, Float, HeadSlice, Heads, HeadsMut, Mask, MaskSlice, Par, Serial, attention,
+    attention_slices,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum MaskKind {
@@ -219,4 +223,57 @@ fn heads_that_do_not_form_groups_are_refused() {
     // SAFETY: the shape has no elements.
     let r = unsafe { attention(&Serial, shape, h, h, h, out, 1.0, Mask::All, None) };
     assert!(r.is_err());
+}
+
+#[test]
+fn rows_that_leave_their_slice_are_refused() {
+    let shape =
+        AttentionShape { batch: 1, q_heads: 2, kv_heads: 1, q_len: 1, kv_len: 3, head_dim: 4, value_dim: 4 };
+    let data = [0.5f32; 16];
+    let mut out = [0.0f32; 8];
+    let at = |first, strides| HeadSlice { data: &data, first, strides };
+    let mut run = |k, mask| {
+        let (q, v) = (at(0, [0, 4, 4]), at(4, [0, 0, 4]));
+        attention_slices(&Serial, shape, q, k, v, &mut out, 1.0, mask, None)
+    };
+    let good = at(12, [0, 0, -4]);
+    assert!(run(good, MaskSlice::All).is_ok());
+    assert!(run(at(5, [0, 0, 4]), MaskSlice::All).is_err());
+    assert!(run(at(4, [0, 0, -4]), MaskSlice::All).is_err());
+    let marks = [1u8; 5];
+    let marked = |strides| MaskSlice::Marked { data: &marks, first: 0, strides };
+    assert!(run(good, marked([0, 2, 0, 1])).is_ok());
+    assert!(run(good, marked([0, 3, 0, 1])).is_err());
+}
+
+#[test]
+fn results_do_not_depend_on_how_many_heads_are_packed_together() {
+    let shape = AttentionShape {
+        batch: 2,
+        q_heads: 6,
+        kv_heads: 3,
+        q_len: 20,
+        kv_len: 210,
+        head_dim: 12,
+        value_dim: 20,
+    };
+    let value = |i: usize| ((i * 37 % 61) as f32 - 30.0) / 20.0;
+    let numbers = |n: usize| (0..n).map(value).collect::<Vec<f32>>();
+    let (q, k, v) = (numbers(2 * 6 * 20 * 12), numbers(2 * 3 * 210 * 12), numbers(2 * 3 * 210 * 20));
+    let contiguous = |h: usize, n: usize, d: usize| [(h * n * d) as isize, (n * d) as isize, d as isize];
+    let mut runs = vec![];
+    for max_packed in [1, 20_000, 8 << 20] {
+        let mut out = vec![f32::NAN; 2 * 6 * 20 * 20];
+        let inputs = [
+            Heads { ptr: q.as_ptr(), strides: contiguous(6, 20, 12) },
+            Heads { ptr: k.as_ptr(), strides: contiguous(3, 210, 12) },
+            Heads { ptr: v.as_ptr(), strides: contiguous(3, 210, 20) },
+        ];
+        let to = HeadsMut { ptr: out.as_mut_ptr(), strides: contiguous(6, 20, 20) };
+        // SAFETY: the strides are those of the vectors, and the output is written here alone.
+        unsafe { prefill_within(&Serial, shape, inputs, to, max_packed) };
+        runs.push(out);
+    }
+    assert!(runs[0].iter().all(|x| x.is_finite()));
+    assert!(runs[0] == runs[1] && runs[1] == runs[2]);
 }

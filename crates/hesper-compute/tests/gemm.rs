@@ -2,6 +2,7 @@
 
 use crate::common::{Rng, close, levels};
 use half::{bf16, f16};
+use hesper_compute::internals::bf16_product;
 use hesper_compute::{
     AtLevel, Float, GemmOptions, MatMut, MatRef, Par, Serial, Simd, Stack, Threads, gemm, gemm_stacked,
 };
@@ -339,4 +340,33 @@ fn stacks_that_reach_out_of_their_slice_are_refused() {
     out.fill(5.0);
     gemm_stacked(&Serial, &[2], (2, 2, 0), nothing, nothing, &mut out, &GemmOptions::default()).unwrap();
     assert_eq!(out, [0.0; 8]);
+}
+
+/// Normally the processor decides whether bfloat16 is multiplied in pairs; here every level does both.
+#[test]
+fn pairs_of_bf16_give_the_same_products_as_widened_ones() {
+    for (m, n, k) in [(1, 5, 9), (3, 70, 65), (13, 33, 31), (40, 65, 100), (200, 70, 801)] {
+        let value = |i: usize| bf16::from_f32(((i * 37 % 61) as f32 - 30.0) / 8.0);
+        let a: Vec<bf16> = (0..m * k).map(value).collect();
+        let b: Vec<bf16> = (0..k * n).map(|i| value(i + 11)).collect();
+        for simd in Simd::available() {
+            for (rows, turn_a, turn_b) in [(m, false, false), (m, true, false), (m, false, true)] {
+                let mut out = [vec![bf16::ZERO; m * n], vec![bf16::ZERO; m * n]];
+                for (i, c) in out.iter_mut().enumerate() {
+                    let view = |data, r, c, turn: bool| {
+                        let (x, y) = if turn { (c, r) } else { (r, c) };
+                        let v = MatRef::row_major(data, x, y).unwrap();
+                        if turn { v.transposed() } else { v }
+                    };
+                    let (a, b) = (view(&a[..], m, k, turn_a), view(&b[..], k, n, turn_b));
+                    let c = MatMut::row_major(c, rows, n).unwrap();
+                    bf16_product(&AtLevel(Serial, simd), a, b, c, i == 0);
+                }
+                for (x, y) in out[0].iter().zip(&out[1]) {
+                    let (x, y) = (x.to_f32(), y.to_f32());
+                    assert!((x - y).abs() <= 8e-3 * y.abs().max(1.0), "{x} {y} at {:?}", (m, n, k, simd));
+                }
+            }
+        }
+    }
 }

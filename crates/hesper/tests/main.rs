@@ -24,6 +24,7 @@ mod file_formats;
 mod files;
 mod fourier;
 mod grouped;
+mod host_parts;
 mod indexing;
 mod kernels;
 mod linalg;

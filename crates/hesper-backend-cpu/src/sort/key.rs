@@ -114,19 +114,3 @@ complex! {
     f32, u32, u64;
     f64, u64, u128;
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_have_the_order_of_their_numbers() {
-        let ordered = [f32::NEG_INFINITY, -2.0, -1e-40, 0.0, 1e-40, 0.5, 7.0, f32::INFINITY, f32::NAN];
-        assert!(ordered.windows(2).all(|pair| pair[0].bits() < pair[1].bits()));
-        assert_eq!((-0.0f32).bits(), 0.0f32.bits());
-        assert_eq!((-f32::NAN).bits(), f32::NAN.bits());
-        assert!(ordered[..8].iter().all(|x| f32::of(x.bits()) == *x));
-        assert!((-5i8).bits() < 3i8.bits() && i8::of((-5i8).bits()) == -5);
-        assert!([1.0f32, 2.0].bits() < [1.0f32, 3.0].bits());
-    }
-}

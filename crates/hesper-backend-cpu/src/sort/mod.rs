@@ -13,7 +13,7 @@ use hesper_core::ops::sort::{Order, Sort};
 use hesper_cpu::Cores;
 
 use crate::Cpu;
-use key::Key;
+pub use key::Key;
 
 pub(crate) fn register(table: OpTableBuilder<Cpu>) -> OpTableBuilder<Cpu> {
     search::register(table.with::<Sort>())

@@ -129,6 +129,34 @@ unsafe impl Sync for Job<'_> {}
 // SAFETY: as above.
 unsafe impl Send for Job<'_> {}
 
+/// Causal attention by the kernel of long prompts, which packs keys and values of as many heads at once as fit
+/// into `max_packed` floats.
+///
+/// # Safety
+/// As that of [`attention`].
+pub unsafe fn prefill_within(
+    par: &dyn Par,
+    shape: AttentionShape,
+    [q, k, v]: [Heads<f32>; 3],
+    out: HeadsMut<f32>,
+    max_packed: usize,
+) {
+    let job = Job {
+        shape,
+        q: q.erased(),
+        k: k.erased(),
+        v: v.erased(),
+        out: HeadsMut { ptr: out.ptr.cast(), strides: out.strides },
+        scale: 0.3,
+        mask: Mask::Causal,
+        sinks: None,
+        spans: None,
+        pages: None,
+        group: 0,
+    };
+    prefill::run_within::<f32>(par, &job, max_packed);
+}
+
 /// Most queries per key head for which keys and values are streamed ([`decode`]).
 const MAX_STREAMED_QUERIES: usize = 16;
 

@@ -27,7 +27,7 @@ pub(super) struct Lines {
 }
 
 /// `e^(-2 pi i k / n)`.
-pub(super) fn root(k: usize, n: usize) -> (f64, f64) {
+pub fn root(k: usize, n: usize) -> (f64, f64) {
     // Reduce the angle to the nearest quarter turn, where it is small and exact.
     let k = k % n;
     let quarter = (4 * k + n / 2) / n;
@@ -254,28 +254,5 @@ unsafe fn eight<S: Isa>(s: S, at: *mut f32, step: usize, p: Parts, factors: *con
         let (x3, x7) = d2.quarter(s, d3);
         put(s, x3, at.add(3 * step), p, factors.add(4), scaled);
         put(s, x7, at.add(7 * step), p, factors.add(12), scaled);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_frequency_has_its_own_index() {
-        for bits in 4..13 {
-            let plan = Lines::new(1 << bits);
-            let mut seen: Vec<u32> = plan.order.clone();
-            seen.sort_unstable();
-            assert!(seen.iter().enumerate().all(|(i, at)| i == *at as usize));
-        }
-    }
-
-    #[test]
-    fn roots_are_exact_at_quarter_turns() {
-        assert_eq!([0, 4, 8, 12].map(|k| root(k, 16)), [(1.0, -0.0), (-0.0, -1.0), (-1.0, 0.0), (0.0, 1.0)]);
-        let (re, im) = root(3, 16);
-        let angle = -std::f64::consts::TAU * 3.0 / 16.0;
-        assert!((re - angle.cos()).abs() < 1e-15 && (im - angle.sin()).abs() < 1e-15);
     }
 }

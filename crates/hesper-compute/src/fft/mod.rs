@@ -17,7 +17,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use crate::error::{Mismatch, at_least, same};
 use crate::par::Par;
 use crate::rows::Axis;
-use lines::{Lines, SHORTEST, root};
+pub use lines::root;
+use lines::{Lines, SHORTEST};
 use long::Long;
 
 /// The longest row that is transformed together with others.

@@ -125,6 +125,19 @@ macro_rules! element {
     };
 }
 
+/// A product of bfloat16 matrices, in pairs of elements as processors with such instructions compute it, or of
+/// widened elements.
+pub fn bf16_product(
+    par: &dyn Par,
+    a: MatRef<'_, bf16>,
+    b: MatRef<'_, bf16>,
+    c: MatMut<'_, bf16>,
+    in_pairs: bool,
+) {
+    let run = if in_pairs { product::<Pairs> } else { product::<Single<bf16>> };
+    run(par, a, b, c, &GemmOptions::default());
+}
+
 element!(f32, f32, |_simd| product::<Single<f32>>);
 element!(f64, f64, |_simd| product::<Double>);
 element!(f16, f32, |_simd| product::<Single<f16>>);
@@ -207,46 +220,5 @@ fn product<P>(
         driver::empty(par, &p);
     } else if !unpacked::run(par, &p) && !gemv::run(par, &p) {
         driver::run(par, &p);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::par::{AtLevel, Serial};
-    use crate::simd::Simd;
-
-    /// Normally the processor decides whether bfloat16 is multiplied in pairs; here every level does both.
-    #[test]
-    fn pairs_of_bf16_give_the_same_products_as_widened_ones() {
-        for (m, n, k) in [(1, 5, 9), (3, 70, 65), (13, 33, 31), (40, 65, 100), (200, 70, 801)] {
-            let value = |i: usize| bf16::from_f32(((i * 37 % 61) as f32 - 30.0) / 8.0);
-            let a: Vec<bf16> = (0..m * k).map(value).collect();
-            let b: Vec<bf16> = (0..k * n).map(|i| value(i + 11)).collect();
-            for simd in Simd::available() {
-                for (rows, turn_a, turn_b) in [(m, false, false), (m, true, false), (m, false, true)] {
-                    let mut out = [vec![bf16::ZERO; m * n], vec![bf16::ZERO; m * n]];
-                    for (i, c) in out.iter_mut().enumerate() {
-                        let view = |data, r, c, turn: bool| {
-                            let (x, y) = if turn { (c, r) } else { (r, c) };
-                            let v = MatRef::row_major(data, x, y).unwrap();
-                            if turn { v.transposed() } else { v }
-                        };
-                        let (a, b) = (view(&a[..], m, k, turn_a), view(&b[..], k, n, turn_b));
-                        let c = MatMut::row_major(c, rows, n).unwrap();
-                        let (par, options) = (AtLevel(Serial, simd), GemmOptions::default());
-                        if i == 0 {
-                            product::<Pairs>(&par, a, b, c, &options);
-                        } else {
-                            product::<Single<bf16>>(&par, a, b, c, &options);
-                        }
-                    }
-                    for (x, y) in out[0].iter().zip(&out[1]) {
-                        let (x, y) = (x.to_f32(), y.to_f32());
-                        assert!((x - y).abs() <= 8e-3 * y.abs().max(1.0), "{x} {y} at {:?}", (m, n, k, simd));
-                    }
-                }
-            }
-        }
     }
 }

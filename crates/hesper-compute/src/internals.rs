@@ -1,0 +1,8 @@
+//! Parts of kernels that tests compare with each other. The crate has no unit tests: they would compile every
+//! kernel a second time, which takes minutes.
+
+pub use crate::attention::prefill_within;
+pub use crate::fft::root as root_of_unity;
+pub use crate::gemm::bf16_product;
+pub use crate::quant::widen;
+pub use crate::strided::locate;
