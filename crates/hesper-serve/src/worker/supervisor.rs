@@ -180,7 +180,7 @@ impl State {
                     Some(sent) if sent == token.id => {}
                     Some(sent) => {
                         let message = format!(
-                            "the worker exited, and its successor generated another text: token {} is {}, not {sent}",
+                            "the worker exited, and the next one generated another text: token {} is {}, not {sent}",
                             open.received, token.id
                         );
                         self.order(Order::Cancel { key });
