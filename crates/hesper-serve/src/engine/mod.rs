@@ -252,9 +252,7 @@ impl Engine {
             return Err("max_tokens must be at least 1".into());
         }
         if let Some(top) = request.logprobs.filter(|top| *top > MAX_TOP_LOGPROBS) {
-            return Err(format!(
-                "cannot report {top} top log probabilities; the limit is {MAX_TOP_LOGPROBS}"
-            ));
+            return Err(format!("cannot report {top} top log probabilities; use at most {MAX_TOP_LOGPROBS}"));
         }
         let options = GenerateOptions {
             max_tokens: request.max_tokens,

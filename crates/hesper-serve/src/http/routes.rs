@@ -237,7 +237,7 @@ async fn delete_response(
 
 /// Refuses the request: a model that generates text is not trained to produce embeddings.
 async fn embeddings(Extract(app): Extract<App>) -> ApiResult<Response<Body>> {
-    let message = format!("{} generates text and does not produce embeddings", app.0.loaded()?.name);
+    let message = format!("{} generates text and has no embeddings", app.0.loaded()?.name);
     Err(ApiError::field("model", message).code("model_not_supported"))
 }
 
