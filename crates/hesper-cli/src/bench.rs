@@ -18,7 +18,7 @@ use crate::model_args::ModelArgs;
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Bench {
     #[command(subcommand)]
-    of: Option<Command>,
+    subcommand: Option<Command>,
     #[command(flatten)]
     model: ModelArgs,
     /// Tokens of the prompt
@@ -44,7 +44,7 @@ pub struct Bench {
     trace: Option<PathBuf>,
 }
 
-/// What can be measured beside a model in this process.
+/// Other benchmarks.
 #[derive(Subcommand)]
 enum Command {
     /// Measure a server under load
@@ -52,7 +52,7 @@ enum Command {
 }
 
 pub fn run(args: &Bench) -> Result<(), Failure> {
-    if let Some(Command::Serve(args)) = &args.of {
+    if let Some(Command::Serve(args)) = &args.subcommand {
         return bench_serve::run(args);
     }
     if [args.prompt, args.batch_prompt, args.tokens, args.runs].contains(&0) {
@@ -60,7 +60,7 @@ pub fn run(args: &Bench) -> Result<(), Failure> {
     }
     let (language, load_seconds) = args.model.load(args.json)?;
     let vocabulary = language.model().config().vocab_size as u32;
-    // The speed does not depend on which tokens these are.
+    // Any tokens will do: the speed does not depend on them.
     let prompt: Vec<u32> = (0..args.prompt as u32).map(|at| (at * 7919 + 13) % vocabulary).collect();
     let (mut prefill, mut decode, mut batched) = (Vec::new(), Vec::new(), Vec::new());
     let mut first_token = None;
@@ -120,7 +120,7 @@ pub fn run(args: &Bench) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One more token.
+/// Generates one token.
 fn step(generation: &mut Generation<&LanguageModel, &mut dyn KvCache>) -> Result<(), Failure> {
     match generation.next() {
         Some(piece) => Ok(piece.map(|_| ())?),
@@ -167,7 +167,7 @@ fn line(what: &str, speeds: &mut [f64]) {
     println!("{what:<22} {median:8.1} tokens/s (best {best:.1})");
 }
 
-/// Resident bytes of the process, where the operating system reports them.
+/// The resident bytes of the process, if the operating system reports them.
 fn resident() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find(|line| line.starts_with("VmRSS:"))?;

@@ -54,8 +54,8 @@ impl<'a> Conversation<'a> {
         Ok(())
     }
 
-    /// Answers a line and prints the answer as it is generated. An error removes the line from the
-    /// conversation.
+    /// Answers a line and prints the answer as it is generated. After an error the conversation is without
+    /// the line.
     fn answer(&mut self, line: &str, out: &mut dyn Write) -> Result<String, Failure> {
         self.messages.push(Message::new("user", line));
         let answer = self.try_answer(out);
@@ -69,7 +69,7 @@ impl<'a> Conversation<'a> {
     /// Answers the last message. An interrupted answer is kept up to the interruption.
     fn try_answer(&mut self, out: &mut dyn Write) -> Result<String, Failure> {
         let tokens = self.language.conversation_tokens(&self.messages)?;
-        // The common prefix with the cache is not computed again.
+        // Reuse the cached rows of the common prefix.
         let mut same = self
             .cached
             .iter()

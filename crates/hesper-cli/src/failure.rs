@@ -9,17 +9,17 @@ use crate::interrupt;
 pub enum Failure {
     /// An error message.
     Message(String),
-    /// The user interrupted it.
+    /// The user interrupted the command.
     Interrupted,
-    /// The reader of the output has closed it.
+    /// The output pipe was closed.
     OutputClosed,
 }
 
-/// The exit code of a shell for a command ended by SIGPIPE.
+/// The exit code that shells use for a command ended by SIGPIPE.
 const SIGPIPE_EXIT_CODE: u8 = 141;
 
 impl Failure {
-    /// The error of a write to the output.
+    /// A failed write to the output.
     pub fn output(error: std::io::Error) -> Self {
         match error.kind() {
             std::io::ErrorKind::BrokenPipe => Failure::OutputClosed,

@@ -30,18 +30,18 @@ pub enum Command {
         from: PathBuf,
         /// The file to write
         to: PathBuf,
-        /// The form of quantized tensors; between GGUF files they are copied
+        /// How to write quantized tensors; a GGUF target keeps them as they are
         #[arg(long, value_enum, default_value = "affine")]
-        quantized: Form,
+        quantized: QuantizedForm,
         /// Compress the arrays of an npz file
         #[arg(long)]
         compress: bool,
     },
 }
 
-/// The form of quantized tensors.
+/// How quantized tensors are written.
 #[derive(Clone, Copy, ValueEnum)]
-pub enum Form {
+pub enum QuantizedForm {
     /// Packed codes, scales and biases
     Affine,
     /// 16-bit floats
@@ -136,7 +136,7 @@ fn show(files: &Files) -> Result<(), Failure> {
     io::stdout().write_all(text.as_bytes()).map_err(Failure::output)
 }
 
-/// Text without control characters: names in files are not trusted.
+/// Replaces control characters: names in files are not trusted.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
@@ -166,7 +166,7 @@ fn value_of(value: &MetaValue) -> String {
 }
 
 /// A writer that reports progress and fails if the user interrupts the command.
-struct Meter<'a, W> {
+struct ProgressWriter<'a, W> {
     out: W,
     what: &'a str,
     done: u64,
@@ -174,12 +174,13 @@ struct Meter<'a, W> {
     progress: Progress,
 }
 
-impl<'a, W> Meter<'a, W> {
+impl<'a, W> ProgressWriter<'a, W> {
     fn new(out: W, what: &'a str, total: u64) -> Self {
-        Meter { out, what, done: 0, total, progress: Progress::new(false) }
+        ProgressWriter { out, what, done: 0, total, progress: Progress::new(false) }
     }
 
-    fn passed(&mut self, len: u64) -> io::Result<()> {
+    /// Adds written bytes to the progress. Fails if the user has interrupted the command.
+    fn advance(&mut self, len: u64) -> io::Result<()> {
         if interrupt::requested() {
             return Err(io::Error::other("interrupted"));
         }
@@ -190,11 +191,11 @@ impl<'a, W> Meter<'a, W> {
     }
 }
 
-impl<W: Write> Write for Meter<'_, W> {
+impl<W: Write> Write for ProgressWriter<'_, W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // In pieces, to report progress and poll for Ctrl-C within a large tensor.
+        // Write in pieces, to report progress and poll for Ctrl-C within a large tensor.
         let written = self.out.write(&bytes[..bytes.len().min(4 << 20)])?;
-        self.passed(written as u64)?;
+        self.advance(written as u64)?;
         Ok(written)
     }
 
@@ -203,7 +204,7 @@ impl<W: Write> Write for Meter<'_, W> {
     }
 }
 
-impl<W: Seek> Seek for Meter<'_, W> {
+impl<W: Seek> Seek for ProgressWriter<'_, W> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.out.seek(to)
     }
@@ -241,22 +242,22 @@ impl Write for NonFinite {
 fn check(files: &Files) -> Result<(), Failure> {
     let tensors = files.tensors();
     let total = tensors.iter().map(|(_, tensor)| tensor.byte_len).sum();
-    let mut meter = Meter::new(NonFinite { dtype: FileDtype::U8, count: 0 }, "checking", total);
+    let mut writer = ProgressWriter::new(NonFinite { dtype: FileDtype::U8, count: 0 }, "checking", total);
     let mut found = String::new();
     for (file, tensor) in &tensors {
-        meter.out = NonFinite { dtype: tensor.dtype, count: 0 };
-        file.copy_to(tensor, &mut meter).and_then(|()| file.verify(tensor)).map_err(failed)?;
-        if meter.out.count > 0 {
+        writer.out = NonFinite { dtype: tensor.dtype, count: 0 };
+        file.copy_to(tensor, &mut writer).and_then(|()| file.verify(tensor)).map_err(failed)?;
+        if writer.out.count > 0 {
             let _ =
-                writeln!(found, "{}: {} elements are not finite", printable(&tensor.name), meter.out.count);
+                writeln!(found, "{}: {} elements are not finite", printable(&tensor.name), writer.out.count);
         }
     }
-    drop(meter);
+    drop(writer);
     let _ = writeln!(found, "{} tensors, {}: all readable", tensors.len(), bytes(total));
     io::stdout().write_all(found.as_bytes()).map_err(Failure::output)
 }
 
-fn convert(from: &Path, to: &Path, form: Form, compress: bool) -> Result<(), Failure> {
+fn convert(from: &Path, to: &Path, form: QuantizedForm, compress: bool) -> Result<(), Failure> {
     let format = match to.extension().and_then(|extension| extension.to_str()) {
         Some("safetensors") => Format::Safetensors,
         Some("npz") => Format::Npz,
@@ -269,10 +270,10 @@ fn convert(from: &Path, to: &Path, form: Form, compress: bool) -> Result<(), Fai
     };
     let quantized = match form {
         _ if format == Format::Gguf => Quantized::Blocks,
-        Form::Affine => Quantized::Affine,
-        Form::Float16 => Quantized::Float(Dtype::Float16),
-        Form::Bfloat16 => Quantized::Float(Dtype::Bfloat16),
-        Form::Float32 => Quantized::Float(Dtype::Float32),
+        QuantizedForm::Affine => Quantized::Affine,
+        QuantizedForm::Float16 => Quantized::Float(Dtype::Float16),
+        QuantizedForm::Bfloat16 => Quantized::Float(Dtype::Bfloat16),
+        QuantizedForm::Float32 => Quantized::Float(Dtype::Float32),
     };
     let options = arrays::Options { quantized, ..Default::default() };
     let file = arrays::load_with(from, &options).map_err(failed)?;
@@ -282,8 +283,8 @@ fn convert(from: &Path, to: &Path, form: Form, compress: bool) -> Result<(), Fai
     };
     let total = file.arrays().iter().map(|(_, array)| array.nbytes()).sum::<usize>() + blocks;
     write::replace(to, |out| {
-        let mut out = Meter::new(out, "writing", total as u64);
-        put(&mut out, &file, format, compress)
+        let mut out = ProgressWriter::new(out, "writing", total as u64);
+        write_arrays(&mut out, &file, format, compress)
             .map_err(|error| FileError::Producer { name: to.display().to_string(), cause: Box::new(error) })
     })
     .map_err(failed)?;
@@ -296,7 +297,12 @@ fn convert(from: &Path, to: &Path, form: Form, compress: bool) -> Result<(), Fai
     Ok(())
 }
 
-fn put(out: &mut (impl Write + Seek), file: &Loaded, format: Format, compress: bool) -> hesper::Result<()> {
+fn write_arrays(
+    out: &mut (impl Write + Seek),
+    file: &Loaded,
+    format: Format,
+    compress: bool,
+) -> hesper::Result<()> {
     let named = || file.arrays().iter().map(|(name, array)| (name.as_str(), array));
     match format {
         Format::Npz if compress => arrays::write_npz_compressed(out, named()),

@@ -118,7 +118,7 @@ fn summary(language: &LanguageModel, load_seconds: f64, stats: &Stats, finish: O
     let (elements, bytes) = language.size();
     let why = match finish {
         Some(Finish::End) => "end of sequence",
-        Some(Finish::Stop) => "stop text",
+        Some(Finish::Stop) => "stop sequence",
         Some(Finish::Length) => "maximum number of tokens",
         Some(Finish::Context) => "context length",
         None => "interrupted",

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The exit code of a shell for an interrupted command.
+/// The exit code that shells use for an interrupted command.
 pub const EXIT_CODE: u8 = 130;
 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -15,7 +15,7 @@ static GRACEFUL: AtomicBool = AtomicBool::new(false);
 
 /// Installs the handler. Call it once, at the start.
 pub fn listen() {
-    // Without a handler, Ctrl-C ends the process as by default.
+    // If the handler cannot be installed, Ctrl-C ends the process, as by default.
     let _ = ctrlc::set_handler(|| {
         let before = COUNT.fetch_add(1, Ordering::SeqCst);
         if before > 0 || !GRACEFUL.load(Ordering::SeqCst) {
@@ -45,7 +45,7 @@ pub fn requested() -> bool {
     COUNT.load(Ordering::SeqCst) > 0
 }
 
-/// Resets the request: the command has stopped.
+/// Resets the request, after the command has stopped what it did.
 pub fn clear() {
     COUNT.store(0, Ordering::SeqCst);
 }

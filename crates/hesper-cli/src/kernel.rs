@@ -41,7 +41,7 @@ pub struct Source {
     /// A template argument of the body: a dtype, an integer, true or false
     #[arg(long = "template", value_name = "NAME=VALUE")]
     templates: Vec<String>,
-    /// A file to put in front of the body
+    /// A file of code before the kernel
     #[arg(long)]
     header: Option<PathBuf>,
     /// Make outputs atomic
@@ -77,7 +77,7 @@ pub fn run(command: Command) -> Result<(), String> {
 }
 
 fn read(path: &Path) -> Result<String, String> {
-    std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+    std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
 fn compile(source: &Source) -> Result<Vec<Kernel>, String> {

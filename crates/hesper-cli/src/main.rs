@@ -65,7 +65,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let command = Cli::parse().command;
-    // A server handles signals itself: it finishes what runs.
+    // A server handles signals itself: it finishes the running requests.
     if !matches!(command, Command::Serve(_)) {
         interrupt::listen();
     }

@@ -23,7 +23,7 @@ pub struct ModelArgs {
 }
 
 impl ModelArgs {
-    /// Loads the model and shows progress on a terminal. Returns it with the seconds that took.
+    /// Loads the model and shows progress on a terminal. Returns the model and the seconds that this took.
     pub fn load(&self, quiet: bool) -> Result<(LanguageModel, f64), String> {
         if let Some((device, origin)) = self.chosen_device()? {
             placement::set_default_device(device).map_err(|error| format!("{origin} {device}: {error}"))?;
@@ -33,7 +33,7 @@ impl ModelArgs {
         Ok((model, start.elapsed().as_secs_f64()))
     }
 
-    /// Loads the model without its device.
+    /// Loads the model without selecting its device.
     pub fn load_on_host(&self) -> Result<LanguageModel, String> {
         self.fetch(false)
     }
@@ -47,7 +47,7 @@ impl ModelArgs {
         Ok(model)
     }
 
-    /// The device that is named, and where. A device that is named and cannot be used is an error.
+    /// The device that the user has chosen, and the option or environment variable that names it.
     pub fn chosen_device(&self) -> Result<Option<(Device, &'static str)>, String> {
         match (self.device, std::env::var("HESPER_DEVICE")) {
             (Some(device), _) => Ok(Some((device, "--device"))),
@@ -60,7 +60,7 @@ impl ModelArgs {
     }
 }
 
-/// Sampling, stop texts and the cache.
+/// Sampling, stop sequences and the cache.
 #[derive(Args)]
 pub struct SamplingArgs {
     /// Maximum number of tokens to generate
@@ -84,7 +84,7 @@ pub struct SamplingArgs {
     /// Number of recent tokens that the penalty applies to
     #[arg(long, value_name = "COUNT", default_value_t = 64)]
     pub repetition_context: usize,
-    /// Seed of the random draws
+    /// Seed of the sampler
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,
     /// Stop before this text; may be repeated

@@ -18,7 +18,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A line that is shown with its first text.
+    /// A line that appears with its first text.
     pub fn new(quiet: bool) -> Self {
         let shown = !quiet && std::io::stderr().is_terminal();
         Progress { shown, text: Arc::default(), done: Arc::default(), thread: None }
@@ -40,7 +40,7 @@ impl Progress {
     pub fn clear(&mut self) {
         self.done.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has nothing left to draw.
+            // Ignore a panic of the thread: the line is cleared anyway.
             let _ = thread.join();
             eprint!("{CLEAR_LINE}");
         }

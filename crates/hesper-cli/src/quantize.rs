@@ -39,7 +39,7 @@ pub fn run(args: &Quantize) -> Result<(), Failure> {
     let report = if args.from.as_os_str() == "demo" && !args.from.exists() {
         let folder = std::env::temp_dir().join(format!("hesper-demo-{}", std::process::id()));
         let report = demo::write(&folder).and_then(|()| quantize(&folder, &args.to, quantization));
-        // A temporary folder that cannot be removed is left to the operating system.
+        // Ignore an error: the operating system cleans up temporary folders.
         let _ = std::fs::remove_dir_all(&folder);
         report?
     } else {

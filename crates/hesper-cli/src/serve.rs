@@ -41,39 +41,39 @@ pub struct Serve {
     access: Access,
     #[command(flatten)]
     limits: Limits,
-    /// Run the model in a process of its own, which is started again when it ends [default: on GPUs]
+    /// Run the model in a separate process, which is restarted when it exits [default: on GPUs]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     isolate: Option<bool>,
-    /// Compute texts on a GPU that do not depend on other requests: every step takes as long as a full one.
-    /// On the CPU no text depends on others
+    /// Make answers on a GPU independent of other requests: every step then takes as long as a full one.
+    /// On the CPU answers never depend on other requests
     #[arg(long)]
     fixed_order: bool,
-    /// The most guesses of the next tokens of a text that are computed beside its next one, while few
-    /// requests run. No text on the CPU depends on it [default: 4 on the CPU, 0 on GPUs]
+    /// The most draft tokens of a sequence in a step (speculative decoding by prompt lookup), while few
+    /// requests run. On the CPU they do not change answers [default: 4 on the CPU, 0 on GPUs]
     #[arg(long, value_name = "COUNT")]
     draft_tokens: Option<usize>,
-    /// Be that process
+    /// Run as that process
     #[arg(long, hide = true)]
     worker: bool,
-    /// The log on standard error: a line for each request, without prompts and answers
+    /// The format of the log on standard error
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "off")]
     log: Log,
-    /// Write prompts and answers to the log too
+    /// Also write prompts and answers to the log
     #[arg(long)]
     log_prompts: bool,
 }
 
-/// Who may use the server.
+/// Access control.
 #[derive(Args)]
 #[command(next_help_heading = "Access")]
 struct Access {
-    /// A file with API keys, one in each line; clients have to send one of them
+    /// A file with API keys, one per line; clients have to send one of them
     #[arg(long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
-    /// A name by which clients reach the server, beside localhost and addresses; may be repeated
+    /// A host name of the server, in addition to localhost and IP addresses; may be repeated
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
-    /// Let pages of this origin use the server, as https://example.org; may be repeated
+    /// Let pages of this origin use the server, such as https://example.org; may be repeated
     #[arg(long, value_name = "ORIGIN")]
     allow_origin: Vec<String>,
     /// The certificate chain, a PEM file
@@ -84,7 +84,7 @@ struct Access {
     tls_key: Option<PathBuf>,
 }
 
-/// What the server takes.
+/// Limits of the server.
 #[derive(Args)]
 #[command(next_help_heading = "Limits")]
 struct Limits {
@@ -94,19 +94,19 @@ struct Limits {
     /// Quantize keys and values to 8 or 4 bits
     #[arg(long, value_name = "BITS")]
     kv_bits: Option<usize>,
-    /// Requests that are computed at once
+    /// The most requests that run at once
     #[arg(long, value_name = "COUNT", default_value_t = EngineOptions::default().max_running)]
     max_running: usize,
-    /// Requests that wait; more are refused with status 429
+    /// The most requests that wait; more are refused with status 429
     #[arg(long, value_name = "COUNT", default_value_t = EngineOptions::default().max_waiting)]
     max_waiting: usize,
-    /// Tokens of an answer [default: the context of the model]
+    /// The most tokens of an answer [default: the context of the model]
     #[arg(long, value_name = "COUNT")]
     max_tokens: Option<usize>,
-    /// Connections at once
+    /// The most connections at once
     #[arg(long, value_name = "COUNT", default_value_t = ServerOptions::default().max_connections)]
     max_connections: usize,
-    /// MiB of a request
+    /// The largest request body in MiB
     #[arg(long, value_name = "MIB", default_value_t = 8)]
     max_body: usize,
     /// Seconds that a client may take to send a request, or to accept a part of the answer
@@ -203,12 +203,12 @@ pub fn run(args: Serve) -> Result<(), Failure> {
     Ok(server.run()?)
 }
 
-/// Loads the model, starts its engine and says when the server is ready.
+/// Loads the model, starts its engine and prints the URL when the server is ready.
 fn load(args: &Serve, handle: &Handle, url: &str) -> Result<(), String> {
     handle.loading("the model");
     let start = Instant::now();
     let (language, generator): (_, Arc<dyn Generator>) = match args.is_isolated()? {
-        // Weights are read when they are used: here only the tokenizer is.
+        // Weights are loaded lazily, and this process uses only the tokenizer.
         true => (Arc::new(args.model.load_on_host()?), Arc::new(supervisor()?)),
         false => {
             let language = Arc::new(args.model.load(false)?.0);
@@ -230,13 +230,13 @@ fn load(args: &Serve, handle: &Handle, url: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Starts this program again as a worker.
+/// A supervisor that runs this program as its worker.
 fn supervisor() -> Result<Supervisor, String> {
     let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
     let command = move || {
         let mut command = Command::new(&program);
         command.args(std::env::args_os().skip(1)).arg("--worker");
-        // Ctrl-C is for the server, which stops its worker when all is answered.
+        // Ctrl-C must not reach the worker: the server stops it after all requests are answered.
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         command

@@ -1,4 +1,4 @@
-//! `hesper trace`: where the time of a recorded program went.
+//! `hesper trace`: summarizes a recorded trace by op.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::Failure;
 pub struct Trace {
     /// A trace of `hesper::trace::record` or of `hesper bench --trace`
     file: PathBuf,
-    /// Ops to show, those that took longest first
+    /// Number of ops to show, the longest first
     #[arg(long, default_value_t = 20)]
     top: usize,
     /// Print one JSON object instead of text
@@ -21,7 +21,7 @@ pub struct Trace {
     json: bool,
 }
 
-/// The commands of one name.
+/// The totals of all commands with the same name.
 #[derive(Default)]
 struct Total {
     calls: usize,
@@ -33,7 +33,7 @@ pub fn run(args: &Trace) -> Result<(), Failure> {
     let name = args.file.display();
     let text = std::fs::read_to_string(&args.file).map_err(|error| format!("cannot read {name}: {error}"))?;
     let trace: Value = serde_json::from_str(&text)
-        .map_err(|error| format!("cannot read {name}: it is no trace in JSON ({error})"))?;
+        .map_err(|error| format!("cannot read {name}: it is not a trace in JSON ({error})"))?;
     let Some(events) = trace["traceEvents"].as_array() else {
         return Err(
             format!("cannot read {name}: it has no traceEvents; record with hesper::trace::record").into()
@@ -97,7 +97,7 @@ pub fn run(args: &Trace) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A name of at most so many characters.
+/// A name, truncated to at most `most` characters.
 fn shortened(name: &str, most: usize) -> String {
     match name.chars().count() > most {
         true => name.chars().take(most - 3).chain("...".chars()).collect(),

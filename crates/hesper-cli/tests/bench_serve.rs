@@ -1,4 +1,4 @@
-//! `hesper bench serve` against a server in this process that answers as told.
+//! `hesper bench serve` against a stub server in this process.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,25 +11,25 @@ use serde_json::{Value, json};
 /// How the stub answers requests for a completion.
 #[derive(Clone, Copy, PartialEq)]
 enum Behaviour {
-    /// Streams the tokens in chunks that do not respect lines.
+    /// Streams the tokens in chunks that split lines.
     Streams,
-    /// Streams without chunks or length, and reports no usage.
+    /// Streams without chunks or a content length, and reports no usage.
     StreamsToEnd,
-    /// Closes in the middle.
-    Cuts,
+    /// Closes the connection in the middle of the stream.
+    Truncates,
     /// Reports an error in the stream.
     FailsInStream,
-    /// Has a full queue.
+    /// Answers 429: the queue is full.
     Refuses,
-    /// Refuses the request.
+    /// Answers 400: the request is invalid.
     Rejects,
     /// Does not speak HTTP.
-    Babbles,
+    NotHttp,
 }
 
 struct Stub {
     url: String,
-    /// Bodies of the requests and the number of clients that went away.
+    /// The bodies of the requests and the number of clients that disconnected.
     seen: Arc<Mutex<(Vec<Value>, usize)>>,
 }
 
@@ -82,7 +82,7 @@ fn answer(
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body)?;
-    if behaviour == Behaviour::Babbles {
+    if behaviour == Behaviour::NotHttp {
         return stream.write_all(b"220 mail ready\r\n");
     }
     if head.starts_with("GET /v1/models ") {
@@ -113,7 +113,7 @@ fn answer(
     send(": keep-alive\n\n")?;
     let tokens = request["max_tokens"].as_u64().unwrap();
     for at in 0..tokens {
-        if behaviour == Behaviour::Cuts && at == 2 {
+        if behaviour == Behaviour::Truncates && at == 2 {
             return Ok(());
         }
         std::thread::sleep(Duration::from_millis(if at == 0 { 10 } else { 2 }));
@@ -177,7 +177,7 @@ fn an_open_loop_sends_at_its_rate_and_prompts_share_a_prefix() {
 }
 
 #[test]
-fn clients_that_go_away_are_counted_apart() {
+fn disconnected_clients_are_counted_separately() {
     let stub = Stub::start(Behaviour::Streams);
     let (code, out, _) = stub.bench(&["--clients", "4", "--disconnects", "0.5", "--tokens", "30", "--json"]);
     assert_eq!(code, Some(0));
@@ -188,12 +188,12 @@ fn clients_that_go_away_are_counted_apart() {
 }
 
 #[test]
-fn refusals_and_failures_are_counted_and_the_plot_is_drawn_all_the_same() {
+fn refusals_and_failures_are_counted_and_the_plot_is_still_drawn() {
     let plot = std::env::temp_dir().join(format!("hesper-bench-{}.svg", std::process::id()));
     for (behaviour, count, message) in [
         (Behaviour::Refuses, "refused", ""),
         (Behaviour::Rejects, "failed", "status 400: {\"error\":{\"message\":\"max_tokens is too <large>\"}}"),
-        (Behaviour::Cuts, "failed", "the connection was lost"),
+        (Behaviour::Truncates, "failed", "the connection was lost"),
         (Behaviour::FailsInStream, "failed", "out of memory"),
     ] {
         let stub = Stub::start(behaviour);
@@ -217,18 +217,18 @@ fn refusals_and_failures_are_counted_and_the_plot_is_drawn_all_the_same() {
 }
 
 #[test]
-fn a_server_that_is_not_there_or_not_one_is_an_error() {
+fn an_unreachable_or_non_http_server_is_an_error() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (code, _, err) = bench(&["--url", &format!("http://{free}")]);
     assert_eq!(code, Some(1));
     assert!(err.contains(&format!("cannot connect to {free}")), "{err}");
-    let (code, _, err) = Stub::start(Behaviour::Babbles).bench(&[]);
+    let (code, _, err) = Stub::start(Behaviour::NotHttp).bench(&[]);
     assert_eq!(code, Some(1));
     assert!(err.contains("does not speak HTTP/1.1: \"220 mail ready\""), "{err}");
 }
 
 #[test]
-fn arguments_that_make_no_sense_are_refused_with_the_reason() {
+fn invalid_arguments_are_refused_with_a_reason() {
     for (arguments, message) in [
         (&["--url", "https://x"][..], "expected http://HOST:PORT"),
         (&["--url", "http://"], "no host"),

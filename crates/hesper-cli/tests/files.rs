@@ -1,4 +1,4 @@
-//! `hesper files` on files of its own.
+//! `hesper files` on files that the tests write.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -52,7 +52,7 @@ fn show_lists_tensors_and_metadata() {
 }
 
 #[test]
-fn check_reads_everything_counts_strange_numbers_and_fails_on_damage() {
+fn check_reads_all_tensors_counts_non_finite_elements_and_fails_on_corruption() {
     let folder = Folder::new("check");
     let path = folder.path("a.safetensors");
     sample(&path);
@@ -73,7 +73,7 @@ fn check_reads_everything_counts_strange_numbers_and_fails_on_damage() {
 }
 
 #[test]
-fn convert_goes_through_all_formats_and_keeps_what_was_there_on_failure() {
+fn convert_writes_all_formats_and_keeps_the_target_on_failure() {
     let folder = Folder::new("convert");
     let first = folder.path("a.safetensors");
     sample(&first);
@@ -83,10 +83,10 @@ fn convert_goes_through_all_formats_and_keeps_what_was_there_on_failure() {
         assert!(output.status.success(), "{}", text(&output.stderr));
         from = to;
     }
-    let (begun, ended) = (io::load(&first).unwrap(), io::load(&from).unwrap());
+    let (original, converted) = (io::load(&first).unwrap(), io::load(&from).unwrap());
     for name in ["a", "b"] {
         let bytes = |file: &io::Loaded| file.require(name).unwrap().read_bytes(<[u8]>::to_vec).unwrap();
-        assert_eq!(bytes(&begun), bytes(&ended));
+        assert_eq!(bytes(&original), bytes(&converted));
     }
     let kept = folder.path("kept.npy");
     std::fs::write(&kept, "kept").unwrap();
@@ -98,11 +98,11 @@ fn convert_goes_through_all_formats_and_keeps_what_was_there_on_failure() {
 
 #[cfg(unix)]
 #[test]
-fn a_check_that_is_interrupted_ends_with_130() {
+fn an_interrupted_check_exits_with_130() {
     let folder = Folder::new("interrupt");
     let path = folder.path("large.npy");
     io::save_npy(&path, &Array::zeros(&[16], Dtype::Uint8).unwrap()).unwrap();
-    // The same header with a larger shape, and a hole in the place of the data.
+    // The same header with a larger shape, and a sparse file instead of the data.
     let bytes = std::fs::read(&path).unwrap();
     let header =
         String::from_utf8_lossy(&bytes[10..128]).replace("(16,), }            ", "(68719476736,), }   ");

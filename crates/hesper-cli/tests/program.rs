@@ -1,4 +1,4 @@
-//! The program as a user runs it: what it prints, what it refuses, and its exit codes.
+//! The program as a user runs it: its output, its errors and its exit codes.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ fn with_input(arguments: &[&str], input: &[u8]) -> (Option<i32>, String, String)
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // A program that refuses its arguments does not read its input.
+    // Ignore an error: a program that refuses its arguments does not read its input.
     let _ = child.stdin.take().unwrap().write_all(input);
     exit_and_output(child.wait_with_output().unwrap())
 }
@@ -38,7 +38,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 #[test]
-fn generate_continues_a_prompt_and_says_what_it_did() {
+fn generate_continues_a_prompt_and_prints_a_summary() {
     let (code, out, err) = run(&["generate", "--model", "demo", "-n", "8", "A language model"]);
     assert_eq!((code, out.as_str()), (Some(0), " reads a text and guesses the next word\n"));
     assert!(err.contains("tokens/s") && err.contains("maximum number of tokens"), "{err}");
@@ -52,7 +52,7 @@ fn generate_continues_a_prompt_and_says_what_it_did() {
 }
 
 #[test]
-fn a_device_that_is_not_there_is_refused_and_the_host_is_there() {
+fn a_missing_device_is_refused_and_the_cpu_is_available() {
     let ask = |device: &str| {
         run(&["generate", "--model", "demo", "-n", "2", "--device", device, "-q", "A language"])
     };
@@ -67,7 +67,7 @@ fn a_device_that_is_not_there_is_refused_and_the_host_is_there() {
 }
 
 #[test]
-fn machines_get_one_object() {
+fn json_output_is_one_object() {
     let (code, out, err) = run(&["generate", "--model", "demo", "-n", "5", "--json", "The old poets"]);
     assert_eq!((code, err.as_str()), (Some(0), ""));
     let value: serde_json::Value = serde_json::from_str(&out).unwrap();
@@ -81,7 +81,7 @@ fn machines_get_one_object() {
 }
 
 #[test]
-fn what_cannot_work_is_refused_with_a_reason_and_a_code() {
+fn invalid_input_is_refused_with_a_reason_and_an_exit_code() {
     let refused = |arguments: &[&str], reason: &str, expected: i32| {
         let (code, _, err) = with_input(arguments, b"");
         assert_eq!(code, Some(expected), "{arguments:?}: {err}");
@@ -104,7 +104,7 @@ fn what_cannot_work_is_refused_with_a_reason_and_a_code() {
 }
 
 #[test]
-fn a_cut_or_foreign_file_is_no_model() {
+fn a_truncated_or_unrelated_file_is_not_a_model() {
     let path = folder("cut");
     std::fs::create_dir_all(&path).unwrap();
     for (name, bytes) in [("a.gguf", &b"GGUF\x03\0\0\0"[..]), ("b.gguf", b"hello"), ("c.gguf", b"")] {
@@ -154,9 +154,9 @@ fn help_and_completions_name_every_command() {
 
 #[cfg(unix)]
 #[test]
-fn an_interrupted_generation_ends_with_130() {
+fn an_interrupted_generation_exits_with_130() {
     use std::io::Read;
-    // So hot that any word follows any other, and hardly ever the end.
+    // At this temperature any word follows any other, and the text hardly ever ends.
     let mut child =
         hesper(&["generate", "--model", "demo", "-n", "100000", "-t", "50", "--seed", "3", "The"])
             .stdout(Stdio::piped())
@@ -202,7 +202,7 @@ fn trace_summarizes_by_op_and_refuses_other_files() {
     let (code, out, _) = run(&["trace", "--json", name]);
     assert!(code == Some(0) && out.contains("\"share_of_limit\":0.5"), "{out}");
     for (content, part) in
-        [("", "no trace in JSON"), ("{}", "no traceEvents"), ("{\"traceEvents\":[]}", "no commands")]
+        [("", "not a trace in JSON"), ("{}", "no traceEvents"), ("{\"traceEvents\":[]}", "no commands")]
     {
         std::fs::write(&file, content).unwrap();
         let (code, _, err) = run(&["trace", name]);
@@ -213,7 +213,8 @@ fn trace_summarizes_by_op_and_refuses_other_files() {
     let _ = std::fs::remove_dir_all(&folder);
 }
 
-/// The table in the book is that of its trace, but for the times; with `HESPER_BLESS=1` it is written anew.
+/// Compares the table in the book with the output of the program, without the times. `HESPER_BLESS=1`
+/// rewrites the table.
 #[test]
 fn the_table_of_a_trace_in_the_book_is_what_the_program_prints() {
     let folder = folder("book-trace");
@@ -247,5 +248,5 @@ fn the_table_of_a_trace_in_the_book_is_what_the_program_prints() {
         lines.sort();
         lines
     };
-    assert_eq!(words(block), words(&out), "HESPER_BLESS=1 writes the block anew");
+    assert_eq!(words(block), words(&out), "HESPER_BLESS=1 rewrites the block");
 }

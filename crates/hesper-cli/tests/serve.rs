@@ -48,7 +48,7 @@ fn a_model_is_served_until_the_server_is_terminated() {
 }
 
 #[test]
-fn wrong_arguments_are_refused_before_anything_is_loaded() {
+fn invalid_arguments_are_refused_with_a_reason() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     for (arguments, code, message) in [

@@ -8,7 +8,7 @@ use hesper_core::{Array, Dtype, Split, axes, select};
 use crate::error::{Error, Result};
 use crate::module::{Module, Parameter};
 
-/// An activation function. Those that are not element-wise go along the last axis.
+/// An activation function. Those that are not element-wise apply to the last axis.
 ///
 /// ```
 /// use hesper::Array;
@@ -76,7 +76,7 @@ pub enum Activation {
 crate::settings!(Activation);
 
 impl Activation {
-    /// The activation with a name as in `config.json`.
+    /// The activation of a name in `config.json`.
     ///
     /// ```
     /// # use hesper as _;
@@ -155,7 +155,7 @@ fn elu(x: &Array, alpha: f32) -> Result<Array> {
     Ok(select(&x.greater(0.0)?, x, &x.exp()?.subtract(1.0)?.multiply(alpha)?)?)
 }
 
-/// `x` minus its maximum along an axis, which derivatives do not see.
+/// `x` minus its maximum along an axis. The maximum is a constant for derivatives.
 pub(crate) fn below_maximum(x: &Array, axis: isize) -> Result<Array> {
     Ok(x.subtract(stop_gradient(&x.max(axes(axis).keepdims())?)?)?)
 }

@@ -1,7 +1,7 @@
 //! Attention over grouped heads: several heads of queries may share a head of keys and values.
 //!
-//! The layer computes queries, keys and values and appends the latter to a [`KvCache`], which answers with
-//! what the queries read.
+//! The layer computes queries, keys and values. It appends keys and values to a [`KvCache`], which returns a
+//! view of the rows that the queries read.
 
 use hesper_core::ops::step::StepHeads;
 use hesper_core::{Array, Split, concatenate, placement};
@@ -13,7 +13,7 @@ use crate::module::Module;
 use crate::norm::RmsNorm;
 use crate::rope::Rope;
 
-/// How many heads there are, and their dimension.
+/// The numbers of heads, and their dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heads {
     /// Heads of queries.
@@ -97,7 +97,7 @@ impl Attention {
     ) -> Result<Self> {
         if heads.kv == 0 || heads.dim == 0 || !heads.queries.is_multiple_of(heads.kv) {
             return Err(Error::InvalidArgument(format!(
-                "heads of queries must be a multiple of those of keys, of at least one element: {heads:?}"
+                "cannot make attention with {heads:?}; queries must be a multiple of kv, and dim positive"
             )));
         }
         let expect = |name: &str, layer: &Linear, outputs: usize| match layer.weight().shape() {
@@ -124,8 +124,8 @@ impl Attention {
         Attention { window, ..self }
     }
 
-    /// Fuses separate projections into one product where their weights have the same storage: GPUs prefer few
-    /// large kernels.
+    /// Fuses separate projections into one product if their weights are stored in the same format: GPUs
+    /// prefer few large kernels.
     pub fn fuse_projections(&mut self) -> Result<()> {
         if let Projections::Separate { queries, keys, values } = &mut self.projections {
             self.fused = Linear::fuse(&mut [queries, keys, values])?;
@@ -138,7 +138,7 @@ impl Attention {
     pub fn forward(&self, x: &Array, layer: usize, cache: &mut dyn KvCache) -> Result<Array> {
         let step = cache.positions().step().ok();
         let is_ragged = step.is_some_and(Step::is_ragged);
-        // GPUs have kernels for norms and rotation of heads that are apart.
+        // GPUs apply norms and rotation to queries and keys that are not fused.
         let is_fused = self.q_norm.is_none() || placement::current_device() == placement::Device::Cpu;
         let in_rows =
             is_fused && x.ndim() == 2 && step.is_some_and(|step| step.positions().len() == x.shape()[0]);
@@ -174,11 +174,11 @@ impl Attention {
         let cuts = [(queries * dim) as isize, ((queries + kv) * dim) as isize];
         let parts = fused.split(Split::Indices(&cuts), -1)?;
         <[Array; 3]>::try_from(parts).map_err(|parts| {
-            Error::InvalidArgument(format!("a fused projection in {} parts instead of 3", parts.len()))
+            Error::InvalidArgument(format!("the fused projection has {} parts instead of 3", parts.len()))
         })
     }
 
-    /// The fused product of one token per sequence with normalized heads of queries and keys.
+    /// The fused product of shape (rows, elements) with normalized heads of queries and keys.
     fn with_norms(&self, [q, k, v]: &[Array; 3], fused: Array) -> Result<Array> {
         let (Some(query_norm), Some(key_norm)) = (&self.q_norm, &self.k_norm) else { return Ok(fused) };
         let normed = |norm: &RmsNorm, x: &Array| -> Result<Array> {
@@ -188,14 +188,13 @@ impl Attention {
         Ok(concatenate(&[normed(query_norm, q)?, normed(key_norm, k)?, v.clone()], -1)?)
     }
 
-    /// The factor of the products of queries and keys.
+    /// The scale of the attention scores.
     fn scale(&self) -> f32 {
         let factor = self.rope.as_ref().map_or(1.0, Rope::attention_factor);
         (self.heads.dim as f32).powf(-0.5) * factor * factor
     }
 
-    /// Attention of rows of sequences with different numbers of new tokens. `fused` has the parts side by
-    /// side.
+    /// Attention of the rows of a ragged step. `fused` has queries, keys and values along the last axis.
     fn attend_segments(
         &self,
         [q, k, v]: [Array; 3],
@@ -234,7 +233,7 @@ impl Attention {
         Ok(concatenate(&parts, 0)?)
     }
 
-    /// Attention with queries, keys and values apart, the heads of a token side by side.
+    /// Attention with separate queries, keys and values of shape (..., heads * head dimension).
     fn attend(&self, [q, k, v]: [Array; 3], layer: usize, cache: &mut dyn KvCache) -> Result<Array> {
         let known = cache.lengths().len();
         let (sequences, tokens) = match *q.shape() {
@@ -253,7 +252,7 @@ impl Attention {
         let heads = |x: &Array, count: usize| -> Result<Array> {
             let (sequences, tokens, count, dim) =
                 (sequences as isize, tokens as isize, count as isize, dim as isize);
-            // With a single token both layouts are the same.
+            // With a single token no transposition is needed.
             if tokens == 1 {
                 return Ok(x.reshape(&[sequences, count, 1, dim])?);
             }

@@ -5,10 +5,10 @@ use hesper_core::{Array, random};
 use crate::error::{Error, Result};
 use crate::module::{Buffer, Module, Training};
 
-/// Sets elements to zero at random in training, and multiplies the others so that the mean stays the same.
+/// Sets random elements to zero in training mode, and scales the others so that the mean stays the same.
 ///
-/// The random key is a buffer: a compiled training step draws new elements each time, and a checkpoint of a
-/// training resumes with the same ones.
+/// The random key is a buffer: a compiled training step drops other elements each time, and training that
+/// resumes from a checkpoint drops the same ones as without interruption.
 ///
 /// ```
 /// use hesper::{Array, Dtype};
@@ -23,7 +23,7 @@ use crate::module::{Buffer, Module, Training};
 #[derive(Module, Clone)]
 pub struct Dropout {
     p: f32,
-    /// Drops whole channels: the last axes before the channels that a channel extends over.
+    /// The number of spatial axes of a channel that is dropped as a whole; 0 to drop single elements.
     spatial_axes: usize,
     key: Buffer,
     training: Training,

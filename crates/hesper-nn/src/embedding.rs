@@ -1,4 +1,4 @@
-//! Tables of vectors.
+//! Embeddings.
 
 use hesper_core::{Array, Dtype, random};
 
@@ -51,12 +51,12 @@ impl Embedding {
         &self.weight
     }
 
-    /// The vectors of `ids`, along one more axis.
+    /// The vectors of `ids`, along a new last axis.
     pub fn forward(&self, ids: &Array) -> Result<Array> {
         self.weight.rows(ids)
     }
 
-    /// Products with every vector of the table: an output projection that is tied to the embedding.
+    /// The dot products of `x` with every vector of the table: an output projection with tied weights.
     pub fn as_linear(&self, x: &Array) -> Result<Array> {
         self.weight.apply(x)
     }

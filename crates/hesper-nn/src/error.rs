@@ -19,7 +19,7 @@ pub enum Error {
     /// A parameter was given that the module does not have.
     #[error("the module has no parameter {path:?}")]
     Unknown {
-        /// The first of them.
+        /// Its path, or the first one of several.
         path: String,
     },
     /// A parameter has the wrong shape.
@@ -35,7 +35,7 @@ pub enum Error {
     /// An argument out of its range, or a call that does not fit the state of its object.
     #[error("{0}")]
     InvalidArgument(String),
-    /// A cache has no room for the tokens of a step. Its sequences are as they were.
+    /// A cache has no room for the tokens of a step. Its sequences are unchanged.
     #[error("the KV cache is full: the step needs {needed} more tokens, there is room for {free}")]
     CacheFull {
         /// Tokens that the step adds.
@@ -46,11 +46,11 @@ pub enum Error {
     /// The tokens of a cache cannot be recovered.
     #[error("the KV cache is lost: {0}; start with an empty one")]
     CacheLost(String),
-    /// Pending tokens of a cache could not be computed, so that they cannot be discarded either. Its
-    /// sequences are as they were; the call may be repeated.
+    /// Pending tokens of a cache could not be computed, so they cannot be discarded either. Its sequences are
+    /// unchanged, and the call may be retried.
     #[error("cannot roll back the KV cache: the last step failed: {0}")]
     Rollback(#[source] hesper_core::Error),
-    /// A file of a training could not be read or written.
+    /// A checkpoint or a metrics file could not be read or written.
     #[error("{path}: {what}")]
     File {
         /// The file.
@@ -67,7 +67,7 @@ impl Error {
     }
 }
 
-/// For functions that transforms call: `?` takes the errors of layers.
+/// Allows `?` on errors of layers in functions that the transforms call.
 impl From<Error> for hesper_core::Error {
     fn from(error: Error) -> Self {
         match error {

@@ -7,16 +7,16 @@ use hesper_core::{Array, Dtype, random};
 
 use crate::error::{Error, Result};
 
-/// Which dimension of a weight scales its initial values.
+/// Which size of a weight scales its initial values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fan {
-    /// Inputs of an output.
+    /// The number of inputs of each output.
     In,
-    /// Outputs of an input.
+    /// The number of outputs of each input.
     Out,
 }
 
-/// How a parameter starts.
+/// The initial values of a parameter.
 ///
 /// ```
 /// # use hesper as _;
@@ -27,7 +27,7 @@ pub enum Fan {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Init {
-    /// One value.
+    /// The same value everywhere.
     Constant(f64),
     /// Normally distributed.
     Normal {
@@ -117,7 +117,7 @@ impl Init {
             Init::Orthogonal { gain } => {
                 let [rows, columns] = matrix(shape, "an orthogonal")?;
                 let drawn = random::normal(shape, Dtype::Float32, 0.0, 1.0, None)?;
-                // The shorter side is made of orthogonal vectors.
+                // The vectors along the shorter side are orthogonal.
                 let wide = if rows <= columns { drawn } else { drawn.t()? };
                 let (count, length) = (rows.min(columns), rows.max(columns));
                 let vectors = orthonormal(&wide.to_vec::<f32>()?, count, length, gain);
@@ -162,21 +162,21 @@ fn fans(shape: &[usize]) -> Result<(f64, f64)> {
     Ok(((inputs * taps) as f64, (outputs * taps) as f64))
 }
 
-/// Orthogonal vectors of length `gain` that span what the given ones span. Each is projected twice, so that
-/// rounding does not add up.
+/// Orthogonal vectors of length `gain` with the same span as the given ones (Gram-Schmidt). Each is projected
+/// twice to limit rounding errors.
 fn orthonormal(given: &[f32], count: usize, length: usize, gain: f64) -> Vec<f32> {
-    let mut made: Vec<Vec<f64>> = Vec::with_capacity(count);
+    let mut basis: Vec<Vec<f64>> = Vec::with_capacity(count);
     for row in given.chunks(length.max(1)) {
         let mut vector: Vec<f64> = row.iter().map(|one| f64::from(*one)).collect();
-        for other in made.iter().chain(&made) {
+        for other in basis.iter().chain(&basis) {
             let share: f64 = vector.iter().zip(other).map(|(a, b)| a * b).sum();
             vector.iter_mut().zip(other).for_each(|(a, b)| *a -= share * b);
         }
         let norm = vector.iter().map(|one| one * one).sum::<f64>().sqrt();
         vector.iter_mut().for_each(|one| *one /= norm);
-        made.push(vector);
+        basis.push(vector);
     }
-    made.iter().flatten().map(|one| (one * gain) as f32).collect()
+    basis.iter().flatten().map(|one| (one * gain) as f32).collect()
 }
 
 fn matrix(shape: &[usize], what: &str) -> Result<[usize; 2]> {

@@ -2,16 +2,15 @@
 //!
 //! A [`KvCache`] holds keys and values of every layer for one sequence or a batch of them. An attention layer
 //! appends the keys and values of the new tokens and gets a [`KvView`]: the rows to read, as stored, and the
-//! mask. It does not know how rows are stored, and a model does not know which kind of cache it fills.
+//! mask. The layer does not depend on how rows are stored, nor the model on the kind of cache.
 //!
-//! Steps are transactions. [`begin`](KvCache::begin) opens a step, which may have another number of new
-//! tokens for each sequence if the cache can take that ([`KvCache::append_segments`]). Every layer appends
-//! once, [`end`](KvCache::end) makes the tokens *pending*. [`commit`](KvCache::commit) makes pending tokens
-//! part of the sequences once their evaluation has succeeded; [`rollback`](KvCache::rollback) discards all
-//! pending tokens. Several steps may be pending: a decoder may begin a step before the token of the previous
-//! one has been read back.
+//! Steps are transactions. [`begin`](KvCache::begin) opens a step. The sequences may have different numbers
+//! of new tokens if the cache supports that ([`KvCache::append_segments`]). Every layer appends once, then
+//! [`end`](KvCache::end) makes the tokens *pending*. [`commit`](KvCache::commit) makes pending tokens part of
+//! the sequences once they were evaluated; [`rollback`](KvCache::rollback) discards all pending tokens.
+//! Several steps may be pending: a decoder may begin a step before the token of the previous step was read.
 //!
-//! [`Positions`] does the bookkeeping of lengths, pending tokens and masks for every kind of cache.
+//! [`Positions`] keeps track of lengths, pending tokens and masks for every kind of cache.
 
 use std::any::Any;
 use std::fmt;
@@ -27,35 +26,24 @@ use crate::weight::Quantization;
 
 /// Keys and values of all layers.
 ///
-/// Rows have the shape (sequences, heads, tokens, head dimension). An error leaves the committed tokens as
-/// they were, or is [`Error::CacheLost`].
+/// Rows have the shape (sequences, heads, tokens, head dimension). After an error the committed tokens are
+/// unchanged, unless it is [`Error::CacheLost`].
 ///
 /// ```
 /// use hesper::{Array, Dtype};
 /// use hesper_nn::{KvCache, KvMask, KvRows, KvView, Positions, Result};
 ///
-/// /// A sequence and one layer, whose rows grow by a copy.
+/// /// A cache of one sequence and one layer, which copies its rows to grow.
 /// #[derive(Debug)]
 /// struct Growing(Positions, Option<(Array, Array)>);
 ///
-/// impl KvCache for Growing {
-///     fn positions(&self) -> &Positions { &self.0 }
-///     fn positions_mut(&mut self) -> &mut Positions { &mut self.0 }
-///     fn arrays(&self) -> Vec<&Array> { self.1.iter().flat_map(|(k, v)| [k, v]).collect() }
-///     fn can_roll_back(&self) -> bool { false }
-///     fn append(&mut self, _: usize, keys: &Array, values: &Array, window: Option<usize>) -> Result<KvView> {
-///         let (k, v) = match self.1.take() {
-///             None => (keys.clone(), values.clone()),
-///             Some((k, v)) => (
-///                 hesper::concatenate(&[k, keys.clone()], 2)?,
-///                 hesper::concatenate(&[v, values.clone()], 2)?,
-///             ),
-///         };
-///         let mask = self.0.step_mut()?.mask(window)?;
-///         self.1 = Some((k.clone(), v.clone()));
-///         Ok(KvView { keys: KvRows::Dense(k), values: KvRows::Dense(v), mask })
-///     }
-/// }
+/// impl KvCache for Growing { fn positions(&self) -> &Positions { &self.0 } fn positions_mut(&mut self) ->
+/// &mut Positions { &mut self.0 } fn arrays(&self) -> Vec<&Array> { self.1.iter().flat_map(|(k, v)| [k,
+/// v]).collect() } fn can_roll_back(&self) -> bool { false } fn append(&mut self, _: usize, keys: &Array,
+/// values: &Array, window: Option<usize>) -> Result<KvView> { let (k, v) = match self.1.take() { None =>
+/// (keys.clone(), values.clone()), Some((k, v)) => ( hesper::concatenate(&[k, keys.clone()], 2)?,
+/// hesper::concatenate(&[v, values.clone()], 2)?, ), }; let mask = self.0.step_mut()?.mask(window)?; self.1 =
+/// Some((k.clone(), v.clone())); Ok(KvView { keys: KvRows::Dense(k), values: KvRows::Dense(v), mask }) } }
 ///
 /// let mut cache = Growing(Positions::new(1), None);
 /// for tokens in [3, 1] {
@@ -68,7 +56,7 @@ use crate::weight::Quantization;
 /// }
 /// assert_eq!((cache.lengths(), cache.nbytes()), (&[4][..], 2 * 2 * 4 * 4 * 4));
 /// cache.begin(&[1])?;
-/// cache.rollback()?; // the step did not work out
+/// cache.rollback()?; // the step failed
 /// assert!(cache.truncate(2).is_err() && cache.remove(0).is_err());
 /// assert!(cache.join(Box::new(hesper_nn::NoCache::default())).is_err());
 /// # Ok::<(), hesper_nn::Error>(())
@@ -80,19 +68,19 @@ pub trait KvCache: Any + fmt::Debug + Send {
     /// Lengths, pending tokens and the open step.
     fn positions_mut(&mut self) -> &mut Positions;
 
-    /// Arrays that hold the rows. Evaluate them where the result of a step is not needed.
+    /// The arrays that hold the rows. Evaluate them if the output of a step is not needed.
     fn arrays(&self) -> Vec<&Array>;
 
-    /// Whether pending tokens can be discarded: they overwrite no row of a committed token.
+    /// Whether pending tokens can be discarded: only if they do not overwrite rows of committed tokens.
     fn can_roll_back(&self) -> bool;
 
-    /// Appends rows of the open step to a layer. Returns what the new tokens attend to: with a `window`,
-    /// themselves and at most `window - 1` tokens before.
+    /// Appends rows of the open step to a layer. Returns the rows that the new tokens attend to: with a
+    /// `window`, their own and at most `window - 1` earlier ones.
     fn append(&mut self, layer: usize, keys: &Array, values: &Array, window: Option<usize>)
     -> Result<KvView>;
 
-    /// The same for tokens of shape (rows, elements): queries, keys and values side by side, before rotation,
-    /// sequence by sequence. `None` where the cache has no fused kernel for the open step.
+    /// The same for tokens of shape (rows, elements), sequence by sequence: a row has queries, keys and
+    /// values before rotation. `None` if the cache has no fused kernel for the open step.
     #[doc(hidden)]
     fn append_rows(
         &mut self,
@@ -105,9 +93,9 @@ pub trait KvCache: Any + fmt::Debug + Send {
         Ok(None)
     }
 
-    /// The same for a step with different numbers of tokens, where [`append_rows`](KvCache::append_rows) has
-    /// no kernel for it: keys and values have the shape (rows, heads, 1, head dimension), sequence by
-    /// sequence. Returns what each part of the rows attends to.
+    /// The same for a step with different numbers of new tokens that [`append_rows`](KvCache::append_rows)
+    /// has no kernel for. Keys and values have the shape (rows, heads, 1, head dimension), sequence by
+    /// sequence. Returns what each segment of the rows attends to.
     #[doc(hidden)]
     fn append_segments(
         &mut self,
@@ -118,12 +106,12 @@ pub trait KvCache: Any + fmt::Debug + Send {
     ) -> Result<Vec<Segment<'_>>> {
         let _ = (layer, keys, values, window);
         Err(Error::InvalidArgument(
-            "this kind of cache takes the same number of new tokens for every sequence".into(),
+            "this kind of cache needs the same number of new tokens for every sequence".into(),
         ))
     }
 
-    /// Opens a step of `tokens[n]` new tokens for sequence `n`, behind the pending ones. A cache without room
-    /// for them returns [`Error::CacheFull`]. A step that was not ended is discarded.
+    /// Opens a step of `tokens[n]` new tokens for sequence `n`, after the pending ones. A cache without room
+    /// for them returns [`Error::CacheFull`]. A step that is still open is discarded.
     fn begin(&mut self, tokens: &[usize]) -> Result<()> {
         self.positions_mut().begin(tokens)
     }
@@ -133,7 +121,7 @@ pub trait KvCache: Any + fmt::Debug + Send {
         self.positions_mut().end();
     }
 
-    /// Makes the first `tokens` pending tokens of every sequence part of it.
+    /// Commits the first `tokens` pending tokens of every sequence.
     fn commit(&mut self, tokens: usize) {
         self.positions_mut().commit(tokens);
     }
@@ -143,7 +131,7 @@ pub trait KvCache: Any + fmt::Debug + Send {
         if self.positions().pending() == 0 && self.positions().step.is_none() {
             return Ok(());
         }
-        // Rows that were never computed would be computed with the next step, and fail with it.
+        // Evaluate the rows now. Otherwise the next step would evaluate them, and fail if they do.
         hesper_core::async_eval(self.arrays().into_iter().filter(|array| !array.is_evaluated()))
             .map_err(Error::Rollback)?;
         self.positions_mut().discard();
@@ -160,13 +148,13 @@ pub trait KvCache: Any + fmt::Debug + Send {
         Ok(())
     }
 
-    /// Adds the sequences of another cache of the same kind behind its own. Neither may have pending tokens.
+    /// Appends the sequences of another cache of the same kind. Neither may have pending tokens.
     fn join(&mut self, other: Box<dyn KvCache>) -> Result<()> {
         let _ = other;
         Err(Error::InvalidArgument("this kind of cache holds a single sequence".into()))
     }
 
-    /// Removes a sequence; the last one takes its index. There may be no pending tokens.
+    /// Removes a sequence; the last one takes its index. There must be no pending tokens.
     fn remove(&mut self, sequence: usize) -> Result<()> {
         Err(Error::InvalidArgument(format!(
             "cannot remove sequence {sequence}: this kind of cache holds one"
@@ -184,7 +172,7 @@ pub trait KvCache: Any + fmt::Debug + Send {
     }
 }
 
-/// What the queries of one layer read in one step.
+/// The rows that the queries of one layer read in one step.
 ///
 /// ```
 /// use hesper::{Array, Dtype};
@@ -201,7 +189,7 @@ pub struct KvView {
     pub keys: KvRows,
     /// The values.
     pub values: KvRows,
-    /// Which of the rows each new token sees.
+    /// Which of the rows each new token attends to.
     pub mask: KvMask,
 }
 
@@ -246,8 +234,8 @@ impl KvRows {
     /// let rows = Array::ones(&[1, 1, 2, 64], Dtype::Float32)?;
     /// let (codes, scales, biases) = rows.quantize(None, None, QuantMode::Affine)?;
     /// # let biases = biases.ok_or_else(|| hesper_nn::Error::InvalidArgument("no biases".into()))?;
-    /// let rows = KvRows::Quantized { codes, scales, biases, quantization: Quantization::new(64, 4, "affine")? };
-    /// assert_eq!(rows.dense()?.shape(), [1, 1, 2, 64]);
+    /// let rows = KvRows::Quantized { codes, scales, biases, quantization: Quantization::new(64, 4,
+    /// "affine")? }; assert_eq!(rows.dense()?.shape(), [1, 1, 2, 64]);
     /// # Ok::<(), hesper_nn::Error>(())
     /// ```
     pub fn dense(&self) -> Result<Array> {
@@ -261,22 +249,22 @@ impl KvRows {
     }
 }
 
-/// Which rows of a view each new token sees.
+/// Which rows of a view each new token attends to.
 #[derive(Debug, Clone)]
 pub enum KvMask {
     /// All of them.
     None,
-    /// Those up to its own; the last new token stands at the last row.
+    /// Those up to its own. The last row is that of the last new token.
     Causal,
     /// Those marked in an array of bools of shape (sequences, 1, tokens, rows).
     Rows(Array),
 }
 
-/// What rows read in a fused step: each its sequence up to its own position.
+/// What the rows of a fused step read: each reads its sequence up to its own position.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct RowView<'a> {
-    /// Keys and values of shape (sequences, 2 * heads, room, head dimension), keys first.
+    /// Keys and values of shape (sequences, 2 * heads, capacity, head dimension), keys first.
     pub rows: Array,
     /// The position of each row in its sequence.
     pub positions: &'a [usize],
@@ -285,31 +273,31 @@ pub struct RowView<'a> {
     pub pages: Option<Pages>,
 }
 
-/// What a part of the rows of a step reads.
+/// A range of the rows of a step, and what it reads.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Segment<'a> {
     /// The rows.
     pub rows: Range<usize>,
-    /// Their sequences, which have the same number of rows each.
+    /// The number of their sequences, which have equally many rows.
     pub sequences: usize,
     /// What they read.
     pub view: SegmentView<'a>,
 }
 
-/// How a part of the rows of a step is read.
+/// How the rows of a segment are computed.
 #[doc(hidden)]
 #[derive(Debug)]
 pub enum SegmentView<'a> {
-    /// By the fused kernel: queries are rotated there.
+    /// By the fused kernel, which also rotates the queries.
     Fused(RowView<'a>),
-    /// As rows of keys and values.
+    /// By attention to rows of keys and values.
     Rows(KvView),
 }
 
 impl RowView<'_> {
-    /// Attention of the queries in `tokens` to the last `window` rows. Returns the heads of a token side by
-    /// side.
+    /// Attention of the queries in `tokens` to the last `window` rows. Returns an array of shape (rows, heads
+    /// * head dimension).
     pub fn attend(
         &self,
         tokens: &Array,
@@ -357,7 +345,7 @@ impl RowView<'_> {
 pub struct Positions {
     /// Committed tokens of each sequence.
     lengths: Vec<usize>,
-    /// Tokens of each sequence behind the committed ones.
+    /// Pending tokens of each sequence.
     pending: Vec<usize>,
     step: Option<Step>,
 }
@@ -378,7 +366,7 @@ impl Positions {
         &self.lengths
     }
 
-    /// The most tokens of a sequence behind the committed ones.
+    /// The largest number of pending tokens of a sequence.
     pub fn pending(&self) -> usize {
         self.pending.iter().max().copied().unwrap_or(0)
     }
@@ -396,7 +384,11 @@ impl Positions {
     /// Opens a step of `tokens[n]` tokens for sequence `n`.
     pub fn begin(&mut self, tokens: &[usize]) -> Result<()> {
         if tokens.len() != self.lengths.len() {
-            let what = format!("a step of {} sequences for {}", tokens.len(), self.lengths.len());
+            let what = format!(
+                "cannot begin a step of {} sequences: the cache has {}",
+                tokens.len(),
+                self.lengths.len()
+            );
             return Err(Error::InvalidArgument(what));
         }
         let starts = self.lengths.iter().zip(&self.pending).map(|(length, pending)| length + pending);
@@ -411,7 +403,7 @@ impl Positions {
         }
     }
 
-    /// Makes the first `tokens` pending tokens of every sequence part of it.
+    /// Commits the first `tokens` pending tokens of every sequence.
     pub fn commit(&mut self, tokens: usize) {
         for (length, pending) in self.lengths.iter_mut().zip(&mut self.pending) {
             let tokens = tokens.min(*pending);
@@ -435,7 +427,7 @@ impl Positions {
         self.lengths.iter_mut().for_each(|own| *own = length.min(*own));
     }
 
-    /// Adds the sequences of `other` behind its own.
+    /// Appends the sequences of `other`.
     pub fn join(&mut self, other: &Positions) {
         self.lengths.extend(&other.lengths);
         self.pending.extend(&other.pending);
@@ -447,7 +439,7 @@ impl Positions {
         self.pending.swap_remove(sequence);
     }
 
-    /// Positions of the first new token of each sequence, or of each new token if their numbers differ.
+    /// The position of the first new token of each sequence, or of each new token in a ragged step.
     pub(crate) fn offset(&self) -> Offset {
         self.step.as_ref().map_or(Offset::Number(0), |step| step.offset.clone())
     }
@@ -479,15 +471,16 @@ pub struct Step {
     /// The position of each new token.
     positions: Vec<usize>,
     offset: Offset,
-    /// Masks by window: layers with the same window share one.
+    /// Masks by window. Layers with the same window share a mask.
     masks: Vec<(Option<usize>, KvMask)>,
 }
 
 impl Step {
     fn new(starts: Vec<usize>, counts: Vec<usize>) -> Result<Self> {
         let position = |start: &usize| {
-            i32::try_from(*start)
-                .map_err(|_| Error::InvalidArgument(format!("position {start} is not below {}", i32::MAX)))
+            i32::try_from(*start).map_err(|_| {
+                Error::InvalidArgument(format!("position {start} is too large; the limit is {}", i32::MAX))
+            })
         };
         let of_sequence = |(start, count): (&usize, &usize)| *start..start + count;
         let positions: Vec<usize> = starts.iter().zip(&counts).flat_map(of_sequence).collect();
@@ -527,16 +520,16 @@ impl Step {
         self.counts.iter().all(|count| *count == 1)
     }
 
-    /// Tokens of the longest sequence behind the step.
+    /// The length of the longest sequence after the step.
     pub fn rows(&self) -> usize {
         self.starts.iter().zip(&self.counts).map(|(start, count)| start + count).max().unwrap_or(0)
     }
 
-    /// The mask for rows in the order of their positions, [`rows`](Step::rows) of every sequence. Fails if
+    /// The mask for [`rows`](Step::rows) rows of every sequence, in the order of their positions. Fails if
     /// sequences have different numbers of new tokens.
     pub fn mask(&mut self, window: Option<usize>) -> Result<KvMask> {
         if self.is_ragged() {
-            let what = format!("a step of {:?} tokens has no common mask", self.counts);
+            let what = format!("cannot make a mask for different numbers of new tokens: {:?}", self.counts);
             return Err(Error::InvalidArgument(what));
         }
         if let Some((_, mask)) = self.masks.iter().find(|(own, _)| *own == window) {

@@ -39,7 +39,7 @@ pub trait Layer: Module + CloneLayer + fmt::Debug + Send + Sync {
     fn forward(&self, x: &Array) -> Result<Array>;
 }
 
-/// Clones layers in boxes; every layer that is `Clone` has it.
+/// Clones boxed layers. Implemented for every layer that is `Clone`.
 ///
 /// ```
 /// # use hesper as _;
@@ -120,7 +120,7 @@ pub struct Sequential {
 }
 
 impl Sequential {
-    /// No layers: returns its input.
+    /// An empty list, which returns its input.
     pub fn new() -> Self {
         Self::default()
     }

@@ -2,15 +2,15 @@
 //!
 //! A layer is a plain struct that holds its parameters and has a `forward`. Structs of layers derive
 //! [`Module`]: the path of a parameter is that of its field (`layers.3.mlp.up_proj.weight`). Parameters are
-//! loaded, saved, counted, frozen and replaced by path ([`ModuleExt`]). A module is an argument of the
-//! transforms: of [`value_and_grad`], `vmap` and `compile`.
+//! loaded, saved, counted, frozen and replaced by path ([`ModuleExt`]). The transforms [`value_and_grad`],
+//! `vmap` and `compile` take modules as arguments.
 //!
-//! Weights of [`Linear`] and [`Embedding`] are dense, quantized in groups, the packed blocks of a GGUF file,
-//! or have a LoRA beside them; they are used as stored ([`Weight`]). [`Attention`] reads the keys and values
-//! of earlier tokens through a [`KvCache`]; [`MultiHeadAttention`] has no cache.
+//! A [`Weight`] of [`Linear`] or [`Embedding`] is dense, quantized in groups, the packed blocks of a GGUF
+//! file, or a weight with a LoRA. It is used as stored. [`Attention`] reads the keys and values of earlier
+//! tokens through a [`KvCache`]; [`MultiHeadAttention`] has no cache.
 #![forbid(unsafe_code)]
 
-// The derive macro names this crate.
+// The derive macro refers to this crate by name.
 extern crate self as hesper_nn;
 
 // Links the backends for the unit tests.

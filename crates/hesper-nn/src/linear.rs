@@ -72,8 +72,8 @@ impl Linear {
         &self.weight
     }
 
-    /// One layer whose outputs are those of `layers` side by side, if their weights have the same storage.
-    /// The weights of `layers` become views of its own.
+    /// One layer whose outputs are those of `layers`, concatenated. `None` if their weights are not stored in
+    /// the same format. The weights of `layers` become views of the fused weight.
     pub(crate) fn fuse(layers: &mut [&mut Linear]) -> Result<Option<Linear>> {
         let Some(first) = layers.first().map(|layer| (**layer).clone()) else { return Ok(None) };
         let same_storage = |layer: &Linear| {
@@ -175,7 +175,7 @@ impl Bilinear {
 /// ```
 /// use hesper::array;
 /// use hesper_nn::{Identity, Sequential};
-/// let net = Sequential::new().with(Identity {}); // the place of a layer that is left out
+/// let net = Sequential::new().with(Identity {}); // in place of a layer
 /// assert_eq!(Identity {}.forward(&array![1.0])?.shape(), net.forward(&array![1.0])?.shape());
 /// # Ok::<(), hesper_nn::Error>(())
 /// ```

@@ -1,4 +1,4 @@
-//! Losses: how far predictions are from targets.
+//! Loss functions.
 
 use std::f64::consts::{LN_2, PI};
 
@@ -7,10 +7,10 @@ use hesper_core::{Array, Category, Dtype, fast, placement, select};
 use crate::activation::below_maximum;
 use crate::error::{Error, Result};
 
-/// What becomes of the losses of single elements.
+/// How the losses of single elements are reduced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Reduction {
-    /// They are returned.
+    /// Not at all: they are returned.
     None,
     /// Their mean.
     #[default]
@@ -49,7 +49,7 @@ pub struct CrossEntropy<'a> {
     pub axis: isize,
     /// The probability that is spread over all classes.
     pub label_smoothing: f32,
-    /// What becomes of the losses.
+    /// How the losses are reduced.
     pub reduction: Reduction,
 }
 
@@ -145,6 +145,7 @@ fn indices(targets: &Array) -> Result<Array> {
     })
 }
 
+/// The elements of `x` at the index of their class along an axis.
 fn at_classes(x: &Array, classes: &Array, axis: isize) -> Result<Array> {
     let chosen = x.take_along_axis(&indices(classes)?.expand_dims(axis)?, Some(axis))?;
     Ok(chosen.squeeze(axis)?)
@@ -182,12 +183,12 @@ pub fn binary_cross_entropy_of_probabilities(
     same_shape("a binary cross entropy", probabilities, targets)?;
     let complement = |x: &Array| x.negative()?.add(1.0);
     let log = |x: &Array| x.log()?.maximum(-100.0);
-    let held = targets.multiply(log(probabilities)?)?;
-    let failed = complement(targets)?.multiply(log(&complement(probabilities)?)?)?;
-    reduction.of(held.add(&failed)?.negative()?)
+    let positive = targets.multiply(log(probabilities)?)?;
+    let negative = complement(targets)?.multiply(log(&complement(probabilities)?)?)?;
+    reduction.of(positive.add(&negative)?.negative()?)
 }
 
-/// The distance of predictions and targets.
+/// The absolute difference of predictions and targets.
 ///
 /// ```
 /// use hesper::array;
@@ -201,7 +202,7 @@ pub fn l1(predictions: &Array, targets: &Array, reduction: Reduction) -> Result<
     reduction.of(predictions.subtract(targets)?.abs()?)
 }
 
-/// The squared distance of predictions and targets.
+/// The squared difference of predictions and targets.
 ///
 /// ```
 /// use hesper::array;
@@ -267,7 +268,7 @@ pub fn kl_div(inputs: &Array, targets: &Array, axis: isize, reduction: Reduction
     reduction.of(targets.exp()?.multiply(targets.subtract(inputs)?)?.sum(axis)?)
 }
 
-/// The squared error below a distance of `beta`, the distance above it.
+/// `0.5 d^2 / beta` if the absolute difference `d` is below `beta`, else `d - 0.5 beta`.
 ///
 /// ```
 /// use hesper::array;
@@ -283,7 +284,7 @@ pub fn smooth_l1(predictions: &Array, targets: &Array, beta: f32, reduction: Red
     reduction.of(select(&distance.less(beta)?, &near, &distance.subtract(0.5 * beta)?)?)
 }
 
-/// How much farther anchors are from positives than from negatives, plus a margin. Distances are `p`-norms.
+/// `max(d(anchor, positive) - d(anchor, negative) + margin, 0)`. Distances are `p`-norms.
 ///
 /// ```
 /// use hesper::array;
@@ -323,7 +324,7 @@ pub fn hinge(inputs: &Array, targets: &Array, reduction: Reduction) -> Result<Ar
     reduction.of(inputs.multiply(targets)?.negative()?.add(1.0)?.maximum(0.0)?)
 }
 
-/// Half the squared error below a distance of `delta`, linear above it.
+/// `0.5 d^2` if the absolute difference `d` is below `delta`, else `delta (d - 0.5 delta)`.
 ///
 /// ```
 /// use hesper::array;

@@ -16,7 +16,7 @@ use crate::module::Module;
 /// let mut layer = Mlp::new(Some(gate), up, down, Activation::Silu);
 /// let x = Array::ones(&[3, 4], Dtype::Float32)?;
 /// let apart = layer.forward(&x)?.to_vec::<f32>()?;
-/// layer.fuse_projections()?; // one product in the place of two
+/// layer.fuse_projections()?; // one product instead of two
 /// let fused = layer.forward(&x)?.to_vec::<f32>()?;
 /// assert!(apart.iter().zip(fused).all(|(a, b)| (a - b).abs() < 1e-5));
 /// # Ok::<(), hesper_nn::Error>(())
@@ -38,8 +38,8 @@ impl Mlp {
         Mlp { gate_proj: gate, up_proj: up, down_proj: down, activation, fused: None }
     }
 
-    /// Fuses gate and up projection into one product where their weights have the same storage: GPUs prefer
-    /// few large kernels.
+    /// Fuses gate and up projection into one product if their weights are stored in the same format: GPUs
+    /// prefer few large kernels.
     pub fn fuse_projections(&mut self) -> Result<()> {
         if let Some(gate) = &mut self.gate_proj {
             self.fused = Linear::fuse(&mut [gate, &mut self.up_proj])?;
@@ -53,7 +53,7 @@ impl Mlp {
             let both = fused.forward(x)?;
             let both = both.split(Split::Sections(2), -1)?;
             let [gate, up] = &both[..] else {
-                let what = format!("a fused product in {} parts instead of 2", both.len());
+                let what = format!("the fused projection has {} parts instead of 2", both.len());
                 return Err(Error::InvalidArgument(what));
             };
             return self.down_proj.forward(&self.activation.forward(gate)?.multiply(up)?);

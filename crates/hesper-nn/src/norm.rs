@@ -28,7 +28,7 @@ impl Affine {
     }
 }
 
-/// The normalized `x` times the weight plus the bias, if there are any.
+/// `x` times the weight plus the bias, if there are any.
 fn scaled(affine: Option<&Affine>, x: Array) -> Result<Array> {
     match affine {
         Some(Affine { weight, bias }) => Ok(weight.multiply(&x)?.add(bias.get())?),
@@ -70,7 +70,7 @@ impl RmsNorm {
         RmsNorm { weight: weight.into(), eps }
     }
 
-    /// Sets what is added to the mean square.
+    /// Sets `eps`, which is added to the mean square.
     pub fn with_eps(self, eps: f32) -> Self {
         RmsNorm { eps, ..self }
     }
@@ -141,7 +141,7 @@ impl LayerNorm {
         LayerNorm { weight: None, bias: None, ..self }
     }
 
-    /// Sets what is added to the variance.
+    /// Sets `eps`, which is added to the variance.
     pub fn with_eps(self, eps: f32) -> Self {
         LayerNorm { eps, ..self }
     }
@@ -153,7 +153,7 @@ impl LayerNorm {
     }
 }
 
-/// Either norm.
+/// A root mean square norm or a layer norm.
 ///
 /// ```
 /// use hesper::array;
@@ -229,7 +229,7 @@ impl InstanceNorm {
         Ok(InstanceNorm { affine: Some(Affine::new(dims)?), eps: EPS })
     }
 
-    /// Sets what is added to the variance.
+    /// Sets `eps`, which is added to the variance.
     pub fn with_eps(self, eps: f32) -> Self {
         InstanceNorm { eps, ..self }
     }
@@ -292,19 +292,18 @@ impl GroupNorm {
     /// Makes groups of adjacent channels, as PyTorch does.
     ///
     /// ```
-    /// use hesper::{Array, Dtype};
-    /// use hesper_nn::GroupNorm;
-    /// let norm = GroupNorm::new(2, 4)?.with_adjacent_channels().without_affine().with_eps(1e-6);
-    /// let x = Array::try_from_slice(&[1f32, 3.0, 10.0, 30.0], &[1, 1, 4])?; // groups: the first two, the last two
-    /// let y = norm.forward(&x)?.round(2)?;
-    /// assert_eq!((y.dtype(), y.to_vec::<f32>()?), (Dtype::Float32, vec![-1.0, 1.0, -1.0, 1.0]));
+    /// use hesper::{Array, Dtype}; use hesper_nn::GroupNorm; let norm = GroupNorm::new(2,
+    /// 4)?.with_adjacent_channels().without_affine().with_eps(1e-6); let x = Array::try_from_slice(&[1f32,
+    /// 3.0, 10.0, 30.0], &[1, 1, 4])?; // groups: the first two, the last two let y =
+    /// norm.forward(&x)?.round(2)?; assert_eq!((y.dtype(), y.to_vec::<f32>()?), (Dtype::Float32, vec![-1.0,
+    /// 1.0, -1.0, 1.0]));
     /// # Ok::<(), hesper_nn::Error>(())
     /// ```
     pub fn with_adjacent_channels(self) -> Self {
         GroupNorm { adjacent: true, ..self }
     }
 
-    /// Sets what is added to the variance.
+    /// Sets `eps`, which is added to the variance.
     pub fn with_eps(self, eps: f32) -> Self {
         GroupNorm { eps, ..self }
     }
@@ -332,8 +331,8 @@ impl GroupNorm {
 
 /// Normalizes every channel over the batch and the spatial axes.
 ///
-/// In training mode it uses the statistics of the batch and adds them to the running ones, which are buffers.
-/// Otherwise it uses the running statistics, if it keeps any.
+/// In training mode it uses the statistics of the batch and updates the running statistics, which are
+/// buffers. Otherwise it uses the running statistics if it has them, else those of the batch.
 ///
 /// ```
 /// use hesper::{Dtype, random};
@@ -341,7 +340,7 @@ impl GroupNorm {
 /// let mut layer = BatchNorm::new(3)?;
 /// let x = random::normal(&[64, 3], Dtype::Float32, 5.0, 2.0, None)?;
 /// assert!(layer.forward(&x)?.mean(())?.item::<f32>()?.abs() < 1e-4);
-/// // In evaluation, the running statistics of training take the place of those of the batch.
+/// // In evaluation mode it uses the running statistics of training.
 /// layer.train(false);
 /// assert!(layer.forward(&x)?.mean(())?.item::<f32>()? > 1.0);
 /// # Ok::<(), hesper_nn::Error>(())
@@ -404,7 +403,7 @@ impl BatchNorm {
         BatchNorm { momentum, ..self }
     }
 
-    /// Sets what is added to the variance.
+    /// Sets `eps`, which is added to the variance.
     pub fn with_eps(self, eps: f32) -> Self {
         BatchNorm { eps, ..self }
     }

@@ -6,7 +6,7 @@ use crate::conv::Sizes;
 use crate::error::{Error, Result};
 use crate::module::Module;
 
-/// What is taken of a window.
+/// How the elements of a window are reduced.
 #[derive(Debug, Clone, Copy)]
 enum PoolKind {
     Max,
@@ -86,7 +86,7 @@ impl Pool {
         Ok(Pool { stride: stride.to_vec(), ..self })
     }
 
-    /// Sets the padding on each side, one for each axis: zeros for means, the lowest number for largest
+    /// Sets the padding on each side, one for each axis. The padding is zero for means and -inf for largest
     /// elements.
     ///
     /// ```

@@ -1,4 +1,4 @@
-//! Encodings of positions that are not rotations.
+//! Sinusoidal position encodings and ALiBi.
 
 use std::f64::consts::TAU;
 
@@ -30,14 +30,14 @@ impl SinusoidalPositions {
         Self::with_frequencies(dims, 0.0001, 1.0, false)
     }
 
-    /// The same with other frequencies, evenly spaced in log space; in turns if `full_turns`.
+    /// The same with other frequencies, evenly spaced in log space. They are in turns per position if
+    /// `full_turns`, else in radians.
     ///
     /// ```
-    /// use hesper::array;
-    /// use hesper_nn::SinusoidalPositions;
-    /// let positions = SinusoidalPositions::with_frequencies(2, 1.0, 1.0, true)?.with_scale(1.0).with_cos_first();
-    /// let y = positions.forward(&array![0.0, 0.25])?.round(3)?.to_vec::<f32>()?;
-    /// assert_eq!((y[0], y[3]), (1.0, 1.0)); // the cosine of 0, and the sine of a quarter turn
+    /// use hesper::array; use hesper_nn::SinusoidalPositions; let positions =
+    /// SinusoidalPositions::with_frequencies(2, 1.0, 1.0, true)?.with_scale(1.0).with_cos_first(); let y =
+    /// positions.forward(&array![0.0, 0.25])?.round(3)?.to_vec::<f32>()?; assert_eq!((y[0], y[3]), (1.0,
+    /// 1.0)); // the cosine of 0, and the sine of a quarter turn
     /// # Ok::<(), hesper_nn::Error>(())
     /// ```
     pub fn with_frequencies(dims: usize, min: f64, max: f64, full_turns: bool) -> Result<Self> {
@@ -79,7 +79,7 @@ impl SinusoidalPositions {
     }
 }
 
-/// Attention with linear biases: a bias in proportion to the distance of query and key, with another slope
+/// Attention with linear biases: a bias proportional to the distance of query and key, with a different slope
 /// for each head.
 ///
 /// ```
@@ -93,9 +93,9 @@ impl SinusoidalPositions {
 pub struct Alibi {}
 
 impl Alibi {
-    /// The slope of each head, of shape (heads, 1, 1). For a power of two they are geometric down to `2^-8`.
-    /// For other numbers of heads, every second slope of the next power of two follows those of the power
-    /// below.
+    /// The slope of each head, of shape (heads, 1, 1). If the number of heads is a power of two, the slopes
+    /// are a geometric sequence down to `2^-8`. Otherwise the slopes for the power of two below are followed
+    /// by every second slope for the power of two above.
     ///
     /// ```
     /// # use hesper as _;

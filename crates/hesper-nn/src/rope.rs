@@ -11,7 +11,7 @@ use crate::module::{Leaf, LeafMut, Module, Path};
 pub enum RopeScaling {
     /// Positions are divided by a factor.
     Linear(f32),
-    /// Llama 3: slow rotations are slowed down, fast ones kept, those in between interpolated.
+    /// Llama 3: slow rotations are slowed down, fast ones are kept, and those between are interpolated.
     Llama3 {
         /// The factor of slow rotations.
         factor: f32,
@@ -68,17 +68,17 @@ pub struct Rope {
     traditional: bool,
     base: f32,
     scale: f32,
-    /// Positions per radian of each pair, where they are not powers of the base.
+    /// Positions per radian of each pair, if they are not powers of the base.
     periods: Option<Array>,
     attention_factor: f32,
     rotation: Turns,
-    /// The arguments that it was made from.
-    made_from: String,
+    /// The arguments of [`Rope::new`], as text.
+    arguments: String,
 }
 
 impl Module for Rope {
     fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&str, Leaf<'_>)) {
-        f(path.as_str(), Leaf::Setting(&self.made_from));
+        f(path.as_str(), Leaf::Setting(&self.arguments));
     }
 
     fn visit_mut(&mut self, _: &mut Path, _: &mut dyn FnMut(&str, LeafMut<'_>) -> Result<()>) -> Result<()> {
@@ -95,7 +95,7 @@ impl Rope {
             return Err(Error::InvalidArgument(what));
         }
         let rotation = Turns::new(dims, traditional, base, 1.0);
-        let made_from = format!("{dims} dims, traditional {traditional}, base {base}, scaling {scaling:?}");
+        let arguments = format!("{dims} dims, traditional {traditional}, base {base}, scaling {scaling:?}");
         let mut rope = Rope {
             dims,
             traditional,
@@ -104,7 +104,7 @@ impl Rope {
             periods: None,
             attention_factor: 1.0,
             rotation,
-            made_from,
+            arguments,
         };
         let unscaled = |pair: usize| base.powf(2.0 * pair as f32 / dims as f32);
         let pairs = 0..dims / 2;
@@ -167,8 +167,8 @@ impl Rope {
     }
 }
 
-/// The pairs between which YaRN interpolates: those with `fast` and with `slow` turns in the original
-/// context.
+/// The range of pairs that YaRN interpolates: from the pair with `fast` turns in the original context to the
+/// pair with `slow` turns.
 fn yarn_range(dims: usize, base: f32, original: f32, fast: f32, slow: f32) -> (f32, f32) {
     let pair =
         |turns: f32| dims as f32 * (original / (turns * 2.0 * std::f32::consts::PI)).ln() / (2.0 * base.ln());

@@ -116,9 +116,8 @@ impl MultiHeadAttention {
 ///
 /// ```
 /// # use hesper as _;
-/// use hesper_nn::{Activation, TransformerConfig};
-/// let config = TransformerConfig { dropout: 0.1, activation: Activation::Gelu, ..TransformerConfig::new(64, 4) };
-/// assert_eq!((config.dims, config.heads), (64, 4));
+/// use hesper_nn::{Activation, TransformerConfig}; let config = TransformerConfig { dropout: 0.1, activation:
+/// Activation::Gelu, ..TransformerConfig::new(64, 4) }; assert_eq!((config.dims, config.heads), (64, 4));
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct TransformerConfig {
@@ -134,7 +133,7 @@ pub struct TransformerConfig {
     pub activation: Activation,
     /// Whether each part normalizes its input. Otherwise the sum with its output is normalized.
     pub norm_first: bool,
-    /// Whether the gradient computes the layers again instead of keeping their intermediate results.
+    /// Whether the gradient recomputes the layers instead of keeping their intermediate results.
     pub checkpoint: bool,
 }
 
@@ -215,7 +214,7 @@ pub struct TransformerEncoderLayer {
 }
 
 impl TransformerEncoderLayer {
-    /// A layer.
+    /// A layer with the sizes of `config`.
     pub fn new(config: &TransformerConfig) -> Result<Self> {
         let feed_forward = FeedForward::new(config)?;
         Ok(TransformerEncoderLayer {
@@ -237,7 +236,7 @@ impl TransformerEncoderLayer {
     }
 }
 
-/// Self-attention, attention to a memory and a network of two linear layers.
+/// Self-attention, cross-attention to a memory and a network of two linear layers.
 ///
 /// ```
 /// use hesper::fast::AttentionMask;
@@ -264,7 +263,7 @@ pub struct TransformerDecoderLayer {
 }
 
 impl TransformerDecoderLayer {
-    /// A layer.
+    /// A layer with the sizes of `config`.
     pub fn new(config: &TransformerConfig) -> Result<Self> {
         let feed_forward = FeedForward::new(config)?;
         Ok(TransformerDecoderLayer {
@@ -298,7 +297,7 @@ impl TransformerDecoderLayer {
     }
 }
 
-/// A mask among the inputs of layers.
+/// The kind of a mask. Its array, if it has one, is among the inputs of the layers.
 #[derive(Clone, Copy)]
 enum MaskKind {
     None,
@@ -328,9 +327,9 @@ impl MaskKind {
     }
 }
 
-/// Applies layers to the first of `inputs`, with the others beside it, and a last norm. With `recompute` the
-/// gradient computes the layers again.
-fn stacked<L: Module + Tree + Clone + Send + Sync + 'static>(
+/// Applies layers to the first of `inputs`, then a norm. Every layer gets the other inputs unchanged. With
+/// `recompute` the gradient recomputes the layers.
+fn apply_layers<L: Module + Tree + Clone + Send + Sync + 'static>(
     layers: &[L],
     norm: &LayerNorm,
     recompute: bool,
@@ -346,7 +345,7 @@ fn stacked<L: Module + Tree + Clone + Send + Sync + 'static>(
     norm.forward(&inputs[0])
 }
 
-/// Layers of an encoder, with a last norm.
+/// The layers of an encoder, followed by a norm.
 ///
 /// ```
 /// use hesper::fast::AttentionMask;
@@ -378,13 +377,13 @@ impl TransformerEncoder {
     pub fn forward<'a>(&self, x: &Array, mask: impl Into<AttentionMask<'a>>) -> Result<Array> {
         let mut inputs = vec![x.clone()];
         let mask = MaskKind::of(mask.into(), &mut inputs);
-        stacked(&self.layers, &self.ln, self.checkpoint, inputs, move |layer, inputs| {
+        apply_layers(&self.layers, &self.ln, self.checkpoint, inputs, move |layer, inputs| {
             layer.forward(&inputs[0], mask.mask(&mut inputs[1..].iter()))
         })
     }
 }
 
-/// Layers of a decoder, with a last norm.
+/// The layers of a decoder, followed by a norm.
 ///
 /// ```
 /// use hesper::fast::AttentionMask;
@@ -424,7 +423,7 @@ impl TransformerDecoder {
         let mut inputs = vec![x.clone(), memory.clone()];
         let own = MaskKind::of(mask.into(), &mut inputs);
         let other = MaskKind::of(memory_mask.into(), &mut inputs);
-        stacked(&self.layers, &self.ln, self.checkpoint, inputs, move |layer, inputs| {
+        apply_layers(&self.layers, &self.ln, self.checkpoint, inputs, move |layer, inputs| {
             let mut masks = inputs[2..].iter();
             let (own, other) = (own.mask(&mut masks), other.mask(&mut masks));
             layer.forward(&inputs[0], &inputs[1], own, other)

@@ -1,8 +1,8 @@
-//! Transforms of functions of modules that keep buffers up to date.
+//! Transforms of functions of modules that also update buffers.
 //!
 //! A module is a [`Tree`], so [`hesper_core::transform::tree`] transforms functions of modules, and of
-//! structures that hold modules. These functions run on a copy of the module. Those of this file also store
-//! the buffers of the copy, like running statistics, in the module.
+//! structures that hold modules. A transformed function runs on a copy of the module. The transforms of this
+//! file also copy its buffers, such as running statistics, back to the module.
 
 use hesper_core::transform::{self, tree};
 use hesper_core::{Array, Dtype};
@@ -49,8 +49,8 @@ pub fn value_and_grad<M: Module + Tree, U: Tree, F: Fn(&M) -> Result<U>>(
     }
 }
 
-/// Calls a function of a module and arrays whose intermediate arrays are computed again for its derivative
-/// instead of kept in memory.
+/// Calls a function of a module and arrays. Its intermediate arrays are not kept in memory but recomputed for
+/// its derivative.
 ///
 /// ```
 /// use hesper::{Dtype, random};

@@ -8,7 +8,7 @@ use hesper_core::{Array, Dtype};
 use crate::error::{Error, Result};
 use crate::module::Module;
 
-/// How elements between others are made.
+/// How new elements are interpolated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interpolation {
     /// The nearest element.
@@ -63,7 +63,7 @@ impl Upsample {
         Upsample { align_corners: true, ..self }.checked()
     }
 
-    /// Widens the filters where an axis gets smaller.
+    /// Widens the filters along axes that shrink.
     ///
     /// ```
     /// use hesper::{Array, Dtype};
@@ -190,7 +190,7 @@ fn nearest(size: usize, scale: f64) -> Tap {
     Tap { rows: (0..out).map(row).collect(), weights: None }
 }
 
-/// The weight of an element at a distance, in cubic interpolation.
+/// The weight of an element at distance `d` in cubic interpolation.
 fn cubic(d: f32, a: f32) -> f32 {
     if d <= 1.0 {
         ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0
@@ -201,8 +201,8 @@ fn cubic(d: f32, a: f32) -> f32 {
     }
 }
 
-/// Taps of a filter that is stretched where the axis gets smaller. Weights of rows outside are zero, the
-/// others sum to one.
+/// Taps of a filter that is stretched if the axis shrinks. Rows outside the input have weight zero; the other
+/// weights sum to one.
 fn antialiased(size: usize, scale: f64, support: f64, kernel: impl Fn(f32) -> f32) -> Vec<Tap> {
     let positions = positions(size, scale, false);
     let stretch = (1.0 / scale).max(1.0);

@@ -1,4 +1,4 @@
-//! Weights of linear layers and embeddings, used as stored.
+//! Weights of linear layers and embeddings. Quantized weights are used as stored, without a dense copy.
 
 use hesper_core::{Activations, Array, Dtype, PackedArray, QuantMode};
 
@@ -95,7 +95,7 @@ pub enum Weight {
         codes: Parameter,
         /// The scale of every group.
         scales: Parameter,
-        /// The bias of every group, where the mode has them.
+        /// The bias of every group, if the mode has biases.
         biases: Option<Parameter>,
         /// How they were quantized.
         quantization: Quantization,
@@ -165,7 +165,7 @@ impl Weight {
         Ok(Weight::quantized(codes, scales, biases, quantization, activations))
     }
 
-    /// The same weight with a LoRA of a rank beside it. Training changes the small matrices only: `a` starts
+    /// The same weight with a LoRA of the given rank. Training changes the small matrices only: `a` starts
     /// uniformly distributed within `1 / sqrt(inputs)`, `b` with zeros.
     pub fn adapt(&self, rank: usize, scale: f32) -> Result<Weight> {
         let [outputs, inputs] = self.shape();
@@ -185,7 +185,7 @@ impl Weight {
         Ok(Weight::Adapted { base: Box::new(base), a: a.into(), b: b.into(), scale })
     }
 
-    /// A LoRA as part of the dense weight. Other weights are returned unchanged.
+    /// Merges a LoRA into its dense weight. Other weights are returned unchanged.
     pub fn merge(&self) -> Result<Weight> {
         let Weight::Adapted { base, a, b, scale } = self else { return Ok(self.clone()) };
         let Weight::Dense(weight) = &**base else { return Ok(self.clone()) };
@@ -230,7 +230,7 @@ impl Weight {
         })
     }
 
-    /// The rows with the indices `ids`, along one more axis.
+    /// The rows with the indices `ids`, along a new last axis.
     pub fn rows(&self, ids: &Array) -> Result<Array> {
         Ok(match self {
             Weight::Dense(weight) => weight.get().take(ids, Some(0))?,
@@ -263,7 +263,7 @@ impl Weight {
         }
     }
 
-    /// Its parameters.
+    /// Its parameters. None for packed blocks and LoRAs.
     pub(crate) fn parameters_mut(&mut self) -> Vec<&mut Parameter> {
         match self {
             Weight::Dense(weight) => vec![weight],
@@ -285,7 +285,7 @@ impl Weight {
     }
 }
 
-/// Not derived: the visitor gets the weight as a whole too.
+/// Not derived, because `visit_mut` also passes the whole weight to the visitor.
 impl Module for Weight {
     fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&str, Leaf<'_>)) {
         let kind = match self {
@@ -328,7 +328,7 @@ impl Module for Weight {
 }
 
 impl Weight {
-    /// Visits its parameters and blocks. The visitor does not get the base of a LoRA as a whole.
+    /// Visits its parameters and blocks. Does not pass the base of a LoRA to the visitor as a whole weight.
     fn visit_leaves_mut(
         &mut self,
         path: &mut Path,
@@ -411,7 +411,7 @@ pub fn add_lora(
     replace_weights(module, &which, &once)
 }
 
-/// Merges every LoRA into its weight, where that is dense.
+/// Merges every LoRA whose weight is dense into that weight.
 ///
 /// ```
 /// # use hesper as _;

@@ -1,5 +1,5 @@
-//! How many commands a decode step takes: layers are written op by op, and the planner finds the composite
-//! ops.
+//! The number of commands of a decode step: layers are written op by op, and the planner fuses them to
+//! composite ops.
 
 use crate::alone;
 use hesper::ops::step::{Turns, keep_token};
@@ -13,10 +13,10 @@ use hesper_nn::{
 
 const WIDTH: usize = 64;
 const HEADS: Heads = Heads { queries: 4, kv: 2, dim: 32 };
-const ROOM: usize = 16;
+const CAPACITY: usize = 16;
 const LAYERS: usize = 3;
 
-/// Blocks with room for every token.
+/// A cache with a block of fixed capacity for each layer.
 #[derive(Debug)]
 struct Blocks {
     positions: Positions,
@@ -25,7 +25,7 @@ struct Blocks {
 
 impl Blocks {
     fn new(sequences: usize) -> Self {
-        let block = Array::zeros(&[sequences, 2 * HEADS.kv, ROOM, HEADS.dim], Dtype::Float32).unwrap();
+        let block = Array::zeros(&[sequences, 2 * HEADS.kv, CAPACITY, HEADS.dim], Dtype::Float32).unwrap();
         Blocks { positions: Positions::new(sequences), layers: vec![block; LAYERS] }
     }
 }
@@ -50,7 +50,7 @@ impl KvCache for Blocks {
     fn append(&mut self, layer: usize, keys: &Array, values: &Array, _: Option<usize>) -> Result<KvView> {
         let (step, block) = (self.positions.step()?, &mut self.layers[layer]);
         let new = concatenate(&[keys.clone(), values.clone()], 1)?;
-        *block = fast::append(block, &new, step.starts(), ROOM)?;
+        *block = fast::append(block, &new, step.starts(), CAPACITY)?;
         let rows = block.slice_axis(2, 0, step.rows() as isize, 1)?;
         let part = |from: usize| rows.slice_axis(1, from as isize, (from + HEADS.kv) as isize, 1);
         let (keys, values) = (KvRows::Dense(part(0)?), KvRows::Dense(part(HEADS.kv)?));
@@ -113,7 +113,7 @@ fn layer(seed: u64, packed: bool, qk_norms: bool) -> Layer {
     Layer { norms: [norm(WIDTH, 9).into(), norm(WIDTH, 9).into()], attention, mlp }
 }
 
-/// A token of each sequence through all layers.
+/// Computes one token of each sequence in all layers.
 fn step(layers: &[Layer], x: &Array, cache: &mut Blocks) -> Array {
     cache.begin(&vec![1; cache.lengths().len()]).unwrap();
     let mut x = x.clone();
@@ -126,7 +126,7 @@ fn step(layers: &[Layer], x: &Array, cache: &mut Blocks) -> Array {
     x
 }
 
-/// What three steps give, and the commands of the last one.
+/// The outputs of three steps, and the number of commands of the last one.
 fn steps(layers: &[Layer], sequences: usize) -> (Vec<f32>, u64) {
     let (mut cache, mut commands, mut all) = (Blocks::new(sequences), 0, Vec::new());
     for token in 0..3 {
@@ -141,9 +141,9 @@ fn steps(layers: &[Layer], sequences: usize) -> (Vec<f32>, u64) {
 }
 
 #[test]
-fn a_decode_step_takes_few_commands_and_gives_the_numbers_of_its_ops_alone() {
+fn a_decode_step_takes_few_commands_and_equals_the_step_without_fusion() {
     let _alone = alone();
-    // Norms of heads copy the heads of several sequences first: they are columns of one array.
+    // With several sequences, norms of heads first copy the heads, which are columns of one array.
     for (packed, qk_norms, commands) in
         [(true, false, [6, 6]), (true, true, [9, 11]), (false, false, [12, 15])]
     {

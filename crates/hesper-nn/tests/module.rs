@@ -1,4 +1,4 @@
-//! Trees of parameters, and weights in every form.
+//! Trees of parameters, and weights of every kind.
 
 use std::collections::BTreeMap;
 
@@ -164,7 +164,7 @@ fn attributes_change_how_fields_take_part() {
     };
     let paths = |net: &Attributes| net.parameters().into_keys().collect::<Vec<String>>();
     assert_eq!(paths(&net), ["first.weight", "renamed.weight", "second.weight"]);
-    // The key of a dropout is state, but no parameter.
+    // The key of a dropout is state, but not a parameter.
     assert_eq!(net.state().len(), 4);
     assert_eq!(net.sum, Some(1.0));
     net.train(false);
@@ -202,7 +202,7 @@ fn modules_change_dtype_and_device() {
         assert_eq!(array.shape(), before[&path].shape());
         assert_eq!(array.to_vec::<f32>().unwrap(), before[&path].to_vec::<f32>().unwrap(), "{path}");
     }
-    // A conversion that fails changes nothing.
+    // A failed conversion changes nothing.
     let failed = net.map(|path, array| match path {
         "table.weight" => Err(hesper_nn::Error::InvalidArgument("no".into())),
         _ => Ok(array.multiply(2.0)?),
@@ -228,7 +228,7 @@ fn models_are_quantized_by_path() {
     }
     // Codes are integers: they are not trained.
     assert!(!layers.trainable_parameters().contains_key("1.weight"));
-    // A LoRA beside a quantized weight.
+    // A LoRA on a quantized weight.
     add_lora(&mut layers, 2, 1.0, |path| path == "1").unwrap();
     let paths: Vec<String> = layers.trainable_parameters().into_keys().collect();
     assert_eq!(paths, ["1.lora_a", "1.lora_b"]);

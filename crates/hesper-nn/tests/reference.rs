@@ -1,5 +1,6 @@
-//! Layers, losses and optimizers beside values made by MLX: `reference/make.py` makes
-//! `reference/reference.json`. The parameters have the names of MLX, so that files of one load in the other.
+//! Compares layers, losses and optimizers with MLX. `reference/make.py` writes the expected values to
+//! `reference/reference.json`. Parameters have the same names as in MLX, so that either loads files of the
+//! other.
 
 use std::collections::BTreeMap;
 

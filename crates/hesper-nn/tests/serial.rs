@@ -1,5 +1,5 @@
-//! Tests that seed the random key, switch fusion, or limit and measure the memory of the process: one at a
-//! time.
+//! Tests that run one at a time, since they seed the random key, switch fusion, or limit and measure the
+//! memory of the process.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod decode_step;
@@ -7,7 +7,7 @@ mod training;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Held by a test while it runs.
+/// A lock that a test holds while it runs.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

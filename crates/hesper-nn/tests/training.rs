@@ -1,4 +1,4 @@
-//! Training: transforms of modules, optimizers and the trainer, and what happens when something fails.
+//! Training: transforms of modules, optimizers, the trainer, and failures.
 
 use crate::alone;
 use std::path::PathBuf;
@@ -71,12 +71,12 @@ fn a_module_is_a_tree_of_the_transforms() {
     let (value, gradient) = tree::value_and_grad(f)(&layer).unwrap();
     let compiled = tree::compile(f);
     assert_eq!(value.item::<f32>().unwrap(), compiled(&layer).unwrap().item::<f32>().unwrap());
-    // A compiled function sees other parameters.
+    // A compiled function uses the parameters that it is called with.
     let mut doubled = layer.clone();
     doubled.map(|_, array| Ok(array.multiply(2.0)?)).unwrap();
     let four = compiled(&doubled).unwrap().item::<f32>().unwrap() / value.item::<f32>().unwrap();
     assert!((four - 4.0).abs() < 1e-5, "{four}");
-    // Numerically, along the gradient itself.
+    // Compare with the numerical derivative along the gradient.
     let moved = |by: f64| {
         let mut moved = layer.clone();
         let gradient = gradient.parameters();
@@ -133,7 +133,7 @@ fn gradients_are_those_of_trainable_parameters_only() {
         let zero = numbers.iter().all(|one| *one == 0.0);
         assert_eq!(zero, path.starts_with("first") || path.contains("running"), "{path}: {numbers:?}");
     }
-    // The running statistics of the module follow, those of other copies do not.
+    // The running statistics of the module are updated, those of other copies are not.
     let norm = |net: &Net| net.parameters()["norm.running_mean"].to_vec::<f32>().unwrap();
     let copy = net.clone();
     value_and_grad(|net: &Net| loss_of(net, &all))(&net).unwrap();
@@ -187,7 +187,7 @@ fn a_checkpointed_layer_has_the_same_gradients() {
 }
 
 #[test]
-fn groups_have_rules_of_their_own_and_rates_can_be_set() {
+fn groups_have_separate_rules_and_rates_can_be_set() {
     let _alone = alone();
     let mut net = Net::new(4).unwrap();
     let all = batch(2).unwrap();
@@ -234,7 +234,7 @@ fn clipping_scales_all_gradients_by_one_factor() {
 }
 
 #[test]
-fn a_compiled_step_is_the_plain_step() {
+fn a_compiled_step_equals_the_plain_step() {
     let _alone = alone();
     let mut compiled = trainer(8).with_clip(1.0);
     let mut plain = trainer(8).with_clip(1.0).without_compile();
@@ -244,7 +244,7 @@ fn a_compiled_step_is_the_plain_step() {
         let (a, b) = (compiled.step(&batch(at).unwrap()).unwrap(), plain.step(&batch(at).unwrap()).unwrap());
         assert!((a.loss - b.loss).abs() < 1e-5, "{a:?} {b:?}");
         assert!(a.metrics["grad_norm"] > 0.0);
-        // Running statistics and the key of the dropout follow.
+        // Running statistics and the key of the dropout are updated.
         for (path, new) in buffers(&compiled) {
             let same = new.array_equal(&old[&path], false).unwrap().astype(Dtype::Uint8).unwrap();
             assert_eq!(same.item::<u8>().unwrap(), 0, "{path}");
@@ -286,7 +286,7 @@ fn accumulated_gradients_are_those_of_the_whole_batch() {
 }
 
 #[test]
-fn a_resumed_training_has_the_same_bits() {
+fn resumed_training_gives_the_same_bits() {
     let _alone = alone();
     let path = file("resume");
     let mut whole = trainer(8);
@@ -319,7 +319,7 @@ fn a_checkpoint_that_does_not_fit_is_refused_and_changes_nothing() {
         Trainer::new(Net::new(4).unwrap(), Optimizer::new(Sgd::new(0.1)).unwrap(), loss_of).unwrap();
     assert!(other.resume(&path).unwrap_err().to_string().contains("state.first.bias.m"));
     assert_eq!(other.steps(), 0);
-    // A file of parameters is no checkpoint.
+    // A file of parameters is not a checkpoint.
     small.model().save(&path).unwrap();
     assert!(small.resume(&path).unwrap_err().to_string().contains("load_file"));
     small.save(&path).unwrap();
@@ -393,7 +393,7 @@ fn a_loss_that_fails_or_panics_leaves_the_model_as_it_was() {
     panics.store(false, Ordering::Relaxed);
     trainer.step(&batch(0).unwrap()).unwrap();
     assert_ne!(before, elements(trainer.model()));
-    // A loss that is no scalar names its shape.
+    // The error for a loss that is not a scalar names its shape.
     let mut vector = Trainer::new(
         Linear::new(2, 1).unwrap(),
         Optimizer::new(Sgd::new(0.1)).unwrap(),
@@ -438,13 +438,13 @@ fn a_step_overwrites_parameters_and_state() {
         trainer.step(&[input.clone()]).unwrap();
     }
     let peak = cpu.counters().peak - before;
-    // The gradient, and nothing of the size of the parameter beside it.
+    // The gradient is the only other array of the size of the parameter.
     assert!(peak < parameter + parameter / 2, "{peak} bytes beside the model, a parameter has {parameter}");
     assert!(cpu.counters().active <= before + 4096);
 }
 
 #[test]
-fn a_step_that_lacks_memory_is_made_again() {
+fn a_step_that_runs_out_of_memory_is_retried() {
     let _alone = alone();
     let rows = 512;
     let (mut lacking, mut whole) = (wide_trainer(rows), wide_trainer(rows));

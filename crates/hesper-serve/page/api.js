@@ -2,7 +2,7 @@
 
 const KEY = "hesper.api-key";
 
-/** The API key, kept for the session or, if asked for, on this device. */
+/** The API key, stored for the session or, if the user wants that, permanently on this device. */
 export const apiKey = {
   get() {
     try {
@@ -25,7 +25,7 @@ export const apiKey = {
   },
 };
 
-/** Why a request failed, in words for the reader. */
+/** Why a request failed, as text for the user. */
 export class ApiError extends Error {
   constructor(title, detail, { status = 0, retryAfter = 0 } = {}) {
     super(`${title} ${detail}`);
@@ -56,7 +56,7 @@ async function failureOf(response) {
       detail = /^\s*</.test(text) ? "" : text;
     }
   } catch {
-    // The status alone has to do.
+    // Without a readable body, only the status is shown.
   }
   const title = TITLES[response.status] ?? (response.status >= 500 ? "The server failed." : "The server refused the request.");
   const retryAfter = Math.min(600, parseInt(response.headers.get("Retry-After") ?? "0", 10) || 0);
@@ -90,7 +90,7 @@ export async function models() {
   return ((await getJson("v1/models")).data ?? []).map((model) => String(model.id));
 }
 
-/** The state of the loop that runs the model. A server that is not well answers 503 with the same document. */
+/** The health of the server. An unhealthy server answers 503 with the same document. */
 export async function health() {
   try {
     const response = await fetch("health", { headers: headers(), cache: "no-store", credentials: "omit" });
@@ -129,7 +129,7 @@ async function* events(body) {
 
 /**
  * Asks for an answer and yields its parts: `{ text }`, `{ reasoning }`, `{ finish }`, `{ usage }`.
- * Throws an `ApiError` if the server refuses, fails, or the stream ends before the answer does.
+ * Throws an `ApiError` if the server refuses, fails, or the stream ends before the answer is complete.
  */
 export async function* answer(request, signal) {
   const response = await send("v1/chat/completions", {

@@ -74,7 +74,7 @@ function show(conversation) {
   renderMessages();
   renderHistory();
   scrollToEnd();
-  // On a touch screen focus opens the keyboard, which hides what is to be read.
+  // On a touch screen focus opens the keyboard, which covers the messages.
   if (!touch.matches) prompt.focus({ preventScroll: true });
 }
 
@@ -159,7 +159,7 @@ function assistantRow(message, at) {
   return { node, update };
 }
 
-/** What stands below an answer: a sign that it is awaited, why it ended, and what can be done with it. */
+/** The footer of an answer: a waiting indicator, why it ended, and its actions. */
 function below(message, version, at) {
   const nodes = [];
   if (version.state === "running") {
@@ -306,7 +306,7 @@ function regenerate(at, replace = false) {
 function requestOf(conversation, at) {
   const messages = settings.system.trim() ? [{ role: "system", content: settings.system }] : [];
   for (const { role, content } of conversation.messages.slice(0, at).map((message) => ({ role: message.role, content: textOf(message) }))) {
-    // Chat templates want turns that alternate: a question without an answer is part of the next one.
+    // Chat templates expect alternating turns, so a question without an answer is merged into the next one.
     if (role === "user" && messages.at(-1)?.role === "user") messages.at(-1).content += `\n\n${content}`;
     else if (role === "user" || content) messages.push({ role, content });
   }
@@ -356,7 +356,7 @@ async function generate(conversation, at) {
       } else if (part.usage) {
         usage = part.usage;
       }
-      // A page that is closed in the middle keeps most of the text.
+      // Save now and then, so that closing the page loses little text.
       if (now - saved > 1000) {
         saved = now;
         store.save(conversation);
@@ -415,7 +415,7 @@ function scrollToEnd() {
   scroll.scrollTop = scroll.scrollHeight;
 }
 
-/** Whether a key press sends: Enter, except with Shift, inside of an input method, or on a touch keyboard. */
+/** Whether a key press sends: Enter, except with Shift, while an input method is composing, or on a touch keyboard. */
 function isSend(event) {
   return event.key === "Enter" && !event.shiftKey && !event.isComposing && (event.ctrlKey || event.metaKey || !touch.matches);
 }
@@ -519,7 +519,7 @@ window.addEventListener("pagehide", () => {
 });
 window.addEventListener("storage", (event) => {
   if (!store.isConversationKey(event.key)) return;
-  // Another tab has changed the history. What is being generated here stays as it is.
+  // Another tab has changed the history. Answers that are being generated here are unchanged.
   const mine = conversations.filter((each) => running.has(each.id));
   conversations = [...mine, ...store.load().filter((each) => !running.has(each.id))].sort((one, other) => other.updated - one.updated);
   const fresh = conversations.find((each) => each.id === current.id);
@@ -560,12 +560,12 @@ async function refreshHealth() {
   node.dataset.status = state.status;
   node.lastElementChild.textContent = STATES[state.status] ?? state.status;
   node.title = state.cause ?? state.what ?? "";
-  // A server that has just come up has models.
+  // The list of models may change when the server becomes ready.
   if (state.status === "ok" && was !== "ok" && was !== "unknown") loadModels();
   healthTimer = setTimeout(refreshHealth, state.status === "ok" ? 15_000 : 3_000);
 }
 
-// Answers that were cut off when the page was closed.
+// Answers that were interrupted when the page was closed.
 for (const each of conversations) {
   for (const message of each.messages) {
     for (const version of message.versions ?? []) if (version.state === "running") version.state = "stopped";

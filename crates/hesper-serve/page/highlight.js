@@ -40,7 +40,7 @@ const PATTERNS = {
   data: pattern(String.raw`(?<![\w"'])#[^\n]*`, QUOTED),
 };
 
-/** Longer texts are not coloured: thousands of nodes make a page slow. */
+/** Longer texts are not highlighted: thousands of nodes make a page slow. */
 const MAX_LENGTH = 40_000;
 
 /** The nodes of a source text. An unknown language is one text node. */

@@ -1,4 +1,4 @@
-// The inspect page: asks for the state of the engine once a second, and draws it.
+// The inspect page: polls the state of the engine once a second and draws it.
 
 import { ApiError, getJson, health, post } from "./api.js";
 import { element } from "./dom.js";
@@ -123,7 +123,7 @@ function drawRequests(state) {
   });
   if (requests.length > shown.length) shown.push(element("tr", {}, element("td", { class: "none", colspan: 7 }, `and ${requests.length - shown.length} more`)));
   if (!shown.length) shown.push(element("tr", {}, element("td", { class: "none", colspan: 7 }, "No request waits or runs.")));
-  // Rows are replaced under the keyboard's focus: give it back.
+  // Replacing the rows loses the keyboard focus: restore it.
   const focused = $("requests").contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
   $("requests").replaceChildren(...shown);
   if (focused) [...$("requests").querySelectorAll("button")].find((button) => button.getAttribute("aria-label") === focused)?.focus();
@@ -161,7 +161,7 @@ async function refresh() {
   drawHealth(await health());
   try {
     const state = await getJson("inspect/data");
-    // Counters that fall are those of another process.
+    // Counters that decrease belong to a restarted process.
     if (samples.length && state.uptime_seconds < samples.at(-1).state.uptime_seconds) samples = [];
     samples.push({ time: performance.now() / 1000, state });
     samples = samples.slice(-Math.ceil((LONGEST + WINDOW) * (1000 / PERIOD)));
@@ -173,7 +173,7 @@ async function refresh() {
 }
 
 async function loop() {
-  // A hidden page asks for nothing.
+  // A hidden page does not poll.
   if (!paused && !document.hidden) await refresh();
   setTimeout(loop, PERIOD);
 }

@@ -1,6 +1,6 @@
 // Renders Markdown as DOM nodes.
 //
-// The text comes from a model and is hostile until proven otherwise: nothing is parsed as HTML, tags appear as text,
+// The text comes from a model and is not trusted: nothing is parsed as HTML, tags appear as text,
 // links have a safe scheme, images become links, nesting is bounded, and the time is close to linear in the length.
 // While a text grows, `MarkdownView` renders only the blocks whose source has changed.
 
@@ -19,7 +19,7 @@ const SAFE_LINK = /^(?:https?:\/\/|mailto:|#)/i;
 
 /** The address if its scheme is safe, else null. */
 export function safeAddress(address) {
-  // Browsers ignore control characters and spaces inside of a scheme.
+  // Browsers ignore control characters and spaces in a scheme.
   const compact = address.replace(/[\u0000-\u0020\u007f-\u009f]/g, "");
   return SAFE_LINK.test(compact) ? compact : null;
 }
@@ -384,7 +384,7 @@ function delimiter(char, count, before, after) {
   };
 }
 
-/** Pairs delimiters with the delimiter stack of CommonMark; what is left over is text. */
+/** Pairs delimiters with the delimiter stack of CommonMark; unmatched delimiters are text. */
 function emphasize(parts) {
   const openers = [];
   const output = [];

@@ -1,4 +1,4 @@
-// The picture of the KV pages: a cell for each page, coloured by the request that holds it.
+// A map of the KV pages: a cell for each page, coloured by the request that holds it.
 
 const CELL = 12;
 const MAX_ROWS = 26;
@@ -37,7 +37,7 @@ export class PagePicture {
     const { canvas } = this;
     const width = canvas.clientWidth;
     this.columns = Math.max(1, Math.floor(width / CELL));
-    // Where there are too many pages for the screen, a cell stands for several.
+    // If there are too many pages for the screen, a cell represents several.
     this.each = Math.max(1, Math.ceil(state.pages / (this.columns * MAX_ROWS)));
     this.cells = Math.ceil(state.pages / this.each);
     const rows = Math.max(1, Math.ceil(this.cells / this.columns));
@@ -83,7 +83,7 @@ export class PagePicture {
     const dimmed = chosen && !mine ? 0.2 : 1;
     box(colourOf((mine && chosen) || held[0][0]), dimmed * (0.35 + (0.65 * held.length) / pages));
     if (held.some((owners) => owners.length > 1)) {
-      // A page of several requests: a shared prefix.
+      // A page that several requests share: a prefix.
       context.globalAlpha = dimmed;
       context.fillStyle = ink;
       context.beginPath();
@@ -92,7 +92,7 @@ export class PagePicture {
     }
   }
 
-  /** Says what is under the pointer. */
+  /** Describes the page under the pointer. */
   describe() {
     const first = this.at * this.each;
     if (this.at === null || this.at < 0 || this.at >= this.cells) {

@@ -11,7 +11,7 @@ function ceiling(value) {
   return [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((round) => round >= value * 0.999);
 }
 
-/** A number with as many digits as are worth reading. */
+/** A number with a few significant digits. */
 export function short(value) {
   if (!Number.isFinite(value)) return "–";
   if (value >= 1e6) return `${+(value / 1e6).toFixed(1)} M`;

@@ -3,7 +3,7 @@
 import { apiKey } from "./api.js";
 import { DEFAULTS, saveSettings, settings } from "./store.js";
 
-/** Connects the dialog. Returns a function that opens it, with a note on what is missing. */
+/** Connects the dialog. Returns a function that opens it with an optional note. */
 export function settingsDialog({ saved, deleteAll }) {
   const dialog = document.getElementById("settings");
   const form = dialog.querySelector("form");
@@ -18,7 +18,7 @@ export function settingsDialog({ saved, deleteAll }) {
     dialog.close();
     deleteAll();
   });
-  // A click beside the dialog closes it.
+  // A click outside the dialog closes it.
   dialog.addEventListener("click", (event) => {
     if (event.target === dialog) dialog.close();
   });
@@ -30,7 +30,7 @@ export function settingsDialog({ saved, deleteAll }) {
     try {
       apiKey.set(form.elements.api_key.value.trim(), form.elements.remember.checked);
     } catch {
-      // Without storage there is no key.
+      // Without storage the key is not saved.
     }
     saved(values);
   });

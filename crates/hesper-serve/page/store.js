@@ -1,12 +1,12 @@
 // Conversations and settings in the browser's storage.
 //
-// Each conversation has an entry of its own, so that two tabs do not overwrite each other's. What is read back is checked:
-// an entry that is not a conversation is ignored.
+// Each conversation has a separate entry, so that two tabs do not overwrite each other's. Entries are validated when they
+// are read: an entry that is not a conversation is ignored.
 
 const PREFIX = "hesper.conversation.";
 const SETTINGS = "hesper.settings";
 
-/** The values that the server uses where none is sent. */
+/** The values that the server uses if none is sent. */
 export const DEFAULTS = {
   model: "",
   system: "",
@@ -64,7 +64,7 @@ export function load() {
 /** Whether a key of the storage belongs to a conversation. */
 export const isConversationKey = (key) => key === null || key.startsWith(PREFIX);
 
-/** Keeps a conversation. Returns false if the storage is full or not there. */
+/** Saves a conversation. Returns false if the storage is full or not available. */
 export function save(conversation) {
   try {
     localStorage.setItem(PREFIX + conversation.id, JSON.stringify(conversation));
@@ -74,12 +74,12 @@ export function save(conversation) {
   }
 }
 
-/** Forgets a conversation. */
+/** Deletes a conversation. */
 export function remove(id) {
   try {
     localStorage.removeItem(PREFIX + id);
   } catch {
-    // It was not kept.
+    // Without storage it was not saved.
   }
 }
 
@@ -102,7 +102,7 @@ export const draft = {
     try {
       sessionStorage.setItem("hesper.draft", text);
     } catch {
-      // It is kept until the page is closed.
+      // Without storage it is lost when the page is closed.
     }
   },
 };
@@ -118,11 +118,11 @@ export function settings() {
   return Object.fromEntries(Object.entries(DEFAULTS).map(([name, value]) => [name, isText(kept[name]) ? kept[name] : value]));
 }
 
-/** Keeps the settings. */
+/** Saves the settings. */
 export function saveSettings(values) {
   try {
     localStorage.setItem(SETTINGS, JSON.stringify(values));
   } catch {
-    // They apply until the page is closed.
+    // Without storage they apply until the page is closed.
   }
 }

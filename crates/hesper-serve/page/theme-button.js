@@ -2,7 +2,7 @@
 
 const ORDER = ["system", "light", "dark"];
 
-/** Connects a button. Its label says the current choice. */
+/** Connects a button. Its label shows the current choice. */
 export function themeButton(button) {
   let choice = document.documentElement.dataset.theme ?? "system";
   const show = () => {

@@ -5,7 +5,7 @@
   try {
     choice = localStorage.getItem("hesper.theme");
   } catch {
-    // Without storage the system decides.
+    // Without storage the page follows the system.
   }
   if (choice === "light" || choice === "dark") document.documentElement.dataset.theme = choice;
 })();

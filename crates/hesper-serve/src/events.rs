@@ -1,6 +1,6 @@
-//! The channel that carries the events of one request from an engine to a client, which waits for them on a
-//! thread or as a task. It has no bound of its own: a request has at most one event for each of its tokens,
-//! and two more.
+//! The channel that carries the events of one request from an engine to a client, which waits for them in a
+//! thread or an async task. It needs no bound: a request has at most one event for each of its tokens, and
+//! two more.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::RecvTimeoutError;
@@ -25,7 +25,7 @@ struct Channel {
 #[derive(Debug, Default)]
 struct State {
     events: VecDeque<Event>,
-    /// The task that waits, if a task does.
+    /// The waiting task, if one waits.
     waker: Option<Waker>,
     sender_dropped: bool,
     receiver_dropped: bool,
@@ -33,7 +33,7 @@ struct State {
 
 impl Channel {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // No code under the lock can panic halfway through a change.
+        // No code under the lock panics in the middle of a change, so the state is valid.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -52,8 +52,8 @@ impl Channel {
 pub struct EventSender(Arc<Channel>);
 
 impl EventSender {
-    /// Sends an event without waiting. Gives it back if the receiver was dropped.
-    #[allow(clippy::result_large_err, reason = "the event is given back, as by the channels of std")]
+    /// Sends an event without waiting. Returns it if the receiver was dropped.
+    #[allow(clippy::result_large_err, reason = "returns the event, like the channels of std")]
     pub fn send(&self, event: Event) -> Result<(), Event> {
         let mut state = self.0.lock();
         if state.receiver_dropped {
@@ -85,7 +85,7 @@ impl EventReceiver {
         state.unwrap_or_else(PoisonError::into_inner).events.pop_front()
     }
 
-    /// Waits for the next event up to a limit.
+    /// Waits for the next event for at most `limit`.
     pub fn recv_timeout(&self, limit: Duration) -> Result<Event, RecvTimeoutError> {
         let start = Instant::now();
         let mut state = self.0.lock();
@@ -104,7 +104,8 @@ impl EventReceiver {
         }
     }
 
-    /// The next event if there is one; otherwise the task is woken when there is.
+    /// The next event, or `None` after the last one. If it has not arrived yet, the task is woken when it
+    /// does.
     pub fn poll_recv(&self, context: &Context<'_>) -> Poll<Option<Event>> {
         let mut state = self.0.lock();
         match state.events.pop_front() {

@@ -1,10 +1,9 @@
 //! A server for language models.
 //!
-//! [`protocol`] is the interface between the engine, which owns the model's steps, and those who submit
-//! requests: the HTTP layer ([`http`]), the Python package, tests. Its types are plain data, so that an
-//! engine may run in another process. [`engine`] implements it in this process, and [`worker`] by an engine
-//! in another process. [`text`] renders conversations and parses answers, [`page`] serves the pages for a
-//! browser.
+//! [`protocol`] is the interface between the engine, which runs the model, and its clients: the HTTP layer
+//! ([`http`]), the Python package, tests. Its types are plain data, so that an engine can run in another
+//! process. [`engine`] implements the interface in this process, [`worker`] with an engine in another
+//! process. [`text`] renders conversations and parses answers. [`page`] serves the web pages.
 #![deny(unsafe_code)]
 
 // Links the backends for the unit tests.

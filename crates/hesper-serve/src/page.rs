@@ -1,9 +1,8 @@
 //! The chat page at `/` and the page at `/inspect`, embedded in the binary.
 //!
-//! [`routes`] serves files that anyone may read. [`data_routes`] serves the state of the engine: put it
-//! behind the same authentication as the API. The content security policy of the pages allows no inline
-//! script, no other origin and no string to be parsed as HTML or as a script, so that a text of the model
-//! cannot become code.
+//! [`routes`] serves public files. [`data_routes`] serves the state of the engine: put it behind the same
+//! authentication as the API. The content security policy of the pages forbids inline scripts, other origins,
+//! and parsing strings as HTML or as scripts, so that the output of the model cannot run as code.
 
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use axum::routing::get;
 
 use crate::protocol::Generator;
 
-/// What the pages may load and run.
+/// The content security policy of the pages.
 pub const CONTENT_SECURITY_POLICY: &str = include_str!("../page/content-security-policy.txt");
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -24,7 +23,7 @@ const CSS: &str = "text/css; charset=utf-8";
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 const SVG: &str = "image/svg+xml";
 
-/// A file of the page.
+/// A file of the pages.
 #[derive(Debug, Clone, Copy)]
 struct Asset {
     route: &'static str,
@@ -65,7 +64,7 @@ const ASSETS: &[Asset] = assets! {
     "/assets/theme.js" JAVASCRIPT "theme.js";
 };
 
-/// The files of the pages. They hold no secret and need no key.
+/// Routes for the files of the pages. They contain no secrets and need no API key.
 pub fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     ASSETS.iter().fold(Router::new(), |router, asset| {
         let tag = entity_tag(asset.bytes);
@@ -76,7 +75,8 @@ pub fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     })
 }
 
-/// `GET /inspect/data`: the engine's [`Snapshot`](crate::protocol::Snapshot) as JSON. It names every request.
+/// `GET /inspect/data`: the engine's [`Snapshot`](crate::protocol::Snapshot) as JSON, with the id of every
+/// request.
 pub fn data_routes<S>() -> Router<S>
 where
     S: Clone + Send + Sync + 'static,
@@ -110,7 +110,7 @@ impl Asset {
         headers.insert(header::ETAG, tag.clone());
         for (name, value) in [
             (header::CONTENT_TYPE, self.content_type),
-            // A browser asks each time: a new version of the server has new files under the same names.
+            // Revalidate each time: a new version of the server has other files under the same names.
             (header::CACHE_CONTROL, "no-cache"),
             (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY.trim_ascii_end()),
             (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -123,7 +123,7 @@ impl Asset {
     }
 }
 
-/// A tag that changes with the content: its 64-bit FNV-1a hash.
+/// The entity tag of a file: the 64-bit FNV-1a hash of its content.
 fn entity_tag(bytes: &[u8]) -> HeaderValue {
     let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_hold_nothing_that_the_policy_forbids() {
+    fn pages_contain_nothing_that_the_policy_forbids() {
         for (name, text) in folder() {
             let banned: &[&str] = match name.rsplit('.').next().unwrap() {
                 "html" => &["style=", " onclick", " onload", "javascript:", "http://", "https://"],
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn every_file_has_the_headers_that_keep_a_browser_strict() {
+    fn every_file_has_the_security_headers() {
         for asset in ASSETS {
             let response = asset.response(&HeaderMap::new(), &entity_tag(asset.bytes));
             let headers = response.headers();

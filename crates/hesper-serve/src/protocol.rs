@@ -1,8 +1,8 @@
-//! What a client of the engine sends and receives.
+//! The requests that a client sends to an engine, and the events that it receives.
 //!
 //! [`Generator`] is implemented by an engine in this process and by the supervisor of an engine in a worker
-//! process. A request is answered by [`Event`]s in order, the last of which is [`Event::Done`] or
-//! [`Event::Failed`]: exactly one of them, whatever happens. Dropping the [`Events`] of a request cancels it.
+//! process. A request is answered by a sequence of [`Event`]s that ends with exactly one [`Event::Done`] or
+//! [`Event::Failed`]. Dropping the [`Events`] of a request cancels it.
 
 use std::sync::mpsc;
 use std::task::{Context, Poll};
@@ -12,21 +12,21 @@ pub use crate::events::{EventReceiver, EventSender, channel};
 pub use hesper_lm::Sampling;
 use serde::{Deserialize, Serialize};
 
-/// Generates texts for many requests at once.
+/// Generates text for many requests at once.
 pub trait Generator: Send + Sync {
     /// Accepts a request, or refuses it at once. Never blocks on the model.
     fn submit(&self, request: Request) -> Result<Events, Refusal>;
 
-    /// Cancels a request by its id. Returns whether it was known and not yet finished.
+    /// Cancels a request by its id. Returns whether there was an unfinished request with this id.
     fn cancel(&self, id: &str) -> bool;
 
-    /// The state of the loop that runs the model, seen from outside of it: answers while a step hangs.
+    /// The state of the loop that runs the model. Answers even while a step hangs.
     fn health(&self) -> Health;
 
     /// Counters and the state of every request.
     fn snapshot(&self) -> Snapshot;
 
-    /// Refuses new requests, finishes those that run within the time, cancels the rest. Returns when all are
+    /// Refuses new requests, lets the others finish within `limit`, and fails the rest. Returns when all are
     /// answered.
     fn drain(&self, limit: Duration);
 }
@@ -52,12 +52,13 @@ impl Events {
         self.receiver.recv()
     }
 
-    /// Waits for the next event up to a limit.
+    /// Waits for the next event for at most `limit`.
     pub fn next_within(&self, limit: Duration) -> Result<Event, mpsc::RecvTimeoutError> {
         self.receiver.recv_timeout(limit)
     }
 
-    /// The next event if there is one, `None` after the last one; otherwise the task is woken when there is.
+    /// The next event, or `None` after the last one. If it has not arrived yet, the task is woken when it
+    /// does.
     pub fn poll_next(&self, context: &Context<'_>) -> Poll<Option<Event>> {
         self.receiver.poll_recv(context)
     }
@@ -79,11 +80,11 @@ impl std::fmt::Debug for CancelOnDrop {
     }
 }
 
-/// A text to be generated.
+/// A request to generate text.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Request {
-    /// Names the request in logs, events and cancellation; unique among those that are not finished.
+    /// The id of the request in logs, events and cancellation; unique among the unfinished requests.
     pub id: String,
     /// The tokens of the prompt.
     pub prompt: Vec<u32>,
@@ -91,24 +92,23 @@ pub struct Request {
     pub max_tokens: usize,
     /// How tokens are chosen.
     pub sampling: Sampling,
-    /// Texts that end the generation. They are not part of the answer.
+    /// Stop sequences, as text. They are not part of the answer.
     pub stops: Vec<String>,
-    /// Tokens that end the generation beside those of the model.
+    /// Tokens that end the generation, in addition to those of the model.
     pub stop_tokens: Vec<u32>,
-    /// Whether to continue after a token that ends a sequence.
+    /// Whether to continue after an end-of-sequence token.
     pub ignore_eos: bool,
-    /// What the text has to match.
+    /// A constraint that the generated text has to match.
     pub constraint: Option<Constraint>,
-    /// The number of most likely tokens to report with each token; `None` reports no probabilities.
+    /// How many of the most likely tokens to report with each token; `None` reports no log probabilities.
     pub logprobs: Option<usize>,
     /// Higher goes first.
     pub priority: i32,
-    /// Fails the request when this much time has passed since it was submitted.
+    /// The request fails if it is not finished this long after it was submitted.
     pub deadline: Option<Duration>,
-    /// Prefixes are shared only among requests of the same tenant, and tenants get equal shares of the
-    /// engine.
+    /// Only requests of the same tenant share prefixes. Tenants get equal shares of the engine.
     pub tenant: u64,
-    /// Whether its prefix may be reused and kept.
+    /// Whether the request uses the prefix cache.
     pub use_prefix_cache: bool,
 }
 
@@ -132,7 +132,7 @@ impl Default for Request {
     }
 }
 
-/// What a text has to match.
+/// A constraint that generated text has to match.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Constraint {
@@ -144,11 +144,11 @@ pub enum Constraint {
     Regex(String),
     /// A grammar in the Lark format.
     Lark(String),
-    /// Free text in which calls of these tools must be valid by the schemas of their arguments.
+    /// Free text in which tool calls must be valid by a schema.
     ToolCalls {
         /// The text that begins a call.
         begin: String,
-        /// The JSON schema of what stands between begin and end.
+        /// The JSON schema of the text between `begin` and `end`.
         schema: String,
         /// The text that ends a call.
         end: String,
@@ -157,11 +157,11 @@ pub enum Constraint {
     },
 }
 
-/// What happens to a request.
+/// An event of a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// Its prompt is being computed.
+    /// The request has left the queue and its prompt is being computed.
     Started {
         /// Tokens of the prompt whose keys and values were found in the prefix cache.
         cached_tokens: usize,
@@ -182,23 +182,23 @@ pub enum Event {
 /// A generated token.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Token {
-    /// Its number.
+    /// Its id in the vocabulary.
     pub id: u32,
     /// The text that is complete with this token; may be empty.
     pub text: String,
-    /// Its probability, if asked for.
+    /// Its log probability, if the request asks for it.
     pub logprob: Option<f32>,
-    /// The most likely tokens and their log probabilities, if asked for.
+    /// The most likely tokens and their log probabilities, if the request asks for them.
     pub top: Vec<(u32, f32)>,
 }
 
-/// Why a text is complete.
+/// Why the generation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finish {
-    /// The model ended it, or a stop text was found, or the constraint is complete.
+    /// The model ended it, a stop sequence was found, or the constraint is complete.
     Stop,
-    /// The number of tokens was reached, or the context of the model.
+    /// `max_tokens` or the context length of the model was reached.
     Length,
     /// It was cancelled.
     Cancelled,
@@ -209,7 +209,7 @@ pub enum Finish {
 pub struct Usage {
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Of them, found in the prefix cache.
+    /// Tokens of the prompt that were found in the prefix cache.
     pub cached_tokens: usize,
     /// Generated tokens.
     pub completion_tokens: usize,
@@ -229,40 +229,40 @@ pub struct Failure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// The request cannot be computed as it is: a bad constraint, numbers that are not finite.
+    /// The request itself is the cause: its constraint cannot be matched, or its logits are not finite.
     Request,
     /// Its deadline has passed.
     Deadline,
-    /// Memory was exhausted, also after others were preempted.
+    /// Memory was exhausted even when the request ran alone.
     OutOfMemory,
-    /// The device or the worker process was lost and the request could not be repeated.
+    /// The device or the worker process was lost and the request could not be resubmitted.
     Lost,
     /// The server is stopping.
     Stopping,
-    /// A fault of the server.
+    /// An error of the server.
     Internal,
 }
 
 /// Why a request was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
-    /// The request is wrong.
+    /// The request is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// It needs more memory than there is, also alone.
+    /// It needs more KV memory than the server has.
     #[error("the request needs {needed} bytes of KV memory; the server has {limit}")]
     TooLarge {
         /// Bytes it needs.
         needed: u64,
-        /// Bytes there are.
+        /// Bytes that the server has.
         limit: u64,
     },
     /// The queue is full.
     #[error("the queue of {limit} requests is full; try again in {} s", retry_after.as_secs().max(1))]
     QueueFull {
-        /// Requests that may wait.
+        /// The most requests that may wait.
         limit: usize,
-        /// When there is likely to be room.
+        /// After this time there is likely to be room.
         retry_after: Duration,
     },
     /// The model is loading, the device is lost or the server is stopping.
@@ -274,14 +274,14 @@ pub enum Refusal {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "status")]
 pub enum Health {
-    /// Steps end in time.
+    /// The loop runs, and steps finish in time.
     Ok,
     /// The model is being loaded.
     Loading {
-        /// What is being done.
+        /// What is being loaded.
         what: String,
     },
-    /// A step has not ended in time.
+    /// A step has not finished in time.
     Stalled {
         /// Seconds since it began.
         seconds: f64,
@@ -309,17 +309,17 @@ pub struct Snapshot {
     pub failed: u64,
     /// Requests that were cancelled.
     pub cancelled: u64,
-    /// Times that a running request gave up its pages.
+    /// How often a running request was preempted.
     pub preemptions: u64,
-    /// Times that the worker process was restarted.
+    /// How often the worker process was restarted.
     pub restarts: u64,
     /// Steps of the model.
     pub steps: u64,
-    /// Steps that began before the tokens of the step before were read.
+    /// Steps that were launched before the tokens of the previous step were read.
     pub steps_ahead: u64,
     /// Seconds in steps of the model.
     pub step_seconds: f64,
-    /// Seconds of the loop outside of the model's steps.
+    /// Seconds of the loop in planning and reporting.
     pub scheduler_seconds: f64,
     /// Tokens of prompts that were computed.
     pub prompt_tokens: u64,
@@ -327,27 +327,27 @@ pub struct Snapshot {
     pub cached_tokens: u64,
     /// Tokens that were generated.
     pub generated_tokens: u64,
-    /// Guesses of tokens that were computed.
+    /// Draft tokens that were computed.
     pub draft_tokens: u64,
-    /// Guesses that were right.
+    /// Draft tokens that were accepted.
     pub accepted_drafts: u64,
     /// Tokens of a page.
     pub page_tokens: usize,
     /// Bytes of a page.
     pub page_bytes: u64,
-    /// Pages there are room for.
+    /// The number of pages.
     pub pages: usize,
     /// Pages in use by requests.
     pub pages_used: usize,
     /// Pages that only the prefix cache holds.
     pub pages_cached: usize,
-    /// Requests that wait or run, in the order of the queue.
+    /// Unfinished requests: the running ones first, then the waiting ones, each by rank.
     pub requests: Vec<RequestState>,
-    /// Recent failures, latest last: seconds since the start of the engine, id and message.
+    /// Recent failures, the latest last: seconds since the start of the engine, request id and message.
     pub recent_failures: Vec<(f64, String, String)>,
     /// Seconds since the start of the engine.
     pub uptime_seconds: f64,
-    /// Seconds from submission to the first token: upper bounds of buckets and counts, then sum.
+    /// Seconds from submission to the first token.
     pub time_to_first_token: Histogram,
     /// Seconds between two tokens of a request.
     pub inter_token: Histogram,
@@ -357,12 +357,12 @@ pub struct Snapshot {
     pub queue_seconds: Histogram,
 }
 
-/// Counts by upper bound.
+/// Counts of values in buckets.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Histogram {
-    /// Upper bounds, rising; a last bucket without a bound is implied.
+    /// Upper bounds of the buckets in ascending order. One more bucket without a bound follows.
     pub bounds: Vec<f64>,
-    /// Counts of each bucket, not cumulative; one more than bounds.
+    /// The count of each bucket, not cumulative; one more than `bounds`.
     pub counts: Vec<u64>,
     /// The sum of all values.
     pub sum: f64,
@@ -373,7 +373,7 @@ pub struct Histogram {
 pub struct RequestState {
     /// Its id.
     pub id: String,
-    /// What it does.
+    /// Its phase.
     pub phase: Phase,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
@@ -381,13 +381,13 @@ pub struct RequestState {
     pub computed_tokens: usize,
     /// Generated tokens.
     pub generated_tokens: usize,
-    /// Its pages.
+    /// The numbers of its KV pages.
     pub pages: Vec<u32>,
     /// Seconds since it was submitted.
     pub seconds: f64,
 }
 
-/// What a request does.
+/// The phase of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
@@ -397,6 +397,6 @@ pub enum Phase {
     Prefill,
     /// Tokens are being generated.
     Decode,
-    /// It gave up its pages and waits to be computed again.
+    /// Its pages were released, and it waits to be recomputed.
     Preempted,
 }

@@ -1,4 +1,4 @@
-//! The parser of answers: content, reasoning and tool calls, whole and in every split.
+//! The parser of answers: content, reasoning and tool calls, for any split of the text.
 
 use hesper_serve::text::{AnswerParser, CallFormat, Format, Part};
 
@@ -10,7 +10,7 @@ fn format(template: &str) -> Format {
     Format::of_template(template, |_| None)
 }
 
-/// The parts of an answer in pieces, neighbours of one kind joined.
+/// Parses an answer that arrives in pieces. Joins neighbouring parts of the same kind.
 fn parse<'a>(
     template: &str,
     prompt: &str,
@@ -109,7 +109,7 @@ fn answers_are_parsed_by_the_format_of_their_model() {
 }
 
 #[test]
-fn every_split_into_two_or_three_pieces_and_into_characters_gives_the_same() {
+fn every_split_into_pieces_or_characters_gives_the_same_parts() {
     for (template, text, expected) in CASES {
         let cuts: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
         for (at, first) in cuts.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! The engine with the demo model: texts do not depend on other requests, and every request is answered once.
+//! The engine with the demo model: the output of a request does not depend on other requests, and every
+//! request is answered once.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ fn engine(options: EngineOptions) -> Engine {
     Engine::start(language(), options).unwrap()
 }
 
-/// Options with room for so many pages.
+/// Options with memory for `count` pages.
 fn pages(count: u64, options: EngineOptions) -> EngineOptions {
     let bytes = engine(options.clone()).snapshot().page_bytes;
     EngineOptions { kv_bytes: Some(count * bytes), ..options }
@@ -49,15 +50,15 @@ fn a_text_is_the_same_alone_in_company_after_preemption_and_with_a_cached_prefix
         }
         let snapshot = engine.snapshot();
         assert_eq!((snapshot.completed, snapshot.failed, snapshot.pages_used), (24, 0, 0));
-        // Under pressure prefixes go first.
+        // If memory is short, prefixes are evicted.
         assert!(snapshot.cached_tokens > 0 || preempts);
         assert_eq!(snapshot.preemptions > 0, preempts, "{} preemptions", snapshot.preemptions);
     }
 }
 
-/// Compares texts in company with those alone: requests join at any time in chunks beside others, share
-/// prefixes, have other priorities, are preempted for lack of memory, and half as many more are cancelled
-/// somewhere in the middle.
+/// Compares the output of requests that run together with their output alone. The requests arrive at
+/// different times, share prefixes, have different priorities and are preempted for lack of memory. Half as
+/// many more are cancelled while they run. Returns the number of preemptions.
 fn compare(language: &Arc<LanguageModel>, requests: &[Request], options: &EngineOptions, pages: u64) -> u64 {
     let start = |options: EngineOptions| Engine::start(language.clone(), options).unwrap();
     let one = start(EngineOptions { max_running: 1, ..options.clone() });
@@ -92,7 +93,7 @@ fn compare(language: &Arc<LanguageModel>, requests: &[Request], options: &Engine
     snapshot.preemptions
 }
 
-/// Requests with prompts that share beginnings.
+/// Requests with prompts that share prefixes.
 fn crowd(language: &LanguageModel, words: usize, max_tokens: usize) -> Vec<Request> {
     let text = texts()[11].repeat(words.div_ceil(50));
     let all: Vec<&str> = text.split(' ').collect();
@@ -111,17 +112,17 @@ fn the_texts_of_sixty_four_requests_are_those_of_each_alone() {
     let language = language();
     for (kv_bits, look_ahead) in [(None, None), (Some(16), Some(true))] {
         let options = EngineOptions { kv_bits, look_ahead, fixed_order: kv_bits.is_some(), ..small() };
-        // Little memory for short prompts and long texts: requests run out of it while they decode, also
-        // where few of them run at once because the machine is slow.
+        // Little memory, short prompts and long texts: requests run out of memory while they decode, even if
+        // few of them run at once because the machine is slow.
         let preemptions = compare(&language, &crowd(&language, 8, 16), &options, 28);
         assert!(preemptions > 0, "no request was preempted");
     }
 }
 
 #[test]
-fn steps_that_begin_early_change_no_text_and_leak_no_page() {
+fn looking_ahead_changes_no_text_and_leaks_no_page() {
     let ends = |at: usize, tokens: &[u32]| Request {
-        // Some end by a token, some by a text, and the step ahead of them is discarded.
+        // Some end by a stop token, some by a stop sequence. Their row in the step ahead is discarded.
         stop_tokens: if at % 3 == 1 { vec![tokens[at % tokens.len()]] } else { Vec::new() },
         ..request(&format!("r{at}"), &texts()[at], 24)
     };
@@ -157,7 +158,7 @@ fn steps_that_begin_early_change_no_text_and_leak_no_page() {
     let snapshot = ahead.snapshot();
     assert!(snapshot.steps_ahead > 20, "{} of {} steps", snapshot.steps_ahead, snapshot.steps);
     assert_eq!((snapshot.completed, snapshot.failed, snapshot.pages_used), (24, 0, 0));
-    // A request whose tokens the host chooses is not looked ahead of.
+    // The engine does not look ahead if the host chooses a token.
     let before = snapshot.steps_ahead;
     for request in [
         Request { logprobs: Some(1), ..request("logprobs", "The", 5) },
@@ -169,7 +170,7 @@ fn steps_that_begin_early_change_no_text_and_leak_no_page() {
         assert_eq!(collect(&ahead.submit(request).unwrap()).0.len(), 5);
     }
     assert_eq!(ahead.snapshot().steps_ahead, before);
-    // Random draws are those of the request, whoever chooses.
+    // Host and device sample the same tokens.
     let draws = |engine: &Engine| -> Vec<Vec<u32>> {
         let sampling =
             |seed| Sampling { temperature: 1.5, top_p: 0.95, top_k: 40, seed, ..Sampling::default() };
@@ -185,7 +186,7 @@ fn steps_that_begin_early_change_no_text_and_leak_no_page() {
 }
 
 #[test]
-fn guesses_change_no_text() {
+fn draft_tokens_change_no_text() {
     let requests = || {
         (0..6).map(|at| {
             let (text, sampling) = (
@@ -234,7 +235,7 @@ fn a_fixed_order_changes_no_text_on_the_cpu() {
 }
 
 #[test]
-fn cancelled_requests_leave_the_step_ahead() {
+fn a_request_can_be_cancelled_during_a_step_ahead() {
     let engine = engine(EngineOptions { look_ahead: Some(true), ..small() });
     let expected = collect(&engine.submit(request("alone", &texts()[5], 60)).unwrap()).0;
     for tokens_before in [0, 1, 2, 7] {
@@ -245,7 +246,7 @@ fn cancelled_requests_leave_the_step_ahead() {
             seen += usize::from(matches!(gone.next_within(LIMIT).unwrap(), Event::Token(_)));
         }
         drop(gone);
-        // Its pages are given to the next one at once.
+        // The next request gets its pages at once.
         let next = engine.submit(request("next", &texts()[5], 60)).unwrap();
         assert_eq!(collect(&stays).0, expected);
         assert_eq!(collect(&next).0, expected);
@@ -253,7 +254,7 @@ fn cancelled_requests_leave_the_step_ahead() {
     assert_eq!((engine.snapshot().pages_used, engine.snapshot().cancelled), (0, 4));
 }
 
-/// Where the model has been downloaded; `hesper generate` does that.
+/// Runs only if the model was downloaded, for example by `hesper generate`.
 #[test]
 #[ignore = "takes minutes; ./check long runs it"]
 fn the_texts_of_sixty_four_requests_to_smollm2_are_those_of_each_alone() {
@@ -286,7 +287,7 @@ fn the_text_is_that_of_generate() {
 }
 
 #[test]
-fn requests_that_are_wrong_are_refused_with_the_reason() {
+fn invalid_requests_are_refused_with_a_reason() {
     let engine = engine(pages(8, small()));
     let good = request("good", "The evening star", 4);
     let wrong = [
@@ -352,7 +353,7 @@ fn a_deadline_fails_a_request_that_runs_and_one_that_waits() {
         deadline: Some(Duration::from_millis(limit)),
         ..request(id, "The", 1_000_000)
     };
-    // The first one fills the engine; the second expires while it waits.
+    // The first request occupies the engine; the second expires while it waits.
     let (runs, waits) = (engine.submit(late("runs", 40)).unwrap(), engine.submit(late("waits", 20)).unwrap());
     for (events, limit) in [(runs, "40ms"), (waits, "20ms")] {
         let end = collect(&events).2;
@@ -364,7 +365,7 @@ fn a_deadline_fails_a_request_that_runs_and_one_that_waits() {
 }
 
 #[test]
-fn stops_and_log_probabilities_are_those_of_the_request() {
+fn stop_conditions_and_log_probabilities_follow_the_request() {
     let engine = engine(small());
     let (tokens, text, _) = collect(&engine.submit(request("all", "The evening star", 12)).unwrap());
     let stopped = Request { stop_tokens: vec![tokens[5]], ..request("token", "The evening star", 12) };
@@ -408,7 +409,7 @@ fn a_second_request_finds_the_prefix_of_its_tenant_only() {
 }
 
 #[test]
-fn a_drain_finishes_what_runs_and_answers_the_rest() {
+fn a_drain_finishes_running_requests_and_answers_the_rest() {
     let engine = engine(EngineOptions { max_running: 1, ..small() });
     let (short, long) = (request("short", "The", 5), request("long", "The evening", 1_000_000));
     let (short, long) = (engine.submit(short).unwrap(), engine.submit(long).unwrap());
@@ -422,7 +423,7 @@ fn a_drain_finishes_what_runs_and_answers_the_rest() {
 }
 
 #[test]
-fn a_step_that_takes_too_long_is_seen_from_outside() {
+fn a_step_that_takes_too_long_is_reported_as_stalled() {
     let engine = engine(EngineOptions { step_limit: Duration::ZERO, ..small() });
     assert_eq!(engine.health(), Health::Ok);
     let events = engine.submit(request("long", &texts()[11], 100_000)).unwrap();

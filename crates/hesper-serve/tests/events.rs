@@ -26,7 +26,7 @@ fn events_arrive_in_order_and_end_with_the_sender() {
 }
 
 #[test]
-fn waiting_has_a_limit_and_a_dropped_receiver_is_reported() {
+fn waiting_times_out_and_a_dropped_receiver_is_reported() {
     let (sender, receiver) = channel();
     assert_eq!(receiver.recv_timeout(Duration::from_millis(5)), Err(RecvTimeoutError::Timeout));
     drop(receiver);

@@ -1,4 +1,5 @@
-//! Constraints: a text matches, others are not affected, and what is too large or wrong is refused.
+//! Constraints: the generated text matches, other requests are not affected, and a constraint that is invalid
+//! or too large is refused.
 #![cfg(feature = "grammar")]
 
 use std::sync::Arc;
@@ -33,7 +34,7 @@ fn a_text_matches_its_constraint_and_ends_with_it() {
 }
 
 #[test]
-fn constraints_that_are_wrong_or_too_large_are_refused() {
+fn invalid_or_too_large_constraints_are_refused() {
     let engine = Engine::start(language(), small()).unwrap();
     let wrong = [
         Constraint::Regex("(".into()),
@@ -47,7 +48,7 @@ fn constraints_that_are_wrong_or_too_large_are_refused() {
         let refused = engine.submit(constrained("wrong", constraint));
         assert!(matches!(refused, Err(Refusal::Invalid(_))), "{what}: {refused:?}");
     }
-    // A cost that shows only while the text is generated is limited too.
+    // The cost of a constraint during generation is limited too.
     let costly = Constraint::Regex("( the| sun){1,5000}{1,5000}".into());
     if let Ok(events) = engine.submit(constrained("costly", costly)) {
         collect(&events);

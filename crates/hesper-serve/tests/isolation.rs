@@ -1,5 +1,5 @@
-//! Failures that hit one request or one step: the others get their texts, and the engine goes on. Alone in
-//! its process, since it lowers the memory limit of the CPU.
+//! Failures of one request or one step: other requests get their texts, and the engine continues. A separate
+//! program, since it lowers the memory limit of the process.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -13,13 +13,13 @@ use hesper_serve::engine::{Engine, EngineOptions};
 use hesper_serve::protocol::{Events, FailureKind, Finish, Generator, Health, Request};
 use support::{End, LIMIT, collect, language, request, small, texts};
 
-/// The memory limit is that of the process: one test at a time.
+/// Runs one test at a time, since the memory limit applies to the whole process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// The demo model with a token whose embedding is not a number.
+/// The demo model with a token whose embedding is NaN.
 fn damaged(token: u32) -> LanguageModel {
     let folder = std::env::temp_dir().join(format!("hesper-damaged-{}", std::process::id()));
     demo::write(&folder).unwrap();
@@ -43,7 +43,7 @@ fn damaged(token: u32) -> LanguageModel {
 }
 
 #[test]
-fn a_request_whose_logits_are_not_numbers_fails_alone() {
+fn a_request_with_nan_logits_fails_alone() {
     let _alone = alone();
     let healthy = Engine::start(language(), small()).unwrap();
     let token = language().prompt_tokens("west").unwrap()[0];
@@ -86,7 +86,7 @@ fn texts_are_unchanged_by_steps_that_run_out_of_memory() {
         let engine = Engine::start(language(), options).unwrap();
         cpu.clear_cache();
         let events: Vec<Events> = requests().map(|request| engine.submit(request).unwrap()).collect();
-        // A moment without memory in the middle.
+        // Lower the memory limit for a moment while the requests run.
         std::thread::sleep(Duration::from_millis(5));
         let before = cpu.set_memory_limit(cpu.counters().active + room);
         std::thread::sleep(Duration::from_millis(20));

@@ -1,9 +1,9 @@
-//! The scheduler under random arrivals, cancellations, failing steps and lost memory, by seed. Steps are
-//! planned one after the other or while one is in flight; a step in flight is computed also if what it
-//! computes is discarded.
+//! Simulates the scheduler with random arrivals, cancellations, failed steps and lost memory, by seed. A step
+//! is planned after the previous one or while it is in flight. A step in flight is computed even if its
+//! results are discarded.
 //!
-//! The model is a function: the row of a token in a page is a hash of the row before and the token, and a
-//! sampled token follows from the last row. A request whose rows were lost, mixed up or overwritten gets
+//! The model is a hash function: the row of a token is a hash of the previous row and the token, and the
+//! sampled token is a function of the last row. A request whose rows were lost, mixed up or overwritten gets
 //! other tokens than alone.
 
 use std::collections::HashMap;
@@ -34,16 +34,17 @@ fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// The state after one more token, and the token that is sampled there.
+/// The row of a token, given the row before it.
 fn next_row(before: u64, token: u32) -> u64 {
     mix(before ^ (u64::from(token) << 17) ^ 0x51)
 }
 
+/// The token that is sampled after a row.
 fn sampled(row: u64) -> u32 {
     (row % 7) as u32
 }
 
-/// The tokens that a prompt is continued with, up to a token that ends it.
+/// The tokens that follow a prompt: at most `count`, up to the token `end`.
 fn alone(prompt: &[u32], count: usize, end: Option<u32>) -> Vec<u32> {
     let mut row = prompt.iter().fold(0, |row, token| next_row(row, *token));
     let mut all: Vec<u32> = Vec::new();
@@ -54,7 +55,7 @@ fn alone(prompt: &[u32], count: usize, end: Option<u32>) -> Vec<u32> {
     all
 }
 
-/// Pages of rows.
+/// The rows of all pages.
 struct Memory {
     page: usize,
     rows: HashMap<(u32, usize), u64>,
@@ -63,10 +64,10 @@ struct Memory {
 }
 
 impl Memory {
-    /// Computes a piece. Returns the tokens that follow: one, and one more for each guess that is right.
+    /// Computes a piece. Returns the sampled tokens: one, and one more for each accepted draft token.
     fn run(&mut self, piece: &Piece, window: Option<usize>) -> Vec<u32> {
         let place = |at: usize| (piece.pages[at / self.page], at % self.page);
-        // Everything that a layer sees is read.
+        // Check that all rows in the window exist.
         let from = window.map_or(0, |window| (piece.start + 1).saturating_sub(window));
         for at in from..piece.start {
             assert!(self.rows.contains_key(&place(at)), "row {at} of job {} is missing", piece.job);
@@ -74,11 +75,11 @@ impl Memory {
         let mut row = piece.start.checked_sub(1).map_or(0, |at| self.rows[&place(at)]);
         let (mut next, known) = (Vec::new(), piece.tokens.len() - piece.drafts);
         for (at, token) in piece.tokens.iter().enumerate() {
-            let guess_is_right = at < known || (next.len() == at - known + 1 && next.last() == Some(token));
+            let is_accepted = at < known || (next.len() == at - known + 1 && next.last() == Some(token));
             let token = if *token == UNKNOWN_TOKEN { self.chosen[&piece.job] } else { *token };
             row = next_row(row, token);
             self.rows.insert(place(piece.start + at), row);
-            if at + 1 == known || (at >= known && guess_is_right) {
+            if at + 1 == known || (at >= known && is_accepted) {
                 next.push(sampled(row));
             }
         }
@@ -88,7 +89,7 @@ impl Memory {
         next
     }
 
-    /// Computes a step whose results are not wanted.
+    /// Computes a step whose results are discarded.
     fn run_all(&mut self, plan: &Plan, window: Option<usize>) {
         for piece in plan.pieces() {
             self.run(piece, window);
@@ -96,7 +97,8 @@ impl Memory {
     }
 }
 
-struct Open {
+/// A request that is not finished.
+struct OpenRequest {
     prompt: Vec<u32>,
     max_tokens: usize,
     tokens: Vec<u32>,
@@ -104,7 +106,7 @@ struct Open {
     poisoned: bool,
 }
 
-/// Counts of what happened in a run.
+/// Counters of a run.
 #[derive(Debug, Default)]
 struct Counts {
     finished: usize,
@@ -116,8 +118,8 @@ struct Counts {
     shared: usize,
     ahead: usize,
     discarded: usize,
-    guessed: usize,
-    right: usize,
+    drafted: usize,
+    accepted: usize,
 }
 
 fn run(seed: u64) -> Counts {
@@ -142,7 +144,7 @@ fn run(seed: u64) -> Counts {
     let mut memory = Memory { page, rows: HashMap::new(), chosen: HashMap::new() };
     let mut in_flight: Option<Plan> = None;
     let looks_ahead = random.below(100);
-    let (mut open, mut counts): (HashMap<JobId, Open>, Counts) = (HashMap::new(), Counts::default());
+    let (mut open, mut counts): (HashMap<JobId, OpenRequest>, Counts) = (HashMap::new(), Counts::default());
     let prefixes: Vec<Vec<u32>> =
         (0..3).map(|_| (0..random.below(40)).map(|_| random.below(5) as u32).collect()).collect();
     let (mut steps, mut clock) = (0, 0);
@@ -167,7 +169,7 @@ fn run(seed: u64) -> Counts {
                     let poisoned = random.chance(3);
                     let end = random.chance(40).then(|| random.below(7) as u32);
                     let tokens = Vec::new();
-                    let before = open.insert(id, Open { prompt, max_tokens, tokens, end, poisoned });
+                    let before = open.insert(id, OpenRequest { prompt, max_tokens, tokens, end, poisoned });
                     assert!(before.is_none());
                 }
                 Err(Rejected::TooLarge { needed }) => assert!(needed > limits.pages),
@@ -196,7 +198,7 @@ fn run(seed: u64) -> Counts {
             assert!(!plan.is_empty() || open.is_empty(), "seed {seed}: nothing for {} jobs", open.len());
             plan
         });
-        // How many guesses are right is known only when a step is computed.
+        // The number of accepted draft tokens is known only after a step, so there is no step ahead.
         let can_look_ahead = !plan.is_empty() && plan.pieces().all(|piece| piece.drafts == 0);
         let ahead = match can_look_ahead && random.chance(looks_ahead) {
             true => Some(scheduler.plan_ahead()),
@@ -217,7 +219,7 @@ fn run(seed: u64) -> Counts {
             counts.cancelled += 1;
         }
         if random.chance(2) {
-            // A step that fails is computed again, also if the next one was launched.
+            // A failed step is retried, even if the next one was launched.
             memory.run_all(&plan, limits.window);
             ahead.iter().for_each(|ahead| memory.run_all(ahead, limits.window));
             continue;
@@ -251,13 +253,13 @@ fn run(seed: u64) -> Counts {
         for piece in plan.pieces() {
             let next = memory.run(piece, limits.window);
             let Some(job) = open.get_mut(&piece.job) else { continue };
-            // A text may end before its last right guess.
+            // A sequence may end before its last accepted draft token.
             let end = next.iter().position(|token| job.end == Some(*token)).map_or(next.len(), |at| at + 1);
             let next = if piece.sample { &next[..end] } else { &[] };
-            let right = next.len().saturating_sub(1);
-            scheduler.computed(piece, right);
-            counts.guessed += piece.drafts;
-            counts.right += right;
+            let accepted = next.len().saturating_sub(1);
+            scheduler.computed(piece, accepted);
+            counts.drafted += piece.drafts;
+            counts.accepted += accepted;
             for token in next {
                 job.tokens.push(*token);
                 scheduler.push(piece.job, *token);
@@ -301,13 +303,13 @@ fn every_request_is_answered_as_if_it_were_alone() {
         all.shared += counts.shared;
         all.ahead += counts.ahead;
         all.discarded += counts.discarded;
-        all.guessed += counts.guessed;
-        all.right += counts.right;
+        all.drafted += counts.drafted;
+        all.accepted += counts.accepted;
     }
     assert!(all.finished > 1000 && all.cancelled > 100 && all.failed > 100, "{all:?}");
     assert!(all.refused > 100 && all.preempted > 100 && all.cached > 1000 && all.shared > 100, "{all:?}");
     assert!(all.ahead > 1000 && all.discarded > 100, "{all:?}");
-    assert!(all.right > 100 && all.guessed > all.right, "{all:?}");
+    assert!(all.accepted > 100 && all.drafted > all.accepted, "{all:?}");
 }
 
 #[test]
@@ -343,7 +345,10 @@ fn tenants_get_equal_shares_and_higher_priorities_go_first() {
         if step == 3 {
             let urgent = scheduler.submit(spec(1, 5));
             let plan = scheduler.plan();
-            assert!(plan.started.iter().any(|(id, _)| Ok(*id) == urgent), "a lower priority gives way");
+            assert!(
+                plan.started.iter().any(|(id, _)| Ok(*id) == urgent),
+                "a job of lower priority is preempted"
+            );
             assert_eq!(plan.preempted, 1);
         }
         let plan = scheduler.plan();
@@ -369,12 +374,15 @@ fn tenants_get_equal_shares_and_higher_priorities_go_first() {
     assert!(order.contains(&first[19]));
 }
 
-/// Seconds of a step on some device: of reading the weights in a pass, of each row beside that, of each token
-/// of a prompt; and the rows of a pass.
+/// The costs of a device, in seconds.
 struct Costs {
+    /// The fixed cost of a pass, which reads the weights.
     pass: f64,
+    /// The cost of a decoding row.
     row: f64,
+    /// The cost of a prompt token.
     token: f64,
+    /// The most rows of a pass.
     rows: usize,
 }
 
@@ -389,8 +397,8 @@ impl Percentiles {
     }
 }
 
-/// Clients that send a request of `prompt` tokens when the last one is answered with 64 tokens. Returns the
-/// times to the first token and between tokens.
+/// Simulates clients in a closed loop. A request has a prompt of `prompt(number)` tokens and gets 64 tokens.
+/// Returns the times to the first token and between tokens.
 fn closed_loop(
     costs: &Costs,
     limits: Limits,
@@ -460,7 +468,7 @@ fn load_limits(chunk: usize, step_tokens: usize, is_paced: bool) -> Limits {
 }
 
 #[test]
-fn first_tokens_come_sooner_where_prompts_get_their_share_of_the_time() {
+fn pacing_by_measured_costs_shortens_the_time_to_first_token() {
     // A small model on a CPU: 64 rows cost as much as a chunk of 64 tokens.
     let costs = Costs { pass: 0.012, row: 0.0018, token: 0.0018, rows: 64 };
     let fixed = closed_loop(&costs, load_limits(32, 64, false), 64, |_| 80);
@@ -472,7 +480,7 @@ fn first_tokens_come_sooner_where_prompts_get_their_share_of_the_time() {
 }
 
 #[test]
-fn prompts_do_not_stall_those_that_decode() {
+fn prompts_do_not_stall_decoding_requests() {
     // A large model on a GPU, with prompts of 16 to 2,000 tokens.
     let costs = Costs { pass: 0.004, row: 40e-6, token: 25e-6, rows: 8192 };
     let prompt = |at: usize| if at.is_multiple_of(5) { 2000 } else { 16 + at * 37 % 200 };
@@ -484,7 +492,7 @@ fn prompts_do_not_stall_those_that_decode() {
 }
 
 #[test]
-fn a_piece_of_several_chunks_is_found_as_a_prefix_and_its_end_may_lie_anywhere() {
+fn a_piece_of_several_chunks_is_cached_up_to_its_last_whole_chunk() {
     let mut limits = load_limits(64, 4096, false);
     limits.prefix_pages = 1000;
     let mut scheduler = Scheduler::new(limits);
@@ -506,7 +514,7 @@ fn a_piece_of_several_chunks_is_found_as_a_prefix_and_its_end_may_lie_anywhere()
 }
 
 #[test]
-fn a_long_prompt_delays_no_short_one_and_is_not_delayed_forever() {
+fn a_long_prompt_neither_delays_short_ones_nor_starves() {
     let mut scheduler = Scheduler::new(load_limits(32, 32, false));
     let spec = |length: usize| JobSpec {
         prompt: vec![1; length],

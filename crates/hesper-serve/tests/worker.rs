@@ -1,5 +1,4 @@
-//! An engine in a worker process: what becomes of requests when the worker is killed, stopped or cannot
-//! start.
+//! An engine in a worker process that is killed, stopped or cannot start.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use hesper_serve::protocol::{
 };
 use hesper_serve::worker::{Supervisor, SupervisorOptions, serve};
 
-/// The worker: this program again, with this test alone.
+/// The worker: this program, which runs only this test.
 #[test]
 #[ignore = "runs as the worker of the other tests"]
 fn worker_process() {
@@ -88,7 +87,7 @@ fn every_text_is_complete_and_unchanged_after_the_worker_is_killed_or_stopped() 
             .collect();
         let supervisor = started(options_with(look_ahead));
         let events: Vec<Events> = requests().map(|request| supervisor.submit(request).unwrap()).collect();
-        // In the middle of the texts of some, before the first token of others.
+        // Some requests are being generated now, others have no token yet.
         let mut first = Vec::new();
         while first.len() < 5 {
             if let Event::Token(token) = events[0].next_within(LIMIT).unwrap() {
@@ -130,23 +129,23 @@ fn a_worker_refuses_and_cancels_like_an_engine() {
 }
 
 #[test]
-fn clients_that_leave_while_the_worker_is_stopped_are_cancelled_when_it_goes_on_or_is_replaced() {
-    for goes_on in [true, false] {
+fn clients_that_disconnect_while_the_worker_is_stopped_are_cancelled_when_it_continues_or_is_replaced() {
+    for continues in [true, false] {
         let supervisor = started(SupervisorOptions {
-            silence_limit: Duration::from_secs(if goes_on { 60 } else { 1 }),
+            silence_limit: Duration::from_secs(if continues { 60 } else { 1 }),
             ..options()
         });
         let long = |id: &str| request(id, "The evening star", 1_000_000);
         let events = supervisor.submit(long("decodes")).unwrap();
         while !matches!(events.next_within(LIMIT).unwrap(), Event::Token(_)) {}
         signal(&supervisor, "-STOP");
-        // One that runs, one that the worker has not read, and one that is cancelled by its id.
+        // One request runs, the worker has not read the second, and the third is cancelled by its id.
         let (unread, by_id) =
             (supervisor.submit(long("unread")).unwrap(), supervisor.submit(long("by id")).unwrap());
         drop((events, unread));
         assert!(supervisor.cancel("by id"));
         assert!(matches!(collect(&by_id).2, End::Done(Finish::Cancelled, _)));
-        match goes_on {
+        match continues {
             true => signal(&supervisor, "-CONT"),
             false => until(|| supervisor.snapshot().restarts == 1),
         }
@@ -158,7 +157,7 @@ fn clients_that_leave_while_the_worker_is_stopped_are_cancelled_when_it_goes_on_
         });
         let snapshot = supervisor.snapshot();
         assert_eq!((snapshot.completed, snapshot.failed), (1, 0), "{snapshot:?}");
-        assert_eq!(snapshot.cancelled, if goes_on { 3 } else { 0 });
+        assert_eq!(snapshot.cancelled, if continues { 3 } else { 0 });
     }
 }
 
@@ -168,7 +167,7 @@ fn requests_wait_while_a_worker_loads_and_fail_if_none_can_start() {
     let events = early.submit(request("early", "The", 3)).unwrap();
     let wrong = early.submit(Request { prompt: vec![9_999_999], ..request("wrong", "The", 3) });
     assert_eq!(collect(&events).0.len(), 3);
-    // It was refused by the worker, at once or later.
+    // The worker refuses it: at once, or as an event.
     match wrong {
         Ok(events) => assert!(matches!(collect(&events).2, End::Failed(FailureKind::Request, _))),
         Err(refusal) => assert!(matches!(refusal, Refusal::Invalid(_))),

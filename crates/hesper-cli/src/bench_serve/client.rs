@@ -1,17 +1,18 @@
-//! An HTTP/1.1 client for one request, over a plain socket: enough for JSON and server-sent events.
+//! A minimal HTTP/1.1 client over a plain socket, for JSON and server-sent events. One request per
+//! connection.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// The longest line of a head or an event that is accepted.
+/// The longest line of a response.
 const MAX_LINE: u64 = 1 << 20;
 /// The longest body that is read as a whole.
 const MAX_BODY: u64 = 1 << 22;
 /// The most header lines of a response.
 const MAX_HEADERS: usize = 256;
 
-/// Where a server listens, and what it learns about the client.
+/// The address of a server, and the settings of requests to it.
 #[derive(Debug, Clone)]
 pub struct Target {
     host: String,
@@ -19,7 +20,7 @@ pub struct Target {
     base: String,
     /// Sent as bearer token.
     pub api_key: Option<String>,
-    /// The limit of each wait for the server.
+    /// The timeout of each connect, read and write.
     pub timeout: Duration,
 }
 
@@ -27,25 +28,25 @@ pub struct Target {
 pub struct Response {
     /// The status code.
     pub status: u16,
-    /// The number of the header `Retry-After`.
+    /// The seconds of the header `Retry-After`.
     pub retry_after: Option<u64>,
     body: BufReader<Body>,
 }
 
 impl Target {
-    /// Reads `http://host[:port][/base]`.
+    /// Parses `http://host[:port][/base]`.
     pub fn parse(url: &str, timeout: Duration) -> Result<Self, String> {
         let refuse = |why: &str| format!("--url {url}: {why}; expected http://HOST:PORT");
         let rest = match url.split_once("://") {
             Some(("http", rest)) => rest,
             Some(("https", _)) => {
-                return Err(refuse("the load generator does not encrypt, which would be measured too"));
+                return Err(refuse("https is not supported, since encryption would be measured too"));
             }
             Some(_) => return Err(refuse("unknown scheme")),
             None => url,
         };
         let (authority, base) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        // A colon inside of brackets belongs to an IPv6 address.
+        // A colon in brackets belongs to an IPv6 address.
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => {
                 (host, port.parse().map_err(|_| refuse(&format!("{port:?} is not a port")))?)
@@ -127,13 +128,13 @@ impl Response {
                 _ => {}
             }
         }
-        Err("the head of the response does not end".to_string())
+        Err(format!("the head of the response is incomplete or has more than {MAX_HEADERS} headers"))
     }
 
     /// The whole body.
     pub fn text(self) -> Result<String, String> {
         let mut text = Vec::new();
-        self.body.take(MAX_BODY).read_to_end(&mut text).map_err(lost)?;
+        self.body.take(MAX_BODY).read_to_end(&mut text).map_err(read_error)?;
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
@@ -203,7 +204,7 @@ impl Read for Body {
 /// A line without its end. `None` at the end of the stream.
 fn line(stream: &mut impl BufRead) -> Result<Option<String>, String> {
     let mut bytes = Vec::new();
-    stream.take(MAX_LINE).read_until(b'\n', &mut bytes).map_err(lost)?;
+    stream.take(MAX_LINE).read_until(b'\n', &mut bytes).map_err(read_error)?;
     if bytes.is_empty() {
         return Ok(None);
     }
@@ -214,7 +215,7 @@ fn line(stream: &mut impl BufRead) -> Result<Option<String>, String> {
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-fn lost(error: std::io::Error) -> String {
+fn read_error(error: std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
             "the server did not answer in time".into()
@@ -224,7 +225,7 @@ fn lost(error: std::io::Error) -> String {
     }
 }
 
-/// The beginning of a text, for messages.
+/// The first 200 characters of a text, for messages.
 pub fn shorten(text: &str) -> String {
     text.chars().take(200).collect()
 }

@@ -1,4 +1,4 @@
-//! Requests under a load: closed loops of clients, or arrivals at random times.
+//! Generates a load: a closed loop of clients, or an open loop of requests at random times.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use super::client::{Target, shorten};
 use crate::interrupt;
 
-/// The most requests of an open loop that run at once; further arrivals are not sent.
+/// The most requests of an open loop that run at once. Further requests are not sent.
 const MAX_IN_FLIGHT: usize = 2048;
-/// A thread only reads lines and waits.
+/// The stack of a thread, which only sends requests and reads lines.
 const STACK_BYTES: usize = 256 << 10;
 /// The longest pause of a client after it was refused.
 const MAX_BACKOFF: Duration = Duration::from_secs(2);
@@ -47,31 +47,31 @@ impl std::fmt::Display for Lengths {
     }
 }
 
-/// What requests ask for.
+/// The requests of a benchmark.
 #[derive(Debug, Clone)]
 pub struct Workload {
     /// The server.
     pub target: Target,
     /// The model's name.
     pub model: String,
-    /// Words of the prompt behind the shared prefix.
+    /// Words of the prompt after the shared prefix.
     pub prompt: Lengths,
     /// Tokens to generate.
     pub tokens: Lengths,
     /// Words that all prompts begin with.
     pub shared_prefix: usize,
-    /// The share of requests whose client goes away before the end.
+    /// The share of requests whose client disconnects before the end.
     pub disconnects: f64,
     /// The temperature of the requests.
     pub temperature: f32,
-    /// Decides lengths, words, arrivals and disconnects.
+    /// The seed of lengths, words, arrivals and disconnects.
     pub seed: u64,
 }
 
 /// How requests arrive.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Arrivals {
-    /// This many clients; each sends its next request when the last one is answered.
+    /// This many clients, each of which sends its next request when the previous one is answered.
     Clients(usize),
     /// This many requests per second on average, at random times that do not depend on the answers.
     Rate(f64),
@@ -80,9 +80,9 @@ pub enum Arrivals {
 /// How a request ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
-    /// With a whole answer.
+    /// With a complete answer.
     Completed,
-    /// The client went away, as planned.
+    /// The client disconnected, as planned.
     Disconnected,
     /// With 429 or 503.
     Refused,
@@ -99,11 +99,11 @@ pub struct Sample {
     pub gaps: Vec<f64>,
     /// From its arrival to the end.
     pub total: f64,
-    /// Generated tokens: of the usage the server reports, else the number of events with text.
+    /// Generated tokens, as the server reports them, else the number of events with text.
     pub tokens: usize,
-    /// Tokens of the prompt, and of them those found in a cache, as the server reports them.
+    /// Tokens of the prompt, as the server reports them.
     pub prompt_tokens: usize,
-    /// Tokens of the prompt that were found in a cache.
+    /// Tokens of the prompt that were found in a cache, as the server reports them.
     pub cached_tokens: usize,
     /// How it ended.
     pub outcome: Outcome,
@@ -114,11 +114,11 @@ pub struct Sample {
 pub struct Load {
     /// How requests arrived.
     pub arrivals: Arrivals,
-    /// Seconds from the first arrival to the last answer.
+    /// Seconds from the start of the load to the last answer.
     pub seconds: f64,
     /// All requests.
     pub samples: Vec<Sample>,
-    /// Arrivals that were not sent because too many requests were running.
+    /// Requests or clients that could not be started: too many requests were running, or no thread was left.
     pub unsent: usize,
 }
 
@@ -127,7 +127,7 @@ pub struct Load {
 pub struct Random(u64);
 
 impl Random {
-    /// A sequence of its own for each pair.
+    /// An independent sequence for each pair of seed and stream.
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut random = Random(seed ^ stream.wrapping_mul(0xd134_2543_de82_ef95));
         random.next();
@@ -151,13 +151,13 @@ impl Random {
         lengths.from + (self.unit() * (lengths.to - lengths.from + 1) as f64) as usize
     }
 
-    /// The time to the next of arrivals at a rate: exponentially distributed.
+    /// The time to the next arrival at a rate, exponentially distributed.
     pub fn exponential(&mut self, rate: f64) -> f64 {
         -(1.0 - self.unit()).ln() / rate
     }
 }
 
-/// Words of about one token each in the vocabularies of common models.
+/// Words that are about one token each in the vocabularies of common models.
 const WORDS: [&str; 40] = [
     "time",
     "year",
@@ -209,22 +209,22 @@ fn words(random: &mut Random, count: usize, text: &mut String) {
 }
 
 impl Workload {
-    /// Runs a load: new requests for a time, then waits for those that run.
+    /// Runs a load: sends requests for `time`, then waits for the running ones.
     pub fn run(&self, arrivals: Arrivals, time: Duration) -> Load {
         let start = Instant::now();
         let end = start + time;
         let (sender, receiver) = mpsc::channel();
-        let numbers = AtomicUsize::new(0);
+        let counter = AtomicUsize::new(0);
         let unsent = std::thread::scope(|scope| match arrivals {
             Arrivals::Clients(clients) => (0..clients)
                 .filter(|_| {
-                    let (sender, numbers) = (sender.clone(), &numbers);
+                    let (sender, numbers) = (sender.clone(), &counter);
                     thread().spawn_scoped(scope, move || self.client(numbers, end, &sender)).is_err()
                 })
                 .count(),
             Arrivals::Rate(rate) => {
                 let mut random = Random::new(self.seed, u64::MAX);
-                let in_flight = &numbers;
+                let in_flight = &counter;
                 let (mut unsent, mut at) = (0, start);
                 for number in 0.. {
                     at += Duration::from_secs_f64(random.exponential(rate).min(time.as_secs_f64()));
@@ -234,7 +234,7 @@ impl Workload {
                     std::thread::sleep(at.saturating_duration_since(Instant::now()));
                     let sender = sender.clone();
                     let request = move || {
-                        // The times count from the planned arrival: a late start is part of the wait.
+                        // Times count from the planned arrival, so that they include a late start.
                         let sample = self.request(number, at).0;
                         in_flight.fetch_sub(1, Ordering::Relaxed);
                         // The receiver lives as long as the threads.
@@ -273,8 +273,8 @@ impl Workload {
         }
     }
 
-    /// Sends a request and reads its answer. Also returns when a server that refused it wants to be asked
-    /// again.
+    /// Sends a request and reads its answer. Also returns the time after which a server that refused it
+    /// allows a retry.
     fn request(&self, number: u64, arrival: Instant) -> (Sample, Option<Duration>) {
         let mut sample = Sample {
             first: None,
@@ -307,14 +307,14 @@ impl Workload {
         let count = random.length(self.prompt);
         words(random, count, &mut prompt);
         let tokens = random.length(self.tokens).max(1);
-        let leaves_after =
+        let disconnect_after =
             (random.unit() < self.disconnects).then(|| (random.unit() * tokens as f64) as usize);
         let body = json!({
             "model": self.model,
             "prompt": prompt.trim_end(),
             "max_tokens": tokens,
             "temperature": self.temperature,
-            // Lengths are part of the load: models that end early would make servers look faster.
+            // The length is part of the load: an answer that ends early would make the server look faster.
             "ignore_eos": true,
             "stream": true,
             "stream_options": { "include_usage": true },
@@ -328,7 +328,7 @@ impl Workload {
                 _ => Err(format!("status {status}: {}", shorten(response.text()?.trim()))),
             };
         }
-        if leaves_after == Some(0) {
+        if disconnect_after == Some(0) {
             return Ok(Outcome::Disconnected);
         }
         let (mut last, mut finished, mut usage) = (None, false, None);
@@ -350,7 +350,7 @@ impl Workload {
                     Some(before) => sample.gaps.push((now - before).as_secs_f64()),
                 }
                 sample.tokens += 1;
-                if leaves_after.is_some_and(|count| sample.tokens >= count) {
+                if disconnect_after.is_some_and(|count| sample.tokens >= count) {
                     return Ok(Outcome::Disconnected);
                 }
             }

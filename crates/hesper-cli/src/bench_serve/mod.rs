@@ -1,4 +1,4 @@
-//! `hesper bench serve`: puts a load on a server with OpenAI's API, and measures what its clients see.
+//! `hesper bench serve`: puts a load on a server with OpenAI's API and measures throughput and latencies.
 
 mod client;
 mod load;
@@ -20,10 +20,10 @@ use report::Row;
 
 /// Measures a server under load: throughput, time to first token, time between tokens.
 ///
-/// Each of --clients is a closed loop: that many clients, each of which sends its next request when the last
-/// one is answered. Each of --rate is an open loop: requests arrive at random times (a Poisson process),
-/// however long the answers take, and times count from the planned arrival. Requests go to /v1/completions,
-/// streamed.
+/// Each value of --clients is a closed loop: that many clients, each of which sends its next request when the
+/// previous one is answered. Each value of --rate is an open loop: requests arrive at random times (a Poisson
+/// process), however long the answers take, and times count from the planned arrival. Requests are streamed
+/// from /v1/completions.
 #[derive(Args)]
 pub struct BenchServe {
     /// The server
@@ -53,19 +53,19 @@ pub struct BenchServe {
     /// Words that all prompts begin with
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     shared_prefix: usize,
-    /// Share of requests whose client goes away before the end, from 0 to 1
+    /// Share of requests whose client disconnects before the end, from 0 to 1
     #[arg(long, value_name = "NUMBER", default_value_t = 0.0)]
     disconnects: f64,
     /// Temperature of the requests; 0 takes the most likely token
     #[arg(long, value_name = "NUMBER", default_value_t = 0.0)]
     temperature: f32,
-    /// Longest wait for the server, in seconds
+    /// Timeout of each wait for the server, in seconds
     #[arg(long, value_name = "NUMBER", default_value_t = 120.0)]
     timeout: f64,
     /// Seed of lengths, words, arrivals and disconnects
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     seed: u64,
-    /// Also draw the results
+    /// Also write a plot of the results
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
     /// Print one JSON object instead of a table
@@ -173,7 +173,7 @@ impl BenchServe {
             self.url, self.prompt, self.tokens, self.seconds
         );
         if self.shared_prefix > 0 {
-            title += &format!(", behind {} shared words", self.shared_prefix);
+            title += &format!(", after {} shared words", self.shared_prefix);
         }
         if self.disconnects > 0.0 {
             title += &format!(", {} % disconnect", self.disconnects * 100.0);
@@ -182,7 +182,7 @@ impl BenchServe {
     }
 }
 
-/// The name of the first model that a server has.
+/// The name of the first model of a server.
 fn first_model(target: &Target) -> Result<String, String> {
     let response = target.send("/v1/models", None)?;
     let status = response.status;
@@ -192,5 +192,5 @@ fn first_model(target: &Target) -> Result<String, String> {
     }
     let list: Value = serde_json::from_str(&text).unwrap_or_default();
     let name = list["data"][0]["id"].as_str();
-    name.map(str::to_string).ok_or_else(|| "/v1/models names no model; pass --model".to_string())
+    name.map(str::to_string).ok_or_else(|| "/v1/models lists no model; pass --model".to_string())
 }

@@ -1,4 +1,4 @@
-//! The results as an SVG picture: throughput, time to first token and time between tokens by load.
+//! An SVG plot of the results: throughput, time to first token and time between tokens by load.
 
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ const STYLE: &str = "text{font:12px system-ui,sans-serif;fill:#5a5c78}.t{font-si
     .l{fill:none;stroke-width:2}.a{stroke:#5046c8;fill:#5046c8}.b{stroke:#b4690e;fill:#b4690e}\
     .c{stroke:#c23a6b;fill:#c23a6b}.l{fill:none}text.a,text.b,text.c{stroke:none}";
 
-/// The picture.
+/// The plot as SVG.
 pub fn svg(title: &str, rows: &[Row]) -> String {
     let width = PANEL_WIDTH * 3.0;
     let mut out = format!(
@@ -49,7 +49,7 @@ fn panel(out: &mut String, index: usize, heading: &str, rows: &[Row], series: &[
     };
     let y = |value: f64| floor - (floor - TOP) * value / top;
     let mut text = |x: f64, y: f64, class: &str, text: &str| {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"{class}\">{}</text>", escape(text));
     };
     text(left - 36.0, 60.0, "h", heading);

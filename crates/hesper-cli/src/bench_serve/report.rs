@@ -1,4 +1,4 @@
-//! What a load has measured: percentiles as a line of a table and as JSON.
+//! The results of a load, as a line of a table and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,19 +11,19 @@ use super::load::{Arrivals, Load, Outcome};
 pub const HEAD: &str = "                                      first token, ms    between tokens, ms       whole answer, s
 load         requests  tokens/s     p50    p90    p99     p50    p90    p99     p50    p90    p99   not completed";
 
-/// Percentiles of a measured time, in seconds; `NaN` where nothing was measured.
+/// Percentiles of a measured time, in seconds; `NaN` if nothing was measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Percentiles {
-    /// Half are at most this.
+    /// The median.
     pub p50: f64,
-    /// 90 of 100 are at most this.
+    /// The 90th percentile.
     pub p90: f64,
-    /// 99 of 100 are at most this.
+    /// The 99th percentile.
     pub p99: f64,
 }
 
 impl Percentiles {
-    /// Those of values in any order, by the nearest rank.
+    /// The percentiles of values in any order, by the nearest rank.
     pub fn of(mut values: Vec<f64>) -> Self {
         values.sort_unstable_by(f64::total_cmp);
         let at = |part: f64| {
@@ -34,7 +34,7 @@ impl Percentiles {
     }
 
     fn json(&self) -> Value {
-        // JSON has no NaN: null.
+        // `json!` writes NaN as null.
         json!({ "p50": self.p50, "p90": self.p90, "p99": self.p99 })
     }
 
@@ -48,30 +48,30 @@ impl Percentiles {
 pub struct Row {
     /// How requests arrived.
     pub arrivals: Arrivals,
-    /// Requests with a whole answer.
+    /// Requests with a complete answer.
     pub completed: usize,
-    /// Clients that went away, as planned.
+    /// Clients that disconnected, as planned.
     pub disconnected: usize,
     /// Requests that got 429 or 503.
     pub refused: usize,
-    /// Arrivals that were not sent.
+    /// Requests that were not sent because too many were running.
     pub unsent: usize,
-    /// Other failures, with their numbers.
+    /// The number of other failures, by message.
     pub failed: BTreeMap<String, usize>,
     /// Tokens that clients received, per second.
     pub tokens_per_second: f64,
-    /// Tokens of prompts that were found in a cache, of all.
+    /// The share of prompt tokens that were found in a cache.
     pub cached_share: f64,
     /// Time to the first token.
     pub first: Percentiles,
     /// Time between tokens.
     pub gap: Percentiles,
-    /// Time to the end, of requests that completed.
+    /// Time to the end of completed requests.
     pub total: Percentiles,
 }
 
 impl Row {
-    /// Sums a load up.
+    /// Summarizes a load.
     pub fn of(load: &Load) -> Self {
         let samples = &load.samples;
         let count = |outcome: Outcome| samples.iter().filter(|sample| sample.outcome == outcome).count();
@@ -98,7 +98,7 @@ impl Row {
         }
     }
 
-    /// The result as JSON; times in seconds.
+    /// The result as JSON, with times in seconds.
     pub fn json(&self) -> Value {
         let (clients, rate) = match self.arrivals {
             Arrivals::Clients(clients) => (Some(clients), None),
@@ -150,7 +150,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// A load in words.
+/// The label of a load.
 pub fn name(arrivals: Arrivals) -> String {
     match arrivals {
         Arrivals::Clients(1) => "1 client".into(),
@@ -159,7 +159,7 @@ pub fn name(arrivals: Arrivals) -> String {
     }
 }
 
-/// The most frequent failures of all loads.
+/// The five most frequent failures of all loads, with their counts.
 pub fn failures(rows: &[Row]) -> Vec<(String, usize)> {
     let mut all: BTreeMap<&str, usize> = BTreeMap::new();
     for (message, count) in rows.iter().flat_map(|row| &row.failed) {

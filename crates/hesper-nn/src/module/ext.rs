@@ -85,7 +85,7 @@ pub trait ModuleExt: Module {
         });
     }
 
-    /// Everything that changes in training, by path: parameters and all buffers.
+    /// The parameters and all buffers, by path: everything that training may change.
     ///
     /// ```
     /// use hesper_nn::{Dropout, ModuleExt};
@@ -171,7 +171,7 @@ pub trait ModuleExt: Module {
         });
     }
 
-    /// Replaces every parameter by the result of `f`. An error leaves the module unchanged.
+    /// Replaces every parameter by the result of `f`. After an error the module is unchanged.
     ///
     /// ```
     /// use hesper_nn::{Linear, ModuleExt};
@@ -181,14 +181,14 @@ pub trait ModuleExt: Module {
     /// # Ok::<(), hesper_nn::Error>(())
     /// ```
     fn map(&mut self, mut f: impl FnMut(&str, &Array) -> Result<Array>) -> Result<()> {
-        let mut made = Vec::new();
+        let mut new = Vec::new();
         let mut failed = None;
         read(self, &mut |path, leaf| {
             if let Leaf::Parameter(parameter) = leaf
                 && failed.is_none()
             {
                 match f(path, parameter) {
-                    Ok(value) => made.push(value),
+                    Ok(value) => new.push(value),
                     Err(error) => failed = Some(error),
                 }
             }
@@ -196,7 +196,7 @@ pub trait ModuleExt: Module {
         if let Some(error) = failed {
             return Err(error);
         }
-        let mut rest = made.into_iter();
+        let mut rest = new.into_iter();
         write(self, &mut |_, leaf| {
             if let LeafMut::Parameter(parameter) = leaf
                 && let Some(value) = rest.next()
@@ -227,16 +227,16 @@ pub trait ModuleExt: Module {
     /// ```
     fn to_device(&mut self, device: placement::Device) -> Result<()> {
         placement::with_device(device, || {
-            // An op moves its input to the device of the current stream.
+            // Any op moves its input to the device of the current stream.
             self.map(|_, array| {
                 Ok(hesper_core::concatenate(&[array.reshape(&[-1])?], 0)?.reshape(&lengths(array))?)
             })
         })?
     }
 
-    /// Loads parameters and buffers by path. `strict`: `given` must hold all that are saved, and nothing
-    /// else; otherwise those that match are loaded. Shapes must be equal. An error leaves the module
-    /// unchanged.
+    /// Loads parameters and buffers by path. If `strict`, `given` must have all parameters and saved buffers,
+    /// and nothing that the module does not have. Otherwise the matching ones are loaded. Shapes must be
+    /// equal. After an error the module is unchanged.
     ///
     /// ```
     /// use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! Trees of parameters.
 //!
-//! [`Module`] has two visitors, one that reads leaves and one that may replace them. `#[derive(Module)]`
-//! writes both from the fields of a struct. Everything else is written in terms of them: [`ModuleExt`], and
-//! the functions that the derive macro calls to make a module a [`Tree`] of the transforms and to print it.
+//! [`Module`] has two visitors: one reads leaves, the other may replace them. `#[derive(Module)]` generates
+//! both from the fields of a struct. Everything else is built on them: [`ModuleExt`], and the functions that
+//! the derive macro calls to implement [`Tree`] and `Debug`.
 
 mod ext;
 mod tree;
@@ -29,7 +29,7 @@ pub use tree::{describe, flatten, replace, structure, trainable};
 /// use hesper::array;
 /// use hesper_nn::Parameter;
 /// let mut w = Parameter::new(array![1.0, 2.0]);
-/// assert_eq!((w.get().size(), w.sum(())?.item::<f32>()?), (2, 3.0)); // methods of arrays are its own
+/// assert_eq!((w.get().size(), w.sum(())?.item::<f32>()?), (2, 3.0)); // has the methods of arrays
 /// w.set(array![5.0]);
 /// w.set_frozen(true);
 /// assert!(w.is_frozen() && !w.is_trainable());
@@ -119,7 +119,8 @@ impl Buffer {
         Buffer { value: Mutex::new(value), saved: true }
     }
 
-    /// A buffer that only checkpoints of a training hold.
+    /// A buffer that is not saved with the parameters, only in checkpoints of a
+    /// [`Trainer`](crate::train::Trainer).
     pub fn transient(value: Array) -> Self {
         Buffer { value: Mutex::new(value), saved: false }
     }
@@ -184,7 +185,7 @@ pub enum Leaf<'a> {
     Packed(&'a PackedArray),
     /// Whether a layer is trained.
     Training(bool),
-    /// A setting: no array. A compiled function is traced for each value.
+    /// A setting, which holds no array. A compiled function is traced again for each value.
     Setting(&'a dyn Debug),
 }
 
@@ -200,11 +201,11 @@ pub enum LeafMut<'a> {
     Packed(&'a mut PackedArray),
     /// Whether a layer is trained.
     Training(&'a mut bool),
-    /// The weight of a layer as a whole, before its own leaves: it may get another form.
+    /// A whole weight, visited before its own leaves, so that the visitor can replace it by another kind.
     Weight(&'a mut Weight),
 }
 
-/// The path of a leaf, as `layers.0.weight`, while a visitor walks a module.
+/// The path of a leaf, such as `layers.0.weight`, while a visitor walks a module.
 ///
 /// ```
 /// use hesper_nn::Path;
@@ -220,7 +221,7 @@ impl Path {
     pub fn enter<R>(&mut self, field: impl fmt::Display, f: impl FnOnce(&mut Path) -> R) -> R {
         let length = self.0.len();
         let dot = if length == 0 { "" } else { "." };
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(self.0, "{dot}{field}");
         let result = f(self);
         self.0.truncate(length);
@@ -237,14 +238,14 @@ impl Path {
 ///
 /// `#[derive(Module)]` implements it for structs and enums whose fields are modules: layers, [`Parameter`]s,
 /// [`Buffer`]s, [`Training`], plain settings like numbers, and options, lists, arrays, pairs and boxes of
-/// modules. It also implements [`Tree`], so that a module is an argument of the transforms, and `Debug`,
-/// which prints shapes and counts. The type must be `Clone`.
+/// modules. It also implements [`Tree`], so that the transforms take modules as arguments, and `Debug`, which
+/// prints shapes and counts. The type must be `Clone`.
 ///
 /// The path of a parameter is that of its field. Attributes change this: `#[module(name = "...")]`,
 /// `#[module(flatten)]` (no name of its own; the default for tuples of one field), `#[module(skip)]` (a field
 /// of any type that is not part of the module), `#[module(cache)]` (a field derived from others: reset to its
-/// default when they may change). `#[module(crate = path)]` on the type names this crate where it has another
-/// name.
+/// default when they may change). `#[module(crate = path)]` on the type gives the path of this crate if it
+/// was renamed.
 ///
 /// ```
 /// # use hesper as _;
@@ -331,8 +332,8 @@ leaf!(Buffer, own, Leaf::Buffer(own), LeafMut::Buffer(own));
 leaf!(PackedArray, own, Leaf::Packed(own), LeafMut::Packed(own));
 leaf!(Training, own, Leaf::Training(own.0), LeafMut::Training(&mut own.0));
 
-/// Implements [`Module`](crate::Module) for types that are settings: they hold no arrays, and their `Debug`
-/// text tells them apart.
+/// Implements [`Module`](crate::Module) for types that are settings: they hold no arrays, and different
+/// values have different `Debug` texts.
 ///
 /// ```
 /// #[derive(Debug, Clone, Copy)]

@@ -1,4 +1,4 @@
-//! What the derive macro calls: modules as trees of the transforms, and as text.
+//! The functions that the derive macro calls to implement `Tree` and `Debug` for modules.
 
 use std::fmt::{self, Write as _};
 
@@ -32,10 +32,11 @@ pub fn replace(module: &mut dyn Module, arrays: &mut dyn Iterator<Item = Array>)
 }
 
 fn too_few_arrays() -> Error {
-    Error::InvalidArgument("there are fewer arrays than the module has".into())
+    Error::InvalidArgument("cannot rebuild the module: there are fewer arrays than it has".into())
 }
 
-/// [`Tree::structure`](super::Tree::structure) of a module: paths, kinds, settings, and what is frozen.
+/// [`Tree::structure`](super::Tree::structure) of a module: paths, kinds of leaves, settings, and which
+/// parameters are trainable.
 pub fn structure(module: &dyn Module, into: &mut Vec<u8>) {
     read(module, &mut |path, leaf| {
         into.extend(path.as_bytes());
@@ -74,7 +75,7 @@ pub fn describe(module: &dyn Module, name: &str, out: &mut fmt::Formatter<'_>) -
     }
     let mut lines = String::new();
     read(module, &mut |path, leaf| {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = match leaf {
             Leaf::Parameter(parameter) => {
                 let frozen = if parameter.is_trainable() { "" } else { ", frozen" };
@@ -94,7 +95,7 @@ pub fn describe(module: &dyn Module, name: &str, out: &mut fmt::Formatter<'_>) -
     out.write_str(&lines)
 }
 
-/// A number with its digits in groups of three.
+/// A number with commas between groups of three digits.
 fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();

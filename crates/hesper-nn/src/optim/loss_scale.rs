@@ -1,4 +1,4 @@
-//! Loss scaling: keeps small gradients of half precision from becoming zero.
+//! Loss scaling, which prevents small half-precision gradients from underflowing to zero.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use super::scale_gradients;
 use crate::error::{Error, Result};
 use crate::module::{Module, ModuleExt};
 
-/// A factor of the loss that is halved when a gradient is not finite, and doubled after a number of good
-/// steps.
+/// A factor of the loss that is halved when a gradient is not finite, and doubled after a number of steps
+/// with finite gradients.
 ///
 /// A step multiplies the loss by [`LossScale::scale`], divides the gradients by it ([`LossScale::unscale`]),
-/// and updates parameters only if all gradients are finite. All of it is computed by ops, so a compiled step
-/// does it too.
+/// and updates parameters only if all gradients are finite. All of this is computed by ops, so it can be part
+/// of a compiled step.
 ///
 /// ```
 /// use hesper::array;
@@ -86,7 +86,7 @@ impl LossScale {
             .into()
     }
 
-    /// Takes its arrays from [`LossScale::state`].
+    /// Restores the arrays that [`LossScale::state`] returned.
     pub(crate) fn load_state(&mut self, given: &BTreeMap<String, Array>) -> Result<()> {
         let take = |name: &str| given.get(name).cloned().ok_or_else(|| Error::Missing { path: name.into() });
         (self.scale, self.good_steps) = (take("scale")?, take("good_steps")?);

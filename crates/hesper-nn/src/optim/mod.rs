@@ -1,4 +1,4 @@
-//! Optimizers: how gradients change parameters.
+//! Optimizers.
 //!
 //! An [`Optimizer`] holds the state of an [`UpdateRule`] for every trainable parameter, by path. It is a
 //! [`Tree`], so a compiled function may take a module and its optimizer and return both.
@@ -50,14 +50,14 @@ pub struct StepInfo {
     pub rate: Option<Array>,
 }
 
-/// The update of one parameter: what a rule reads, and the state that it changes.
+/// The update of one parameter: the inputs of a rule, and the state that it changes.
 ///
 /// ```
 /// use hesper::{Array, array};
 /// use hesper_nn::Parameter;
 /// use hesper_nn::optim::{Optimizer, Schedule, Slots, Update, UpdateRule};
 ///
-/// /// Descent along a mean of gradients, with weight decay.
+/// /// Descent along an average of gradients, with weight decay.
 /// #[derive(Debug)]
 /// struct Averaged(Schedule);
 ///
@@ -66,9 +66,8 @@ pub struct StepInfo {
 ///         Some(&self.0)
 ///     }
 ///
-///     fn init(&self, parameter: &Array) -> hesper_nn::Result<Slots> {
-///         Ok(Slots::from([("mean".into(), parameter.zeros_like()?), ("last".into(), parameter.zeros_like()?)]))
-///     }
+/// fn init(&self, parameter: &Array) -> hesper_nn::Result<Slots> { Ok(Slots::from([("mean".into(),
+/// parameter.zeros_like()?), ("last".into(), parameter.zeros_like()?)])) }
 ///
 ///     fn update(&self, mut of: Update<'_>) -> hesper_nn::Result<Array> {
 ///         let mean = of.average("mean", 0.5, of.gradient)?;
@@ -102,25 +101,25 @@ impl Update<'_> {
         Ok(rate.astype(self.gradient.dtype())?)
     }
 
-    /// The state of a name.
+    /// The state with a name.
     pub fn slot(&self, name: &str) -> Result<&Array> {
         let found = self.slots.get(name);
-        found.ok_or_else(|| Error::argument(format!("the state of a parameter has no {name:?}")))
+        found.ok_or_else(|| Error::argument(format!("the update rule keeps no state {name:?}")))
     }
 
-    /// Sets the state of a name, and returns it.
+    /// Sets the state with a name, and returns it.
     pub fn keep(&mut self, name: &str, value: Array) -> Array {
         self.slots.insert(name.into(), value.clone());
         value
     }
 
-    /// Sets the state of a name to `decay * state + (1 - decay) * value`, and returns it.
+    /// Sets the state with a name to `decay * state + (1 - decay) * value`, and returns it.
     pub fn average(&mut self, name: &str, decay: f64, value: &Array) -> Result<Array> {
         let new = self.slot(name)?.multiply(decay)?.add(value.multiply(1.0 - decay)?)?;
         Ok(self.keep(name, new))
     }
 
-    /// The parameter, made smaller by a decay times the learning rate.
+    /// The parameter after weight decay: times `1 - decay * learning rate`.
     pub fn shrunk(&self, decay: f64) -> Result<Array> {
         Ok(match decay == 0.0 {
             true => self.parameter.clone(),
@@ -129,7 +128,7 @@ impl Update<'_> {
     }
 }
 
-/// How a gradient changes a parameter. `Debug` must tell rules with different settings apart.
+/// How a gradient changes a parameter. Rules with different settings must have different `Debug` texts.
 ///
 /// ```
 /// use hesper::{Array, array};
@@ -166,14 +165,14 @@ impl Update<'_> {
 /// # Ok::<(), hesper_nn::Error>(())
 /// ```
 pub trait UpdateRule: fmt::Debug + Send + Sync {
-    /// The learning rate, unless the rule makes its own.
+    /// The learning rate, unless the rule computes its own.
     fn learning_rate(&self) -> Option<&Schedule>;
 
     /// Fails if a setting is out of its range.
     ///
     /// ```
     /// use hesper_nn::optim::{Adam, Optimizer};
-    /// let error = Optimizer::new(Adam { eps: -1.0, ..Adam::new(0.1) }).unwrap_err(); // `new` asks the rule
+    /// let error = Optimizer::new(Adam { eps: -1.0, ..Adam::new(0.1) }).unwrap_err(); // `new` calls `check`
     /// assert!(error.to_string().contains("eps"));
     /// ```
     fn check(&self) -> Result<()> {
@@ -189,12 +188,12 @@ pub trait UpdateRule: fmt::Debug + Send + Sync {
 
 type Filter = dyn Fn(&str, &Array) -> bool + Send + Sync;
 
-/// Parameters with one rule.
+/// A rule and the parameters that it applies to.
 #[derive(Clone)]
 struct Group {
     accepts: Option<Arc<Filter>>,
     rule: Arc<dyn UpdateRule>,
-    /// The learning rate, if it is constant. An array, so that a compiled step follows changes.
+    /// The learning rate, if it is constant. An array, so that changes apply to compiled steps.
     rate: Option<Array>,
 }
 
@@ -218,7 +217,7 @@ impl Group {
     }
 }
 
-/// Changes the parameters of a module by gradients.
+/// Updates the parameters of a module with gradients.
 ///
 /// ```
 /// use hesper::array;
@@ -226,7 +225,7 @@ impl Group {
 /// use hesper_nn::optim::{Optimizer, Sgd};
 /// let (mut w, gradient) = (Parameter::new(array![1.0]), Parameter::new(array![2.0]));
 /// let mut optimizer = Optimizer::new(Sgd::new(0.1))?;
-/// optimizer.init(&w)?; // `update` does it too
+/// optimizer.init(&w)?; // optional: `update` calls it
 /// optimizer.update(&mut w, &gradient)?;
 /// assert_eq!((optimizer.step()?, optimizer.learning_rate()?), (1, Some(f64::from(0.1f32))));
 /// optimizer.set_learning_rate(0.0)?;
@@ -259,8 +258,9 @@ impl Optimizer {
         })
     }
 
-    /// Adds a rule for the parameters that `accepts` accepts by path and value. Groups are asked in the order
-    /// in which they were added; the rule of [`Optimizer::new`] is for the rest.
+    /// Adds a rule for the parameters that `accepts` selects by path and value. The first group that accepts
+    /// a parameter is used, in the order in which groups were added. The rule of [`Optimizer::new`] is for
+    /// the rest.
     ///
     /// ```
     /// # use hesper as _;
@@ -287,8 +287,8 @@ impl Optimizer {
         Ok(self.step.item::<u64>()?)
     }
 
-    /// The learning rate of the next step, of the rule for parameters in no other group. `None` if the rule
-    /// makes its own.
+    /// The learning rate of the next step, of the rule of [`Optimizer::new`]. `None` if the rule computes its
+    /// own.
     pub fn learning_rate(&self) -> Result<Option<f64>> {
         let Some(group) = self.groups.last() else { return Ok(None) };
         match group.step_info(&self.step)?.rate {
@@ -311,7 +311,7 @@ impl Optimizer {
         found.ok_or_else(|| Error::argument(format!("no group of the optimizer accepts {path:?}")))
     }
 
-    /// Makes the state of all trainable parameters that have none yet.
+    /// Initializes the state of all trainable parameters that have none yet.
     pub fn init(&mut self, module: &dyn Module) -> Result<()> {
         for (path, parameter) in module.trainable_parameters() {
             if !self.slots.contains_key(&path) {
@@ -323,13 +323,13 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Changes the trainable parameters of a module by a module of gradients. An error leaves both unchanged.
+    /// Updates the trainable parameters of a module with a module of gradients. After an error the parameters
+    /// and their state are unchanged.
     pub fn update(&mut self, module: &mut dyn Module, gradients: &dyn Module) -> Result<()> {
         self.update_where(module, gradients, None)
     }
 
-    /// The same only where a condition, an array of one bool, holds: otherwise parameters and state stay as
-    /// they are.
+    /// The same if `condition`, an array of one bool, is true. Otherwise parameters and state are unchanged.
     pub fn update_if(
         &mut self,
         module: &mut dyn Module,
@@ -355,7 +355,7 @@ impl Optimizer {
         let gradients = gradients.parameters();
         let infos =
             self.groups.iter().map(|group| group.step_info(&self.step)).collect::<Result<Vec<_>>>()?;
-        let mut made = BTreeMap::new();
+        let mut new_values = BTreeMap::new();
         let mut all_slots = BTreeMap::new();
         for (path, parameter) in module.trainable_parameters() {
             let gradient = gradients.get(&path).ok_or_else(|| Error::Missing { path: path.clone() })?;
@@ -373,12 +373,12 @@ impl Optimizer {
                     *value = keep(value.clone(), old)?;
                 }
             }
-            made.insert(path.clone(), keep(new, parameter)?);
+            new_values.insert(path.clone(), keep(new, parameter)?);
             all_slots.insert(path, slots);
         }
         let step = keep(self.step.add(1)?, &self.step)?;
         module.visit_mut(&mut Path::default(), &mut |path, leaf| {
-            if let (LeafMut::Parameter(parameter), Some(value)) = (leaf, made.remove(path)) {
+            if let (LeafMut::Parameter(parameter), Some(value)) = (leaf, new_values.remove(path)) {
                 parameter.set(value);
             }
             Ok(())
@@ -388,8 +388,7 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Everything that changes, by name: `step`, constant learning rates, and the state of parameters by
-    /// path.
+    /// The whole state by name: `step`, constant learning rates, and the state of parameters by path.
     ///
     /// ```
     /// use hesper::array;
@@ -399,7 +398,7 @@ impl Optimizer {
     /// let mut optimizer = Optimizer::new(Adam::new(0.1))?;
     /// optimizer.update(&mut w, &gradient)?;
     /// let mut other = Optimizer::new(Adam::new(0.1))?;
-    /// other.load_state(&w, &optimizer.state())?; // what `io::save_safetensors` keeps
+    /// other.load_state(&w, &optimizer.state())?; // can be saved with `io::save_safetensors`
     /// assert_eq!(other.step()?, 1);
     /// # Ok::<(), hesper_nn::Error>(())
     /// ```
@@ -416,8 +415,8 @@ impl Optimizer {
         all
     }
 
-    /// Loads the state that [`Optimizer::state`] returned, for a module. All of it must be there, with equal
-    /// shapes. An error leaves the optimizer unchanged.
+    /// Loads the state that [`Optimizer::state`] returned, for a module. It must be complete, with equal
+    /// shapes. After an error the optimizer is unchanged.
     pub fn load_state(&mut self, module: &dyn Module, given: &BTreeMap<String, Array>) -> Result<()> {
         let mut new = self.clone();
         new.init(module)?;
@@ -476,7 +475,7 @@ impl Tree for Optimizer {
 }
 
 /// Scales gradients so that their norm, over all trainable parameters, is at most `max_norm`. Returns the
-/// norm before.
+/// norm before scaling.
 ///
 /// ```
 /// use hesper::array;
@@ -569,7 +568,7 @@ impl<M: Module + Clone> Ema<M> {
         Ok(Ema { module: module.clone(), decay })
     }
 
-    /// Adds the parameters of a module. Its buffers are taken over.
+    /// Updates the average with the parameters of a module. Copies its frozen parameters and its buffers.
     pub fn update(&mut self, module: &M) -> Result<()> {
         average(&mut self.module, module, self.decay)
     }

@@ -1,4 +1,4 @@
-//! Update rules: from a gradient and a parameter to the new parameter.
+//! Update rules, which compute a new parameter from a parameter and its gradient.
 
 use hesper_core::{Array, Dtype, axes};
 
@@ -20,7 +20,7 @@ fn fractions(rule: &str, betas: [f64; 2]) -> Result<()> {
     Err(Error::argument(format!("cannot use {rule} with betas = {betas:?}; each must be in [0, 1)")))
 }
 
-/// State of one array of the parameter's shape for each name, zero at first.
+/// State with an array of zeros of the parameter's shape for each name.
 fn zeros(parameter: &Array, names: &[&str]) -> Result<Slots> {
     names.iter().map(|name| Ok((name.to_string(), parameter.zeros_like()?))).collect()
 }
@@ -30,7 +30,7 @@ fn with_decay(of: &Update<'_>, decay: f64) -> Result<Array> {
     Ok(if decay == 0.0 { of.gradient.clone() } else { of.gradient.add(of.parameter.multiply(decay)?)? })
 }
 
-/// Stochastic gradient descent, with momentum if that is positive.
+/// Stochastic gradient descent, with momentum if `momentum` is positive.
 ///
 /// ```
 /// use hesper::array;
@@ -51,9 +51,9 @@ pub struct Sgd {
     pub momentum: f64,
     /// The factor of the parameter that is added to its gradient.
     pub weight_decay: f64,
-    /// What the gradient is weakened by in the momentum.
+    /// The momentum adds `1 - dampening` times the gradient.
     pub dampening: f64,
-    /// Whether to look ahead along the momentum.
+    /// Whether to use Nesterov momentum.
     pub nesterov: bool,
 }
 
@@ -109,7 +109,7 @@ impl UpdateRule for Sgd {
 /// let mut w = Parameter::new(array![1.0]);
 /// let adam = Adam { bias_correction: true, ..Adam::new(0.1) };
 /// Optimizer::new(adam)?.update(&mut w, &Parameter::new(array![2.0]))?;
-/// assert!((w.item::<f32>()? - 0.9).abs() < 1e-5); // the first step has the length of the rate
+/// assert!((w.item::<f32>()? - 0.9).abs() < 1e-5); // the length of the first step is the learning rate
 /// assert_eq!(Adam::with_weight_decay(0.1).weight_decay, 0.01);
 /// # Ok::<(), hesper_nn::Error>(())
 /// ```
@@ -121,7 +121,7 @@ pub struct Adam {
     pub betas: [f64; 2],
     /// Added to the root of the mean square.
     pub eps: f64,
-    /// The factor by which a step, times the learning rate, shrinks parameters.
+    /// A step multiplies parameters by `1 - weight_decay * learning rate`.
     pub weight_decay: f64,
     /// Whether to correct the means for their start at zero.
     pub bias_correction: bool,
@@ -160,17 +160,17 @@ impl UpdateRule for Adam {
         let m = of.average("m", b1, of.gradient)?;
         let mut root = of.average("v", b2, &of.gradient.square()?)?.sqrt()?;
         if self.bias_correction {
-            let missing = |beta: f64| -> Result<Array> {
+            let correction = |beta: f64| -> Result<Array> {
                 Ok(Array::scalar(beta, Dtype::Float32)?.power(&of.step.number)?.negative()?.add(1.0)?)
             };
-            rate = rate.divide(missing(b1)?)?.astype(of.gradient.dtype())?;
-            root = root.multiply(missing(b2)?.rsqrt()?.astype(of.gradient.dtype())?)?;
+            rate = rate.divide(correction(b1)?)?.astype(of.gradient.dtype())?;
+            root = root.multiply(correction(b2)?.rsqrt()?.astype(of.gradient.dtype())?)?;
         }
         Ok(parameter.subtract(rate.multiply(&m)?.divide(root.add(self.eps)?)?)?)
     }
 }
 
-/// Adam with the largest magnitude in place of the mean square.
+/// Adam with a decaying maximum of magnitudes instead of the mean square.
 ///
 /// ```
 /// use hesper::array;
@@ -185,9 +185,9 @@ impl UpdateRule for Adam {
 pub struct Adamax {
     /// The learning rate.
     pub learning_rate: Schedule,
-    /// The decays of the mean of gradients and of the largest magnitude.
+    /// The decays of the mean of gradients and of the maximum.
     pub betas: [f64; 2],
-    /// Added to the largest magnitude.
+    /// Added to the maximum.
     pub eps: f64,
 }
 
@@ -219,7 +219,7 @@ impl UpdateRule for Adamax {
     }
 }
 
-/// Divides gradients by the root of their mean square.
+/// RMSprop: divides gradients by their root mean square.
 ///
 /// ```
 /// use hesper::array;
@@ -267,7 +267,7 @@ impl UpdateRule for RmsProp {
     }
 }
 
-/// Divides gradients by the root of the sum of their squares.
+/// Adagrad: divides gradients by the root of the sum of their squares.
 ///
 /// ```
 /// use hesper::array;
@@ -312,7 +312,7 @@ impl UpdateRule for Adagrad {
     }
 }
 
-/// Scales gradients by the ratio of the mean squares of steps and gradients.
+/// AdaDelta: scales gradients by the ratio of the root mean squares of steps and gradients.
 ///
 /// ```
 /// use hesper::array;
@@ -363,7 +363,7 @@ impl UpdateRule for AdaDelta {
     }
 }
 
-/// Steps by the sign of the momentum.
+/// Lion: steps along the sign of the momentum.
 ///
 /// ```
 /// use hesper::array;
@@ -380,7 +380,7 @@ pub struct Lion {
     pub learning_rate: Schedule,
     /// The decays of the momentum in the step and in the state.
     pub betas: [f64; 2],
-    /// The factor by which a step, times the learning rate, shrinks parameters.
+    /// A step multiplies parameters by `1 - weight_decay * learning rate`.
     pub weight_decay: f64,
 }
 
@@ -412,10 +412,10 @@ impl UpdateRule for Lion {
     }
 }
 
-/// Adafactor: keeps means of squares of rows and columns only.
+/// Adafactor: keeps the mean squares of the rows and columns of a matrix, not of every element.
 #[derive(Debug, Clone)]
 pub struct Adafactor {
-    /// The learning rate; `None` for one that follows from the step.
+    /// The learning rate. `None` to compute it from the step.
     pub learning_rate: Option<Schedule>,
     /// Added to squares of gradients, and the least scale of parameters.
     pub eps: [f64; 2],
@@ -425,11 +425,11 @@ pub struct Adafactor {
     pub decay_rate: f64,
     /// The decay of the mean of updates, if there is one.
     pub beta_1: Option<f64>,
-    /// The factor by which a step, times the learning rate, shrinks parameters.
+    /// A step multiplies parameters by `1 - weight_decay * learning rate`.
     pub weight_decay: f64,
     /// Whether the learning rate is relative to the root mean square of the parameter.
     pub scale_parameter: bool,
-    /// Whether a learning rate that follows from the step grows slowly at first.
+    /// Whether a learning rate that is computed from the step has a warmup.
     pub warmup_init: bool,
 }
 
@@ -448,13 +448,13 @@ impl Default for Adafactor {
     }
 }
 
-/// The root of the mean square.
+/// The root mean square.
 fn rms(x: &Array) -> Result<Array> {
     Ok(x.square()?.mean(())?.sqrt()?)
 }
 
 impl Adafactor {
-    /// The inverse root of the mean of squares.
+    /// The inverse root of the mean squares.
     fn inverse_root(&self, of: &mut Update<'_>, decay: &Array) -> Result<Array> {
         let square = of.gradient.square()?.add(self.eps[0])?;
         let two_axes = of.gradient.ndim() >= 2;
@@ -530,7 +530,7 @@ impl UpdateRule for Adafactor {
     }
 }
 
-/// Momentum whose matrices are made orthogonal.
+/// Muon: orthogonalizes the momentum of matrices.
 ///
 /// ```
 /// use hesper::{Array, Dtype};
@@ -552,7 +552,7 @@ pub struct Muon {
     pub momentum: f64,
     /// The factor of the parameter that is added to its gradient.
     pub weight_decay: f64,
-    /// Whether to look ahead along the momentum.
+    /// Whether to use Nesterov momentum.
     pub nesterov: bool,
     /// Newton-Schulz iterations.
     pub iterations: usize,

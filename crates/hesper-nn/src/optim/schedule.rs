@@ -31,7 +31,7 @@ pub struct Schedule {
 
 impl fmt::Debug for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The value of a constant is state of the optimizer.
+        // Without the value: it is part of the optimizer's state.
         f.write_str(if self.constant.is_some() { "constant" } else { &self.name })
     }
 }
@@ -51,8 +51,8 @@ fn at_least_one(schedule: &str, what: &str, steps: u64) -> Result<()> {
 }
 
 impl Schedule {
-    /// A function of the step, which is a float32 array. The name tells schedules apart: those of one name
-    /// must be equal.
+    /// A function of the step, which is a float32 array. Schedules are compared by name, so two with the same
+    /// name must be the same function.
     ///
     /// ```
     /// use hesper_nn::optim::Schedule;

@@ -1,4 +1,4 @@
-//! What happens after each step.
+//! Callbacks of the training loop.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,7 +11,7 @@ use super::{CONTINUE, Trainer};
 use crate::error::{Error, Result};
 use crate::module::{Module, Tree};
 
-/// What a step did.
+/// The result of a step.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Report {
@@ -25,7 +25,7 @@ pub struct Report {
     pub updated: bool,
     /// The duration of the step.
     pub seconds: f64,
-    /// Other numbers by name. Callbacks may add some; those after them see them.
+    /// Other metrics by name. Callbacks may add metrics, which later callbacks see.
     pub metrics: BTreeMap<String, f64>,
 }
 
@@ -34,14 +34,14 @@ impl Report {
         Report { step, steps: step, loss, updated: true, seconds: 0.0, metrics: BTreeMap::new() }
     }
 
-    /// All numbers by name.
-    fn numbers(&self) -> Vec<(&str, f64)> {
+    /// All metrics by name, including the loss and the duration.
+    fn all_metrics(&self) -> Vec<(&str, f64)> {
         let own = [("loss", self.loss), ("seconds", self.seconds)];
         own.into_iter().chain(self.metrics.iter().map(|(name, value)| (name.as_str(), *value))).collect()
     }
 }
 
-/// Is called after each step of [`Trainer::fit`].
+/// A callback that [`Trainer::fit`] calls after each step.
 ///
 /// ```
 /// use std::ops::ControlFlow;
@@ -64,7 +64,7 @@ impl Report {
 /// # Ok::<(), hesper_nn::Error>(())
 /// ```
 pub trait Callback<M> {
-    /// Looks at a step. Returns `ControlFlow::Break` to end the training.
+    /// Called after a step. Returns `ControlFlow::Break` to end the training.
     ///
     /// ```
     /// # use hesper::Array;
@@ -76,7 +76,7 @@ pub trait Callback<M> {
     /// # let loss = |model: &Linear, batch: &[Array]| Ok(model.forward(&batch[0])?.sum(())?);
     /// # let mut trainer = Trainer::new(Linear::new(2, 2)?, Optimizer::new(Sgd::new(0.1))?, loss)?;
     /// # let batch = [Array::ones(&[4, 2], hesper::Dtype::Float32)?];
-    /// let mut report = trainer.step(&batch)?; // a loop of one's own calls callbacks itself
+    /// let mut report = trainer.step(&batch)?; // without `fit`, call callbacks directly
     /// assert_eq!(Progress::new().after_step(&trainer, &mut report)?, ControlFlow::Continue(()));
     /// # Ok::<(), hesper_nn::Error>(())
     /// ```
@@ -89,7 +89,7 @@ impl<M, F: FnMut(&Trainer<M>, &mut Report) -> Result<ControlFlow<()>>> Callback<
     }
 }
 
-/// A progress bar on standard error; nothing if that is no terminal.
+/// A progress bar on standard error. Shows nothing if that is not a terminal.
 ///
 /// ```
 /// # use hesper::{Array, Dtype};
@@ -134,7 +134,7 @@ impl<M> Callback<M> for Progress {
         let last = report.step == report.steps;
         let due = self.drawn.is_none_or(|drawn| drawn.elapsed().as_millis() >= 100);
         if self.shown && (due || last) {
-            // A terminal that is gone is no reason to stop training.
+            // Ignore an error: training continues even if the terminal is closed.
             let end = if last { "\n" } else { "" };
             let _ = write!(stderr(), "\r{}\x1b[K{end}", bar(report, self.started.elapsed().as_secs_f64()));
             self.drawn = Some(Instant::now());
@@ -147,6 +147,7 @@ fn file_error(path: &Path, error: impl std::fmt::Display) -> Error {
     Error::File { path: path.display().to_string(), what: error.to_string() }
 }
 
+/// A file that lines are appended to.
 #[derive(Debug)]
 struct Output {
     path: PathBuf,
@@ -154,7 +155,7 @@ struct Output {
 }
 
 impl Output {
-    /// A new file, or the end of one that exists.
+    /// Opens a file for appending. Creates it if it does not exist.
     fn open(path: &Path) -> Result<Self> {
         let file =
             File::options().create(true).append(true).open(path).map_err(|error| file_error(path, error))?;
@@ -167,8 +168,8 @@ impl Output {
     }
 }
 
-/// Appends the numbers of each step to a CSV file. Its columns are those of the first step, or of the file's
-/// header if it exists.
+/// Appends the metrics of each step to a CSV file. The columns are those of the header if the file exists,
+/// else the metrics of the first step.
 ///
 /// ```
 /// # use hesper::{Array, Dtype};
@@ -194,7 +195,7 @@ pub struct CsvMetrics {
 }
 
 impl CsvMetrics {
-    /// Metrics to a file.
+    /// Writes metrics to a file.
     pub fn new(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let text = match path.exists() {
@@ -208,14 +209,14 @@ impl CsvMetrics {
 
 impl<M> Callback<M> for CsvMetrics {
     fn after_step(&mut self, _: &Trainer<M>, report: &mut Report) -> Result<ControlFlow<()>> {
-        let numbers = report.numbers();
+        let metrics = report.all_metrics();
         if self.columns.is_none() {
-            let columns: Vec<String> = numbers.iter().map(|(name, _)| name.to_string()).collect();
+            let columns: Vec<String> = metrics.iter().map(|(name, _)| name.to_string()).collect();
             self.output.line(&format!("step,{}", columns.join(",")))?;
             self.columns = Some(columns);
         }
         let value = |column: &String| {
-            let found = numbers.iter().find(|(name, _)| name == column);
+            let found = metrics.iter().find(|(name, _)| name == column);
             found.map_or_else(String::new, |(_, value)| value.to_string())
         };
         let values: Vec<String> = self.columns.iter().flatten().map(value).collect();
@@ -224,8 +225,8 @@ impl<M> Callback<M> for CsvMetrics {
     }
 }
 
-/// Appends the numbers of each step to a file with a JSON object in each line. Numbers that are not finite
-/// are null.
+/// Appends the metrics of each step to a file with one JSON object per line. Numbers that are not finite are
+/// null.
 ///
 /// ```
 /// # use hesper::{Array, Dtype};
@@ -248,7 +249,7 @@ impl<M> Callback<M> for CsvMetrics {
 pub struct JsonMetrics(Output);
 
 impl JsonMetrics {
-    /// Metrics to a file.
+    /// Writes metrics to a file.
     pub fn new(path: impl AsRef<Path>) -> Result<Self> {
         Ok(JsonMetrics(Output::open(path.as_ref())?))
     }
@@ -260,14 +261,14 @@ impl<M> Callback<M> for JsonMetrics {
             let name: String = name.chars().flat_map(char::escape_default).collect();
             if value.is_finite() { format!("\"{name}\": {value}") } else { format!("\"{name}\": null") }
         };
-        let entries: Vec<String> = report.numbers().into_iter().map(entry).collect();
+        let entries: Vec<String> = report.all_metrics().into_iter().map(entry).collect();
         self.0.line(&format!("{{\"step\": {}, {}}}", report.step, entries.join(", ")))?;
         Ok(CONTINUE)
     }
 }
 
-/// Evaluates the model, in evaluation mode, after every `every` steps and after the last one. The numbers
-/// that it returns are metrics of the step.
+/// Evaluates the model in evaluation mode, every `every` steps and after the last one. Adds the returned
+/// numbers to the metrics of the step.
 ///
 /// ```
 /// # use hesper::{Array, Dtype};
@@ -293,7 +294,7 @@ pub struct Evaluate<F> {
 }
 
 impl<F> Evaluate<F> {
-    /// Evaluation by a function that returns metrics.
+    /// Evaluates with a function that returns metrics.
     pub fn every<M>(every: u64, f: F) -> Self
     where
         F: FnMut(&M) -> Result<Vec<(&'static str, f64)>>,
@@ -322,7 +323,7 @@ where
     }
 }
 
-/// Saves a checkpoint after every `every` steps and after the last one, over the one before.
+/// Saves a checkpoint every `every` steps and after the last one. Overwrites the previous checkpoint.
 ///
 /// ```
 /// # use hesper::{Array, Dtype};
@@ -348,7 +349,7 @@ pub struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// Checkpoints to a file.
+    /// Saves checkpoints to a file.
     pub fn every(every: u64, path: impl AsRef<Path>) -> Self {
         Checkpoints { every: every.max(1), path: path.as_ref().to_path_buf() }
     }
@@ -368,7 +369,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bar_shows_the_share_of_steps_that_were_made() {
+    fn the_bar_shows_the_share_of_completed_steps() {
         let report = Report { steps: 10, ..Report::new(5, 0.25) };
         assert_eq!(bar(&report, 2.0), "[===============               ] 5/10 loss 0.2500 2 s left");
     }

@@ -1,4 +1,4 @@
-//! Checkpoints: everything that a training needs to go on with the same bits.
+//! Checkpoints: everything that is needed to resume training bit for bit.
 //!
 //! A checkpoint is a safetensors file with the parameters and buffers of the model (`model.`), the state of
 //! the optimizer (`optimizer.`), of the loss scale (`loss_scale.`), the number of steps and the random key of
@@ -16,7 +16,7 @@ use crate::module::{Module, ModuleExt, Tree};
 const PARTS: [&str; 4] = ["model", "optimizer", "loss_scale", "trainer"];
 
 impl<M: Module + Tree + Clone + Send + Sync + 'static> Trainer<M> {
-    /// Saves a checkpoint. A file that exists is replaced when the new one is complete.
+    /// Saves a checkpoint. Replaces an existing file once the new one is complete.
     ///
     /// ```
     /// # use hesper::{Array, Dtype};
@@ -57,8 +57,8 @@ impl<M: Module + Tree + Clone + Send + Sync + 'static> Trainer<M> {
         Ok(io::save_safetensors(path, &all, &[])?)
     }
 
-    /// Goes on from a checkpoint of a trainer with the same model and optimizer. An error names what does not
-    /// fit, and leaves everything as it was.
+    /// Resumes from a checkpoint of a trainer with the same model and optimizer. An error names the entry
+    /// that does not fit; the trainer is then unchanged.
     ///
     /// ```
     /// # use hesper::Array;
@@ -69,7 +69,7 @@ impl<M: Module + Tree + Clone + Send + Sync + 'static> Trainer<M> {
     /// # let mut trainer = Trainer::new(Linear::new(2, 2)?, Optimizer::new(Sgd::new(0.1))?, loss)?;
     /// let path = std::env::temp_dir().join("hesper-no-checkpoint.safetensors");
     /// if path.exists() {
-    ///     trainer.resume(&path)?; // and `fit` goes on with the next step
+    ///     trainer.resume(&path)?; // `fit` continues with the next step
     /// }
     /// # Ok::<(), hesper_nn::Error>(())
     /// ```
@@ -81,7 +81,7 @@ impl<M: Module + Tree + Clone + Send + Sync + 'static> Trainer<M> {
                 PARTS.iter().find_map(|part| Some((*part, name.strip_prefix(part)?.strip_prefix('.')?)));
             let Some((part, rest)) = found else {
                 let what = format!(
-                    "it holds {name:?}, which is no part of a checkpoint; load parameters with load_file"
+                    "{name:?} is not an entry of a checkpoint; load files of parameters with load_file"
                 );
                 return Err(Error::File { path: path.display().to_string(), what });
             };

@@ -1,4 +1,4 @@
-//! Batches of examples in memory.
+//! Batches of examples in memory, and accuracy.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,23 +8,17 @@ use crate::error::{Error, Result};
 
 /// Batches of arrays that have an example at each index of their first axis.
 ///
-/// A batch is determined by the number of its step, so a training that resumes from a checkpoint goes on with
-/// the batches that it would have had. All batches have the same size: the examples that are left at the end
-/// of an epoch are left out, and with another order they are others in the next one.
+/// A batch depends only on the number of its step, so training that resumes from a checkpoint gets the same
+/// batches as without interruption. All batches have the same size: examples that do not fill a batch at the
+/// end of an epoch are skipped. If shuffled, each epoch skips different ones.
 ///
 /// ```
-/// use hesper::Array;
-/// use hesper_nn::optim::{Optimizer, Sgd};
-/// use hesper_nn::train::{Batches, Trainer};
-/// use hesper_nn::{Linear, loss};
-/// let x = Array::arange(10, None)?.divide(10.0)?.reshape(&[10, 1])?;
-/// let y = x.multiply(2.0)?;
-/// let data = Batches::new(vec![x, y], 4)?.shuffled(0);
-/// assert_eq!((data.len(), data.get(7)?[0].shape()), (2, &[4, 1][..]));
-/// let mut trainer = Trainer::new(Linear::new(1, 1)?, Optimizer::new(Sgd::new(0.1))?, |model: &Linear, batch| {
-///     loss::mse(&model.forward(&batch[0])?, &batch[1], Default::default())
-/// })?;
-/// trainer.fit(3 * data.len(), |step| data.get(step), &mut [])?; // three epochs
+/// use hesper::Array; use hesper_nn::optim::{Optimizer, Sgd}; use hesper_nn::train::{Batches, Trainer}; use
+/// hesper_nn::{Linear, loss}; let x = Array::arange(10, None)?.divide(10.0)?.reshape(&[10, 1])?; let y =
+/// x.multiply(2.0)?; let data = Batches::new(vec![x, y], 4)?.shuffled(0); assert_eq!((data.len(),
+/// data.get(7)?[0].shape()), (2, &[4, 1][..])); let mut trainer = Trainer::new(Linear::new(1, 1)?,
+/// Optimizer::new(Sgd::new(0.1))?, |model: &Linear, batch| { loss::mse(&model.forward(&batch[0])?, &batch[1],
+/// Default::default()) })?; trainer.fit(3 * data.len(), |step| data.get(step), &mut [])?; // three epochs
 /// # Ok::<(), hesper_nn::Error>(())
 /// ```
 #[derive(Debug)]
@@ -33,7 +27,7 @@ pub struct Batches {
     examples: usize,
     size: usize,
     seed: Option<u64>,
-    /// The order of the examples in the epoch that was asked for last.
+    /// The order of the examples in the epoch of the last call.
     order: Mutex<Option<(u64, Array)>>,
 }
 
@@ -62,7 +56,8 @@ impl Batches {
             return Err(Error::argument(what));
         }
         if size == 0 || size > examples {
-            let what = format!("cannot make batches of {size} out of {examples} examples");
+            let what =
+                format!("cannot make batches of {size} out of {examples} examples; use 1 to {examples}");
             return Err(Error::argument(what));
         }
         Ok(Batches { arrays, examples, size, seed: None, order: Mutex::new(None) })
@@ -153,7 +148,7 @@ pub fn top_k_accuracy(logits: &Array, targets: &Array, k: usize) -> Result<Array
     }
     let own = logits.take_along_axis(&targets.expand_dims(-1)?, -1)?;
     let better = logits.greater(&own)?.astype(hesper_core::Dtype::Int32)?.sum(-1)?;
-    // A logit that is not a number is no hit.
+    // A row whose target has a NaN logit does not count as a hit.
     let hit = better.less(k as i64)?.logical_and(own.equal(&own)?.squeeze(-1)?)?;
     Ok(hit.astype(hesper_core::Dtype::Float32)?.mean(())?)
 }

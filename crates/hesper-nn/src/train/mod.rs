@@ -1,9 +1,9 @@
 //! Training: a loop around a compiled step.
 //!
 //! A [`Trainer`] owns a model, its optimizer and a loss. A step computes the loss and the gradients of a
-//! batch and updates parameters, buffers and the optimizer's state, compiled as one function. The old arrays
-//! are not held while the step runs, so it overwrites them: training needs the memory of one model, not of
-//! two.
+//! batch and updates parameters, buffers and the optimizer's state, compiled as one function. The trainer
+//! drops the old arrays before the step runs, so that the step can donate them: training needs the memory of
+//! one model, not of two.
 //!
 //! ```
 //! use hesper::{Array, random};
@@ -11,15 +11,12 @@
 //! use hesper_nn::train::Trainer;
 //! use hesper_nn::{Linear, loss};
 //!
-//! random::seed(0);
-//! let mut trainer = Trainer::new(Linear::new(1, 1)?, Optimizer::new(Sgd::new(0.1))?, |model: &Linear, batch| {
-//!     loss::mse(&model.forward(&batch[0])?, &batch[1], Default::default())
-//! })?;
-//! let x = Array::try_from_slice(&[0.0f32, 1.0, 2.0, 3.0], &[4, 1])?;
-//! let y = x.multiply(2.0)?.add(1.0)?;
-//! trainer.fit(200, |_| Ok(vec![x.clone(), y.clone()]), &mut [])?;
-//! let four = trainer.model().forward(&Array::try_from_slice(&[4.0f32], &[1, 1])?)?;
-//! assert!((four.item::<f32>()? - 9.0).abs() < 0.1);
+//! random::seed(0); let mut trainer = Trainer::new(Linear::new(1, 1)?, Optimizer::new(Sgd::new(0.1))?,
+//! |model: &Linear, batch| { loss::mse(&model.forward(&batch[0])?, &batch[1], Default::default()) })?; let x
+//! = Array::try_from_slice(&[0.0f32, 1.0, 2.0, 3.0], &[4, 1])?; let y = x.multiply(2.0)?.add(1.0)?;
+//! trainer.fit(200, |_| Ok(vec![x.clone(), y.clone()]), &mut [])?; let four =
+//! trainer.model().forward(&Array::try_from_slice(&[4.0f32], &[1, 1])?)?; assert!((four.item::<f32>()? -
+//! 9.0).abs() < 0.1);
 //! # Ok::<(), hesper_nn::Error>(())
 //! ```
 
@@ -43,7 +40,7 @@ use crate::transforms::{cast, value_and_grad};
 pub use callbacks::{Callback, Checkpoints, CsvMetrics, Evaluate, JsonMetrics, Progress, Report};
 pub use data::{Batches, accuracy, top_k_accuracy};
 
-/// What a step changes.
+/// The state that a step updates.
 #[derive(Debug, Clone)]
 struct State<M> {
     model: M,
@@ -73,7 +70,7 @@ impl<M: Tree + Clone> Tree for State<M> {
     }
 }
 
-/// What a step computes beside the state.
+/// The outputs of a step in addition to the state.
 struct Outcome {
     loss: Array,
     /// The norm of the gradients before they were clipped.
@@ -87,7 +84,7 @@ hesper_core::tree_struct!(Outcome { loss, norm, updated });
 type Loss<M> = dyn Fn(&M, &[Array]) -> Result<Array> + Send + Sync;
 type Step<M> = dyn Fn(&(State<M>, Vec<Array>)) -> Result<(State<M>, Outcome), ArrayError> + Send + Sync;
 
-/// How steps are made.
+/// Options of a step.
 #[derive(Debug, Clone, Copy)]
 struct Options {
     clip: Option<f64>,
@@ -124,7 +121,7 @@ pub struct Trainer<M> {
     options: Options,
     loss: Arc<Loss<M>>,
     step: Option<Box<Step<M>>>,
-    /// The number of steps that were made, those without an update included.
+    /// The number of steps so far, including those without an update.
     steps: u64,
 }
 
@@ -137,8 +134,8 @@ impl<M: Module> fmt::Debug for Trainer<M> {
 }
 
 impl<M: Module + Tree + Clone + Send + Sync + 'static> Trainer<M> {
-    /// A trainer. `loss` computes the loss of a batch, a scalar. It depends on nothing that changes but the
-    /// model and the batch: it is traced once for each set of shapes.
+    /// A trainer. `loss` computes the loss of a batch, a scalar. It must depend only on the model and the
+    /// batch, since it is traced once for each set of shapes.
     pub fn new(
         model: M,
         mut optimizer: Optimizer,
@@ -157,8 +154,8 @@ impl<M: Module + Tree + Clone + Send + Sync + 'static> Trainer<M> {
         self
     }
 
-    /// Splits batches into parts along the first axis, and adds up their gradients: a step needs the memory
-    /// of a part.
+    /// Splits batches into parts along the first axis and accumulates their gradients. A step then needs the
+    /// memory of one part.
     pub fn with_accumulation(mut self, parts: usize) -> Result<Self> {
         if parts == 0 {
             return Err(Error::argument("cannot accumulate gradients of 0 parts; use at least 1"));
@@ -194,7 +191,7 @@ impl<M: Module + Tree + Clone + Send + Sync + 'static> Trainer<M> {
         self
     }
 
-    /// Runs steps without compiling them, for losses that look at values.
+    /// Runs steps without compiling them, for losses that read values.
     ///
     /// ```
     /// # use hesper::{Array, Dtype};
@@ -204,7 +201,7 @@ impl<M: Module + Tree + Clone + Send + Sync + 'static> Trainer<M> {
     /// # let (model, optimizer) = (Linear::new(2, 1)?, Optimizer::new(Sgd::new(0.1))?);
     /// let loss = |model: &Linear, batch: &[Array]| {
     ///     let y = model.forward(&batch[0])?;
-    ///     println!("predicted {y}"); // a compiled step could not look at values
+    ///     println!("predicted {y}"); // a compiled step cannot read values
     ///     loss::mse(&y, &batch[1], Default::default())
     /// };
     /// let mut trainer = Trainer::new(model, optimizer, loss)?.without_compile();
@@ -233,7 +230,7 @@ impl<M: Module + Tree + Clone + Send + Sync + 'static> Trainer<M> {
         self.state.model
     }
 
-    /// The number of steps that were made, those without an update included.
+    /// The number of steps so far, including those without an update.
     pub fn steps(&self) -> u64 {
         self.steps
     }
@@ -260,16 +257,16 @@ impl<M: Module + Tree + Clone + Send + Sync + 'static> Trainer<M> {
         f(&copy)
     }
 
-    /// Makes a step with a batch.
+    /// Trains one step on a batch.
     ///
-    /// An error or a panic of the loss leaves everything as it was. If the evaluation of the step fails, for
-    /// instance because memory is short, the next step, or an evaluation of the parameters, makes this one
-    /// again.
+    /// After an error or a panic of the loss the trainer is unchanged. If the evaluation of the step fails,
+    /// for example because memory is exhausted, the next step or the next evaluation of the parameters
+    /// retries it.
     pub fn step(&mut self, batch: &[Array]) -> Result<Report> {
         let step = self.step.get_or_insert_with(|| compiled(self.loss.clone(), self.options));
         let started = Instant::now();
         let (state, outcome) = step(&(self.state.clone(), batch.to_vec()))?;
-        // The old arrays are dropped before the step runs, so that it may overwrite them.
+        // Drop the old arrays before the evaluation, so that the step can overwrite them.
         self.state = state;
         self.steps += 1;
         let mut all = self.state.arrays();
@@ -291,8 +288,9 @@ impl<M: Module + Tree + Clone + Send + Sync + 'static> Trainer<M> {
         Ok(report)
     }
 
-    /// Makes steps until there are `steps` of them, or a callback stops. `batches` returns the batch of a
-    /// step, by its number from 0 on. A training that resumes from a checkpoint goes on with the next number.
+    /// Trains until the trainer has made `steps` steps or a callback stops it. `batches` returns the batch of
+    /// a step by its number, from 0 on. Training that resumes from a checkpoint continues with the next
+    /// number.
     pub fn fit(
         &mut self,
         steps: u64,
@@ -312,7 +310,7 @@ impl<M: Module + Tree + Clone + Send + Sync + 'static> Trainer<M> {
     }
 }
 
-/// The step as one function.
+/// The step as a function, compiled unless the options forbid it.
 fn compiled<M: Module + Tree + Clone + Send + Sync + 'static>(
     loss: Arc<Loss<M>>,
     options: Options,
@@ -360,7 +358,7 @@ fn run<M: Module + Tree + Clone>(
             }
         });
     }
-    let Some((mut value, mut gradients)) = sum else { return Err(Error::argument("a batch of no parts")) };
+    let Some((mut value, mut gradients)) = sum else { return Err(Error::argument("the batch has no parts")) };
     if options.accumulation > 1 {
         let share = Array::scalar(1.0 / options.accumulation as f64, Dtype::Float32)?;
         value = value.multiply(&share)?;
@@ -398,5 +396,5 @@ fn parts(batch: &[Array], count: usize) -> Result<Vec<Vec<Array>>> {
     Ok(parts)
 }
 
-/// What a callback returns to go on.
+/// What a callback returns to continue training.
 pub const CONTINUE: ControlFlow<()> = ControlFlow::Continue(());

@@ -1,4 +1,4 @@
-//! Constraints: which tokens may come next, by a grammar (crate `llguidance`).
+//! Constrained decoding: which tokens may come next, by a grammar of the crate `llguidance`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,7 +19,7 @@ const MAX_TEXT: usize = 64 << 10;
 /// Compiles constraints for the vocabulary of a model.
 pub(super) struct Grammars {
     factory: ParserFactory,
-    /// The bytes of every token, also of special ones.
+    /// The bytes of every token, including special tokens.
     tokens: Arc<Vec<Vec<u8>>>,
     /// Special tokens by their texts.
     special: HashMap<String, u32>,
@@ -32,20 +32,20 @@ impl fmt::Debug for Grammars {
 }
 
 impl Grammars {
-    /// Fails if the model has no token that ends a sequence.
+    /// Fails if the model has no end-of-sequence token.
     pub(super) fn new(language: &LanguageModel) -> Result<Self, String> {
         let vocabulary = language.model().config().vocab_size;
         let mut tokens = language.tokenizer().token_bytes();
         tokens.resize(vocabulary, Vec::new());
         let special: HashMap<String, u32> = language.tokenizer().special_tokens().into_iter().collect();
         let eos = language.eos_tokens().first();
-        let eos = eos.ok_or("a constraint needs a token that ends a sequence, and the model has none")?;
+        let eos = eos.ok_or("cannot apply a constraint: the model has no end-of-sequence token")?;
         let info = TokRxInfo::new(vocabulary as u32, *eos);
         let environment: TokEnv = Arc::new(ApproximateTokEnv::new(TokTrie::from(&info, &tokens)));
         let mut factory = ParserFactory::new_simple(&environment).map_err(|error| error.to_string())?;
         factory.quiet();
         let limits = factory.limits_mut();
-        // About 20 ms for the grammar, 10 ms and some megabytes for a token.
+        // These limits allow about 20 ms to compile a grammar, and 10 ms and a few megabytes for a token.
         (limits.max_grammar_size, limits.max_lexer_states) = (100_000, 20_000);
         (limits.initial_lexer_fuel, limits.step_lexer_fuel) = (1_000_000, 150_000);
         limits.verbose_errors = false;
@@ -55,10 +55,10 @@ impl Grammars {
         Ok(Grammars { factory, tokens: Arc::new(tokens), special })
     }
 
-    /// The filter of a constraint.
+    /// Compiles a constraint to a filter.
     pub(super) fn compile(&self, constraint: &Constraint) -> Result<Box<dyn TokenFilter>, String> {
         let json = |text: &str| {
-            serde_json::from_str(text).map_err(|error| format!("the JSON schema is not JSON: {error}"))
+            serde_json::from_str(text).map_err(|error| format!("cannot parse the JSON schema: {error}"))
         };
         let size = match constraint {
             Constraint::JsonObject => 0,
@@ -66,7 +66,7 @@ impl Grammars {
             Constraint::ToolCalls { begin, schema, end, .. } => begin.len() + schema.len() + end.len(),
         };
         if size > MAX_TEXT {
-            return Err(format!("a constraint of {size} bytes is longer than {MAX_TEXT} bytes"));
+            return Err(format!("the constraint has {size} bytes; the limit is {MAX_TEXT}"));
         }
         let grammar = match constraint {
             Constraint::JsonObject => {
@@ -85,7 +85,7 @@ impl Grammars {
     fn grammar(&self, grammar: TopLevelGrammar) -> Result<Grammar, String> {
         match self.factory.create_parser(grammar) {
             Ok(parser) => Ok(Grammar(Matcher::new(Ok(parser)))),
-            Err(error) => Err(format!("the constraint is wrong: {error}")),
+            Err(error) => Err(format!("cannot compile the constraint: {error}")),
         }
     }
 
@@ -93,7 +93,7 @@ impl Grammars {
         if begin.is_empty() || end.is_empty() {
             return Err("the texts that begin and end a tool call must not be empty".into());
         }
-        // A special token is no text.
+        // A grammar refers to a special token by its id, not by its text.
         let literal = |text: &str| match self.special.get(text) {
             Some(id) => format!("<[{id}]>"),
             None => Value::from(text).to_string(),
@@ -112,15 +112,15 @@ impl Grammars {
     }
 }
 
-/// Free text with calls of tools, which match a grammar.
+/// Filters free text with tool calls. Only the calls have to match a grammar.
 struct ToolCalls {
     tokens: Arc<Vec<Vec<u8>>>,
     begin: Vec<u8>,
-    /// A call behind the text that begins it.
+    /// The grammar of a call, without the text that begins it.
     call: Grammar,
-    /// The call that is being written.
+    /// The call that is being generated.
     current: Option<Grammar>,
-    /// The end of the free text, shorter than the text that begins a call.
+    /// The last bytes of the free text, fewer than the text that begins a call has.
     tail: Vec<u8>,
 }
 
@@ -131,8 +131,8 @@ impl fmt::Debug for ToolCalls {
 }
 
 impl ToolCalls {
-    /// How many bytes follow the text that begins a call, if `token` completes it.
-    fn bytes_behind(&self, token: &[u8]) -> Option<usize> {
+    /// How many bytes of `token` follow the text that begins a call, if `token` completes that text.
+    fn bytes_after_begin(&self, token: &[u8]) -> Option<usize> {
         let text = [&self.tail[..], token].concat();
         let at = text.windows(self.begin.len()).position(|window| window == self.begin)?;
         Some(text.len() - at - self.begin.len())
@@ -144,13 +144,13 @@ impl TokenFilter for ToolCalls {
         if let Some(current) = &mut self.current {
             return current.allowed();
         }
-        // A token that begins a call must end with its beginning: what follows has to match the grammar.
+        // Exclude tokens with bytes after the text that begins a call: the grammar would not check those.
         let mut words = vec![u32::MAX; self.tokens.len().div_ceil(32)];
         let mut all = true;
         let last = self.begin.last();
         for (id, token) in self.tokens.iter().enumerate() {
             if last.is_some_and(|last| token.contains(last))
-                && self.bytes_behind(token).is_some_and(|count| count > 0)
+                && self.bytes_after_begin(token).is_some_and(|count| count > 0)
             {
                 words[id / 32] &= !(1 << (id % 32));
                 all = false;
@@ -167,7 +167,7 @@ impl TokenFilter for ToolCalls {
             return Ok(false);
         }
         let bytes = self.tokens.get(token as usize).cloned().unwrap_or_default();
-        if self.bytes_behind(&bytes) == Some(0) {
+        if self.bytes_after_begin(&bytes) == Some(0) {
             self.current = Some(Grammar(self.call.0.deep_clone()));
             return Ok(false);
         }
@@ -178,7 +178,7 @@ impl TokenFilter for ToolCalls {
     }
 }
 
-/// A grammar at some point of a text.
+/// The state of a grammar after a number of tokens.
 struct Grammar(Matcher);
 
 impl fmt::Debug for Grammar {

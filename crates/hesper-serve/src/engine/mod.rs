@@ -1,10 +1,9 @@
-//! The engine: one thread that owns the steps of a model and generates texts for many requests at once.
+//! The engine: one thread that runs the steps of a model for many requests at once.
 //!
-//! [`scheduler`] decides what a step computes, [`pace`] how many tokens of prompts, [`draft`] guesses tokens,
-//! [`prefix`] keeps the pages of prompts, [`steps`] runs the model, and [`run_loop`] connects them with the
-//! requests. [`Engine`]
-//! is the outside: it accepts, cancels and reports. Its lock is held for planning only, never while the model
-//! computes, so it answers while a step hangs.
+//! [`scheduler`] decides what a step computes, [`pace`] limits its prompt tokens, [`draft`] proposes draft
+//! tokens, [`prefix`] caches the pages of prompts, [`steps`] runs the model, and [`run_loop`] connects them
+//! with the requests. [`Engine`] is the interface: it accepts, cancels and reports. The lock is held between
+//! steps only, never while the model computes, so the engine answers while a step hangs.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -59,33 +58,33 @@ pub struct EngineOptions {
     pub kv_bits: Option<usize>,
     /// Tokens of a page.
     pub page_tokens: usize,
-    /// Tokens of a chunk of a prompt, in whole pages. By default 32 on the CPU and 128 on a GPU. A prefix is
-    /// found in whole chunks. A prompt is computed in as many at once as a step has room for; on a GPU in a
-    /// fixed order, in one after the other.
+    /// Tokens of a prompt chunk, a multiple of `page_tokens`. By default 32 on the CPU and 128 on a GPU,
+    /// rounded up to whole pages. The prefix cache holds whole chunks. A step computes as many chunks of a
+    /// prompt as it has room for, but one at a time on a GPU with `fixed_order`.
     pub chunk_tokens: Option<usize>,
-    /// Tokens of a step: chunks of prompts are computed beside decoding sequences up to this number. By
-    /// default as many as make a step twice as long, as measured.
+    /// The most tokens of a step: prompt chunks join the decoding sequences up to this number. By default the
+    /// engine measures its steps and adds prompt tokens until a step takes about twice as long as without.
     pub step_tokens: Option<usize>,
-    /// Requests that run at once.
+    /// The most requests that run at once.
     pub max_running: usize,
-    /// Requests that wait.
+    /// The most requests that wait.
     pub max_waiting: usize,
-    /// Bytes of KV memory that hold prefixes which no request uses. By default all that is free.
+    /// The most bytes of KV memory that the prefix cache holds. By default all of it, as far as it is free.
     pub prefix_bytes: Option<u64>,
     /// The most tokens still to be generated for which memory is reserved before a request starts. With
     /// fewer, more requests run at once, and more are preempted.
     pub reserve_tokens: usize,
-    /// After which a step counts as stalled.
+    /// A step that takes longer counts as stalled.
     pub step_limit: Duration,
-    /// Whether the next step begins before the tokens of a step are read, where the device chooses all of
-    /// them. By default on GPUs: on the CPU there is no device that would be idle.
+    /// Whether the next step is launched before the tokens of a step are read, if the device samples all of
+    /// them. By default on GPUs without draft tokens: the device does not wait for the host between steps.
     pub look_ahead: Option<bool>,
-    /// Whether every decode step has the same number of rows on a GPU, so that kernels that depend on it sum
-    /// in the same order whatever else runs. On the CPU texts never depend on other requests.
+    /// Whether every decode step on a GPU has the same number of rows. Kernels then sum in the same order, so
+    /// that the output of a request does not depend on other requests. On the CPU it does not in any case.
     pub fixed_order: bool,
-    /// The most guesses of the next tokens of a text, which are computed beside its next token and kept where
-    /// they are right, while few requests decode. By default 4 on the CPU, where texts are the same with any
-    /// number, and none on a GPU, where the next step begins before tokens are known.
+    /// The most draft tokens of a sequence in a step, proposed by prompt lookup while few requests decode. By
+    /// default 4 on the CPU, where they do not change the output. None with `look_ahead`, which is the
+    /// default on a GPU: it launches the next step before the tokens are known.
     pub draft_tokens: Option<usize>,
 }
 
@@ -109,19 +108,19 @@ impl Default for EngineOptions {
     }
 }
 
-/// The largest number of most likely tokens that are reported with a token.
+/// The most alternatives that can be reported with a token.
 pub const MAX_TOP_LOGPROBS: usize = 20;
 
-/// What the engine and its loop share.
+/// State shared by the engine and its loop.
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
     /// Wakes the loop.
     wake: Condvar,
-    /// Tells that a request was answered or the loop has ended.
+    /// Notified when requests may have finished: after a step, after a cancellation, when the loop exits.
     answered: Condvar,
     start: Instant,
-    /// Microseconds from `start` to the beginning of the step that runs now; 0 if none does.
+    /// Microseconds from `start` to the beginning of the running step; 0 if no step runs.
     step_began: AtomicU64,
 }
 
@@ -134,12 +133,12 @@ impl Shared {
         self.start.elapsed()
     }
 
-    /// A step runs from now on.
+    /// Records that a step begins.
     fn step_begins(&self) {
         self.step_began.store((self.now().as_micros() as u64).max(1), Ordering::Release);
     }
 
-    /// How long the step that runs now has been running.
+    /// How long the running step has taken so far.
     fn step_time(&self) -> Option<Duration> {
         let began = self.step_began.load(Ordering::Acquire);
         (began > 0).then(|| self.now().saturating_sub(Duration::from_micros(began)))
@@ -154,7 +153,7 @@ impl Shared {
     }
 }
 
-/// Generates texts with a model in this process. Dropping it fails the requests that are not finished.
+/// Runs a model in this process for many requests. Dropping it fails the requests that are not finished.
 #[derive(Debug)]
 pub struct Engine {
     shared: Arc<Shared>,
@@ -166,7 +165,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts the loop. Runs a few steps of the model first, which read its weights.
+    /// Starts the loop, after a few steps of the model that read its weights and, on a GPU, compile kernels.
     pub fn start(language: Arc<LanguageModel>, options: EngineOptions) -> hesper_lm::Result<Self> {
         let invalid = |what: String| Err(hesper_lm::Error::InvalidArgument(what));
         let (config, device) = (language.model().config(), placement::current_device());
@@ -175,7 +174,9 @@ impl Engine {
         let chunk = (if on_cpu { 32usize } else { 128 }).next_multiple_of(page.max(1));
         let chunk = options.chunk_tokens.unwrap_or(chunk);
         if page == 0 || chunk == 0 || !chunk.is_multiple_of(page) {
-            return invalid(format!("a chunk of {chunk} tokens is not a number of pages of {page} tokens"));
+            return invalid(format!(
+                "chunk_tokens = {chunk} must be a positive multiple of page_tokens = {page}"
+            ));
         }
         if options.max_running == 0 || options.max_waiting == 0 {
             return invalid("max_running and max_waiting must be at least 1".into());
@@ -193,7 +194,7 @@ impl Engine {
         let pages = pages_in(kv_bytes);
         if pages == 0 {
             return invalid(format!(
-                "{kv_bytes} bytes of KV memory hold no page: one has {page_bytes} bytes"
+                "{kv_bytes} bytes of KV memory hold no page; kv_bytes must be at least {page_bytes}"
             ));
         }
         let mut steps = steps.with_pages(pages)?;
@@ -250,8 +251,8 @@ impl Engine {
         if request.max_tokens == 0 {
             return Err("max_tokens must be at least 1".into());
         }
-        if request.logprobs.is_some_and(|top| top > MAX_TOP_LOGPROBS) {
-            return Err(format!("the number of top log probabilities must be at most {MAX_TOP_LOGPROBS}"));
+        if let Some(top) = request.logprobs.filter(|top| *top > MAX_TOP_LOGPROBS) {
+            return Err(format!("cannot report {top} top log probabilities; use at most {MAX_TOP_LOGPROBS}"));
         }
         let options = GenerateOptions {
             max_tokens: request.max_tokens,
@@ -265,7 +266,7 @@ impl Engine {
         Ok(options)
     }
 
-    /// Compiles a constraint. Its size and cost are limited.
+    /// Compiles a constraint. Refuses one that is too large or too expensive.
     #[cfg(feature = "grammar")]
     fn compile(&self, constraint: &Constraint) -> Result<Box<dyn TokenFilter>, String> {
         let grammars = self.grammars.get_or_init(|| grammar::Grammars::new(&self.language));
@@ -274,7 +275,7 @@ impl Engine {
 
     #[cfg(not(feature = "grammar"))]
     fn compile(&self, _: &Constraint) -> Result<Box<dyn TokenFilter>, String> {
-        Err("cannot follow a constraint: the server was built without the feature `grammar`".into())
+        Err("cannot apply a constraint: the server was built without the feature `grammar`".into())
     }
 }
 
@@ -291,7 +292,7 @@ impl Generator for Engine {
                 Err(Refusal::Unavailable(state.lost.clone().unwrap_or_default()))
             }
             Ok(_) if state.is_known(&request.id) => {
-                Err(Refusal::Invalid(format!("a request with the id {:?} is not finished", request.id)))
+                Err(Refusal::Invalid(format!("the id {:?} is in use by an unfinished request", request.id)))
             }
             Ok((options, filter)) => {
                 let now = self.shared.now();
@@ -332,7 +333,7 @@ impl Generator for Engine {
         let cancel = move || {
             if let Some(shared) = shared.upgrade() {
                 let mut state = shared.lock();
-                // Another request may have the id by now.
+                // A later request may have the same id.
                 if state.job_of(&own) == Some(job) {
                     state.cancel(&own, shared.now());
                 }
@@ -348,7 +349,7 @@ impl Generator for Engine {
     }
 
     fn health(&self) -> Health {
-        // Without the lock of the state if a step hangs: then nothing else is known.
+        // Before the lock is taken: a step that hangs must not block the report of it.
         if let Some(time) = self.shared.step_time().filter(|time| *time > self.options.step_limit) {
             return Health::Stalled { seconds: time.as_secs_f64() };
         }
@@ -391,7 +392,7 @@ fn stopping() -> Failure {
 impl Drop for Engine {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
-        (state.stopping, state.ended) = (true, true);
+        (state.stopping, state.shut_down) = (true, true);
         state.fail_all(&stopping(), self.shared.now());
         drop(state);
         self.shared.wake.notify_all();

@@ -1,35 +1,36 @@
-//! How many tokens of prompts a step computes beside the rows that decode.
+//! The prefill budget: how many prompt tokens a step computes in addition to the decoding rows.
 //!
-//! Prompts delay those that decode: a step may take [`MAX_DELAY`] times as long as without prompts. If
-//! prompts for more than [`PATIENCE`] wait, they get more in proportion. What rows and tokens of prompts cost
-//! is learned from the steps, so the number follows the model, the device and the number of rows. Both go
-//! through the model together, so tokens of prompts cost what a step takes longer than its rows alone.
+//! Prompt tokens delay the decoding requests: a step may take [`MAX_SLOWDOWN`] times as long as without
+//! prompts. If the waiting prompts need more than [`MAX_BACKLOG_SECONDS`], the budget grows in proportion.
+//! The costs of a row and of a prompt token are measured, so the budget adapts to the model, the device and
+//! the number of rows. Both go through the model together: the cost of the prompt tokens is the time that a
+//! step takes longer than its rows alone.
 
 use std::time::Duration;
 
-/// How much longer a step with prompts may take than one without.
-const MAX_DELAY: f64 = 2.2;
+/// The most time of a step with prompts, relative to one without.
+const MAX_SLOWDOWN: f64 = 2.2;
 
-/// Seconds of prompts that may wait before they get a larger part of the steps.
-const PATIENCE: f64 = 1.0;
+/// Seconds of waiting prefill work above which prompts get a larger share of a step.
+const MAX_BACKLOG_SECONDS: f64 = 1.0;
 
-/// The most seconds of a step that are for prompts: requests that arrive wait for it.
-const LONGEST_PREFILL: f64 = 0.25;
+/// The most seconds of a step for prompts, unless decoding takes longer: arriving requests wait for the step.
+const MAX_PREFILL_SECONDS: f64 = 0.25;
 
-/// The least part of a step that is counted for its rows or its prompts: the time of the others is an
-/// estimate.
+/// The least share of a step's time that is attributed to its rows or to its prompts. The time of the other
+/// part is an estimate and may be too long.
 const MIN_SHARE: f64 = 0.25;
 
-/// The weight of a new measurement.
+/// The weight of a new measurement in a moving average.
 const WEIGHT: f64 = 0.2;
 
-/// Classes of steps by the logarithm of their rows.
+/// Steps are classified by the binary logarithm of their number of rows.
 const CLASSES: usize = 16;
 
 /// How long a part of a step took.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Time {
-    /// Its begin or its end was not seen.
+    /// Its beginning or its end was not observed.
     #[default]
     Unknown,
     /// Not longer than this: the device had finished before the loop asked.
@@ -43,14 +44,12 @@ impl Time {
     pub(crate) fn plus(self, other: Time) -> Time {
         match (self, other) {
             (Time::Exact(one), Time::Exact(other)) => Time::Exact(one + other),
-            // A part whose end was not seen says nothing about the begin of the next.
+            // If the end of a part was not observed, neither was the beginning of the next one.
             _ => Time::Unknown,
         }
     }
-}
 
-impl Time {
-    /// The time without a part of it that took so many seconds, and not less than [`MIN_SHARE`].
+    /// The time minus `part` seconds, but at least the share [`MIN_SHARE`] of it.
     fn less(self, part: f64) -> Time {
         let rest = |time: Duration| {
             let seconds = time.as_secs_f64();
@@ -64,25 +63,26 @@ impl Time {
     }
 }
 
-/// What steps cost.
+/// Measured costs of steps.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pace {
     /// Seconds of a step without prompts, by class.
     decode: [Option<f64>; CLASSES],
-    /// Seconds of a token of a prompt.
+    /// Seconds per prompt token.
     token: Option<f64>,
 }
 
-/// Moves an estimate of one of `count` towards a measurement of all. One that is far off, as the first step
-/// that compiles its kernels, counts less.
+/// Updates the estimated time of one item with the measured time of `count` items. A measurement counts as at
+/// most four times the estimate: a step that compiles its kernels takes much longer. A time that is only an
+/// upper bound can lower the estimate, not raise it.
 fn average(estimate: &mut Option<f64>, count: usize, time: Time) {
     let (seconds, is_exact) = match time {
         Time::Unknown => return,
         Time::AtMost(time) => (time.as_secs_f64() / count as f64, false),
         Time::Exact(time) => (time.as_secs_f64() / count as f64, true),
     };
-    let is_news = is_exact || estimate.is_some_and(|old| seconds < old);
-    if count > 0 && seconds > 0.0 && is_news {
+    let is_informative = is_exact || estimate.is_some_and(|old| seconds < old);
+    if count > 0 && seconds > 0.0 && is_informative {
         *estimate = Some(estimate.map_or(seconds, |old| old + WEIGHT * (seconds.min(4.0 * old) - old)));
     }
 }
@@ -92,20 +92,20 @@ fn class(rows: usize) -> usize {
 }
 
 impl Pace {
-    /// Seconds of a step of `rows` rows without prompts. If there was none, that of a step of fewer rows,
-    /// else of more.
+    /// Seconds of a step of `rows` rows without prompts. If its class was not measured, those of the nearest
+    /// class with fewer rows, else with more.
     fn decode(&self, rows: usize) -> Option<f64> {
         let (lower, upper) = self.decode.split_at(class(rows) + 1);
         lower.iter().rev().chain(upper).find_map(|seconds| *seconds)
     }
 
-    /// The time of a step of `rows` rows and `tokens` tokens of prompts.
+    /// Records the time of a step of `rows` decoding rows and `tokens` prompt tokens.
     pub(crate) fn measured(&mut self, rows: usize, tokens: usize, time: Time) {
         match (rows, tokens) {
             (0, 0) => {}
             (_, 0) => average(&mut self.decode[class(rows)], 1, time),
             (0, _) => {
-                // A pass has a part that does not depend on the number of tokens: about that of one row.
+                // Subtract the fixed cost of a pass: about the time of a step of one row.
                 let pass = self.decode[class(1)].unwrap_or(0.0);
                 average(&mut self.token, tokens, time.less(pass));
             }
@@ -113,8 +113,8 @@ impl Pace {
         }
     }
 
-    /// The time of rows and tokens of prompts in one step. What is not known of one of them follows from the
-    /// other; if both are, both have their part in the difference.
+    /// Records the time of a step with both decoding rows and prompt tokens. If one estimate is missing, it
+    /// is the time that the other leaves. If both exist, both are scaled by the same factor.
     fn measured_together(&mut self, rows: usize, tokens: usize, time: Time) {
         let (seconds, is_exact) = match time {
             Time::Unknown => return,
@@ -144,16 +144,16 @@ impl Pace {
         }
     }
 
-    /// Tokens of prompts for a step of `rows` rows while `waiting` tokens of prompts are not computed, if
-    /// enough was measured.
+    /// The prompt tokens for a step of `rows` decoding rows while `waiting` prompt tokens are not computed.
+    /// `None` until enough steps were measured.
     pub(crate) fn prompt_tokens(&self, rows: usize, waiting: usize) -> Option<usize> {
         let token = self.token?;
         if rows == 0 {
-            return Some((LONGEST_PREFILL / token) as usize);
+            return Some((MAX_PREFILL_SECONDS / token) as usize);
         }
         let (decode, waiting) = (self.decode(rows)?, waiting as f64 * token);
-        let seconds = (MAX_DELAY - 1.0) * decode * (waiting / PATIENCE).max(1.0);
-        Some((seconds.min(LONGEST_PREFILL.max(decode)) / token) as usize)
+        let seconds = (MAX_SLOWDOWN - 1.0) * decode * (waiting / MAX_BACKLOG_SECONDS).max(1.0);
+        Some((seconds.min(MAX_PREFILL_SECONDS.max(decode)) / token) as usize)
     }
 }
 
@@ -165,7 +165,7 @@ mod tests {
         Time::Exact(Duration::from_secs_f64(seconds))
     }
 
-    /// Steps of a device whose rows and tokens cost so many seconds.
+    /// Costs measured from steps that take `base` seconds, `row` for each row and `token` for each token.
     fn learned(base: f64, row: f64, token: f64, steps: &[(usize, usize)]) -> Pace {
         let mut pace = Pace::default();
         for (rows, tokens) in steps.iter().cycle().take(200) {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rows_cost_is_learned_where_no_step_is_without_prompts() {
+    fn the_cost_of_rows_is_learned_even_if_every_step_has_prompts() {
         let pace = learned(12e-3, 1.8e-3, 1.8e-3, &[(0, 32), (64, 32), (64, 64), (0, 512)]);
         // 1.2 times 127 ms at 1.8 ms a token.
         let tokens = pace.prompt_tokens(64, 64).unwrap_or(0);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn one_step_that_takes_too_long_and_times_that_are_none_change_little() {
+    fn an_outlier_or_an_unknown_time_changes_little() {
         let mut pace = learned(10e-3, 0.0, 1e-3, &[(8, 0), (0, 64)]);
         let before = pace.prompt_tokens(8, 0);
         pace.measured(8, 0, exact(100.0));
@@ -218,7 +218,7 @@ mod tests {
     fn a_time_that_is_only_bounded_lowers_an_estimate_and_never_raises_it() {
         let mut pace = learned(10e-3, 0.0, 1e-3, &[(8, 0), (0, 64)]);
         let before = pace.prompt_tokens(8, 0);
-        // The loop was busy with encoding prompts, which would allow more of them the next time.
+        // The loop was busy encoding prompts. A higher estimate would allow even more of them next time.
         for _ in 0..100 {
             pace.measured(8, 0, Time::AtMost(Duration::from_millis(90)));
         }
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_which_one_was_not_seen_have_no_known_time() {
+    fn a_sum_with_a_part_that_was_not_observed_is_unknown() {
         let (one, bound) = (exact(1.0), Time::AtMost(Duration::from_secs(1)));
         assert_eq!(one.plus(one), exact(2.0));
         assert_eq!(Time::Unknown.plus(one), Time::Unknown);

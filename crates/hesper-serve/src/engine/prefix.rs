@@ -1,9 +1,8 @@
-//! Pages of prompts that are kept for later requests with the same beginning.
+//! The prefix cache: KV pages of prompts, kept for later requests whose prompts have the same prefix.
 //!
-//! A radix tree for each tenant. An edge is a whole chunk of a prompt, since a chunk is always computed in
-//! one piece: the rows that a request finds are bit by bit those that it would compute. The tree is a user of
-//! its pages. The least recently used chunks go first; a chunk is never older than those behind it, so leaves
-//! go before their parents.
+//! There is a radix tree for each tenant. A node is a whole chunk of a prompt. The tree counts as a user of
+//! its pages. The least recently used leaf is evicted first. A use of a chunk also marks the chunks before it
+//! as used.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -24,8 +23,9 @@ struct Node {
 #[derive(Debug)]
 pub(crate) struct PrefixTree {
     chunk: usize,
-    /// The most pages.
+    /// The most pages that the tree may hold.
     limit: usize,
+    /// Pages that it holds.
     held: usize,
     nodes: HashMap<u64, Node>,
     roots: HashMap<u64, HashMap<Box<[u32]>, u64>>,
@@ -59,7 +59,8 @@ impl PrefixTree {
         self.nodes.values().flat_map(|node| node.pages.iter().copied())
     }
 
-    fn next(&self, tenant: u64, at: Option<u64>, tokens: &[u32]) -> Option<u64> {
+    /// The node of a chunk of `tokens` below the node `at`, or below the root of the tenant.
+    fn child(&self, tenant: u64, at: Option<u64>, tokens: &[u32]) -> Option<u64> {
         let children = match at {
             None => self.roots.get(&tenant)?,
             Some(at) => &self.nodes.get(&at)?.children,
@@ -67,11 +68,11 @@ impl PrefixTree {
         children.get(tokens).copied()
     }
 
-    /// The pages of the longest known beginning of `tokens`, in whole chunks. They have no new user yet.
+    /// The pages of the longest cached prefix of `tokens`, in whole chunks. Does not add a user to them.
     pub(crate) fn find(&mut self, tenant: u64, tokens: &[u32]) -> Vec<u32> {
         let (mut at, mut pages) = (None, Vec::new());
         for chunk in tokens.chunks_exact(self.chunk) {
-            let Some(next) = self.next(tenant, at, chunk) else { break };
+            let Some(next) = self.child(tenant, at, chunk) else { break };
             pages.extend_from_slice(&self.nodes[&next].pages);
             at = Some(next);
         }
@@ -79,7 +80,7 @@ impl PrefixTree {
         pages
     }
 
-    /// Marks a chunk and those before it as used, the first one last.
+    /// Marks a chunk and its ancestors as used. A parent becomes more recent than its child.
     fn touch(&mut self, mut at: Option<u64>) {
         while let Some(node) = at.and_then(|at| self.nodes.get_mut(&at)) {
             self.clock += 1;
@@ -91,16 +92,15 @@ impl PrefixTree {
         }
     }
 
-    /// Keeps the pages of whole chunks. `pages` are those of all of `tokens`. Chunks that are known stay as
-    /// they are.
+    /// Adds the whole chunks of `tokens`, whose pages are `pages`. Chunks that the tree has keep their pages.
     pub(crate) fn insert(&mut self, tenant: u64, tokens: &[u32], pages: &[u32], counts: &mut PageCounts) {
         let count = tokens.len() / self.chunk;
         let each = pages.len() / count.max(1);
         let mut at = None;
         for (chunk, pages) in tokens.chunks_exact(self.chunk).zip(pages.chunks_exact(each.max(1))) {
-            at = match self.next(tenant, at, chunk) {
+            at = match self.child(tenant, at, chunk) {
                 Some(next) => Some(next),
-                // Its rows were released because no layer sees them any more.
+                // Some of its pages were released: they are outside the window of every layer.
                 None if pages.contains(&SCRATCH_PAGE) => break,
                 None => {
                     pages.iter().for_each(|page| counts.share(*page));
@@ -125,8 +125,9 @@ impl PrefixTree {
         while self.held > self.limit && self.drop_oldest(counts) {}
     }
 
-    /// Drops the least recently used chunk that only the tree uses, or one behind such a chunk: a job with a
-    /// window uses the last chunks of a prefix only. Returns whether there was one.
+    /// Drops the least recently used leaf of which the leaf itself or an ancestor is used by the tree only. A
+    /// job with a window may use the last chunks of a prefix and not the first, and leaves go before their
+    /// parents. Returns whether there was one.
     pub(crate) fn evict(&mut self, counts: &mut PageCounts) -> bool {
         let is_free = |node: &Node| node.pages.iter().all(|page| counts.users(*page) == 1);
         let found = self.order.values().copied().find(|id| {
@@ -139,7 +140,7 @@ impl PrefixTree {
         found.is_some_and(|id| self.remove(id, counts))
     }
 
-    /// Drops the least recently used chunk.
+    /// Drops the least recently used leaf. Returns whether there was one.
     fn drop_oldest(&mut self, counts: &mut PageCounts) -> bool {
         let is_leaf = |id: &u64| self.nodes.get(id).is_some_and(|node| node.children.is_empty());
         let found = self.order.values().copied().find(is_leaf);
@@ -167,7 +168,7 @@ impl PrefixTree {
         true
     }
 
-    /// Forgets everything.
+    /// Drops every chunk.
     pub(crate) fn clear(&mut self, counts: &mut PageCounts) {
         while self.drop_oldest(counts) {}
     }
@@ -179,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_known_beginning_is_found_and_the_oldest_leaf_goes_first() {
+    fn the_longest_cached_prefix_is_found_and_the_oldest_leaf_is_evicted_first() {
         let mut counts = PageCounts::new(10);
         let pages: Vec<u32> = (0..4).map(|_| counts.take().unwrap()).collect();
         let mut tree = PrefixTree::new(2, 4);

@@ -1,8 +1,8 @@
-//! The loop: plans a step, runs it, tells the requests, and survives steps that fail.
+//! The engine loop: plans a step, runs it, sends the tokens to the requests, and recovers from failed steps.
 //!
-//! A step that fails is repeated. If it fails again, or memory is exhausted, the rows of all pages are
-//! dropped and every request is computed again, half as many at once each time. A request that fails alone is
-//! failed; the others go on.
+//! A step that fails is retried once. If it fails again, panics or runs out of memory, all KV rows are
+//! dropped and every request is recomputed, with half as many running at once after each such failure. A
+//! request that fails while it runs alone is failed; the others continue.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -20,7 +20,7 @@ use crate::protocol::{Failure, FailureKind};
 struct StepError {
     kind: FailureKind,
     message: String,
-    /// The rows of the pages may be incomplete.
+    /// The KV rows may be incomplete, so a retry cannot start from them.
     damaged: bool,
 }
 
@@ -54,22 +54,22 @@ impl StepError {
 /// Runs until the engine is dropped or its device is lost.
 pub(super) fn run(shared: &Shared, mut steps: Steps) {
     let device = steps.device();
-    let ended = catch_unwind(AssertUnwindSafe(|| {
+    let cause = catch_unwind(AssertUnwindSafe(|| {
         placement::with_device(device, || serve(shared, &mut steps)).unwrap_or_else(|error| error.to_string())
     }));
-    let cause = ended.unwrap_or_else(|payload| StepError::of_panic(&*payload).message);
+    let cause = cause.unwrap_or_else(|payload| StepError::of_panic(&*payload).message);
     let mut state = shared.lock();
-    if !state.ended {
+    if !state.shut_down {
         state.lost = Some(cause.clone());
     }
-    (state.stopping, state.ended) = (true, true);
+    (state.stopping, state.shut_down) = (true, true);
     state.fail_all(&Failure { kind: FailureKind::Lost, message: cause }, shared.now());
     drop(state);
     shared.step_began.store(0, Ordering::Release);
     shared.answered.notify_all();
 }
 
-/// Runs a part of a step. A panic is an error of the step.
+/// Runs a part of a step and turns a panic into an error.
 fn guarded<T>(part: impl FnOnce() -> hesper_lm::Result<T>) -> Result<T, StepError> {
     match catch_unwind(AssertUnwindSafe(part)) {
         Ok(result) => result.map_err(|error| StepError::of(&error)),
@@ -77,7 +77,7 @@ fn guarded<T>(part: impl FnOnce() -> hesper_lm::Result<T>) -> Result<T, StepErro
     }
 }
 
-/// Returns why the loop ends.
+/// Runs steps until the engine is dropped or its device is lost. Returns which of them happened.
 fn serve(shared: &Shared, steps: &mut Steps) -> String {
     let (mut failed_before, mut in_flight) = (false, None);
     loop {
@@ -91,7 +91,7 @@ fn serve(shared: &Shared, steps: &mut Steps) -> String {
                 guarded(|| steps.launch(plan, None))
             }
         };
-        // While the device computes a step, the next one is planned and encoded.
+        // Plan and encode the next step while the device computes this one.
         let ahead = step.as_ref().ok().filter(|step| steps.can_look_ahead(step)).and_then(|step| {
             let plan = plan_ahead(&mut shared.lock(), steps, shared.now())?;
             Some(guarded(|| steps.launch(plan, Some(step))))
@@ -105,7 +105,7 @@ fn serve(shared: &Shared, steps: &mut Steps) -> String {
             Err(error) => (Plan::default(), Err(error)),
         };
         shared.step_began.store(0, Ordering::Release);
-        let (step_time, ended) = (began.elapsed(), Instant::now());
+        let (step_time, step_end) = (began.elapsed(), Instant::now());
         let mut state = shared.lock();
         state.stats.steps += 1;
         state.stats.step_time += step_time;
@@ -129,26 +129,26 @@ fn serve(shared: &Shared, steps: &mut Steps) -> String {
             Ok(()) => {}
             Err(error) if error.kind == FailureKind::Lost => return error.message,
             Err(error) => {
-                let again = !error.damaged && !failed_before && steps.roll_back();
+                let retry = !error.damaged && !failed_before && steps.roll_back();
                 failed_before = true;
-                if !again {
+                if !retry {
                     recover(&mut state, steps, error, shared.now());
                 }
             }
         }
-        state.stats.scheduler_time += ended.elapsed();
+        state.stats.scheduler_time += step_end.elapsed();
         drop(state);
         shared.answered.notify_all();
     }
 }
 
-/// Tells scheduler and requests what a step has computed.
+/// Reports what a step has computed to the scheduler and the requests.
 fn apply(state: &mut State, plan: &Plan, progress: Progress, now: Duration) {
     for (at, piece) in plan.pieces().take(progress.pieces).enumerate() {
-        let right = progress.right.get(&piece.job).copied().unwrap_or(0);
-        state.scheduler.computed(piece, right);
+        let accepted = progress.accepted.get(&piece.job).copied().unwrap_or(0);
+        state.scheduler.computed(piece, accepted);
         state.stats.draft_tokens += piece.drafts as u64;
-        state.stats.accepted_drafts += right as u64;
+        state.stats.accepted_drafts += accepted as u64;
         if at >= plan.decode.len() {
             state.stats.prompt_tokens += piece.tokens.len() as u64;
         }
@@ -166,28 +166,28 @@ fn apply(state: &mut State, plan: &Plan, progress: Progress, now: Duration) {
     }
 }
 
-/// Computes everything again with fewer requests at once, without the one that failed alone.
+/// Drops all KV rows, so that requests are recomputed with fewer at once. Fails the request that ran alone.
 fn recover(state: &mut State, steps: &mut Steps, error: StepError, now: Duration) {
     steps.reset();
     if let Some(job) = state.scheduler.lost() {
         let kind = error.kind;
         state.fail(
             job,
-            &Failure { kind, message: format!("the request failed alone: {}", error.message) },
+            &Failure { kind, message: format!("the request failed when it ran alone: {}", error.message) },
             now,
         );
     }
 }
 
-/// The plan behind the step in flight, if there is something to compute.
+/// The plan of the step after the one in flight, if there is something to compute.
 fn plan_ahead(state: &mut State, steps: &mut Steps, now: Duration) -> Option<Plan> {
-    if state.ended {
+    if state.shut_down {
         return None;
     }
     Some(plan(state, steps, now, Scheduler::plan_ahead)).filter(|plan| !plan.is_empty())
 }
 
-/// Plans a step, without requests that have expired.
+/// Fails the requests whose deadline has passed, then plans a step.
 fn plan(state: &mut State, steps: &mut Steps, now: Duration, next: fn(&mut Scheduler) -> Plan) -> Plan {
     let began = Instant::now();
     state.expire(now);
@@ -204,7 +204,7 @@ fn next_plan(shared: &Shared, steps: &mut Steps) -> Option<Plan> {
     let mut state = shared.lock();
     loop {
         let now = shared.now();
-        if state.ended {
+        if state.shut_down {
             return None;
         }
         let plan = plan(&mut state, steps, now, Scheduler::plan);

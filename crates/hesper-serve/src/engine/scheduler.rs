@@ -1,23 +1,23 @@
-//! What the next step computes: a state machine without a model, without clocks and without threads.
+//! The scheduler decides what the next step computes: a state machine without a model, clock or threads.
 //!
-//! A job waits, then runs: its prompt is computed in chunks, then a token in each step. [`Scheduler::plan`]
-//! says which jobs take part in the next step and in which pages their rows are. The caller runs it and
-//! reports what was computed ([`Scheduler::computed`]) and which tokens were chosen ([`Scheduler::push`]).
-//! [`Scheduler::plan_ahead`] plans one more step while a step is in flight: a job whose token is not known
-//! yet has [`UNKNOWN_TOKEN`] in it.
+//! A job waits, then runs: its prompt is computed in chunks (prefill), then one token in each step (decode).
+//! [`Scheduler::plan`] says which jobs take part in the next step and which pages hold their KV rows. The
+//! caller runs the step and reports what was computed ([`Scheduler::computed`]) and which tokens were chosen
+//! ([`Scheduler::push`]). [`Scheduler::plan_ahead`] plans one more step while a step is in flight. Tokens
+//! that the step in flight chooses are [`UNKNOWN_TOKEN`] in that plan.
 //!
-//! Jobs are ranked by priority, then by arrival. A job that runs has the pages of its computed tokens. If
-//! pages run out, prefixes that no job uses go first, then the last ranked job is preempted: it gives up its
-//! pages, waits, and is computed again later. The first ranked job is never preempted, so some job always
-//! makes progress.
+//! Jobs are ranked by priority, then by arrival. A running job holds the pages of its computed tokens. If
+//! pages run out, prefixes that no job uses are evicted first. Then the lowest ranked running job is
+//! preempted: its pages are released, it waits, and it is recomputed later. The highest ranked job is never
+//! preempted, so some job always makes progress.
 //!
-//! Where guesses of the next tokens are made ([`Limits::drafts`]), a piece of a job that decodes has them
-//! behind its token. The caller says how many were right; their rows count as computed.
+//! With speculative decoding ([`Limits::drafts`]) a piece of a decoding job has draft tokens after its own
+//! token. The caller reports how many were accepted. Their rows count as computed.
 //!
-//! **A text does not depend on other jobs.** Where the rounding of a row depends on the rows beside it
-//! ([`Limits::fixed_pieces`]), chunks always begin and end at multiples of the chunk length, whatever was
-//! found in the prefix cache, and tokens that a preempted job had generated are computed one by one again, as
-//! they were before. Only whole chunks are kept in the prefix cache.
+//! **The output of a job does not depend on other jobs.** If the rounding of a row depends on the other rows
+//! of a pass ([`Limits::fixed_pieces`]), chunks begin and end at multiples of the chunk length, whatever the
+//! prefix cache holds, and a preempted job recomputes its generated tokens one by one, as before. The prefix
+//! cache holds whole chunks only.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -30,40 +30,40 @@ pub use super::pace::Time;
 use super::prefix::PrefixTree;
 use crate::protocol::Phase;
 
-/// Numbers a job, in the order of arrival.
+/// The number of a job, in the order of arrival.
 pub type JobId = u64;
 
-/// The token of a piece that the step in flight chooses.
+/// Stands for a token that the step in flight chooses.
 pub const UNKNOWN_TOKEN: u32 = u32::MAX;
 
-/// The sizes of a scheduler.
+/// The limits of a scheduler.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Tokens of a page.
     pub page: usize,
     /// Tokens of a chunk: a multiple of a page.
     pub chunk: usize,
-    /// Whether a prompt is computed chunk by chunk. Otherwise a piece of it is as many chunks as a step has
-    /// room for, and how the prompt is divided depends on other jobs.
+    /// Whether a piece of a prompt is one chunk. Otherwise it is as many chunks as a step has room for, and
+    /// how the prompt is divided depends on other jobs.
     pub fixed_pieces: bool,
-    /// Pages in all.
+    /// The number of pages.
     pub pages: usize,
-    /// Pages that the prefix cache may hold.
+    /// The most pages that the prefix cache may hold.
     pub prefix_pages: usize,
-    /// Jobs that run at once.
+    /// The most jobs that run at once.
     pub running: usize,
-    /// Jobs that wait.
+    /// The most jobs that wait.
     pub waiting: usize,
-    /// The most tokens of a step. A step has at least one chunk if a job needs one.
+    /// The most tokens of a step. A step has at least one chunk, even above this limit, if a job needs one.
     pub step_tokens: usize,
-    /// Whether tokens of prompts are limited by what the steps cost, beside `step_tokens`
+    /// Whether the prompt tokens of a step are also limited by the measured cost of steps
     /// ([`Scheduler::measured`]).
     pub is_paced: bool,
-    /// The most tokens still to be generated that admission reserves pages for.
+    /// The most tokens still to be generated for which admission reserves pages.
     pub reserve: usize,
-    /// Tokens that every layer sees at most, if all have a window.
+    /// The largest attention window of the layers, if all layers have one.
     pub window: Option<usize>,
-    /// The most guesses of the next tokens of a job. They are made while few jobs decode.
+    /// The most draft tokens of a job in a step. There are none while many jobs decode.
     pub drafts: usize,
 }
 
@@ -76,9 +76,9 @@ pub struct JobSpec {
     pub max_tokens: usize,
     /// Higher goes first.
     pub priority: i32,
-    /// Who gets an equal share, and shares prefixes with itself only.
+    /// Tenants get equal shares of the engine and do not share prefixes with each other.
     pub tenant: u64,
-    /// Whether its prefix may be found and kept.
+    /// Whether it uses the prefix cache.
     pub use_prefix: bool,
     /// When it expires, on the clock of the caller.
     pub deadline: Option<Duration>,
@@ -102,27 +102,27 @@ pub struct Job {
     spec: JobSpec,
     /// Prompt and generated tokens.
     tokens: Vec<u32>,
-    /// Tokens whose rows are in pages.
+    /// Tokens whose KV rows are in pages.
     computed: usize,
-    /// Tokens whose rows are in pages or computed by steps in flight.
+    /// Tokens whose KV rows are in pages or are being computed by steps in flight.
     planned: usize,
-    /// Tokens behind `tokens` that steps in flight choose.
+    /// Tokens after `tokens` that steps in flight choose.
     unknown: usize,
     pages: Vec<u32>,
     running: bool,
-    /// Tokens that were found in the prefix cache when it ran first.
+    /// Tokens that were found in the prefix cache when it first ran.
     cached: Option<usize>,
     drafts: Drafts,
 }
 
 impl Job {
-    fn prompt(&self) -> usize {
+    fn prompt_len(&self) -> usize {
         self.spec.prompt.len()
     }
 
-    /// Whether its prompt is computed, or will be by the steps in flight.
+    /// Whether its prompt is computed, or will be after the steps in flight.
     fn decodes(&self) -> bool {
-        self.planned >= self.prompt()
+        self.planned >= self.prompt_len()
     }
 
     /// Whether there is a token for one more decode step.
@@ -132,25 +132,25 @@ impl Job {
             && self.generated() + self.unknown < self.spec.max_tokens
     }
 
-    /// Forgets the steps in flight.
+    /// Discards the steps in flight.
     fn discard(&mut self) {
         (self.planned, self.unknown) = (self.computed, 0);
     }
 
     /// Generated tokens.
     pub fn generated(&self) -> usize {
-        self.tokens.len() - self.prompt()
+        self.tokens.len() - self.prompt_len()
     }
 
     /// Tokens of the prompt, and those that are computed.
     pub fn progress(&self) -> (usize, usize) {
-        (self.prompt(), self.computed.min(self.prompt()))
+        (self.prompt_len(), self.computed.min(self.prompt_len()))
     }
 
-    /// What it does.
+    /// Its phase.
     pub fn phase(&self) -> Phase {
         match (self.running, self.cached) {
-            (true, _) if self.computed >= self.prompt() => Phase::Decode,
+            (true, _) if self.computed >= self.prompt_len() => Phase::Decode,
             (true, _) => Phase::Prefill,
             (false, Some(_)) => Phase::Preempted,
             (false, None) => Phase::Queued,
@@ -177,22 +177,22 @@ pub struct Piece {
     pub start: usize,
     /// The new tokens. One that is not known yet is [`UNKNOWN_TOKEN`].
     pub tokens: Vec<u32>,
-    /// How many of them are guesses, the last ones.
+    /// How many of them are draft tokens, at the end.
     pub drafts: usize,
     /// The pages of the job.
     pub pages: Vec<u32>,
-    /// Whether the next token is chosen, by the logits of the last token that is no guess. The tokens behind
-    /// right guesses are chosen by theirs.
+    /// Whether the next token is sampled, from the logits of the last token before the draft. Tokens after
+    /// accepted draft tokens are sampled from the logits of those.
     pub sample: bool,
 }
 
 /// What a step computes.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// Jobs that run for the first time, with the number of their tokens in the prefix cache.
+    /// Jobs that run for the first time, with the number of tokens found in the prefix cache.
     pub started: Vec<(JobId, usize)>,
-    /// The next token of each job that decodes, with guesses of those behind it; or several tokens that a
-    /// preempted job had generated.
+    /// The next token of each decoding job, with its draft tokens; or several tokens that a preempted job had
+    /// generated.
     pub decode: Vec<Piece>,
     /// Chunks of prompts.
     pub chunks: Vec<Piece>,
@@ -201,7 +201,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// All pieces, those that decode first.
+    /// All pieces, the decoding ones first.
     pub fn pieces(&self) -> impl Iterator<Item = &Piece> {
         self.decode.iter().chain(&self.chunks)
     }
@@ -211,13 +211,14 @@ impl Plan {
         self.decode.is_empty() && self.chunks.is_empty()
     }
 
-    /// Rows of jobs that decode.
+    /// The number of rows of decoding jobs.
     pub fn decode_rows(&self) -> usize {
         self.decode.iter().map(|piece| piece.tokens.len()).sum()
     }
 }
 
-/// The most rows of a step with guesses: with more, a row costs as much as the token that it may save.
+/// The most decoding rows of a step with draft tokens. With more, a row costs as much as the token that it
+/// may save.
 const MAX_DRAFT_ROWS: usize = 16;
 
 /// Steps without a failure after which twice as many jobs may run.
@@ -230,14 +231,15 @@ pub struct Scheduler {
     counts: PageCounts,
     prefix: PrefixTree,
     jobs: BTreeMap<JobId, Job>,
-    next: JobId,
-    /// Tokens that were computed for each tenant that has jobs.
+    last_id: JobId,
+    /// Tokens that were planned for each tenant, for equal shares.
     service: HashMap<u64, u64>,
-    /// Jobs that may run at once: lower than the limit after failures.
+    /// The most jobs that run at once: below [`Limits::running`] after failures.
     running_limit: usize,
+    /// Steps without a failure since `running_limit` has changed.
     good_steps: usize,
     pace: Pace,
-    /// Whether the next chunk is of the prompt with the fewest tokens left, and not of the oldest one.
+    /// Whether the next chunk comes from the prompt with the fewest tokens left instead of the oldest one.
     shortest_next: bool,
 }
 
@@ -248,7 +250,7 @@ impl Scheduler {
             counts: PageCounts::new(limits.pages),
             prefix: PrefixTree::new(limits.chunk, limits.prefix_pages),
             jobs: BTreeMap::new(),
-            next: 0,
+            last_id: 0,
             service: HashMap::new(),
             running_limit: limits.running,
             good_steps: 0,
@@ -258,7 +260,7 @@ impl Scheduler {
         }
     }
 
-    /// The sizes.
+    /// The limits.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -273,25 +275,26 @@ impl Scheduler {
         self.jobs.is_empty()
     }
 
-    /// Jobs that wait.
+    /// The number of waiting jobs.
     pub fn waiting(&self) -> usize {
         self.jobs.values().filter(|job| !job.running).count()
     }
 
-    /// Pages that jobs use, and pages that only the prefix cache uses.
+    /// The number of pages that jobs use, and of pages that only the prefix cache uses.
     pub fn pages_used(&self) -> (usize, usize) {
         let cached = self.prefix.evictable(&self.counts);
         (self.counts.capacity() - self.counts.free() - cached, cached)
     }
 
-    /// Jobs in the order of the queue.
+    /// All jobs by rank, the highest first.
     pub fn ranked(&self) -> Vec<JobId> {
         let mut all: Vec<(&JobId, &Job)> = self.jobs.iter().collect();
         all.sort_by_key(|(id, job)| (std::cmp::Reverse(job.spec.priority), **id));
         all.into_iter().map(|(id, _)| *id).collect()
     }
 
-    /// Pages of a sequence of `tokens` tokens: with a window those that a chunk sees.
+    /// The most pages that a sequence of `tokens` tokens needs at once: with a window, those that a chunk
+    /// sees.
     fn pages_of(&self, tokens: usize) -> usize {
         let Limits { page, chunk, window, .. } = self.limits;
         let seen = window.map_or(tokens, |window| tokens.min(window + chunk + page));
@@ -307,7 +310,7 @@ impl Scheduler {
         if self.waiting() >= self.limits.waiting {
             return Err(Rejected::QueueFull);
         }
-        // A tenant that was idle does not get the share of the time that it was away.
+        // An idle tenant earns no credit: it starts with the least service of the active tenants.
         if !self.jobs.values().any(|job| job.spec.tenant == spec.tenant) {
             let least =
                 self.jobs.values().filter_map(|job| self.service.get(&job.spec.tenant)).min().copied();
@@ -317,7 +320,7 @@ impl Scheduler {
             let own = self.service.entry(spec.tenant).or_default();
             *own = (*own).max(least.unwrap_or(0));
         }
-        self.next += 1;
+        self.last_id += 1;
         let tokens = spec.prompt.clone();
         let job = Job {
             spec,
@@ -330,8 +333,8 @@ impl Scheduler {
             cached: None,
             drafts: Drafts::default(),
         };
-        self.jobs.insert(self.next, job);
-        Ok(self.next)
+        self.jobs.insert(self.last_id, job);
+        Ok(self.last_id)
     }
 
     /// Removes a job that is finished, failed or cancelled.
@@ -352,7 +355,7 @@ impl Scheduler {
         self.jobs.values().filter_map(|job| job.spec.deadline).min()
     }
 
-    /// Gives up the pages of a job.
+    /// Releases the pages of a job, which then waits.
     fn preempt(&mut self, id: JobId) {
         if let Some(job) = self.jobs.get_mut(&id) {
             job.pages.drain(..).for_each(|page| self.counts.release(page));
@@ -361,9 +364,9 @@ impl Scheduler {
         }
     }
 
-    /// The rows of all pages are lost: every job is computed again. After a failure fewer jobs run at once,
-    /// until steps succeed again: so a job that makes every step fail is alone at last. Returns that job, if
-    /// it was alone.
+    /// Records that all KV rows are lost: every job is recomputed. Half as many jobs run at once until steps
+    /// succeed again, so that a job that makes every step fail runs alone in the end. Returns the job that
+    /// ran alone in the failed step, if one did.
     pub fn lost(&mut self) -> Option<JobId> {
         let running: Vec<JobId> =
             self.jobs.iter().filter(|(_, job)| job.running).map(|(id, _)| *id).collect();
@@ -376,8 +379,8 @@ impl Scheduler {
         }
     }
 
-    /// What tokens of a prompt cost. Where pieces have passes through the model of their own, in tokens of
-    /// whole chunks: a pass has a part that does not depend on the number of tokens.
+    /// The cost of a piece of a prompt, in tokens. With `fixed_pieces` a piece is a pass of its own, which
+    /// has a fixed cost: half of the padding to whole chunks is added.
     fn weight(&self, tokens: usize) -> usize {
         match self.limits.fixed_pieces {
             true => (tokens.next_multiple_of(self.limits.chunk) + tokens).div_ceil(2),
@@ -385,13 +388,13 @@ impl Scheduler {
         }
     }
 
-    /// A plan took so long.
+    /// Records the time that a plan took.
     pub fn measured(&mut self, plan: &Plan, time: Time) {
         let tokens = plan.chunks.iter().map(|piece| self.weight(piece.tokens.len())).sum();
         self.pace.measured(plan.decode_rows(), tokens, time);
     }
 
-    /// A step succeeded.
+    /// Records that a step succeeded.
     pub fn succeeded(&mut self) {
         self.good_steps += 1;
         if self.good_steps >= RECOVERY_STEPS && self.running_limit < self.limits.running {
@@ -399,20 +402,20 @@ impl Scheduler {
         }
     }
 
-    /// The last ranked job that runs.
+    /// The lowest ranked running job.
     fn last_running(&self) -> Option<JobId> {
         let running = self.jobs.iter().filter(|(_, job)| job.running);
         running.min_by_key(|(id, job)| (job.spec.priority, std::cmp::Reverse(**id))).map(|(id, _)| *id)
     }
 
-    /// Pages that a job will need beyond those it has, as far as admission reserves them.
+    /// The pages that admission reserves for a job in addition to those it has.
     fn projected(&self, job: &Job) -> usize {
         let left = job.spec.max_tokens.saturating_sub(job.generated()).min(self.limits.reserve);
         let live = job.pages.iter().filter(|page| **page != SCRATCH_PAGE).count();
         self.pages_of(job.tokens.len() + left).saturating_sub(live)
     }
 
-    /// The waiting job that is next: by priority, then the tenant that was served least, then by arrival.
+    /// The next job to admit: by priority, then of the tenant with the least service, then by arrival.
     fn next_waiting(&self) -> Option<JobId> {
         let service = |job: &Job| self.service.get(&job.spec.tenant).copied().unwrap_or(0);
         let waiting = self.jobs.iter().filter(|(_, job)| !job.running);
@@ -421,29 +424,29 @@ impl Scheduler {
             .map(|(id, _)| *id)
     }
 
-    /// Lets waiting jobs run as long as there is room. Returns false if a running job has to give way and
-    /// must not, since steps are in flight.
+    /// Admits waiting jobs as long as there is room, and preempts running jobs of lower priority. Returns
+    /// false if a job would have to be preempted while a step is in flight, which is not allowed.
     fn admit(&mut self, plan: &mut Plan, in_flight: bool) -> bool {
         let mut running = self.jobs.values().filter(|job| job.running).count();
         while let Some(id) = self.next_waiting() {
             let job = &self.jobs[&id];
             let (chunk, page) = (self.limits.chunk, self.limits.page);
-            // At least one token is computed: its logits choose the first token.
-            let known = match job.spec.use_prefix {
-                true => {
-                    self.prefix.find(job.spec.tenant, &job.spec.prompt[..(job.prompt() - 1) / chunk * chunk])
-                }
+            // Leave out the last token of the prompt: its logits are needed for the first generated token.
+            let cached = match job.spec.use_prefix {
+                true => self
+                    .prefix
+                    .find(job.spec.tenant, &job.spec.prompt[..(job.prompt_len() - 1) / chunk * chunk]),
                 false => Vec::new(),
             };
-            // With one more user they are not evicted.
-            known.iter().for_each(|page| self.counts.share(*page));
+            // Count the job as a user now, so that the pages are not evicted.
+            cached.iter().for_each(|page| self.counts.share(*page));
             let reserved: usize =
                 self.jobs.values().filter(|job| job.running).map(|job| self.projected(job)).sum();
-            let needed = self.projected(&self.jobs[&id]).saturating_sub(known.len());
+            let needed = self.projected(&self.jobs[&id]).saturating_sub(cached.len());
             let free = self.counts.free() + self.prefix.evictable(&self.counts);
             let fits = running == 0 || (running < self.running_limit && needed + reserved <= free);
             if !fits {
-                known.iter().for_each(|page| self.counts.release(*page));
+                cached.iter().for_each(|page| self.counts.release(*page));
                 let victim = self
                     .last_running()
                     .filter(|last| self.jobs[last].spec.priority < self.jobs[&id].spec.priority);
@@ -460,7 +463,7 @@ impl Scheduler {
             }
             running += 1;
             let Some(job) = self.jobs.get_mut(&id) else { return true };
-            (job.running, job.computed, job.pages) = (true, known.len() * page, known);
+            (job.running, job.computed, job.pages) = (true, cached.len() * page, cached);
             job.discard();
             if job.cached.is_none() {
                 job.cached = Some(job.computed);
@@ -471,7 +474,7 @@ impl Scheduler {
         true
     }
 
-    /// Releases pages of tokens that no layer sees any more.
+    /// Releases the pages that are outside the window of every layer.
     fn release_unseen(&mut self, id: JobId) {
         let (Some(window), Some(job)) = (self.limits.window, self.jobs.get_mut(&id)) else { return };
         let unseen = (job.computed + 1).saturating_sub(window) / self.limits.page;
@@ -481,9 +484,9 @@ impl Scheduler {
         }
     }
 
-    /// Gives a job the pages for `tokens` more tokens, from prefixes that no job uses if none is free.
-    /// Returns whether it has them.
-    fn extend(&mut self, id: JobId, tokens: usize) -> bool {
+    /// Allocates pages for `tokens` more tokens of a job. Evicts prefixes that no job uses if no page is
+    /// free. Returns whether the job has all pages that it needs.
+    fn allocate_pages(&mut self, id: JobId, tokens: usize) -> bool {
         let Some(job) = self.jobs.get_mut(&id) else { return false };
         let needed = (job.planned + tokens).div_ceil(self.limits.page);
         while job.pages.len() < needed {
@@ -496,6 +499,7 @@ impl Scheduler {
         true
     }
 
+    /// Plans the next `count` tokens of a job.
     fn piece(&mut self, id: JobId, count: usize) -> Option<Piece> {
         let job = self.jobs.get_mut(&id)?;
         *self.service.entry(job.spec.tenant).or_default() += count as u64;
@@ -507,28 +511,30 @@ impl Scheduler {
         Some(Piece { job: id, start, tokens, drafts: 0, pages: job.pages.clone(), sample })
     }
 
-    /// Tokens of the next piece of a job that decodes: those that are known, if it was preempted.
-    fn next_tokens(&self, id: JobId) -> usize {
+    /// The length of the next piece of a decoding job: more than 1 only if it was preempted and recomputes
+    /// the tokens that it had generated.
+    fn decode_piece_len(&self, id: JobId) -> usize {
         let job = &self.jobs[&id];
         let most = if self.limits.fixed_pieces { 1 } else { self.limits.chunk };
         job.tokens.len().saturating_sub(job.planned).clamp(1, most)
     }
 
-    /// Adds guesses to the pieces of jobs that decode, if there are few. They take free pages only.
+    /// Adds draft tokens to the pieces of decoding jobs, if there are few. Allocates free pages only: evicts
+    /// and preempts nothing for them.
     fn add_drafts(&mut self, plan: &mut Plan) {
         let mut rows = plan.decode_rows();
         for piece in plan.decode.iter_mut().filter(|piece| piece.sample) {
             let most = self.limits.drafts.min(MAX_DRAFT_ROWS.saturating_sub(rows));
             let Some(job) = self.jobs.get_mut(&piece.job).filter(|_| most > 0) else { continue };
-            // The last token is not computed.
+            // A step yields one token more than it accepts draft tokens.
             let left = job.spec.max_tokens - job.generated();
-            let guesses = job.drafts.guess(&job.tokens, most.min(left.saturating_sub(1)));
-            let pages = (job.planned + guesses.len()).div_ceil(self.limits.page);
-            if guesses.is_empty() || pages.saturating_sub(job.pages.len()) > self.counts.free() {
+            let draft = job.drafts.propose(&job.tokens, most.min(left.saturating_sub(1)));
+            let pages = (job.planned + draft.len()).div_ceil(self.limits.page);
+            if draft.is_empty() || pages.saturating_sub(job.pages.len()) > self.counts.free() {
                 continue;
             }
-            piece.tokens.extend_from_slice(guesses);
-            (piece.drafts, rows) = (guesses.len(), rows + guesses.len());
+            piece.tokens.extend_from_slice(draft);
+            (piece.drafts, rows) = (draft.len(), rows + draft.len());
             while job.pages.len() < pages
                 && let Some(page) = self.counts.take()
             {
@@ -538,29 +544,29 @@ impl Scheduler {
         }
     }
 
-    /// Tokens of the next piece of a prompt in a step that has room for `left` tokens: at least the rest of a
-    /// chunk.
-    fn next_piece(&self, id: JobId, left: usize) -> usize {
+    /// The length of the next piece of a prompt in a step that has room for `left` tokens: at least the rest
+    /// of a chunk.
+    fn prompt_piece_len(&self, id: JobId, left: usize) -> usize {
         let (job, chunk) = (&self.jobs[&id], self.limits.chunk);
         let room = if self.limits.fixed_pieces { 0 } else { job.planned.saturating_add(left) };
-        let end = if room >= job.prompt() { room } else { room / chunk * chunk };
-        end.max((job.planned / chunk + 1) * chunk).min(job.prompt()) - job.planned
+        let end = if room >= job.prompt_len() { room } else { room / chunk * chunk };
+        end.max((job.planned / chunk + 1) * chunk).min(job.prompt_len()) - job.planned
     }
 
-    /// The next step. The jobs of a plan keep their pages until the next plan, unless they are removed. Steps
-    /// in flight are discarded.
+    /// Plans the next step and discards the steps in flight. The jobs of a plan keep their pages until the
+    /// next plan, unless they are removed.
     pub fn plan(&mut self) -> Plan {
         self.jobs.values_mut().for_each(Job::discard);
         let mut plan = Plan::default();
         self.add_pieces(&mut plan, false);
         if plan.is_empty() && plan.preempted > 0 {
-            // All gave way to each other; the first of them has room now.
+            // Jobs were preempted until none was left in the plan. The highest ranked one has room now.
             self.add_pieces(&mut plan, false);
         }
         plan
     }
 
-    /// The step after the one in flight, as if that had been computed. No job is preempted: where one would
+    /// Plans the step after the one in flight, as if that had been computed. Preempts no job: if one would
     /// have to be, the plan is empty.
     pub fn plan_ahead(&mut self) -> Plan {
         let mut plan = Plan::default();
@@ -568,7 +574,7 @@ impl Scheduler {
         plan
     }
 
-    /// Takes the pieces out of a plan.
+    /// Removes the pieces from a plan.
     fn undo(&mut self, plan: &mut Plan) {
         for piece in plan.decode.drain(..).chain(plan.chunks.drain(..)).rev() {
             if let Some(job) = self.jobs.get_mut(&piece.job) {
@@ -577,16 +583,17 @@ impl Scheduler {
         }
     }
 
+    /// Admits jobs, then plans the decoding jobs, their draft tokens, and pieces of prompts.
     fn add_pieces(&mut self, plan: &mut Plan, in_flight: bool) {
         if !self.admit(plan, in_flight) {
             return;
         }
         let ranked = self.ranked();
         for id in &ranked {
-            // It may have been preempted for one that ranks higher.
+            // A job of a higher rank may have preempted it.
             while self.jobs[id].running && self.jobs[id].has_next() {
-                let count = self.next_tokens(*id);
-                if self.extend(*id, count) {
+                let count = self.decode_piece_len(*id);
+                if self.allocate_pages(*id, count) {
                     plan.decode.extend(self.piece(*id, count));
                     break;
                 }
@@ -603,7 +610,7 @@ impl Scheduler {
         }
         let mut left = self.limits.step_tokens.saturating_sub(plan.decode_rows());
         if self.limits.is_paced {
-            let waiting = |job: &Job| self.weight(job.prompt().saturating_sub(job.planned));
+            let waiting = |job: &Job| self.weight(job.prompt_len().saturating_sub(job.planned));
             let waiting = self.jobs.values().map(waiting).sum();
             let paced = self.pace.prompt_tokens(plan.decode_rows(), waiting);
             left = left.min(paced.unwrap_or(self.limits.chunk));
@@ -611,25 +618,25 @@ impl Scheduler {
         loop {
             let service = |id: &JobId| self.service.get(&self.jobs[id].spec.tenant).copied().unwrap_or(0);
             let next = ranked.iter().filter(|id| self.jobs[*id].running && !self.jobs[*id].decodes());
-            // The oldest prompt and the one with the fewest tokens left take turns: a long prompt delays no
-            // short one, and short ones do not delay a long one forever.
+            // The oldest prompt and the one with the fewest tokens left take turns, so that a long prompt
+            // does not delay short ones and many short ones do not starve a long one.
             let rank = |id: &&JobId| {
                 let job = &self.jobs[*id];
-                let left = if self.shortest_next { job.prompt() - job.planned } else { 0 };
+                let left = if self.shortest_next { job.prompt_len() - job.planned } else { 0 };
                 (std::cmp::Reverse(job.spec.priority), service(id), left, **id)
             };
             let next = next.min_by_key(rank);
             let Some(id) = next.copied() else { break };
-            let mut count = self.next_piece(id, left);
-            if !self.extend(id, count) {
-                count = self.next_piece(id, 0);
+            let mut count = self.prompt_piece_len(id, left);
+            if !self.allocate_pages(id, count) {
+                count = self.prompt_piece_len(id, 0);
             }
             let weight = if self.limits.is_paced { self.weight(count) } else { count };
             if weight > left && !plan.chunks.is_empty() {
                 break;
             }
-            if !self.extend(id, count) {
-                // Those that decode end some day. If there are none, another prompt has to give way.
+            if !self.allocate_pages(id, count) {
+                // Decoding jobs will release pages when they finish. If there are none, preempt a job.
                 if in_flight || !plan.is_empty() {
                     break;
                 }
@@ -644,17 +651,17 @@ impl Scheduler {
         }
     }
 
-    /// The rows of a piece of the last plan are computed, and its first `right` guesses were right.
-    pub fn computed(&mut self, piece: &Piece, right: usize) {
+    /// Records that a piece was computed and that its first `accepted` draft tokens were accepted.
+    pub fn computed(&mut self, piece: &Piece, accepted: usize) {
         let Some(job) =
             self.jobs.get_mut(&piece.job).filter(|job| job.running && job.computed == piece.start)
         else {
             return;
         };
-        job.computed += piece.tokens.len() - piece.drafts + right;
+        job.computed += piece.tokens.len() - piece.drafts + accepted;
         job.planned = job.planned.max(job.computed);
-        job.drafts.judged(piece.drafts, right);
-        let chunks = job.computed.min(job.prompt()) / self.limits.chunk;
+        job.drafts.record(piece.drafts, accepted);
+        let chunks = job.computed.min(job.prompt_len()) / self.limits.chunk;
         if job.spec.use_prefix && chunks > piece.start / self.limits.chunk {
             let (tokens, pages) = (chunks * self.limits.chunk, chunks * self.limits.chunk / self.limits.page);
             let (tokens, pages) = (&job.spec.prompt[..tokens], &job.pages[..pages]);
@@ -663,7 +670,7 @@ impl Scheduler {
         self.release_unseen(piece.job);
     }
 
-    /// A token of a job was chosen.
+    /// Records a token that was chosen for a job.
     pub fn push(&mut self, id: JobId, token: u32) {
         if let Some(job) = self.jobs.get_mut(&id) {
             job.tokens.push(token);
@@ -671,8 +678,7 @@ impl Scheduler {
         }
     }
 
-    /// Checks that the users of every page are those that are counted, and that no page is written to and
-    /// shared.
+    /// Checks that the user count of every page is right, and that no job writes to a shared page.
     pub fn check(&self) -> Result<(), String> {
         let mut users: HashMap<u32, u32> = HashMap::new();
         let held = self.jobs.values().flat_map(|job| job.pages.iter().copied()).chain(self.prefix.pages());
@@ -680,19 +686,23 @@ impl Scheduler {
         for page in 1..=self.counts.capacity() as u32 {
             let (expected, counted) = (users.get(&page).copied().unwrap_or(0), self.counts.users(page));
             if counted != expected {
-                return Err(format!("page {page} has {expected} users and counts {counted}"));
+                return Err(format!("page {page} has {expected} users; its count is {counted}"));
             }
         }
         if self.counts.free() + users.len() != self.counts.capacity() {
-            return Err(format!("{} pages are free and {} used", self.counts.free(), users.len()));
+            return Err(format!(
+                "{} pages are free and {} are used; that is not all of them",
+                self.counts.free(),
+                users.len()
+            ));
         }
-        // Shared pages hold whole chunks of prompts that are computed: no job writes to them.
+        // Only pages of whole, computed prompt chunks may be shared: no job writes to those.
         for (id, job) in &self.jobs {
             let ordered = job.computed <= job.planned && job.planned <= job.pages.len() * self.limits.page;
             if !ordered || job.planned > job.tokens.len() + job.unknown || (!job.running && job.planned > 0) {
-                return Err(format!("job {id} has planned rows that it cannot have: {job:?}"));
+                return Err(format!("job {id} has an inconsistent number of planned tokens: {job:?}"));
             }
-            let chunks = job.computed.min(job.prompt()) / self.limits.chunk;
+            let chunks = job.computed.min(job.prompt_len()) / self.limits.chunk;
             let written = job.pages.iter().skip(chunks * self.limits.chunk / self.limits.page);
             if let Some(page) = written.into_iter().find(|page| self.counts.users(**page) != 1) {
                 return Err(format!("job {id} writes to page {page}, which is shared"));

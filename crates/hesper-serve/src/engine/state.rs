@@ -1,4 +1,4 @@
-//! The requests of an engine and how each of them ends: with exactly one last event.
+//! The requests of an engine. Each of them ends with exactly one [`Event::Done`] or [`Event::Failed`].
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::protocol::{
 pub(super) struct Active {
     pub(super) request: Request,
     pub(super) options: GenerateOptions,
-    /// Taken when the request starts.
+    /// Moved to [`Steps`](super::steps::Steps) when the request starts.
     pub(super) filter: Option<Box<dyn TokenFilter>>,
     sender: EventSender,
     submitted: Duration,
@@ -35,7 +35,7 @@ impl Active {
         Active { request, options, filter, sender, submitted, last_token: None }
     }
 
-    /// Who has dropped the events has cancelled the request already.
+    /// Sends an event. Does nothing if the receiver was dropped, which cancels the request.
     fn send(&self, event: Event) {
         let _ = self.sender.send(event);
     }
@@ -50,9 +50,9 @@ pub(super) struct State {
     pub(super) stats: Stats,
     /// New requests are refused.
     pub(super) stopping: bool,
-    /// The loop ends.
-    pub(super) ended: bool,
-    /// Why the loop has ended on its own.
+    /// The loop has to exit, or has exited.
+    pub(super) shut_down: bool,
+    /// Why the loop exited, if it was not shut down.
     pub(super) lost: Option<String>,
 }
 
@@ -64,7 +64,7 @@ impl State {
             ids: HashMap::new(),
             stats: Stats::default(),
             stopping: false,
-            ended: false,
+            shut_down: false,
             lost: None,
         }
     }
@@ -95,7 +95,7 @@ impl State {
         self.requests.insert(job, active);
     }
 
-    /// Removes a request, for its last event.
+    /// Removes a request. The caller sends its last event.
     fn take(&mut self, job: JobId, now: Duration) -> Option<(Active, Usage)> {
         let active = self.requests.remove(&job)?;
         self.ids.remove(&active.request.id);
@@ -147,7 +147,7 @@ impl State {
         }
     }
 
-    /// The next step, by a function of the scheduler.
+    /// Plans a step by `next` and reports the requests that it starts.
     pub(super) fn plan(&mut self, now: Duration, next: fn(&mut Scheduler) -> Plan) -> Plan {
         let plan = next(&mut self.scheduler);
         self.stats.preemptions += plan.preempted as u64;
@@ -160,7 +160,7 @@ impl State {
         plan
     }
 
-    /// A token was chosen.
+    /// Records a token that was chosen and sends it.
     pub(super) fn push(&mut self, job: JobId, token: Token, now: Duration) {
         let Some(active) = self.requests.get_mut(&job) else { return };
         match active.last_token.replace(now) {

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use crate::protocol::{Histogram, Snapshot};
 
-/// Failures that are remembered.
+/// How many recent failures a snapshot lists.
 const MAX_FAILURES: usize = 32;
 
-/// Upper bounds of durations in seconds.
+/// Upper bounds of the histogram buckets, in seconds.
 const BOUNDS: [f64; 16] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 
-/// Counts of durations.
+/// A histogram of durations.
 #[derive(Debug, Default)]
 pub(crate) struct Durations {
     counts: [u64; BOUNDS.len() + 1],
@@ -38,7 +38,7 @@ impl Durations {
     }
 }
 
-/// What an engine counts.
+/// The counters of an engine. [`Snapshot`] documents them.
 #[derive(Debug, Default)]
 pub(crate) struct Stats {
     pub(crate) accepted: u64,
@@ -72,7 +72,7 @@ impl Stats {
         self.failures.push_back((now.as_secs_f64(), id.into(), message.into()));
     }
 
-    /// When a request is likely to have ended.
+    /// How long a refused client should wait: the mean time of a request, within 1 to 60 s.
     pub(crate) fn retry_after(&self) -> Duration {
         Duration::from_secs_f64(self.request_time.mean().clamp(1.0, 60.0))
     }

@@ -1,12 +1,12 @@
-//! The steps of the model: the pieces of a plan through the decoder, and tokens from its logits.
+//! Runs steps: sends the pieces of a plan through the model and samples tokens from the logits.
 //!
-//! A pass through the model takes pieces of any lengths together: those that decode, guesses behind them, and
-//! prompts. On the CPU a row has the same bits whatever is beside it, as long as there are at most
-//! [`MAX_CPU_ROWS`] rows, so pieces are divided into passes of that many.
+//! A pass through the model takes pieces of different lengths together: decoding rows with their draft
+//! tokens, and prompts. On the CPU the bits of a row do not depend on the other rows of a pass of at most
+//! [`MAX_CPU_ROWS`] rows, so a step is divided into passes of at most that many.
 //!
-//! [`Steps::launch`] encodes a step, [`Steps::finish`] waits for it and gives its tokens to the requests.
-//! Where the device chooses every token of a step, the next one is launched in between: it takes its tokens
-//! from the device.
+//! [`Steps::launch`] encodes a step. [`Steps::finish`] waits for it and samples its tokens. If the device
+//! samples every token of a step, the next step can be launched before that: it reads the tokens on the
+//! device.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,74 +27,75 @@ use super::scheduler::{JobId, Piece, Plan, UNKNOWN_TOKEN};
 use super::state::State;
 use crate::protocol::{self, Failure, FailureKind, Token};
 
-/// The most rows of a step on the CPU: with more, products of packed weights take another path and round
+/// The most rows of a pass on the CPU. With more, products of packed weights take another path and round
 /// differently.
 const MAX_CPU_ROWS: usize = 64;
 
 /// The fewest rows for which products of all kinds of weights take the same path on the CPU.
 const MIN_CPU_ROWS: usize = 5;
 
-/// Rows of a step with heads of keys from which on attention on a GPU does not split a sequence: with fewer
-/// groups of them than the device has multiprocessors, the parts depend on the longest sequence.
+/// With at least this many pairs of a row and a KV head, attention on a GPU does not split sequences. With
+/// fewer pairs than multiprocessors it does, and the split depends on the longest sequence.
 const UNSPLIT_GROUPS: usize = 256;
 
-/// Tokens of a prompt whose attention and products take the kernels of long ones.
+/// A prompt of this many tokens uses the kernels for long prompts, in attention and in products.
 const LONG_PROMPT: usize = 2048;
 
-/// The most rows of a step on a GPU for which attention is one launch.
+/// The most rows for which attention on a GPU is one launch.
 const MAX_GPU_ROWS: usize = 256;
 
-/// The rows of every decode step on a GPU in a fixed order: enough for all requests, so that products always
-/// have the same number of rows, and for attention that does not split sequences.
+/// The rows of every decode pass on a GPU with `fixed_order`: enough for all requests, so that products
+/// always have the same number of rows, and enough that attention does not split sequences.
 fn fixed_rows(running: usize, kv_heads: usize) -> usize {
     running.max(UNSPLIT_GROUPS.div_ceil(kv_heads.max(1))).min(MAX_GPU_ROWS)
 }
 
-/// Whether the next step begins before the tokens of a step are read.
+/// Whether the next step is launched before the tokens of a step are read.
 pub(super) fn looks_ahead(options: &EngineOptions, device: Device) -> bool {
     let drafts = options.draft_tokens.is_some_and(|count| count > 0);
     options.look_ahead.unwrap_or(device != Device::Cpu && !drafts)
 }
 
-/// Which tokens may come next in a text.
+/// Decides which tokens may come next in a sequence.
 pub(super) trait TokenFilter: fmt::Debug + Send {
-    /// The tokens that may come next, if not all may: bit `t % 32` of word `t / 32` for token `t`.
+    /// A mask of the tokens that may come next: bit `t % 32` of word `t / 32` for token `t`. `None` if all
+    /// may.
     fn allowed(&mut self) -> std::result::Result<Option<Vec<u32>>, String>;
 
-    /// Takes a token that was allowed. Returns whether the text is complete.
+    /// Appends a token that was allowed. Returns whether the sequence is complete.
     fn accept(&mut self, token: u32) -> std::result::Result<bool, String>;
 }
 
-/// The text of a request that runs.
+/// The sequence of a running request.
 #[derive(Debug)]
-struct Text {
+struct RunningSequence {
     sequence: Sequence,
     filter: Option<Box<dyn TokenFilter>>,
-    /// The number of most likely tokens to report.
+    /// How many of the most likely tokens to report. `None` reports no log probabilities.
     logprobs: Option<usize>,
 }
 
-/// What a step gave one request.
+/// The result of a step for one request.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// A token, and whether it is the last one.
+    /// A token, and why it is the last one if it is.
     Token(Token, Option<protocol::Finish>),
     /// The request fails.
     Failed(Failure),
 }
 
-/// What a step has computed, also if it failed in the middle.
+/// What a step has computed. Valid even if the step failed.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// Pieces of the plan that are computed.
+    /// How many pieces of the plan are computed.
     pub(super) pieces: usize,
     pub(super) outcomes: Vec<(JobId, Outcome)>,
-    /// Guesses that were right, of pieces that had some.
-    pub(super) right: HashMap<JobId, usize>,
+    /// Accepted draft tokens of the pieces that had a draft.
+    pub(super) accepted: HashMap<JobId, usize>,
     /// How long the passes took.
     pub(super) time: Option<Time>,
-    /// The host has chosen another token than the device: a step that was launched meanwhile goes on with the
-    /// wrong one.
+    /// The host has chosen a token that the device could not. A step that was launched ahead has used a wrong
+    /// token and must be discarded.
     pub(super) diverged: bool,
 }
 
@@ -103,28 +104,28 @@ pub(super) struct Progress {
 pub(super) struct Launched {
     pub(super) plan: Plan,
     passes: Vec<Pass>,
-    /// The tokens that the device has chosen, of all passes.
+    /// The tokens that the device chooses, of all passes.
     tokens: Option<Array>,
-    /// Where those of each job are.
-    places: HashMap<JobId, u32>,
+    /// The index in `tokens` of the token of each job.
+    token_index: HashMap<JobId, u32>,
 }
 
-/// Tokens of a piece of a plan: the index of the piece, and which of its tokens.
+/// A part of a piece: the index of the piece in the plan, and a range of its tokens.
 type Part = (usize, Range<usize>);
 
 /// One pass through the model.
 #[derive(Debug)]
 struct Pass {
-    /// Pieces of the plan that are complete behind it.
+    /// How many pieces of the plan are complete after this pass.
     complete: usize,
     submissions: Vec<Submission>,
     /// The pieces that get tokens.
     outputs: Vec<Output>,
-    /// If the device chooses a token.
+    /// The logits, if the device chooses tokens from them.
     logits: Option<Array>,
-    /// The tokens that the device chooses, for every row of the logits.
+    /// The tokens that the device chooses, one for each row of the logits.
     tokens: Option<Array>,
-    /// Logits of the outputs whose tokens the host chooses, one after the other.
+    /// The logits of the outputs whose tokens the host chooses, in the order of the outputs.
     host_logits: Option<Array>,
 }
 
@@ -133,7 +134,7 @@ struct Pass {
 struct Output {
     /// Its index in the plan.
     piece: usize,
-    /// Its first row in the logits of the pass. Rows of its guesses follow.
+    /// Its first row in the logits of the pass. The rows of its draft tokens follow.
     row: usize,
     by_host: bool,
 }
@@ -145,22 +146,23 @@ pub(super) struct Steps {
     cache: PagedCache,
     format: PageFormat,
     device: Device,
-    texts: HashMap<JobId, Text>,
-    /// Rows that a decode step has at least: padding rows are added to fewer, so that products round alike.
+    sequences: HashMap<JobId, RunningSequence>,
+    /// The fewest rows of a pass. Shorter passes are padded, so that all products round alike.
     min_rows: usize,
     max_rows: usize,
-    /// Pages that had memory after the last step.
+    /// Pages that were allocated after the last step.
     allocated: usize,
     look_ahead: bool,
-    /// Whether prompts have passes of their own, so that the number of rows of every pass is fixed.
+    /// Whether prompts get separate passes, so that every decode pass has the same number of rows.
     fixed_order: bool,
-    /// When the device had finished the last pass, and whether it was seen to finish: not if it had before
-    /// the loop asked.
+    /// When the loop learned that the last pass was finished, and whether the pass finished at that moment.
+    /// It did not if it was finished before the loop waited for it.
     finished: (Instant, bool),
 }
 
 impl Steps {
-    /// Steps without room for pages. Computes a token to learn how large pages are and how products round.
+    /// Steps without pages. Computes a token to find the size of a page and whether the number of rows
+    /// changes the rounding of products.
     pub(super) fn probe(
         language: Arc<LanguageModel>,
         format: PageFormat,
@@ -169,7 +171,7 @@ impl Steps {
         options: &EngineOptions,
     ) -> Result<Self> {
         let cache = PagedCache::new(language.model().config(), format, page, 0)?;
-        let texts = HashMap::new();
+        let sequences = HashMap::new();
         let (min_rows, max_rows, allocated) = (1, usize::MAX, 0);
         let look_ahead = looks_ahead(options, device);
         let (fixed_order, finished) = (device != Device::Cpu && options.fixed_order, (Instant::now(), false));
@@ -178,7 +180,7 @@ impl Steps {
             cache,
             format,
             device,
-            texts,
+            sequences,
             min_rows,
             max_rows,
             allocated,
@@ -187,7 +189,7 @@ impl Steps {
             finished,
         };
         let mut probe = |rows: usize| -> Result<Vec<u32>> {
-            let logits = steps.padding(&vec![(0, 1); rows])?;
+            let logits = steps.dummy_pass(&vec![(0, 1); rows])?;
             let vocabulary = steps.language.model().config().vocab_size;
             let bits = logits
                 .read(|logits: &[f32]| logits[..vocabulary].iter().map(|one| one.to_bits()).collect())?;
@@ -205,15 +207,15 @@ impl Steps {
         Ok(steps)
     }
 
-    /// The same with room for pages.
+    /// Allows `pages` pages.
     pub(super) fn with_pages(mut self, pages: usize) -> Result<Self> {
         let page = self.cache.page_tokens();
         self.cache = PagedCache::new(self.language.model().config(), self.format, page, pages)?;
         Ok(self)
     }
 
-    /// Computes steps of one to `rows` rows, prompts and both, without results, on a GPU: their kernels are
-    /// compiled before a request waits for them.
+    /// On a GPU, runs steps of 1 to `rows` decoding rows, prompts, and both together, and discards the
+    /// results. This compiles their kernels before a request waits for them.
     pub(super) fn warm_up(&mut self, rows: usize, chunk: usize) -> Result<()> {
         if self.device == Device::Cpu {
             return Ok(());
@@ -225,19 +227,20 @@ impl Steps {
         let context = self.language.model().config().context_length;
         let long = LONG_PROMPT.min(context);
         let mut steps: Vec<Vec<(usize, usize)>> = counts.collect();
-        // Prompts alone, at the beginning and behind other tokens, with ends anywhere.
+        // Prompts alone, at the start of a sequence and after other tokens, also with lengths that are no
+        // multiple of a chunk.
         steps.extend([vec![(0, chunk)], vec![(0, long)], vec![(0, 3)], vec![(0, chunk / 2 + 3)]]);
-        let behind = |count: usize| (chunk.min(context - count), count);
-        steps.extend([chunk, chunk / 2 + 3].map(|count| vec![behind(count.min(context))]));
+        let after_chunk = |count: usize| (chunk.min(context - count), count);
+        steps.extend([chunk, chunk / 2 + 3].map(|count| vec![after_chunk(count.min(context))]));
         if !self.fixed_order {
-            // Prompts beside rows that decode, and beside each other.
+            // Prompts together with decoding rows and with other prompts.
             for rows in [1, 2, rows] {
                 let decode = vec![(3, 1); rows];
                 for prompts in [
                     vec![(0, chunk)],
-                    vec![(0, chunk / 2 + 3), behind(chunk.min(context))],
+                    vec![(0, chunk / 2 + 3), after_chunk(chunk.min(context))],
                     vec![(0, 17), (0, 17), (0, 40)],
-                    vec![(0, 4 * chunk.min(context / 4)), behind(17.min(context))],
+                    vec![(0, 4 * chunk.min(context / 4)), after_chunk(17.min(context))],
                 ] {
                     steps.push([decode.clone(), prompts].concat());
                 }
@@ -246,7 +249,7 @@ impl Steps {
         let sampling = Sampling { temperature: 1.0, top_k: 40, top_p: 0.9, ..Sampling::default() };
         let drawn = Sampler::new(&sampling)?.device_choice(0).unwrap_or(DeviceChoice::GREEDY);
         for step in steps {
-            let logits = self.padding(&step)?;
+            let logits = self.dummy_pass(&step)?;
             let rows = step.len();
             let greedy = choose_tokens(&logits, &vec![DeviceChoice::GREEDY; rows])?;
             hesper_core::eval([&greedy, &choose_tokens(&logits, &vec![drawn; rows])?])?;
@@ -255,9 +258,9 @@ impl Steps {
         Ok(())
     }
 
-    /// A step without a piece: sequences of so many tokens with so many new ones, whose rows nobody reads.
-    /// Gives logits for each sequence.
-    fn padding(&mut self, sequences: &[(usize, usize)]) -> Result<Array> {
+    /// Runs a pass of dummy sequences, each given by its length and the number of its new tokens. Writes
+    /// their KV rows to the scratch page. Returns the logits of the last token of each sequence.
+    fn dummy_pass(&mut self, sequences: &[(usize, usize)]) -> Result<Array> {
         let page = self.cache.page_tokens();
         let pages = |(start, count): &(usize, usize)| vec![SCRATCH_PAGE; (start + count).div_ceil(page)];
         let starts = sequences.iter().map(|(start, _)| *start).collect();
@@ -282,9 +285,10 @@ impl Steps {
         self.device
     }
 
-    /// Takes over the texts of requests that start, and forgets those of requests that have ended.
+    /// Adds the sequences of the requests that `plan` starts and removes those of finished requests. Returns
+    /// the requests that cannot start.
     pub(super) fn update(&mut self, state: &mut State, plan: &Plan) -> Vec<(JobId, Failure)> {
-        self.texts.retain(|job, _| state.request(*job).is_some());
+        self.sequences.retain(|job, _| state.request(*job).is_some());
         let mut failures = Vec::new();
         for (job, _) in &plan.started {
             let Some(active) = state.request_mut(*job) else { continue };
@@ -292,7 +296,7 @@ impl Steps {
                 Ok(mut sequence) => {
                     sequence.choose_on_device(self.look_ahead || self.device != Device::Cpu);
                     let (filter, logprobs) = (active.filter.take(), active.request.logprobs);
-                    self.texts.insert(*job, Text { sequence, filter, logprobs });
+                    self.sequences.insert(*job, RunningSequence { sequence, filter, logprobs });
                 }
                 Err(error) => {
                     failures.push((*job, Failure { kind: FailureKind::Request, message: error.to_string() }))
@@ -302,9 +306,10 @@ impl Steps {
         failures
     }
 
-    /// Begins to compute a plan, behind the step in flight. After an error nothing of it counts as computed.
+    /// Launches a plan, after the step in flight if there is one. After an error nothing of the plan counts
+    /// as computed.
     pub(super) fn launch(&mut self, plan: Plan, in_flight: Option<&Launched>) -> Result<Launched> {
-        let (mut passes, mut places, mut all) = (Vec::new(), HashMap::new(), Vec::new());
+        let (mut passes, mut token_index, mut all) = (Vec::new(), HashMap::new(), Vec::new());
         if in_flight.is_none() {
             self.finished = (Instant::now(), true);
         }
@@ -313,8 +318,8 @@ impl Steps {
             let pass = self.pass(&pieces, &parts, in_flight)?;
             if let Some(tokens) = &pass.tokens {
                 let before: usize = all.iter().map(|tokens: &Array| tokens.shape()[0]).sum();
-                let place = |output: &Output| (pieces[output.piece].job, (before + output.row) as u32);
-                places.extend(pass.outputs.iter().map(place));
+                let index = |output: &Output| (pieces[output.piece].job, (before + output.row) as u32);
+                token_index.extend(pass.outputs.iter().map(index));
                 all.push(tokens.clone());
             }
             passes.push(pass);
@@ -324,11 +329,11 @@ impl Steps {
             [only] => Some(only.clone()),
             all => Some(concatenate(all, 0)?),
         };
-        Ok(Launched { plan, passes, tokens, places })
+        Ok(Launched { plan, passes, tokens, token_index })
     }
 
-    /// Divides pieces, of which the first `decodes` decode, into passes of as many rows as a pass may have. A
-    /// piece with guesses stays whole. In a fixed order prompts have passes of their own.
+    /// Divides pieces, of which the first `decodes` decode, into passes of at most `max_rows` rows. A piece
+    /// with draft tokens is not split. With `fixed_order` each piece of a prompt is a pass.
     fn divide(&self, pieces: &[&Piece], decodes: usize) -> Vec<Vec<Part>> {
         let (mut passes, mut room): (Vec<Vec<Part>>, usize) = (Vec::new(), 0);
         for (at, piece) in pieces.iter().enumerate() {
@@ -346,14 +351,14 @@ impl Steps {
         passes
     }
 
-    /// Whether the next step can be launched before a step is finished: the device chooses all of its tokens.
+    /// Whether the next step can be launched before `step` is finished: only if the device chooses all of its
+    /// tokens.
     pub(super) fn can_look_ahead(&self, step: &Launched) -> bool {
         let by_host = |pass: &Pass| pass.outputs.iter().any(|output| output.by_host);
         self.look_ahead && !step.passes.iter().any(by_host)
     }
 
-    /// The tokens of parts, one after the other, and of `rows` rows in all. Those that are not known come
-    /// from the step in flight.
+    /// The input tokens of `parts`, padded to `rows` rows. Unknown tokens come from the step in flight.
     fn ids(
         &self,
         pieces: &[&Piece],
@@ -371,25 +376,25 @@ impl Steps {
         let Some((step, tokens)) = step.filter(|_| ids.contains(&UNKNOWN_TOKEN)) else {
             return Ok(Array::try_from_slice(&ids, &[rows])?);
         };
-        // Those that are known are behind the tokens of the step.
-        let behind = tokens.shape()[0] as u32;
-        let place = |(at, id): (usize, &u32)| match (id, jobs.get(at)) {
-            (&UNKNOWN_TOKEN, Some(job)) => step.places.get(job).copied().unwrap_or(0),
-            (_, Some(_)) => behind + at as u32,
-            (_, None) => (at as u32).min(behind - 1),
+        // Gather from the tokens of the step in flight, with the known tokens appended to them.
+        let chosen = tokens.shape()[0] as u32;
+        let index = |(at, id): (usize, &u32)| match (id, jobs.get(at)) {
+            (&UNKNOWN_TOKEN, Some(job)) => step.token_index.get(job).copied().unwrap_or(0),
+            (_, Some(_)) => chosen + at as u32,
+            (_, None) => (at as u32).min(chosen - 1),
         };
-        let places: Vec<u32> = ids.iter().enumerate().map(place).collect();
-        if places.iter().copied().eq(0..behind) {
+        let indices: Vec<u32> = ids.iter().enumerate().map(index).collect();
+        if indices.iter().copied().eq(0..chosen) {
             return Ok(tokens.clone());
         }
-        let all = match places.iter().any(|place| *place >= behind) {
+        let all = match indices.iter().any(|index| *index >= chosen) {
             true => concatenate(&[tokens.clone(), Array::try_from_slice(&ids, &[rows])?], 0)?,
             false => tokens.clone(),
         };
-        Ok(all.take(Array::try_from_slice(&places, &[rows])?, Some(0))?)
+        Ok(all.take(Array::try_from_slice(&indices, &[rows])?, Some(0))?)
     }
 
-    /// Begins to compute parts of pieces, with padding if they have fewer rows than a pass has at least.
+    /// Launches a pass of parts of pieces, padded to the fewest rows that a pass may have.
     fn pass(&mut self, pieces: &[&Piece], parts: &[Part], in_flight: Option<&Launched>) -> Result<Pass> {
         let piece = |part: &Part| pieces[part.0];
         let mut counts: Vec<usize> = parts.iter().map(|(_, tokens)| tokens.len()).collect();
@@ -405,8 +410,8 @@ impl Steps {
         starts.resize(parts.len() + padding, 0);
         tables.resize(parts.len() + padding, vec![SCRATCH_PAGE]);
         let rows = total + padding;
-        // Logits of all rows if each is of another piece: then the number of rows does not depend on what is
-        // sampled.
+        // A decode pass computes the logits of all rows, so that their number does not depend on which rows
+        // are sampled.
         let (mut outputs, mut logit_rows, mut end) = (Vec::new(), Vec::new(), 0);
         for (part, count) in parts.iter().zip(&counts) {
             end += count;
@@ -432,10 +437,10 @@ impl Steps {
         let mut choices = vec![DeviceChoice::GREEDY; logit_rows.len()];
         for output in &mut outputs {
             let piece = pieces[output.piece];
-            // The text has not got the token of the step in flight.
+            // The sequence does not have the token of the step in flight yet.
             let ahead = u64::from(piece.tokens.contains(&UNKNOWN_TOKEN));
-            let text = self.texts.get(&piece.job).filter(|_| piece.drafts == 0);
-            match text.and_then(|text| text.device_choice(ahead)) {
+            let running = self.sequences.get(&piece.job).filter(|_| piece.drafts == 0);
+            match running.and_then(|running| running.device_choice(ahead)) {
                 Some(choice) => (choices[output.row], by_device) = (choice, true),
                 None => {
                     output.by_host = true;
@@ -449,7 +454,7 @@ impl Steps {
             count if count == logit_rows.len() => Some(logits.clone()),
             _ => Some(logits.take(Array::try_from_slice(&by_host, &[by_host.len()])?, Some(0))?),
         };
-        // Logits that choose no token are never computed.
+        // Logits from which no token is chosen are not evaluated.
         let submissions =
             hesper_core::async_eval(tokens.iter().chain(&host_logits).chain(self.cache.arrays()))?;
         let logits = tokens.is_some().then_some(logits);
@@ -458,16 +463,16 @@ impl Steps {
         Ok(Pass { complete, submissions, outputs, logits, tokens, host_logits })
     }
 
-    /// Waits for a step and gives its tokens to the requests. After an error the pieces that are not in
-    /// `progress` can be computed again.
+    /// Waits for a step and appends its tokens to the sequences. After an error the pieces that `progress`
+    /// does not count can be computed again.
     pub(super) fn finish(&mut self, step: &Launched, progress: &mut Progress) -> Result<()> {
         for pass in &step.passes {
             let was_done = pass.submissions.iter().all(Submission::is_done);
             for submission in &pass.submissions {
                 submission.wait().map_err(hesper_core::Error::from)?;
             }
-            let (began, is_known) = std::mem::replace(&mut self.finished, (Instant::now(), !was_done));
-            let time = match (is_known, was_done) {
+            let (began, is_exact) = std::mem::replace(&mut self.finished, (Instant::now(), !was_done));
+            let time = match (is_exact, was_done) {
                 (true, false) => Time::Exact(self.finished.0.saturating_duration_since(began)),
                 (true, true) => Time::AtMost(self.finished.0.saturating_duration_since(began)),
                 (false, _) => Time::Unknown,
@@ -477,7 +482,7 @@ impl Steps {
             progress.time = Some(progress.time.map_or(time, |sum| sum.plus(time)));
         }
         if self.cache.allocated() > self.allocated {
-            // The old pools have sizes that nothing else needs.
+            // The page pools have grown. No other allocation fits the memory of the old ones, so free it.
             self.allocated = self.cache.allocated();
             self.device.runtime()?.clear_cache();
         }
@@ -485,21 +490,21 @@ impl Steps {
     }
 
     fn finish_pass(&mut self, plan: &Plan, pass: &Pass, progress: &mut Progress) -> Result<()> {
-        // What can fail comes first: a step that fails is computed again.
+        // Read everything from the device before any sequence changes: a step that fails is retried.
         let pieces: Vec<&Piece> = plan.pieces().collect();
         let vocabulary = self.language.model().config().vocab_size;
-        let (language, texts) = (&self.language, &mut self.texts);
+        let (language, sequences) = (&self.language, &mut self.sequences);
         let tokens = pass.tokens.as_ref().map(|tokens| tokens.to_vec::<u32>()).transpose()?;
         let by_device = pass.outputs.iter().filter(|output| !output.by_host);
         let chosen: Vec<(&Piece, usize, u32)> = match &tokens {
             Some(tokens) => by_device.map(|one| (pieces[one.piece], one.row, tokens[one.row])).collect(),
             None => Vec::new(),
         };
-        let damaged = chosen.iter().filter(|(_, _, token)| *token == NOT_CHOSEN);
-        let (damaged, rows): (Vec<&Piece>, Vec<u32>) =
-            damaged.map(|(piece, row, _)| (*piece, *row as u32)).unzip();
-        let of_damaged = match &pass.logits {
-            Some(logits) if !damaged.is_empty() => {
+        let unchosen = chosen.iter().filter(|(_, _, token)| *token == NOT_CHOSEN);
+        let (unchosen, rows): (Vec<&Piece>, Vec<u32>) =
+            unchosen.map(|(piece, row, _)| (*piece, *row as u32)).unzip();
+        let unchosen_logits = match &pass.logits {
+            Some(logits) if !unchosen.is_empty() => {
                 logits.take(Array::try_from_slice(&rows, &[rows.len()])?, Some(0))?.to_vec::<f32>()?
             }
             _ => Vec::new(),
@@ -510,21 +515,21 @@ impl Steps {
             let mut rows = logits.chunks_exact(vocabulary);
             for piece in pieces {
                 let rows: Vec<&[f32]> = rows.by_ref().take(1 + piece.drafts).collect();
-                let Some(text) = texts.get_mut(&piece.job) else { continue };
-                let right = text.take(language, piece, &rows, &mut progress.outcomes);
+                let Some(running) = sequences.get_mut(&piece.job) else { continue };
+                let accepted = running.take(language, piece, &rows, &mut progress.outcomes);
                 if piece.drafts > 0 {
-                    progress.right.insert(piece.job, right);
+                    progress.accepted.insert(piece.job, accepted);
                 }
             }
         };
         if let Some(logits) = &pass.host_logits {
             logits.read(|logits: &[f32]| take(&by_host, logits))?;
         }
-        take(&damaged, &of_damaged);
-        progress.diverged |= !damaged.is_empty();
+        take(&unchosen, &unchosen_logits);
+        progress.diverged |= !unchosen.is_empty();
         for (piece, _, token) in chosen.iter().filter(|(_, _, token)| *token != NOT_CHOSEN) {
-            if let Some(text) = texts.get_mut(&piece.job) {
-                let taken = text.sequence.push_chosen(language, *token, piece.start + piece.tokens.len());
+            if let Some(running) = sequences.get_mut(&piece.job) {
+                let taken = running.sequence.push_chosen(language, *token, piece.start + piece.tokens.len());
                 let taken = taken.map_err(|error| error.to_string());
                 progress.outcomes.push((piece.job, outcome(taken, None, Vec::new())));
             }
@@ -532,25 +537,26 @@ impl Steps {
         Ok(())
     }
 
-    /// Discards what a step that failed has begun. Returns whether the rows of the pages are as they were.
+    /// Discards what a failed step has written. Returns whether the KV rows are as they were before it.
     pub(super) fn roll_back(&mut self) -> bool {
         self.cache.rollback().is_ok()
     }
 
-    /// Forgets all rows and frees their memory.
+    /// Drops all KV rows and frees their memory.
     pub(super) fn reset(&mut self) {
         self.cache.reset();
         self.allocated = 0;
     }
 }
 
-impl Text {
-    /// How the device chooses the token behind the next `ahead` ones, if it does: then logits stay there.
+impl RunningSequence {
+    /// How the device chooses the token after the next `ahead` ones. `None` if the host has to choose it.
     fn device_choice(&self, ahead: u64) -> Option<DeviceChoice> {
         let is_plain = self.filter.is_none() && self.logprobs.is_none();
         is_plain.then(|| self.sequence.device_choice(ahead)).flatten()
     }
 
+    /// Samples a token from its logits and appends it. `length` is the length of the sequence without it.
     fn choose(
         &mut self,
         language: &LanguageModel,
@@ -569,8 +575,8 @@ impl Text {
         Ok(piece)
     }
 
-    /// The next token by the logits behind a piece, and one more behind each guess as long as they are right.
-    /// Returns the number of right guesses.
+    /// Samples the token after a piece, and one more after each draft token as long as the drafts are
+    /// accepted. Returns the number of accepted draft tokens.
     fn take(
         &mut self,
         language: &LanguageModel,
@@ -579,19 +585,19 @@ impl Text {
         outcomes: &mut Vec<(JobId, Outcome)>,
     ) -> usize {
         let known = piece.tokens.len() - piece.drafts;
-        for (right, row) in rows.iter().enumerate() {
-            let outcome = self.next(language, row, piece.start + known + right);
-            let goes_on = matches!(&outcome, Outcome::Token(token, None)
-                if piece.tokens.get(known + right) == Some(&token.id));
+        for (accepted, row) in rows.iter().enumerate() {
+            let outcome = self.next(language, row, piece.start + known + accepted);
+            let is_accepted = matches!(&outcome, Outcome::Token(token, None)
+                if piece.tokens.get(known + accepted) == Some(&token.id));
             outcomes.push((piece.job, outcome));
-            if !goes_on {
-                return right;
+            if !is_accepted {
+                return accepted;
             }
         }
         0
     }
 
-    /// The next token by its logits, behind `length` tokens.
+    /// Samples the next token from its logits, with its log probabilities if the request asks for them.
     fn next(&mut self, language: &LanguageModel, logits: &[f32], length: usize) -> Outcome {
         let piece = self.choose(language, logits, length);
         let (logprob, top) = match (self.logprobs, &piece) {
@@ -605,7 +611,7 @@ impl Text {
     }
 }
 
-/// What a request gets of a chosen token.
+/// The outcome for a request whose token was chosen, or could not be.
 fn outcome(
     piece: std::result::Result<hesper_lm::Piece, String>,
     logprob: Option<f32>,
@@ -627,12 +633,12 @@ mod tests {
     use super::fixed_rows;
 
     #[test]
-    fn the_rows_of_a_fixed_order_hold_all_requests_and_leave_no_sequence_split() {
+    fn fixed_rows_hold_all_requests_and_avoid_split_sequences() {
         assert_eq!(fixed_rows(64, 8), 64);
         assert_eq!(fixed_rows(64, 2), 128);
         assert_eq!(fixed_rows(1, 8), 32);
         assert_eq!(fixed_rows(1, 1), 256);
-        // More requests than rows: steps of several passes, each of them full.
+        // More requests than rows: a step has several passes of 256 rows.
         assert_eq!(fixed_rows(1000, 8), 256);
     }
 }

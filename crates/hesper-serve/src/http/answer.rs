@@ -1,4 +1,4 @@
-//! Answers as JSON, whole or as a stream of server-sent events.
+//! Answers to chat and text completions as JSON, whole or as a stream of server-sent events.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -36,9 +36,9 @@ pub(crate) struct Answer {
     pub(crate) style: Style,
     pub(crate) stream: bool,
     pub(crate) include_usage: bool,
-    /// Whether probabilities were asked for.
+    /// Whether log probabilities are reported.
     pub(crate) logprobs: bool,
-    /// Texts before the answers: prompts that are repeated.
+    /// The prompts to repeat before the answers.
     pub(crate) echo: Vec<String>,
 }
 
@@ -106,7 +106,7 @@ impl Answer {
         })
     }
 
-    /// The probabilities of tokens; `offset` is the length of the text before them.
+    /// The log probabilities of tokens; `offset` is the length of the text before them.
     fn logprobs_json(&self, tokens: &[Token], mut offset: usize) -> Value {
         if !self.logprobs {
             return Value::Null;
@@ -130,7 +130,8 @@ impl Answer {
     }
 }
 
-/// An answer with its id, which proxies pass on as it comes.
+/// Adds the id of the request under the header `name`, and headers that stop proxies from buffering or
+/// caching the answer.
 pub(crate) fn with_headers(
     mut response: Response<Body>,
     name: &'static str,
@@ -143,7 +144,7 @@ pub(crate) fn with_headers(
     response
 }
 
-/// A choice that is collected.
+/// A choice of an answer that is not streamed.
 #[derive(Default)]
 struct WholeChoice {
     content: String,
@@ -180,9 +181,9 @@ struct EventStream {
     answer: Answer,
     /// Events that are ready.
     ready: VecDeque<String>,
-    /// Calls of each choice so far.
+    /// The number of calls of each choice so far.
     calls: Vec<usize>,
-    /// Characters of each choice's tokens so far.
+    /// The number of characters of each choice so far.
     offsets: Vec<usize>,
     ended: bool,
 }
@@ -197,7 +198,7 @@ impl EventStream {
             offsets: vec![0; count],
             ended: false,
         };
-        // The first event tells the id at once.
+        // Send the id at once, before the first token.
         for index in 0..count {
             match stream.answer.style {
                 Style::Chat => {
@@ -258,7 +259,7 @@ impl EventStream {
                 }
             }
         }
-        // Probabilities are reported with their token, also where its text is held back.
+        // Report log probabilities with their token, even if its text is held back.
         if finish.is_some() || !logprobs.is_null() {
             match self.answer.style {
                 Style::Chat => self.delta(index, json!({}), logprobs, finish),

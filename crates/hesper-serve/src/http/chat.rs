@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::answer::{Answer, Style};
 use super::completions::check_model;
 use super::error::{ApiError, ApiResult};
-use super::fields::{Fields, kind};
+use super::fields::{Fields, type_name};
 use super::generation::{Generation, Prompt};
 use super::params::{self, MAX_LOGPROBS, checked_schema};
 use super::state::{Loaded, State, random, random_id};
@@ -68,20 +68,20 @@ pub(crate) fn submit(state: &Arc<State>, tenant: u64, body: &Map<String, Value>)
 pub(crate) fn encode(conversation: &Conversation, loaded: &Loaded) -> ApiResult<(String, Vec<u32>)> {
     let wrong = |error: hesper_lm::Error| ApiError::field("messages", error);
     let text = conversation.render(&loaded.language, &loaded.format).map_err(wrong)?;
-    // The template writes the token that begins a sequence itself.
+    // The template itself writes the beginning-of-sequence token.
     let tokens = loaded.language.tokenizer().encode(&text, false).map_err(wrong)?;
     Ok((text, tokens))
 }
 
-/// Which tools may or have to be called.
+/// Whether a tool has to be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ToolChoice {
     Auto,
     Required,
 }
 
-/// The messages and the tools that may be called. With the choice `none` there are no tools, and with a named
-/// one there is only that.
+/// The messages and the tools that may be called. With the choice `none` there are no tools; with a named
+/// tool there is only that one.
 pub(crate) fn conversation(body: &Fields<'_>, loaded: &Loaded) -> ApiResult<(Conversation, ToolChoice)> {
     if !loaded.language.can_chat() {
         let what = "the model has no chat template and can only continue text; use /v1/completions";
@@ -123,7 +123,7 @@ fn message(value: &Value, at: usize) -> ApiResult<Value> {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Array(parts)) => content(parts, &fields)?,
         Some(other) => {
-            let what = format!("must be a string or an array of parts, not {}", kind(other));
+            let what = format!("must be a string or an array of parts, not {}", type_name(other));
             return Err(fields.error("content", what));
         }
     };
@@ -162,7 +162,7 @@ fn content(parts: &[Value], message: &Fields<'_>) -> ApiResult<String> {
     Ok(text)
 }
 
-/// A call in the history. Templates want the arguments as an object.
+/// A call in an earlier message. Its arguments are parsed, since chat templates expect an object.
 fn tool_call(value: &Value, name: String) -> ApiResult<Value> {
     let fields = Fields::of(value, name)?;
     let function = fields.object("function")?.ok_or_else(|| fields.error("function", "is missing"))?;
@@ -202,7 +202,9 @@ fn tools(body: &Fields<'_>) -> ApiResult<Vec<Tool>> {
             return Err(function.error("name", "must be 1 to 64 letters, digits or any of - _ ."));
         }
         if tools.iter().any(|tool| tool.name == name) {
-            return Err(function.error("name", format!("{name:?} is the name of two tools")));
+            return Err(
+                function.error("name", format!("{name:?} is used by two tools; names must be unique"))
+            );
         }
         function.text("description")?;
         let parameters = match function.object("parameters")? {
@@ -217,7 +219,7 @@ fn tools(body: &Fields<'_>) -> ApiResult<Vec<Tool>> {
 }
 
 fn tool_choice(body: &Fields<'_>, tools: &mut Vec<Tool>) -> ApiResult<ToolChoice> {
-    let without_tools = || body.error("tool_choice", "needs tools");
+    let without_tools = || body.error("tool_choice", "must be none or auto if there are no tools");
     match body.get("tool_choice") {
         None => Ok(ToolChoice::Auto),
         Some(Value::String(choice)) => match choice.as_str() {
@@ -253,16 +255,17 @@ fn tool_choice(body: &Fields<'_>, tools: &mut Vec<Tool>) -> ApiResult<ToolChoice
     }
 }
 
-/// What calls have to match: the schemas of strict tools, and any object for the arguments of others.
+/// The constraint on calls: arguments of strict tools match their schemas, and those of others are any
+/// object. `None` if no tool is strict and no call is required.
 fn tool_constraint(tools: &[Tool], choice: &ToolChoice, loaded: &Loaded) -> Option<Constraint> {
     let required = *choice == ToolChoice::Required;
     if !required && !tools.iter().any(|tool| tool.strict) {
         return None;
     }
-    let loose = |tool: &Tool| match tool.strict {
+    let relaxed = |tool: &Tool| match tool.strict {
         true => tool.clone(),
         false => Tool { parameters: json!({ "type": "object" }), ..tool.clone() },
     };
-    let tools: Vec<Tool> = tools.iter().map(loose).collect();
+    let tools: Vec<Tool> = tools.iter().map(relaxed).collect();
     Some(loaded.format.calls.constraint(&tools, required))
 }

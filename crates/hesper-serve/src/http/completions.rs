@@ -1,4 +1,4 @@
-//! `/v1/completions`: continues texts.
+//! `/v1/completions`: text completions.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::generation::{Generation, Prompt};
 use super::params::{self, MAX_CHOICES, MAX_LOGPROBS, Params};
 use super::state::{Loaded, State, random, random_id};
 
-/// The length of a completion where the client gives none.
+/// The length of a completion if the client gives none.
 const DEFAULT_TOKENS: usize = 16;
 
 /// Submits a request for completions.
@@ -21,7 +21,7 @@ pub(crate) fn submit(state: &Arc<State>, tenant: u64, body: &Map<String, Value>)
     let body = Fields::body(body);
     check_model(&body, &loaded)?;
     if body.text("suffix")?.is_some_and(|suffix| !suffix.is_empty()) {
-        return Err(body.error("suffix", "is not supported: the model continues texts at their end"));
+        return Err(body.error("suffix", "is not supported: text can only be added at the end of the prompt"));
     }
     let mut params = params::read(&body, &loaded.language, random())?;
     if body.integer("best_of", 1..=MAX_CHOICES)?.is_some_and(|count| count as usize != params.n) {
@@ -63,7 +63,7 @@ pub(crate) fn submit(state: &Arc<State>, tenant: u64, body: &Map<String, Value>)
     })
 }
 
-/// Checks the name of the model, which may be left out.
+/// Checks the name of the model, which is optional.
 pub(crate) fn check_model(body: &Fields<'_>, loaded: &Loaded) -> ApiResult<()> {
     match body.text("model")? {
         Some(name) if name != loaded.name => {
@@ -74,7 +74,8 @@ pub(crate) fn check_model(body: &Fields<'_>, loaded: &Loaded) -> ApiResult<()> {
     }
 }
 
-/// Limits the answer to what the context and the server have room for. A prompt that leaves none is refused.
+/// Limits the length of the answer to the context of the model and the limit of the server. Refuses a prompt
+/// that fills the context.
 pub(crate) fn limit_tokens(
     params: &mut Params,
     state: &State,
@@ -85,14 +86,14 @@ pub(crate) fn limit_tokens(
 ) -> ApiResult<()> {
     let context = loaded.language.model().config().context_length;
     let Some(room) = context.checked_sub(prompt).filter(|room| *room > 0) else {
-        let what = format!("has {prompt} tokens; the context of the model is {context}, with the answer");
+        let what = format!("has {prompt} tokens; prompt and answer must fit in the context of {context}");
         return Err(ApiError::field(field, what).code("context_length_exceeded"));
     };
-    let asked = match params.request.max_tokens {
+    let requested = match params.request.max_tokens {
         0 => default.unwrap_or(room),
-        asked => asked,
+        requested => requested,
     };
-    params.request.max_tokens = asked.min(room).min(state.options.max_tokens.max(1));
+    params.request.max_tokens = requested.min(room).min(state.options.max_tokens.max(1));
     Ok(())
 }
 

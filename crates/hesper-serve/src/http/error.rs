@@ -1,4 +1,4 @@
-//! Errors in the shape of OpenAI's API.
+//! Errors in the format of OpenAI's API.
 
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 
 use crate::protocol::{Failure, FailureKind, Refusal};
 
-/// Why a request is not answered.
+/// An error response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ApiError {
     status: StatusCode,
     message: String,
-    /// The field that is wrong.
+    /// The invalid field of the request.
     param: Option<String>,
     code: Option<&'static str>,
-    /// Seconds after which the client may try again.
+    /// Seconds after which the client may retry.
     retry_after: Option<u64>,
 }
 
@@ -27,14 +27,14 @@ impl ApiError {
         ApiError { status, message: message.into(), param: None, code: None, retry_after: None }
     }
 
-    /// A field with a wrong value. The message begins with its name.
+    /// An error about an invalid field. The message begins with the name of the field.
     pub(crate) fn field(name: impl Into<String>, what: impl std::fmt::Display) -> Self {
         let name = name.into();
         let error = ApiError::new(StatusCode::BAD_REQUEST, format!("{name}: {what}"));
         ApiError { param: Some(name), ..error }
     }
 
-    /// The same with the names that another API has for fields, given as pairs of names.
+    /// Replaces the name of the field by the name that it has in another API. `names` has pairs of both.
     pub(crate) fn renamed(mut self, names: &[(&str, &str)]) -> Self {
         let Some(param) = self.param.clone() else { return self };
         let known = names.iter().find(|(own, _)| param.split(['.', '[']).next() == Some(own));
@@ -62,7 +62,7 @@ impl ApiError {
         ApiError { retry_after: Some(seconds), ..self }
     }
 
-    /// The error as OpenAI's clients expect it.
+    /// The body of the response, as clients of OpenAI's API expect it.
     pub(crate) fn json(&self) -> Value {
         let kind = match self.status.as_u16() {
             401 => "authentication_error",

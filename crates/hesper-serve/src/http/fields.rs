@@ -1,4 +1,4 @@
-//! Reading a JSON body field by field. Every error names the field, as `messages[2].content`.
+//! Reads a JSON body field by field. Every error names the field, such as `messages[2].content`.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -16,12 +16,12 @@ pub(crate) struct Fields<'a> {
     name: String,
 }
 
-/// Parses a body, which has to be an object.
+/// Parses a body, which must be an object.
 pub(crate) fn parse_body(body: &[u8]) -> ApiResult<Map<String, Value>> {
     match serde_json::from_slice(body) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(other) => {
-            let message = format!("the body must be a JSON object, not {}", kind(&other));
+            let message = format!("the body must be a JSON object, not {}", type_name(&other));
             Err(ApiError::new(StatusCode::BAD_REQUEST, message))
         }
         Err(error) => {
@@ -30,8 +30,8 @@ pub(crate) fn parse_body(body: &[u8]) -> ApiResult<Map<String, Value>> {
     }
 }
 
-/// The kind of a value, for messages.
-pub(crate) fn kind(value: &Value) -> &'static str {
+/// The JSON type of a value, for error messages.
+pub(crate) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
@@ -43,7 +43,7 @@ pub(crate) fn kind(value: &Value) -> &'static str {
 }
 
 fn mismatch(name: String, expected: &str, value: &Value) -> ApiError {
-    ApiError::field(name, format!("must be {expected}, not {}", kind(value)))
+    ApiError::field(name, format!("must be {expected}, not {}", type_name(value)))
 }
 
 impl<'a> Fields<'a> {
@@ -51,7 +51,7 @@ impl<'a> Fields<'a> {
         Fields { object, name: String::new() }
     }
 
-    /// The fields of a value that has to be an object.
+    /// The fields of a value, which must be an object.
     pub(crate) fn of(value: &'a Value, name: String) -> ApiResult<Self> {
         match value {
             Value::Object(object) => Ok(Fields { object, name }),

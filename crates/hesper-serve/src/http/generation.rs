@@ -1,7 +1,7 @@
-//! The answers to one HTTP request: one or more choices whose events arrive in any order.
+//! The answer to one HTTP request: one or more choices whose events arrive in any order.
 //!
-//! Dropping a [`Generation`] cancels the choices that are not finished: this is how a client that goes away
-//! is noticed.
+//! Dropping a [`Generation`] cancels its unfinished choices. The HTTP server drops it when the client
+//! disconnects.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -16,12 +16,12 @@ use super::state::{Active, State};
 use crate::protocol::{Event, Events, Finish, Generator, Request, Token, Usage};
 use crate::text::{AnswerParser, Part};
 
-/// A prompt and what is done with the answers to it.
+/// A prompt and how the answers to it are parsed.
 pub(crate) struct Prompt {
     pub(crate) tokens: Vec<u32>,
-    /// Parses chat answers; text is passed on as it is.
+    /// Parses chat answers. Without a parser the text is the content.
     pub(crate) parser: Option<AnswerParser>,
-    /// Whether more than one call is reported.
+    /// Whether more than one tool call is reported.
     pub(crate) parallel_calls: bool,
 }
 
@@ -30,28 +30,28 @@ struct Choice {
     parser: Option<AnswerParser>,
     parallel_calls: bool,
     calls: usize,
-    /// Whether its prompt is counted: choices of one prompt count it once.
+    /// Whether the usage counts the prompt of this choice: the choices of one prompt count it once.
     counts_prompt: bool,
     finished: bool,
 }
 
-/// What happened to a choice.
+/// New parts of a choice.
 pub(crate) struct Update {
     /// The index of the choice.
     pub(crate) choice: usize,
     pub(crate) parts: Vec<Part>,
-    /// The token, if its probability was asked for.
+    /// The token, if log probabilities are reported.
     pub(crate) token: Option<Token>,
     pub(crate) finish: Option<&'static str>,
 }
 
-/// The answers to one request.
+/// The answer to one request.
 pub(crate) struct Generation {
     state: Arc<State>,
     active: Active,
     choices: Vec<Choice>,
     logprobs: bool,
-    /// The choice whose events are looked at first.
+    /// The choice that is polled first.
     next: usize,
     pub(crate) usage: Usage,
     reasoning_tokens: usize,
@@ -63,7 +63,7 @@ pub(crate) struct Generation {
 }
 
 impl Generation {
-    /// Submits `n` requests for each prompt, with seeds that follow each other.
+    /// Submits `n` requests for each prompt, with consecutive seeds.
     pub(crate) fn submit(
         state: &Arc<State>,
         active: Active,
@@ -182,7 +182,7 @@ impl Generation {
             }
             Some(Event::Failed(failure)) => return Err(failure.into()),
             None => {
-                let message = "the engine ended the request without an answer";
+                let message = "the engine closed the request before it was finished";
                 return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message).code("internal_error"));
             }
         }
@@ -201,7 +201,7 @@ impl Generation {
         Ok((!empty).then_some(update))
     }
 
-    /// The counts, as OpenAI reports them.
+    /// The token counts in the format of OpenAI.
     pub(crate) fn usage(&self) -> Value {
         let Usage { prompt_tokens, cached_tokens, completion_tokens } = self.usage;
         json!({
@@ -234,11 +234,11 @@ impl Drop for Generation {
     }
 }
 
-/// A token with its probability, and the most likely ones, as the chat API reports them.
+/// A token and the most likely alternatives with their log probabilities, in the format of the chat API.
 pub(crate) fn chat_logprob(language: &LanguageModel, token: &Token) -> Value {
     let entry = |id: u32, logprob: f32| {
         let text = token_text(language, id);
-        // A token may be a part of a character only.
+        // The bytes are unknown if the token is only a part of a character.
         let bytes = (!text.contains('\u{fffd}')).then(|| text.as_bytes().to_vec());
         json!({ "token": text, "logprob": finite(logprob), "bytes": bytes })
     };
@@ -252,7 +252,7 @@ pub(crate) fn token_text(language: &LanguageModel, id: u32) -> String {
     language.tokenizer().decode_all(&[id]).unwrap_or_default()
 }
 
-/// JSON has no infinite numbers.
+/// Replaces -inf by -9999: JSON has no infinite numbers.
 pub(crate) fn finite(logprob: f32) -> f64 {
     f64::from(logprob).max(-9999.0)
 }

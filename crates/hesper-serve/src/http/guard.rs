@@ -1,8 +1,8 @@
-//! Who may use the server: API keys, and the checks of `Host` and `Origin`.
+//! Access control: API keys, and the checks of `Host` and `Origin`.
 //!
-//! A page elsewhere must not reach a server on this machine through the browser of its user. A browser sends
-//! the origin of such a page with every request that changes something, and the name that it has resolved:
-//! both are checked.
+//! A web page of another origin must not reach a local server through the browser of the user. For a request
+//! that changes something a browser sends the origin of the page in `Origin`, and for every request the name
+//! that it resolved in `Host`. Both are checked.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -20,7 +20,7 @@ use super::error::{ApiError, ApiResult};
 use super::messages::error_response;
 use super::state::App;
 
-/// The keys that clients may send, as hashes.
+/// The hashes of the valid API keys.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiKeys(Arc<[[u8; 32]]>);
 
@@ -31,7 +31,7 @@ impl std::fmt::Debug for ApiKeys {
 }
 
 impl ApiKeys {
-    /// Reads a file with a key in each line. Empty lines and lines that begin with `#` are ignored.
+    /// Reads a file with one key per line. Empty lines and lines that begin with `#` are ignored.
     pub fn read(path: &Path) -> Result<Self, String> {
         let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let lines = text.lines().map(str::trim).enumerate();
@@ -44,12 +44,12 @@ impl ApiKeys {
             hashes.push(hash(key));
         }
         match hashes.is_empty() {
-            true => Err(format!("{} has no keys: write one in each line", path.display())),
+            true => Err(format!("{} has no keys; write one key per line", path.display())),
             false => Ok(ApiKeys(hashes.into())),
         }
     }
 
-    /// The tenant of a key. Takes the same time for every key of the same length.
+    /// The tenant of a key, in a time that depends only on the length of the key.
     fn tenant(&self, key: &str) -> Option<u64> {
         let given = hash(key);
         let mut tenant = None;
@@ -57,7 +57,7 @@ impl ApiKeys {
             let difference = hash.iter().zip(&given).fold(0, |all, (a, b)| all | (a ^ b));
             if std::hint::black_box(difference) == 0 {
                 let [a, b, c, d, e, f, g, h, ..] = *hash;
-                // 0 is the tenant of servers without keys.
+                // Not 0, which is the tenant of servers without keys.
                 tenant = Some(u64::from_le_bytes([a, b, c, d, e, f, g, h]) | 1);
             }
         }
@@ -69,18 +69,18 @@ fn hash(key: &str) -> [u8; 32] {
     Sha256::digest(key.as_bytes()).into()
 }
 
-/// The tenant of a request; prefixes are shared within a tenant only.
+/// The tenant of a request. Prefixes are shared within a tenant only.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tenant(pub(crate) u64);
 
-/// Refuses requests without a valid key, and finds the tenant of the others.
+/// Refuses requests without a valid key and adds the tenant to the others.
 pub(crate) async fn check_key(Extract(app): Extract<App>, mut request: Request, next: Next) -> Response {
     let tenant = match &app.0.options.api_keys {
         None => 0,
         Some(keys) => match bearer(request.headers()).and_then(|key| keys.tenant(key)) {
             Some(tenant) => tenant,
             None => {
-                let message = "a valid API key is needed: Authorization: Bearer KEY";
+                let message = "the API key is missing or invalid; send the header Authorization: Bearer KEY";
                 let error = ApiError::new(StatusCode::UNAUTHORIZED, message).code("invalid_api_key");
                 return error_response(request.uri().path(), error);
             }
@@ -90,9 +90,9 @@ pub(crate) async fn check_key(Extract(app): Extract<App>, mut request: Request, 
     next.run(request).await
 }
 
-/// The key that a client sends.
+/// The API key in the headers of a request.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
-    // Clients of Anthropic's API send it alone.
+    // Clients of Anthropic's API send the key in this header.
     if let (None, Some(key)) = (headers.get(AUTHORIZATION), headers.get("x-api-key")) {
         return key.to_str().ok();
     }
@@ -101,7 +101,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then_some(key.trim())
 }
 
-/// Refuses requests by an unknown name of the server, and those of pages elsewhere.
+/// Refuses requests with an unknown `Host` or from pages of other origins.
 pub(crate) async fn check_source(Extract(app): Extract<App>, request: Request, next: Next) -> Response {
     let options = &app.0.options;
     let checked = check_host(request.headers(), request.uri().authority(), &options.allowed_hosts)
@@ -112,7 +112,7 @@ pub(crate) async fn check_source(Extract(app): Extract<App>, request: Request, n
     }
 }
 
-/// The authority that the client addressed, if the server answers to it.
+/// The authority that the client addressed, if it is allowed.
 fn check_host(headers: &HeaderMap, target: Option<&Authority>, allowed: &[String]) -> ApiResult<Authority> {
     let mut hosts = headers.get_all(HOST).iter();
     let host = match (target, hosts.next(), hosts.next()) {
@@ -125,7 +125,8 @@ fn check_host(headers: &HeaderMap, target: Option<&Authority>, allowed: &[String
         return Err(ApiError::new(StatusCode::BAD_REQUEST, message));
     };
     let name = host.host();
-    // A page can make a browser resolve a name of its own to this machine, but not an address.
+    // DNS rebinding: a page can let its own name resolve to this machine, so only known names are allowed. An
+    // IP address is not resolved.
     let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok();
     let known = |one: &String| one == "*" || one.eq_ignore_ascii_case(name);
     if address || name.eq_ignore_ascii_case("localhost") || allowed.iter().any(known) {
@@ -138,7 +139,7 @@ fn check_host(headers: &HeaderMap, target: Option<&Authority>, allowed: &[String
 
 fn check_origin(headers: &HeaderMap, host: &Authority, allowed: &[String]) -> ApiResult<()> {
     let Some(origin) = headers.get(ORIGIN) else {
-        // Browsers say this for requests without an origin, such as those for images.
+        // Browsers send this for requests without an origin, such as those for images.
         let site = headers.get(HeaderName::from_static("sec-fetch-site")).map(|value| value.as_bytes());
         let mode = headers.get(HeaderName::from_static("sec-fetch-mode")).map(|value| value.as_bytes());
         return match site {
@@ -158,11 +159,11 @@ fn check_origin(headers: &HeaderMap, host: &Authority, allowed: &[String]) -> Ap
 }
 
 fn forbidden(origin: &str) -> ApiError {
-    let message = format!("pages of {origin} may not use this server; --allow-origin names those that may");
+    let message = format!("pages of {origin} may not use this server; allow an origin with --allow-origin");
     ApiError::new(StatusCode::FORBIDDEN, message).code("origin_not_allowed")
 }
 
-/// The layer that lets pages of the allowed origins read answers.
+/// The CORS layer that lets pages of the allowed origins read responses.
 pub(crate) fn cors(allowed: &[String]) -> tower_http::cors::CorsLayer {
     use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
     let origins = match allowed.iter().any(|one| one == "*") {

@@ -1,4 +1,4 @@
-//! Connections: accepting them within limits, TLS, slow clients, and the end of the server.
+//! Connections: limits on their number, TLS, timeouts for slow clients, and shutdown.
 
 use std::future::poll_fn;
 use std::io;
@@ -19,12 +19,12 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 use super::options::ServerOptions;
 use super::tls::TlsAcceptor;
 
-/// The most bytes and fields of the head of a request.
+/// The most bytes of the head of a request, and the most headers.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 const MAX_HEADERS: usize = 64;
 
-/// Accepts connections until `stop` is set, then waits for those that are answering. Those that are left
-/// after `limit` are closed.
+/// Accepts connections until `stop` is set, then waits until they are closed, at most one second longer than
+/// [`ServerOptions::drain`].
 pub(crate) async fn serve(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
@@ -33,7 +33,7 @@ pub(crate) async fn serve(
     mut stop: watch::Receiver<bool>,
 ) {
     let connections = Arc::new(Semaphore::new(options.max_connections));
-    let patience = options.client_timeout;
+    let client_timeout = options.client_timeout;
     let total = options.max_connections as u32;
     let for_connections = stop.clone();
     {
@@ -48,7 +48,7 @@ pub(crate) async fn serve(
             let stream = match accepted.await {
                 None => break,
                 Some(Ok((stream, _))) => stream,
-                // Out of file descriptors, or a client that is gone already.
+                // Out of file descriptors, or the client has already disconnected.
                 Some(Err(_)) => {
                     sleep(Duration::from_millis(20)).await;
                     continue;
@@ -60,13 +60,13 @@ pub(crate) async fn serve(
             };
             let (tls, router, stop) = (tls.clone(), router.clone(), for_connections.clone());
             tokio::spawn(async move {
-                // Without it small events wait for the acknowledgement of the previous ones.
+                // Otherwise small events wait until the previous ones are acknowledged.
                 let _ = stream.set_nodelay(true);
                 match tls {
-                    None => connection(stream, router, patience, stop).await,
+                    None => connection(stream, router, client_timeout, stop).await,
                     Some(tls) => {
-                        if let Ok(Ok(stream)) = timeout(patience, tls.accept(stream)).await {
-                            connection(stream, router, patience, stop).await;
+                        if let Ok(Ok(stream)) = timeout(client_timeout, tls.accept(stream)).await {
+                            connection(stream, router, client_timeout, stop).await;
                         }
                     }
                 }
@@ -75,11 +75,11 @@ pub(crate) async fn serve(
         }
     }
     drop(listener);
-    // All permits are back when all connections are closed.
+    // All permits are available when all connections are closed.
     let _ = timeout(options.drain + Duration::from_secs(1), connections.acquire_many(total)).await;
 }
 
-/// Tells a client that there are too many connections. A client that speaks TLS sees the connection closed.
+/// Answers that there are too many connections. With TLS, only closes the connection.
 async fn refuse(mut stream: TcpStream, tls: bool) {
     const BODY: &str = r#"{"error":{"message":"too many connections","type":"server_error","param":null,"code":"too_many_connections"}}"#;
     let head = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close";
@@ -90,15 +90,15 @@ async fn refuse(mut stream: TcpStream, tls: bool) {
     }
 }
 
-/// Answers the requests of a connection. When the server stops, the one that is being answered is the last.
-async fn connection<S>(stream: S, router: Router, patience: Duration, mut stop: watch::Receiver<bool>)
+/// Answers the requests of a connection. When the server stops, the current request is the last one.
+async fn connection<S>(stream: S, router: Router, client_timeout: Duration, mut stop: watch::Receiver<bool>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let io = TokioIo::new(Patient::new(stream, patience));
+    let io = TokioIo::new(WriteTimeout::new(stream, client_timeout));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(patience)
+        .header_read_timeout(client_timeout)
         .max_buf_size(MAX_HEAD_BYTES)
         .max_headers(MAX_HEADERS)
         .serve_connection(io, TowerToHyperService::new(router));
@@ -114,24 +114,25 @@ where
         }
     }
     connection.as_mut().graceful_shutdown();
-    // The end of the connection reports it to the client.
+    // Ignore an error: the client sees that the connection is closed.
     let _ = connection.await;
 }
 
-/// A stream whose writes fail when the client accepts nothing for some time.
-struct Patient<S> {
+/// A stream whose writes fail if the client accepts no bytes for `limit`.
+struct WriteTimeout<S> {
     stream: S,
-    patience: Duration,
-    /// Runs while a write waits.
+    limit: Duration,
+    /// Expires when a waiting write has to fail.
     deadline: Pin<Box<Sleep>>,
     waiting: bool,
 }
 
-impl<S> Patient<S> {
-    fn new(stream: S, patience: Duration) -> Self {
-        Patient { stream, patience, deadline: Box::pin(sleep(patience)), waiting: false }
+impl<S> WriteTimeout<S> {
+    fn new(stream: S, limit: Duration) -> Self {
+        WriteTimeout { stream, limit, deadline: Box::pin(sleep(limit)), waiting: false }
     }
 
+    /// Replaces the result of a write that has waited too long by an error.
     fn check<T>(&mut self, result: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         if result.is_ready() {
             self.waiting = false;
@@ -139,13 +140,13 @@ impl<S> Patient<S> {
         }
         if !self.waiting {
             self.waiting = true;
-            self.deadline.as_mut().reset(Instant::now() + self.patience);
+            self.deadline.as_mut().reset(Instant::now() + self.limit);
         }
         self.deadline.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -155,7 +156,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

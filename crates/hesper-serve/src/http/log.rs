@@ -1,4 +1,5 @@
-//! The log: a line on standard error for each request, without prompts and answers.
+//! The log on standard error: a line for each event of a request. It has prompts and answers only if
+//! [`ServerOptions::log_prompts`](super::ServerOptions::log_prompts) is set.
 
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::options::LogFormat;
 
-/// Writes lines in one format.
+/// Writes log lines in one format.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Log(LogFormat);
 
@@ -16,7 +17,7 @@ impl Log {
         Log(format)
     }
 
-    /// Writes an event with its fields, an object; fields that are null are left out.
+    /// Writes an event with its fields, which are a JSON object. Leaves out fields that are null.
     pub(crate) fn write(&self, event: &str, fields: Value) {
         if self.0 == LogFormat::Off {
             return;
@@ -33,7 +34,7 @@ impl Log {
             _ => line.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" "),
         };
         text.push('\n');
-        // Nobody can be told that the log cannot be written.
+        // An error of the log cannot be reported anywhere else.
         let _ = std::io::stderr().lock().write_all(text.as_bytes());
     }
 }

@@ -1,5 +1,5 @@
-//! `/v1/messages`, the API of Anthropic: a request becomes one for a chat completion, and its answer is sent
-//! in blocks.
+//! `/v1/messages`, the API of Anthropic: converts a request to a chat completion, and its answer to content
+//! blocks.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -18,13 +18,13 @@ use serde_json::{Map, Value, json};
 use super::answer::{Answer, with_headers};
 use super::chat;
 use super::error::{ApiError, ApiResult};
-use super::fields::{Fields, kind};
+use super::fields::{Fields, type_name};
 use super::generation::{Generation, Update};
 use super::json_response;
 use super::state::{State, random_id};
 use crate::text::{Part, ToolCall};
 
-/// An error in the shape of this API.
+/// An error in the format of this API.
 pub(crate) struct MessagesError(ApiError);
 
 impl From<ApiError> for MessagesError {
@@ -40,7 +40,7 @@ impl IntoResponse for MessagesError {
     }
 }
 
-/// An error in the shape of the API that a path belongs to.
+/// An error in the format of the API that a path belongs to.
 pub(crate) fn error_response(path: &str, error: ApiError) -> Response<Body> {
     match path.starts_with("/v1/messages") {
         true => MessagesError(error).into_response(),
@@ -79,7 +79,7 @@ pub(crate) fn count_tokens(state: &Arc<State>, body: &Map<String, Value>) -> Api
     Ok(json!({ "input_tokens": chat::encode(&conversation, &loaded)?.1.len() }))
 }
 
-/// The request as one for a chat completion.
+/// Converts a request to one for a chat completion.
 fn chat_request(body: &Fields<'_>) -> ApiResult<Map<String, Value>> {
     let mut request = Map::new();
     let same = [
@@ -148,10 +148,10 @@ fn chat_request(body: &Fields<'_>) -> ApiResult<Map<String, Value>> {
     Ok(request)
 }
 
-/// The blocks of a content: a string is one block of text.
+/// The blocks of a content array, with their types.
 fn blocks<'a>(content: &'a Value, name: &str) -> ApiResult<Vec<(&'a str, Fields<'a>)>> {
     let Value::Array(list) = content else {
-        let what = format!("must be a string or an array of blocks, not {}", kind(content));
+        let what = format!("must be a string or an array of blocks, not {}", type_name(content));
         return Err(ApiError::field(name, what));
     };
     let block = |(at, block): (usize, &'a Value)| {
@@ -170,7 +170,7 @@ fn required<'a>(block: &Fields<'a>, field: &str) -> ApiResult<&'a str> {
     block.text(field)?.ok_or_else(|| block.error(field, "is missing"))
 }
 
-/// A string, or the text of blocks of text.
+/// The text of a string or of an array of text blocks.
 fn text_of(content: &Value, name: String) -> ApiResult<String> {
     if let Value::String(text) = content {
         return Ok(text.clone());
@@ -189,7 +189,7 @@ fn content_of<'a>(message: &Fields<'a>) -> ApiResult<&'a Value> {
     message.get("content").ok_or_else(|| message.error("content", "is missing"))
 }
 
-/// A message of the user: its text, and the results of tools as messages of their own.
+/// Converts a message of the user: its text is one message, and each tool result is another.
 fn user(message: &Fields<'_>, messages: &mut Vec<Value>) -> ApiResult<()> {
     let content = content_of(message)?;
     if let Value::String(text) = content {
@@ -217,7 +217,7 @@ fn user(message: &Fields<'_>, messages: &mut Vec<Value>) -> ApiResult<()> {
     Ok(())
 }
 
-/// A message of the model, with its thoughts and calls.
+/// Converts a message of the model, with its reasoning and tool calls.
 fn assistant(message: &Fields<'_>) -> ApiResult<Value> {
     let content = content_of(message)?;
     if let Value::String(text) = content {
@@ -251,7 +251,9 @@ fn assistant(message: &Fields<'_>) -> ApiResult<Value> {
 fn chat_tool(tool: &Value, at: usize) -> ApiResult<Value> {
     let tool = Fields::of(tool, format!("tools[{at}]"))?;
     if let Some(kind) = tool.text("type")?.filter(|kind| *kind != "custom") {
-        return Err(tool.error("type", format!("must be custom, not {kind:?}: the server has no tools")));
+        return Err(
+            tool.error("type", format!("must be custom, not {kind:?}: the server has no tools of its own"))
+        );
     }
     let name = required(&tool, "name")?;
     let mut function = json!({ "name": name, "parameters": tool.get("input_schema") });
@@ -274,6 +276,7 @@ fn stop_reason(finish: &str) -> &'static str {
     }
 }
 
+/// The block of a call with an empty input, and the input.
 fn call_block(call: &ToolCall) -> (Value, Value) {
     let input = serde_json::from_str(&call.arguments).unwrap_or_else(|_| json!({}));
     (json!({ "type": "tool_use", "id": random_id("toolu"), "name": call.name, "input": {} }), input)
@@ -326,16 +329,16 @@ impl Message {
     }
 }
 
-/// An empty block of a type whose text is in the field of that name.
+/// An empty block of type `text` or `thinking`. The field with the name of the type holds the text.
 fn text_block(kind: &str) -> Value {
     match kind {
-        // There is nothing to verify.
+        // The API requires a signature. This server does not sign or verify.
         "thinking" => json!({ "type": kind, kind: "", "signature": "" }),
         _ => json!({ "type": kind, kind: "" }),
     }
 }
 
-/// Adds text to the last block, or to a new one if that is of another type.
+/// Appends text to the last block, or to a new one if the last has another type.
 fn add_text(content: &mut Vec<Value>, kind: &str, text: &str) {
     if content.last().is_none_or(|last| last["type"] != kind) {
         content.push(text_block(kind));
@@ -355,13 +358,13 @@ fn usage(generation: &Generation) -> Value {
     })
 }
 
-/// The events of a streamed answer: each has its type as its name.
+/// The server-sent events of a streamed answer. The name of an event is its type.
 struct BlockStream {
     message: Message,
     ready: VecDeque<Value>,
-    /// The type of the block that is open.
+    /// The type of the open block.
     open: Option<&'static str>,
-    /// Blocks so far.
+    /// The number of blocks so far.
     count: usize,
     reason: Option<&'static str>,
     ended: bool,

@@ -1,13 +1,14 @@
 //! `/metrics` in Prometheus' text format.
 //!
-//! Names that vLLM has are used as they are: gateways (the model-server protocol of the Kubernetes gateway
-//! API inference extension) and dashboards know them. What only this server has begins with `hesper:`.
+//! Metrics that vLLM has keep the names of vLLM, which dashboards and gateways expect (the model-server
+//! protocol of the Kubernetes gateway API inference extension). Metrics of this server alone begin with
+//! `hesper:`.
 
 use std::fmt::{Display, Write};
 
 use crate::protocol::{Health, Histogram, Phase, Snapshot};
 
-/// Collects metrics as text.
+/// Appends metrics to a text.
 struct Writer {
     text: String,
     /// The label of the model.
@@ -64,17 +65,17 @@ pub(crate) fn render(model: &str, snapshot: &Snapshot, health: &Health) -> Strin
     w.head("vllm:cache_config_info", "gauge", "Sizes of the KV memory.");
     let sizes = format!("block_size=\"{}\",num_gpu_blocks=\"{}\"", snapshot.page_tokens, snapshot.pages);
     w.line("vllm:cache_config_info", &sizes, 1);
-    w.counter("vllm:num_preemptions_total", "Times that a request gave up its pages.", snapshot.preemptions);
+    w.counter("vllm:num_preemptions_total", "Preemptions of running requests.", snapshot.preemptions);
     w.counter("vllm:prompt_tokens_total", "Tokens of prompts that were computed.", snapshot.prompt_tokens);
     w.counter("vllm:generation_tokens_total", "Generated tokens.", snapshot.generated_tokens);
     w.counter(
         "vllm:spec_decode_num_draft_tokens_total",
-        "Guesses of tokens that were computed.",
+        "Draft tokens that were computed.",
         snapshot.draft_tokens,
     );
     w.counter(
         "vllm:spec_decode_num_accepted_tokens_total",
-        "Guesses of tokens that were right.",
+        "Draft tokens that were accepted.",
         snapshot.accepted_drafts,
     );
     let queries = snapshot.prompt_tokens + snapshot.cached_tokens;
@@ -101,12 +102,16 @@ pub(crate) fn render(model: &str, snapshot: &Snapshot, health: &Health) -> Strin
     w.counter("hesper:worker_restarts_total", "Restarts of the worker process.", snapshot.restarts);
     w.counter("hesper:steps_total", "Steps of the model.", snapshot.steps);
     let ahead = snapshot.steps_ahead;
-    w.counter("hesper:steps_ahead_total", "Steps that began before the last tokens were read.", ahead);
+    w.counter(
+        "hesper:steps_ahead_total",
+        "Steps that were launched before the last tokens were read.",
+        ahead,
+    );
     w.counter("hesper:step_seconds_total", "Seconds in steps of the model.", snapshot.step_seconds);
     let outside = snapshot.scheduler_seconds;
-    w.counter("hesper:scheduler_seconds_total", "Seconds of the loop outside of steps.", outside);
+    w.counter("hesper:scheduler_seconds_total", "Seconds of the loop in planning and reporting.", outside);
     let cached = snapshot.pages_cached;
     w.gauge("hesper:kv_pages_cached", "Pages that only the prefix cache holds.", cached);
-    w.gauge("hesper:healthy", "1 if the loop runs.", u8::from(*health == Health::Ok));
+    w.gauge("hesper:healthy", "1 if the engine is healthy.", u8::from(*health == Health::Ok));
     w.text
 }

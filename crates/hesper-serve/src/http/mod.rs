@@ -1,7 +1,8 @@
-//! The HTTP layer: an API that clients of OpenAI's understand, over any [`Generator`].
+//! The HTTP layer: an API that is compatible with OpenAI's, over any [`Generator`].
 //!
-//! [`Server::bind`] opens the port and [`Server::run`] answers until it is stopped. The model may be loaded
-//! meanwhile: until [`Handle::ready`] is called, `/health` says `loading` and other requests get 503.
+//! [`Server::bind`] opens the port and [`Server::run`] answers requests until the server is stopped. The
+//! model may be loaded meanwhile: until [`Handle::ready`] is called, `/health` reports `loading`, and
+//! requests that need the model get status 503.
 
 mod answer;
 mod chat;
@@ -36,7 +37,7 @@ pub use options::{LogFormat, ServerOptions};
 use routes::json_response;
 pub use routes::route_list;
 
-/// A server that listens.
+/// A server that is bound to its address.
 pub struct Server {
     listener: std::net::TcpListener,
     address: SocketAddr,
@@ -53,17 +54,18 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Says what is being loaded.
+    /// Sets what `/health` reports as being loaded.
     pub fn loading(&self, what: &str) {
         self.state.gate.set_progress(what);
     }
 
-    /// Serves a model under a name.
+    /// Starts to serve a model under a name.
     pub fn ready(&self, name: &str, language: Arc<LanguageModel>, generator: Arc<dyn Generator>) {
         self.state.set_loaded(name.to_string(), language, generator);
     }
 
-    /// Stops the server: no new connections and requests, those that run may finish within the limit.
+    /// Stops the server. It refuses new connections and requests; running requests may finish within
+    /// [`ServerOptions::drain`].
     pub fn stop(&self) {
         self.stop.send_replace(true);
     }
@@ -92,27 +94,27 @@ impl Server {
         Ok(Server { listener, address, tls, handle })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The address as clients write it.
+    /// The URL of the server.
     pub fn url(&self) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
     }
 
-    /// Controls it.
+    /// A handle that controls the server.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// Answers until the server is stopped, and all requests are answered.
+    /// Answers requests until the server is stopped and all requests are answered.
     pub fn run(self) -> Result<(), String> {
         let Server { listener, tls, handle, .. } = self;
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            // The cores are for the model.
+            // Few threads: the model needs the cores.
             .worker_threads(2)
             .max_blocking_threads(8)
             .thread_name("hesper-http")
@@ -129,13 +131,13 @@ impl Server {
             let drain = {
                 let (gate, limit, mut stop) = (state.gate.clone(), options.drain, stop.clone());
                 tokio::spawn(async move {
-                    // The sender lives as long as the server.
+                    // Cannot fail: the sender lives as long as the server.
                     let _ = stop.wait_for(|stop| *stop).await;
                     tokio::task::spawn_blocking(move || gate.drain(limit)).await
                 })
             };
             listen::serve(listener, tls, routes::router(state), &options, stop).await;
-            // A generator that does not answer must not keep the server from ending.
+            // Do not wait longer for a generator that hangs.
             let _ = tokio::time::timeout(options.drain + DRAIN_GRACE, drain).await;
             std::io::Result::Ok(())
         });
@@ -151,7 +153,7 @@ impl Server {
 /// How much longer than its limit a drain may take.
 const DRAIN_GRACE: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// Stops the server on the first signal and ends the process on the second one.
+/// Stops the server on the first signal and exits the process on the second one.
 fn stop_on_signal(handle: Handle) -> std::io::Result<impl Future<Output = ()>> {
     #[cfg(unix)]
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;

@@ -9,13 +9,13 @@ use super::guard::ApiKeys;
 /// Where and how the server listens, and its limits.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// The address to listen on. Port 0 takes a free one.
+    /// The address to listen on. Port 0 picks a free port.
     pub address: SocketAddr,
-    /// The keys that clients have to send; none lets everybody in.
+    /// The API keys that clients have to send. Without keys every client is accepted.
     pub api_keys: Option<ApiKeys>,
-    /// Names by which the server is reached, beside `localhost` and IP addresses. `*` allows every name.
+    /// Host names of the server in addition to `localhost` and IP addresses. `*` allows every name.
     pub allowed_hosts: Vec<String>,
-    /// Origins of pages elsewhere that may use the server, as `https://example.org`. `*` allows every page.
+    /// Other origins whose pages may use the server, such as `https://example.org`. `*` allows every origin.
     pub allowed_origins: Vec<String>,
     /// The certificate chain and the private key, as PEM files.
     pub tls: Option<(PathBuf, PathBuf)>,
@@ -25,16 +25,16 @@ pub struct ServerOptions {
     pub max_body_bytes: usize,
     /// The most tokens of an answer.
     pub max_tokens: usize,
-    /// How long a client may take for the head of a request, for its body, and to accept a part of the
-    /// answer.
+    /// How long a client may take to send the head of a request, to send its body, and to accept a part of
+    /// the answer.
     pub client_timeout: Duration,
-    /// How often a stream without events sends a comment.
+    /// The interval of keep-alive comments in an event stream without events.
     pub keep_alive: Duration,
     /// How long running requests may take after the server was asked to stop.
     pub drain: Duration,
-    /// What is logged.
+    /// The format of the log.
     pub log: LogFormat,
-    /// Whether prompts and answers are logged too.
+    /// Whether the log has prompts and answers.
     pub log_prompts: bool,
     /// Whether SIGTERM and Ctrl-C stop the server.
     pub handle_signals: bool,
@@ -61,7 +61,7 @@ impl Default for ServerOptions {
     }
 }
 
-/// The format of the log on standard error: a line for each request, without its texts.
+/// The format of the log on standard error, one line for each event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     /// No log.

@@ -1,4 +1,4 @@
-//! The parameters that chat and text completions share: sampling, lengths, stop texts, structured output.
+//! The parameters that chat and text completions share: sampling, lengths, stop sequences, structured output.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::error::{ApiError, ApiResult};
 use super::fields::Fields;
 use crate::protocol::{Constraint, Request, Sampling};
 
-/// What a request may ask for.
+// Limits of a request.
 pub(crate) const MAX_CHOICES: i64 = 128;
 const MAX_STOPS: usize = 16;
 const MAX_STOP_BYTES: usize = 1024;
@@ -21,18 +21,17 @@ const MAX_GRAMMAR_BYTES: usize = 64 << 10;
 const MAX_REGEX_BYTES: usize = 8 << 10;
 const MAX_ALTERNATIVES: usize = 1024;
 
-/// What chat and text completions have in common.
+/// The parameters that chat and text completions share.
 #[derive(Debug, Clone)]
 pub(crate) struct Params {
-    /// The request without id, prompt, tenant and probabilities. `max_tokens` is 0 where the client gives
-    /// none.
+    /// The request without id, prompt, tenant and `logprobs`. `max_tokens` is 0 if the client gives none.
     pub(crate) request: Request,
-    /// How many answers to each prompt.
+    /// The number of answers to each prompt.
     pub(crate) n: usize,
     pub(crate) stream: bool,
-    /// Whether the stream ends with the counts.
+    /// Whether the stream ends with the token counts.
     pub(crate) include_usage: bool,
-    /// The id that the client has chosen.
+    /// The id that the client gives the request.
     pub(crate) id: Option<String>,
 }
 
@@ -57,7 +56,7 @@ pub(crate) fn read(body: &Fields<'_>, language: &LanguageModel, seed: u64) -> Ap
         stop_tokens: stop_tokens(body, language)?,
         ignore_eos: body.flag("ignore_eos")?.unwrap_or(false),
         constraint: constraint(body)?,
-        // As elsewhere, low numbers go first.
+        // In the API lower numbers go first, as in vLLM. In the engine higher ones do.
         priority: -(body.integer("priority", -1000..=1000)?.unwrap_or(0) as i32),
         deadline: body.number("timeout", 0.001..=86_400.0)?.map(Duration::from_secs_f32),
         use_prefix_cache: body.flag("cache_prompt")?.unwrap_or(true),
@@ -110,7 +109,7 @@ fn logit_bias(body: &Fields<'_>, language: &LanguageModel) -> ApiResult<BTreeMap
     let each = fields.entries().map(|(token, _)| {
         let id = token.parse().ok().filter(|id| (*id as usize) < vocabulary);
         let id = id.ok_or_else(|| {
-            fields.error(token, format!("is not a token: tokens are numbers below {vocabulary}"))
+            fields.error(token, format!("is not a token id; ids are integers below {vocabulary}"))
         })?;
         Ok((id, fields.number(token, -100.0..=100.0)?.unwrap_or(0.0)))
     });
@@ -131,7 +130,7 @@ fn stops(body: &Fields<'_>) -> ApiResult<Vec<String>> {
         }
     };
     if stops.len() > MAX_STOPS || stops.iter().any(|stop| stop.len() > MAX_STOP_BYTES) {
-        let what = format!("may have {MAX_STOPS} texts of {MAX_STOP_BYTES} bytes");
+        let what = format!("may have at most {MAX_STOPS} strings of at most {MAX_STOP_BYTES} bytes");
         return Err(body.error("stop", what));
     }
     if stops.iter().any(String::is_empty) {
@@ -147,25 +146,25 @@ fn stop_tokens(body: &Fields<'_>, language: &LanguageModel) -> ApiResult<Vec<u32
     }
 }
 
-/// An array of tokens.
+/// Reads an array of token ids.
 pub(crate) fn tokens(value: &Value, name: &str, language: &LanguageModel) -> ApiResult<Vec<u32>> {
     let vocabulary = language.model().config().vocab_size as u64;
     let Value::Array(list) = value else {
-        return Err(ApiError::field(name, "must be an array of tokens"));
+        return Err(ApiError::field(name, "must be an array of token ids"));
     };
     let each = list.iter().enumerate().map(|(at, token)| {
         let token = token.as_u64().filter(|token| *token < vocabulary);
         token.map(|token| token as u32).ok_or_else(|| {
             ApiError::field(
                 format!("{name}[{at}]"),
-                format!("must be a token: an integer below {vocabulary}"),
+                format!("must be a token id: an integer below {vocabulary}"),
             )
         })
     });
     each.collect()
 }
 
-/// The structured output that is asked for, by any of its fields.
+/// The constraint of a request, which several fields can give. Only one of them may be used.
 fn constraint(body: &Fields<'_>) -> ApiResult<Option<Constraint>> {
     let mut found: Vec<(&str, Constraint)> = Vec::new();
     if let Some(format) = response_format(body)? {
@@ -229,7 +228,7 @@ fn response_format(body: &Fields<'_>) -> ApiResult<Option<Constraint>> {
     }
 }
 
-/// A schema as text, if it is one and not too large.
+/// Checks the size and the type of a JSON schema.
 pub(crate) fn checked_schema(schema: &str, name: &str) -> ApiResult<String> {
     limit(name, schema, MAX_SCHEMA_BYTES)?;
     match serde_json::from_str(schema) {
@@ -239,6 +238,7 @@ pub(crate) fn checked_schema(schema: &str, name: &str) -> ApiResult<String> {
     }
 }
 
+/// Refuses a field whose text is empty or longer than `bytes`.
 fn limit(name: &str, text: &str, bytes: usize) -> ApiResult<()> {
     match text.len() {
         0 => Err(ApiError::field(name, "must not be empty")),
@@ -249,11 +249,11 @@ fn limit(name: &str, text: &str, bytes: usize) -> ApiResult<()> {
     }
 }
 
-/// A regular expression of any of the texts.
+/// A regular expression that matches any of the strings.
 fn alternatives(choices: &[Value]) -> ApiResult<String> {
     let name = "guided_choice";
     if choices.is_empty() || choices.len() > MAX_ALTERNATIVES {
-        let what = format!("must have 1 to {MAX_ALTERNATIVES} texts");
+        let what = format!("must have 1 to {MAX_ALTERNATIVES} strings");
         return Err(ApiError::field(name, what));
     }
     let mut regex = String::new();
@@ -261,7 +261,7 @@ fn alternatives(choices: &[Value]) -> ApiResult<String> {
         let text = choice
             .as_str()
             .filter(|text| !text.is_empty())
-            .ok_or_else(|| ApiError::field(format!("{name}[{at}]"), "must be a string that is not empty"))?;
+            .ok_or_else(|| ApiError::field(format!("{name}[{at}]"), "must be a non-empty string"))?;
         if at > 0 {
             regex.push('|');
         }

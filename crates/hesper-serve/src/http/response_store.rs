@@ -1,20 +1,20 @@
-//! The answers of `/v1/responses` that a later request may continue, in bounded memory.
+//! Stores the answers of `/v1/responses` that later requests may continue, in bounded memory.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// Bytes of all conversations and answers. The least recently used go first.
+/// The most bytes of all conversations and answers. The least recently used are dropped first.
 const MAX_BYTES: usize = 32 << 20;
 
 /// An answer and the conversation up to it.
 #[derive(Debug, Clone)]
 pub(crate) struct StoredResponse {
-    /// Who may read and continue it.
+    /// The tenant that may read and continue it.
     pub(crate) tenant: u64,
-    /// The messages of the conversation with the answer, without instructions.
+    /// The messages of the conversation including the answer, without instructions.
     pub(crate) messages: Vec<Value>,
-    /// The answer.
+    /// The response as JSON.
     pub(crate) response: Value,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct ResponseStore {
 }
 
 impl ResponseStore {
-    /// Keeps an answer, and drops others if they take too much memory. One that is too large is not kept.
+    /// Stores an answer and drops others if the store is full. Does not store an answer above the limit.
     pub(crate) fn insert(&mut self, id: String, stored: StoredResponse) {
         let messages: usize = stored.messages.iter().map(|message| message.to_string().len()).sum();
         let bytes = id.len() + messages + stored.response.to_string().len();
@@ -62,7 +62,7 @@ impl ResponseStore {
         Some(&entry.stored)
     }
 
-    /// Forgets an answer of a tenant. Returns whether it was known.
+    /// Removes an answer of a tenant. Returns whether it was stored.
     pub(crate) fn remove(&mut self, id: &str, tenant: u64) -> bool {
         let known = self.entries.get(id).is_some_and(|entry| entry.stored.tenant == tenant);
         if known {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_the_least_recently_used_go_first() {
+    fn memory_is_bounded_and_the_least_recently_used_are_dropped_first() {
         let mut store = ResponseStore::default();
         for at in 0..100 {
             store.insert(format!("r{at}"), stored(1, MAX_BYTES / 10));

@@ -1,6 +1,6 @@
-//! `/v1/responses`: a request becomes one for a chat completion, and its answer is a list of items.
+//! `/v1/responses`: converts a request to a chat completion, and its answer to a list of items.
 //!
-//! An answer is kept for `previous_response_id` unless the request says `"store": false`
+//! An answer is stored for `previous_response_id` unless the request has `"store": false`
 //! ([`super::response_store`]).
 
 use std::collections::VecDeque;
@@ -20,15 +20,15 @@ use serde_json::{Map, Value, json};
 use super::answer::{Answer, with_headers};
 use super::chat;
 use super::error::{ApiError, ApiResult};
-use super::fields::{Fields, kind};
+use super::fields::{Fields, type_name};
 use super::generation::{Update, chat_logprob};
 use super::json_response;
 use super::response_store::StoredResponse;
 use super::state::{State, now, random_id};
 use crate::text::Part;
 
-/// Fields that have the same meaning for chat completions.
-const SAME: [&str; 18] = [
+/// Fields that a chat completion has with the same meaning.
+const CHAT_FIELDS: [&str; 18] = [
     "model",
     "temperature",
     "top_p",
@@ -62,7 +62,7 @@ pub(crate) fn submit(
         }
     }
     if fields.flag("background")?.unwrap_or(false) {
-        return Err(fields.error("background", "must be false: answers are sent, not fetched"));
+        return Err(fields.error("background", "must be false: background responses are not supported"));
     }
     if let Some(other) = fields.text("truncation")?.filter(|value| *value != "disabled") {
         return Err(fields.error("truncation", format!("must be disabled, not {other:?}")));
@@ -88,7 +88,8 @@ fn previous(state: &State, tenant: u64, fields: &Fields<'_>) -> ApiResult<Option
     let Some(id) = fields.text("previous_response_id")? else { return Ok(None) };
     let known = state.responses().get(id, tenant).map(|stored| stored.messages.clone());
     let missing = || {
-        let what = format!("there is no response {id:?}: it was not stored, or was dropped for newer ones");
+        let what =
+            format!("there is no response {id:?}: it was not stored, or newer responses have replaced it");
         fields.error("previous_response_id", what).code("previous_response_not_found")
     };
     known.map(Some).ok_or_else(missing)
@@ -100,8 +101,8 @@ pub(crate) fn find(state: &State, id: &str, tenant: u64) -> ApiResult<Value> {
     found.ok_or_else(|| unknown(id))
 }
 
-/// Forgets a stored answer.
-pub(crate) fn forget(state: &State, id: &str, tenant: u64) -> ApiResult<Value> {
+/// Deletes a stored answer.
+pub(crate) fn delete(state: &State, id: &str, tenant: u64) -> ApiResult<Value> {
     match state.responses().remove(id, tenant) {
         true => Ok(json!({ "id": id, "object": "response", "deleted": true })),
         false => Err(unknown(id)),
@@ -112,10 +113,10 @@ fn unknown(id: &str) -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, format!("there is no response {id:?}")).code("response_not_found")
 }
 
-/// The request as one for a chat completion, without messages.
+/// Converts a request to one for a chat completion, without messages.
 fn chat_request(body: &Fields<'_>) -> ApiResult<Map<String, Value>> {
     let mut request = Map::new();
-    for field in SAME {
+    for field in CHAT_FIELDS {
         if let Some(value) = body.get(field) {
             request.insert(field.into(), value.clone());
         }
@@ -199,7 +200,7 @@ fn chat_format(format: &Fields<'_>) -> ApiResult<Value> {
     Ok(json!({ "type": kind, "json_schema": schema }))
 }
 
-/// Adds the items of a request to the messages of a conversation.
+/// Converts the input items of a request and appends them to the messages.
 fn input(body: &Fields<'_>, messages: &mut Vec<Value>) -> ApiResult<()> {
     match body.get("input") {
         None => Err(body.error("input", "is missing")),
@@ -212,22 +213,23 @@ fn input(body: &Fields<'_>, messages: &mut Vec<Value>) -> ApiResult<()> {
             each.try_for_each(|(at, value)| item(&Fields::of(value, format!("input[{at}]"))?, messages))
         }
         Some(other) => {
-            let what = format!("must be a string or an array of items, not {}", kind(other));
+            let what = format!("must be a string or an array of items, not {}", type_name(other));
             Err(body.error("input", what))
         }
     }
 }
 
-/// Adds an item to the messages. Reasoning, text and calls of the model that follow each other are one
-/// message.
+/// Converts an item and appends it to the messages. Consecutive reasoning, text and calls of the model become
+/// one message.
 fn item(item: &Fields<'_>, messages: &mut Vec<Value>) -> ApiResult<()> {
     match item.text("type")?.unwrap_or("message") {
         "message" => {
             let (role, text) = (required(item, "role")?, text_of(item, "content")?);
             match role {
                 "assistant" => {
-                    let message =
-                        of_model(messages, |last| last["content"] == "" && last["tool_calls"].is_null());
+                    let message = assistant_message(messages, |last| {
+                        last["content"] == "" && last["tool_calls"].is_null()
+                    });
                     message["content"] = text.into();
                 }
                 _ => messages.push(json!({ "role": role, "content": text })),
@@ -237,7 +239,7 @@ fn item(item: &Fields<'_>, messages: &mut Vec<Value>) -> ApiResult<()> {
             let function =
                 json!({ "name": required(item, "name")?, "arguments": required(item, "arguments")? });
             let call = json!({ "id": required(item, "call_id")?, "type": "function", "function": function });
-            let message = of_model(messages, |_| true);
+            let message = assistant_message(messages, |_| true);
             match &mut message["tool_calls"] {
                 Value::Array(calls) => calls.push(call),
                 calls => *calls = json!([call]),
@@ -253,7 +255,7 @@ fn item(item: &Fields<'_>, messages: &mut Vec<Value>) -> ApiResult<()> {
                 None => String::new(),
             };
             if !text.is_empty() {
-                of_model(messages, |_| false)["reasoning_content"] = text.into();
+                assistant_message(messages, |_| false)["reasoning_content"] = text.into();
             }
         }
         other => {
@@ -265,16 +267,16 @@ fn item(item: &Fields<'_>, messages: &mut Vec<Value>) -> ApiResult<()> {
     Ok(())
 }
 
-/// The last message if it is of the model and `goes_on`, or a new one of the model.
-fn of_model(messages: &mut Vec<Value>, goes_on: impl Fn(&Value) -> bool) -> &mut Value {
-    if !messages.last().is_some_and(|last| last["role"] == "assistant" && goes_on(last)) {
+/// The last message, if it is of the model and `accepts` allows to extend it, or a new message of the model.
+fn assistant_message(messages: &mut Vec<Value>, accepts: impl Fn(&Value) -> bool) -> &mut Value {
+    if !messages.last().is_some_and(|last| last["role"] == "assistant" && accepts(last)) {
         messages.push(json!({ "role": "assistant", "content": "" }));
     }
     let last = messages.len() - 1;
     &mut messages[last]
 }
 
-/// A string, or the text of parts.
+/// The text of a string or of an array of text parts.
 fn text_of(item: &Fields<'_>, field: &str) -> ApiResult<String> {
     match item.get(field) {
         None => Err(item.error(field, "is missing")),
@@ -289,7 +291,7 @@ fn text_of(item: &Fields<'_>, field: &str) -> ApiResult<String> {
                     }
                     "refusal" => text.push_str(required(&part, "refusal")?),
                     other => {
-                        let what = format!("must be a text, not {other:?}: the model reads text only");
+                        let what = format!("must be a text type, not {other:?}: the model reads text only");
                         return Err(part.error("type", what));
                     }
                 }
@@ -297,12 +299,12 @@ fn text_of(item: &Fields<'_>, field: &str) -> ApiResult<String> {
             Ok(text)
         }
         Some(other) => {
-            Err(item.error(field, format!("must be a string or an array of parts, not {}", kind(other))))
+            Err(item.error(field, format!("must be a string or an array of parts, not {}", type_name(other))))
         }
     }
 }
 
-/// The fields of a request that its answer repeats.
+/// The fields of a request that its response repeats.
 fn echo(body: &Map<String, Value>, store: bool) -> Map<String, Value> {
     let defaults = json!({
         "instructions": null,
@@ -396,7 +398,7 @@ impl ResponseAnswer {
         value
     }
 
-    /// The whole response, which is kept if it is to be.
+    /// Completes the response, and stores it if the request allows that.
     fn finish(&mut self, items: &mut Items) -> Value {
         items.close();
         let status = match items.finish {
@@ -407,7 +409,7 @@ impl ResponseAnswer {
         if self.store {
             let mut messages = std::mem::take(&mut self.messages);
             for (at, output) in items.output.iter().enumerate() {
-                // Items of an answer are those of a request.
+                // Output items have the format of input items.
                 if let Ok(fields) = Fields::of(output, format!("output[{at}]")) {
                     let _ = item(&fields, &mut messages);
                 }
@@ -419,18 +421,18 @@ impl ResponseAnswer {
     }
 }
 
-/// The items of an answer, and the events that tell of them.
+/// The output items of an answer, and the events that report them.
 #[derive(Default)]
 struct Items {
     output: Vec<Value>,
-    /// The type of the item that is open.
+    /// The type of the open item.
     open: Option<&'static str>,
     events: VecDeque<Value>,
     finish: Option<&'static str>,
 }
 
-/// The type of the parts of an item.
-fn part_of(kind: &str) -> &'static str {
+/// The type of the content parts of an item.
+fn part_type(kind: &str) -> &'static str {
     if kind == "message" { "output_text" } else { "reasoning_text" }
 }
 
@@ -449,7 +451,7 @@ impl Items {
         self.finish = update.finish.or(self.finish);
     }
 
-    /// An event of the last item.
+    /// Adds an event about the last item.
     fn event(&mut self, kind: &str, fields: Value) {
         let at = self.output.len() - 1;
         let mut event = json!({ "type": format!("response.{kind}"), "output_index": at });
@@ -459,7 +461,7 @@ impl Items {
         self.events.push_back(event);
     }
 
-    /// An event of the text of the last item.
+    /// Adds an event about the text of the last item.
     fn text_event(&mut self, kind: &str, mut fields: Value) {
         let id = self.output.last().map(|item| item["id"].clone()).unwrap_or_default();
         (fields["item_id"], fields["content_index"]) = (id, 0.into());
@@ -473,7 +475,7 @@ impl Items {
     }
 
     fn text(&mut self, kind: &'static str, text: &str, logprobs: Vec<Value>) {
-        let part = part_of(kind);
+        let part = part_type(kind);
         if self.open != Some(kind) {
             let item = match kind {
                 "message" => json!({
@@ -535,7 +537,7 @@ impl Items {
         }
     }
 
-    /// Ends the item that is open.
+    /// Completes the open item.
     fn close(&mut self) {
         let Some(kind) = self.open.take() else { return };
         let status = if self.finish == Some("length") { "incomplete" } else { "completed" };
@@ -547,13 +549,13 @@ impl Items {
         if kind == "message" {
             fields["logprobs"] = part["logprobs"].clone();
         }
-        self.text_event(&format!("{}.done", part_of(kind)), fields);
+        self.text_event(&format!("{}.done", part_type(kind)), fields);
         self.text_event("content_part.done", json!({ "part": part }));
         self.event("output_item.done", json!({ "item": item }));
     }
 }
 
-/// The events of a streamed answer: each has its type as its name, and a number.
+/// The server-sent events of a streamed answer. The name of an event is its type. Events are numbered.
 struct ItemStream {
     answer: ResponseAnswer,
     items: Items,

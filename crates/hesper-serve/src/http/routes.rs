@@ -1,5 +1,5 @@
-//! The routes and their handlers. Each reads its body, and leaves what takes time (rendering, tokenization)
-//! to a thread for such work.
+//! The routes and their handlers. A handler reads the body, then runs slow work (rendering, tokenization) on
+//! a blocking thread.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -30,7 +30,7 @@ use crate::protocol::{Generator, Health};
 /// The document that describes the API.
 const OPENAPI: &str = include_str!("openapi.json");
 
-/// A route: its method, its path, whether it needs a key, its handler.
+/// A route: its method, its path, whether it needs an API key, its handler.
 type Route = (Method, &'static str, bool, MethodRouter<App>);
 
 fn table() -> Vec<Route> {
@@ -39,7 +39,7 @@ fn table() -> Vec<Route> {
         (Method::POST, "/v1/completions", true, post(text_completions)),
         (Method::POST, "/v1/responses", true, post(create_response)),
         (Method::GET, "/v1/responses/{id}", true, get(find_response)),
-        (Method::DELETE, "/v1/responses/{id}", true, delete(forget_response)),
+        (Method::DELETE, "/v1/responses/{id}", true, delete(delete_response)),
         (Method::POST, "/v1/embeddings", true, post(embeddings)),
         (Method::POST, "/v1/messages", true, post(anthropic_messages)),
         (Method::POST, "/v1/messages/count_tokens", true, post(count_tokens)),
@@ -59,7 +59,7 @@ pub fn route_list() -> Vec<(String, &'static str)> {
     table().into_iter().map(|(method, path, ..)| (method.to_string().to_lowercase(), path)).collect()
 }
 
-/// The router with its checks.
+/// The router with access control and logging.
 pub(crate) fn router(state: Arc<State>) -> Router {
     let origins = state.options.allowed_origins.clone();
     let app = App(state);
@@ -101,15 +101,18 @@ async fn log(Extract(app): Extract<App>, request: Request, next: Next) -> Respon
 
 async fn not_found(request: Request) -> ApiError {
     let path = request.uri().path();
-    ApiError::new(StatusCode::NOT_FOUND, format!("there is nothing at {path:?}; see /openapi.json"))
+    ApiError::new(StatusCode::NOT_FOUND, format!("there is no route {path:?}; see /openapi.json"))
 }
 
 async fn wrong_method(request: Request) -> ApiError {
     let (method, path) = (request.method(), request.uri().path());
-    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, format!("{path} does not take {method}; see /openapi.json"))
+    ApiError::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        format!("{path} does not support {method}; see /openapi.json"),
+    )
 }
 
-/// A response with a JSON text.
+/// A response with JSON text.
 fn json_text(text: impl Into<Body>) -> Response<Body> {
     let mut response = Response::new(text.into());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -121,20 +124,21 @@ pub(crate) fn json_response(value: &Value) -> Response<Body> {
     json_text(value.to_string())
 }
 
-/// Bytes over the limit that are read and dropped: a client that is still sending does not see the answer.
+/// How many bytes of a body that is too large are read and discarded. Many clients do not read the response
+/// before they have sent the body.
 const MAX_DROPPED_BYTES: usize = 64 << 20;
 
-/// Reads a body within its limits of size and time.
+/// Reads a body within the limits of size and time.
 async fn read_body(state: &State, request: Request) -> ApiResult<Vec<u8>> {
     let (limit, timeout) = (state.options.max_body_bytes, state.options.client_timeout);
     let too_large = || {
-        let message = format!("the body has more than {limit} bytes");
+        let message = format!("the body has more than {limit} bytes, which is the limit");
         ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message).code("body_too_large")
     };
     let is_expecting = request.headers().contains_key(EXPECT);
     let body = request.into_body();
     if body.size_hint().lower() > limit as u64 {
-        // A client that asks first sends nothing now. Others do not read the answer while they are sending.
+        // Discard the body, unless the client waits for `100 Continue` before it sends one.
         if !is_expecting {
             tokio::spawn(tokio::time::timeout(timeout, collect(body, 0)));
         }
@@ -144,7 +148,7 @@ async fn read_body(state: &State, request: Request) -> ApiResult<Vec<u8>> {
         Ok(Ok(Some(body))) => Ok(body),
         Ok(Ok(None)) => Err(too_large()),
         Ok(Err(error)) => {
-            Err(ApiError::new(StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}")))
+            Err(ApiError::new(StatusCode::BAD_REQUEST, format!("cannot read the body: {error}")))
         }
         Err(_) => {
             let message = format!("the body did not arrive within {} s", timeout.as_secs_f64());
@@ -173,7 +177,7 @@ async fn collect(body: Body, limit: usize) -> Result<Option<Vec<u8>>, axum::Erro
     Ok((dropped == 0).then_some(bytes))
 }
 
-/// Reads the body and runs a function of it on a thread for such work.
+/// Reads the body and calls `run` with it on a blocking thread.
 async fn with_body<T: Send + 'static>(
     app: App,
     tenant: Tenant,
@@ -185,7 +189,7 @@ async fn with_body<T: Send + 'static>(
     match tokio::task::spawn_blocking(run).await {
         Ok(result) => result,
         Err(error) => {
-            let message = format!("the request could not be processed: {error}");
+            let message = format!("cannot process the request: {error}");
             Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message).code("internal_error"))
         }
     }
@@ -223,15 +227,15 @@ async fn find_response(
     Ok(json_response(&responses::find(&app.0, &id, tenant.0)?))
 }
 
-async fn forget_response(
+async fn delete_response(
     Extract(app): Extract<App>,
     Extension(tenant): Extension<Tenant>,
     Path(id): Path<String>,
 ) -> ApiResult<Response<Body>> {
-    Ok(json_response(&responses::forget(&app.0, &id, tenant.0)?))
+    Ok(json_response(&responses::delete(&app.0, &id, tenant.0)?))
 }
 
-/// A model that generates text was not trained for vectors that can be compared.
+/// Refuses the request: a model that generates text is not trained to produce embeddings.
 async fn embeddings(Extract(app): Extract<App>) -> ApiResult<Response<Body>> {
     let message = format!("{} generates text and has no embeddings", app.0.loaded()?.name);
     Err(ApiError::field("model", message).code("model_not_supported"))
@@ -286,7 +290,7 @@ async fn cancel(
     match app.0.cancel(&id, tenant.0) {
         true => Ok(json_response(&json!({ "id": id, "cancelled": true }))),
         false => {
-            let message = format!("no request {id:?} is being answered");
+            let message = format!("there is no unfinished request {id:?}");
             Err(ApiError::new(StatusCode::NOT_FOUND, message).code("request_not_found"))
         }
     }
@@ -307,7 +311,7 @@ async fn tokenize(
                 tokens.map_err(|error| body.error("prompt", error))?
             }
             (None, Some(_)) => chat::encode(&chat::conversation(&body, &loaded)?.0, &loaded)?.1,
-            _ => return Err(body.error("prompt", "either prompt or messages must be given")),
+            _ => return Err(body.error("prompt", "give either prompt or messages")),
         };
         let context = loaded.language.model().config().context_length;
         Ok(json!({ "count": tokens.len(), "max_model_len": context, "tokens": tokens }))
@@ -340,7 +344,7 @@ async fn prometheus(Extract(app): Extract<App>) -> Response<Body> {
     response
 }
 
-/// The state of the loop that runs the model, not of the socket.
+/// Reports the state of the loop that runs the model.
 async fn health(Extract(app): Extract<App>) -> Response<Body> {
     let health = app.0.gate.health();
     let mut response = json_response(&json!(health));

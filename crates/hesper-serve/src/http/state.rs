@@ -1,4 +1,4 @@
-//! What the handlers share: the model, the generator, the requests being answered.
+//! The state that the handlers share: the model, the generator, the unfinished requests.
 
 use std::collections::HashMap;
 use std::collections::hash_map::{Entry, RandomState};
@@ -17,7 +17,7 @@ use super::response_store::ResponseStore;
 use crate::protocol::{Events, Generator, Health, Refusal, Request, Snapshot};
 use crate::text::Format;
 
-/// A model that is being served.
+/// The model that is served.
 pub(crate) struct Loaded {
     pub(crate) name: String,
     pub(crate) language: Arc<LanguageModel>,
@@ -26,33 +26,33 @@ pub(crate) struct Loaded {
     pub(crate) created: u64,
 }
 
-/// What the handlers share.
+/// The state that the handlers share.
 pub(crate) struct State {
     pub(crate) options: ServerOptions,
     pub(crate) log: Log,
-    /// The generator, also while the model is loading.
+    /// The generator. Refuses requests while the model is loading.
     pub(crate) gate: Arc<Gate>,
     loaded: OnceLock<Arc<Loaded>>,
-    /// Requests being answered.
+    /// Unfinished requests by their ids.
     active: Mutex<HashMap<String, Registered>>,
-    /// Answers that requests may continue.
+    /// Answers that later requests may continue.
     responses: Mutex<ResponseStore>,
 }
 
-/// A request being answered.
+/// An unfinished request.
 struct Registered {
     tenant: u64,
-    /// The ids of its answers in the generator.
+    /// The ids of its choices in the generator.
     ids: Vec<String>,
-    /// Those that were not given to the generator yet, and whether they are cancelled.
+    /// The choices that were not submitted to the generator yet, and whether they are cancelled.
     waiting: HashMap<String, bool>,
 }
 
-/// A handle on the shared state, as axum wants it.
+/// A handle on the shared state, for axum.
 #[derive(Clone)]
 pub(crate) struct App(pub(crate) Arc<State>);
 
-/// The page sees the generator only.
+/// The routes of [`page`](crate::page) have access to the generator only.
 impl FromRef<App> for Arc<dyn Generator> {
     fn from_ref(app: &App) -> Self {
         app.0.gate.clone()
@@ -71,7 +71,7 @@ impl State {
         }
     }
 
-    /// The model, or an error that says that it is loading.
+    /// The model, or an error with status 503 while it is loading.
     pub(crate) fn loaded(&self) -> ApiResult<Arc<Loaded>> {
         let unavailable = || {
             let message = "the model is loading; see /health";
@@ -89,12 +89,12 @@ impl State {
         let tokenizer = language.tokenizer();
         let format = Format::of_template(tokenizer.template().unwrap_or(""), |text| tokenizer.id(text));
         let loaded = Loaded { name, format, created: now(), language };
-        // A second model is ignored: the first one serves already.
+        // Ignores a second model: the first one is being served.
         let _ = self.loaded.set(Arc::new(loaded));
         let _ = self.gate.generator.set(generator);
     }
 
-    /// Answers that requests may continue.
+    /// Answers that later requests may continue.
     pub(crate) fn responses(&self) -> MutexGuard<'_, ResponseStore> {
         self.responses.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -103,15 +103,15 @@ impl State {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers a request until the guard is dropped. Its id must not be in use.
-    pub(crate) fn register(self: &Arc<Self>, id: &str, tenant: u64, parts: usize) -> ApiResult<Active> {
-        let ids: Vec<String> = match parts {
+    /// Registers a request with a number of choices until the guard is dropped. Its id must not be in use.
+    pub(crate) fn register(self: &Arc<Self>, id: &str, tenant: u64, choices: usize) -> ApiResult<Active> {
+        let ids: Vec<String> = match choices {
             1 => vec![id.to_string()],
-            _ => (0..parts).map(|at| format!("{id}/{at}")).collect(),
+            _ => (0..choices).map(|at| format!("{id}/{at}")).collect(),
         };
         match self.active().entry(id.to_string()) {
             Entry::Occupied(_) => {
-                let what = format!("{id:?} is being answered already");
+                let what = format!("{id:?} is in use by an unfinished request");
                 Err(ApiError::field("request_id", what).status(StatusCode::CONFLICT))
             }
             Entry::Vacant(entry) => {
@@ -122,8 +122,8 @@ impl State {
         }
     }
 
-    /// Cancels a request of a tenant, or one of its answers by the id that the snapshot of the engine has.
-    /// Returns whether it was known and not yet finished.
+    /// Cancels a request of a tenant, or one of its choices by the id that it has in the generator. Returns
+    /// whether there was an unfinished one.
     pub(crate) fn cancel(&self, id: &str, tenant: u64) -> bool {
         let mut active = self.active();
         let (request, one) = match active.get_mut(id) {
@@ -144,16 +144,16 @@ impl State {
     }
 }
 
-/// A request being answered. Dropping it forgets the request.
+/// A guard of an unfinished request. Dropping it unregisters the request.
 pub(crate) struct Active {
     state: Arc<State>,
     pub(crate) id: String,
-    /// The ids of its answers in the generator.
+    /// The ids of its choices in the generator.
     pub(crate) ids: Vec<String>,
 }
 
 impl Active {
-    /// An answer was given to the generator. Returns whether it was cancelled before.
+    /// Records that a choice was submitted to the generator. Returns whether it was cancelled before that.
     pub(crate) fn submitted(&self, id: &str) -> bool {
         let mut active = self.state.active();
         active.get_mut(&self.id).and_then(|request| request.waiting.remove(id)).unwrap_or(false)
@@ -171,17 +171,17 @@ pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// A number that cannot be guessed.
+/// An unpredictable random number.
 pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// A name that cannot be guessed: an id lets its owner cancel the request.
+/// An unpredictable id. A client that knows the id of a request can cancel it.
 pub(crate) fn random_id(prefix: &str) -> String {
     format!("{prefix}-{:016x}{:016x}", random(), random())
 }
 
-/// A generator that is loading until it is given the real one.
+/// Forwards to the real generator once it is set. Until then, refuses requests and reports `loading`.
 #[derive(Default)]
 pub(crate) struct Gate {
     generator: OnceLock<Arc<dyn Generator>>,
@@ -233,13 +233,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_cancelled_before_they_are_submitted() {
+    fn choices_can_be_cancelled_before_they_are_submitted() {
         let state = Arc::new(State::new(ServerOptions::default()));
         let request = state.register("r", 7, 3).unwrap();
         assert!(!state.cancel("r", 8) && !state.cancel("r/1", 8), "another tenant");
         assert!(state.cancel("r/1", 7) && !state.cancel("r/1", 7) && !state.cancel("r/3", 7));
         assert!(!request.submitted("r/0") && request.submitted("r/1"));
-        // What was submitted is for the generator to cancel; the third choice is left.
+        // Only the third choice is left: the generator cancels the submitted ones.
         assert!(state.cancel("r", 7) && !state.cancel("r", 7));
         assert!(request.submitted("r/2"));
         drop(request);

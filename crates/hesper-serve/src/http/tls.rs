@@ -1,4 +1,4 @@
-//! TLS, with the feature `tls`. Without it a server that is to use TLS does not start.
+//! TLS, with the feature `tls`. Without the feature, a server with TLS options does not start.
 
 #[cfg(feature = "tls")]
 pub(crate) use with_tls::{TlsAcceptor, acceptor};
@@ -16,21 +16,24 @@ mod with_tls {
 
     use crate::http::ServerOptions;
 
-    /// Reads the files for TLS.
+    /// Reads the certificate and the private key.
     pub(crate) fn acceptor(options: &ServerOptions) -> Result<Option<TlsAcceptor>, String> {
         let Some((certificate, key)) = &options.tls else { return Ok(None) };
         let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
-        let chain = chain.map_err(|error| format!("{}: {error}", certificate.display()))?;
+        let chain = chain
+            .map_err(|error| format!("cannot read the certificate {}: {error}", certificate.display()))?;
         if chain.is_empty() {
             return Err(format!("{} has no certificate in PEM format", certificate.display()));
         }
-        let key_der =
-            PrivateKeyDer::from_pem_file(key).map_err(|error| format!("{}: {error}", key.display()))?;
+        let key_der = PrivateKeyDer::from_pem_file(key)
+            .map_err(|error| format!("cannot read the key {}: {error}", key.display()))?;
         let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key_der))
-            .map_err(|error| format!("{} and {}: {error}", certificate.display(), key.display()))?;
+            .map_err(|error| {
+                format!("cannot use {} with {}: {error}", certificate.display(), key.display())
+            })?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Some(TlsAcceptor::from(Arc::new(config))))
     }
@@ -44,7 +47,7 @@ mod without_tls {
 
     use crate::http::ServerOptions;
 
-    /// There is none.
+    /// Has no values: there is no TLS.
     #[derive(Clone)]
     pub(crate) enum TlsAcceptor {}
 
@@ -55,7 +58,7 @@ mod without_tls {
         }
     }
 
-    /// Refuses options that ask for TLS.
+    /// Refuses options with TLS.
     pub(crate) fn acceptor(options: &ServerOptions) -> Result<Option<TlsAcceptor>, String> {
         match &options.tls {
             None => Ok(None),

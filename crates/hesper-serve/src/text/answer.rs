@@ -1,14 +1,14 @@
-//! The incremental parser of answers: content, reasoning and tool calls.
+//! An incremental parser that splits answers into content, reasoning and tool calls.
 //!
 //! Streamed and whole answers go through the same parser, and its result does not depend on how the text is
-//! split. Text that could begin a mark is held back, and a call until its JSON is complete. What turns out
-//! not to be a call is content.
+//! split. The parser holds back text that may be the beginning of a mark such as `<think>`, and a call until
+//! its JSON is complete. Text that turns out not to be a call is content.
 
 use serde_json::Value;
 
 use super::format::{CallFormat, Format};
 
-/// A call of a tool.
+/// A tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolCall {
     /// The name of the function.
@@ -22,7 +22,7 @@ pub struct ToolCall {
 pub enum Part {
     /// Text for the user.
     Content(String),
-    /// Text before the answer.
+    /// The reasoning before the answer.
     Reasoning(String),
     /// A complete call.
     Call(ToolCall),
@@ -33,15 +33,15 @@ const END_THINK: &str = "</think>";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nothing but white space has come yet.
+    /// Only white space has arrived so far.
     Start,
-    /// After the mark of reasoning, before its text.
+    /// After `<think>`, before the text of the reasoning.
     StartReasoning,
     Reasoning,
     /// After reasoning, before content.
     AfterReasoning,
     Content,
-    /// In a call; the mark is the first part of the held text.
+    /// In a call. The held text begins with the mark of the call, if it has one.
     Call(Scan),
     /// After a call: white space, separators and the end mark are dropped.
     AfterCall,
@@ -51,23 +51,23 @@ enum State {
 #[derive(Debug, Clone)]
 pub struct AnswerParser {
     format: Format,
-    /// The names of the tools that may be called; none if calls are not parsed.
+    /// The names of the tools that may be called. If there are none, calls are not parsed.
     tools: Vec<String>,
     state: State,
-    /// Text that is not decided yet.
+    /// Text that is not yet known to be content, reasoning or a call.
     held: String,
 }
 
 impl AnswerParser {
-    /// A parser of an answer to a prompt, which may have opened the reasoning. Without tools there are no
-    /// calls.
+    /// A parser for the answer to `prompt`. If the prompt ends with `<think>`, the answer begins with
+    /// reasoning. Without tools, calls are not parsed.
     pub fn new(format: &Format, prompt: &str, tools: Vec<String>) -> Self {
         let opened = format.thinks && prompt.trim_end().ends_with(THINK);
         let state = if opened { State::StartReasoning } else { State::Start };
         AnswerParser { format: format.clone(), tools, state, held: String::new() }
     }
 
-    /// Appends text and returns the parts that are complete with it.
+    /// Appends text and returns the parts that it completes.
     pub fn push(&mut self, text: &str) -> Vec<Part> {
         self.held.push_str(text);
         let mut parts = Vec::new();
@@ -81,12 +81,12 @@ impl AnswerParser {
         self.push(text)
     }
 
-    /// Whether the text so far ends inside of reasoning.
+    /// Whether the text so far ends in the reasoning.
     pub fn is_reasoning(&self) -> bool {
         matches!(self.state, State::StartReasoning | State::Reasoning)
     }
 
-    /// Returns the rest.
+    /// Ends the answer and returns the parts in the held text.
     pub fn finish(&mut self) -> Vec<Part> {
         let (mut parts, rest) = (Vec::new(), std::mem::take(&mut self.held));
         match self.state {
@@ -133,7 +133,8 @@ impl AnswerParser {
         true
     }
 
-    /// The state of an answer that begins at an index: Llama's calls need no mark.
+    /// The state after reasoning, a call or white space, with an answer that begins at the index `at`. A call
+    /// in the format of Llama begins with `{` and needs no mark.
     fn answer_state(&self, at: usize) -> State {
         let bare = self.format.calls == CallFormat::Bare && !self.tools.is_empty();
         match bare && self.held[at..].starts_with('{') {
@@ -239,7 +240,7 @@ fn reasoning(parts: &mut Vec<Part>, text: &str) {
     }
 }
 
-/// The length of the text that neither is part of the mark nor white space that may be dropped before it.
+/// The length of the text before a possible beginning of `mark` at its end, without trailing white space.
 fn decided(text: &str, mark: &str) -> usize {
     let lengths = mark.char_indices().map(|(at, _)| at).rev();
     let overlap = lengths.into_iter().find(|length| text.ends_with(&mark[..*length])).unwrap_or(0);
@@ -252,21 +253,21 @@ enum Scanned {
     NoCall,
 }
 
-/// Finds the end of a JSON value, byte by byte: what it looks for is ASCII.
+/// Finds the end of the JSON value of a call. Scans bytes, since all delimiters are ASCII.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Scan {
     /// Where the text of the call starts, after the mark.
     start: usize,
     /// Where the JSON starts, once that is known.
     json: Option<usize>,
-    /// What has been scanned.
+    /// The number of bytes that have been scanned.
     at: usize,
     depth: usize,
     in_string: bool,
     escaped: bool,
 }
 
-/// The longest name of a function before its arguments.
+/// The most bytes of a function name before its arguments.
 const MAX_NAME: usize = 256;
 
 impl Scan {
@@ -280,7 +281,7 @@ impl Scan {
             if self.json.is_none() {
                 match byte {
                     b'{' => self.json = Some(at),
-                    // A list; after a name, `[ARGS]`.
+                    // A list of calls. After a name, `[` begins `[ARGS]` instead.
                     b'[' if text[self.start..at].trim().is_empty() => self.json = Some(at),
                     _ if byte.is_ascii_whitespace() || (named && at - self.start < MAX_NAME) => continue,
                     _ => return Scanned::NoCall,
@@ -324,14 +325,14 @@ impl Scan {
             Value::Array(list) => list.iter().map(call).collect::<Option<_>>()?,
             other => vec![call(other)?],
         };
-        // JSON without a mark is a call only if it names a tool.
+        // JSON without a mark is a call only if it names a known tool.
         let marked = !text[..self.start].trim().is_empty();
         let known = || calls.iter().all(|call| tools.contains(&call.name));
         (!calls.is_empty() && (marked || known())).then_some(calls)
     }
 }
 
-/// A call from its object.
+/// The call that a JSON object describes.
 fn call(value: &Value) -> Option<ToolCall> {
     let name = value.get("name")?.as_str()?.to_string();
     let arguments = match value.get("arguments").or_else(|| value.get("parameters")) {

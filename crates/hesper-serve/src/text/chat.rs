@@ -1,4 +1,4 @@
-//! Conversations with tools, as text.
+//! Conversations with tools, and their rendering to a prompt.
 
 use hesper_lm::LanguageModel;
 use serde_json::{Map, Value, json};
@@ -12,26 +12,26 @@ pub struct Tool {
     pub name: String,
     /// The JSON schema of its arguments.
     pub parameters: Value,
-    /// Whether arguments have to be valid by the schema.
+    /// Whether generated arguments are constrained to the schema.
     pub strict: bool,
-    /// The tool as the client described it.
+    /// The tool as the client described it, for the chat template.
     pub description: Value,
 }
 
 /// Messages, tools and variables for a chat template.
 #[derive(Debug, Clone, Default)]
 pub struct Conversation {
-    /// Objects with `role`, `content` as text, and further fields.
+    /// Objects with `role`, `content` as text, and other fields.
     pub messages: Vec<Value>,
     /// Tools that may be called.
     pub tools: Vec<Tool>,
-    /// Further variables for the template.
+    /// Additional variables for the template.
     pub variables: Map<String, Value>,
 }
 
 impl Conversation {
-    /// The text of the conversation, up to where the assistant answers. Models whose template does not
-    /// describe tools find them in the system message.
+    /// The prompt for the conversation, up to where the assistant answers. If the template does not describe
+    /// tools, the system message does.
     pub fn render(&self, language: &LanguageModel, format: &Format) -> hesper_lm::Result<String> {
         let Some(template) = language.chat_template() else {
             let what = "the model has none: it can only continue text";
@@ -46,7 +46,8 @@ impl Conversation {
             variables.insert("tools".into(), json!(tools));
             return template.render_json(&self.messages, true, &variables.into());
         }
-        let mut messages: Vec<Value> = self.messages.iter().map(|message| plain(message, format)).collect();
+        let mut messages: Vec<Value> =
+            self.messages.iter().map(|message| without_tool_fields(message, format)).collect();
         let (begin, end) = (format.calls.begin(), format.calls.end());
         let lines: Vec<String> = tools.iter().map(|tool| tool.to_string()).collect();
         let instructions = format!(
@@ -65,9 +66,9 @@ impl Conversation {
     }
 }
 
-/// A message for a template that knows neither calls nor the role of tools: calls are written as the model
-/// writes them.
-fn plain(message: &Value, format: &Format) -> Value {
+/// A message for a template that has neither tool calls nor the role `tool`: calls are written as text in the
+/// format of the model, and results of tools as messages of the user.
+fn without_tool_fields(message: &Value, format: &Format) -> Value {
     let content = message["content"].as_str().unwrap_or_default();
     let (begin, end) = (format.calls.begin(), format.calls.end());
     match (message["role"].as_str(), message["tool_calls"].as_array()) {

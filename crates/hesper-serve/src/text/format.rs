@@ -1,4 +1,4 @@
-//! How a model writes tool calls and reasoning, found in its chat template.
+//! How a model writes tool calls and reasoning, detected from its chat template.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::chat::Tool;
 use crate::protocol::Constraint;
 
-/// How a model writes calls of tools.
+/// How a model writes tool calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallFormat {
     /// `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`: Hermes, Qwen.
@@ -29,7 +29,7 @@ impl CallFormat {
         }
     }
 
-    /// The text after a call; empty where a call ends with its JSON.
+    /// The text after a call. Empty if a call ends with its JSON.
     pub fn end(self) -> &'static str {
         match self {
             CallFormat::Tagged => "</tool_call>",
@@ -37,7 +37,7 @@ impl CallFormat {
         }
     }
 
-    /// Requires that calls are valid by the schemas of their tools.
+    /// A constraint that makes calls valid by the schemas of their tools.
     pub fn constraint(self, tools: &[Tool], required: bool) -> Constraint {
         let arguments = match self {
             CallFormat::Bare => "parameters",
@@ -56,7 +56,7 @@ impl CallFormat {
         if self == CallFormat::List {
             schema = json!({ "type": "array", "items": schema, "minItems": 1 });
         }
-        // A required call of Llama is the whole answer: it needs no mark.
+        // A required call in the format of Llama is the whole answer and needs no mark.
         let begin = if self == CallFormat::Bare && required { "" } else { self.begin() };
         Constraint::ToolCalls {
             begin: begin.into(),
@@ -67,7 +67,7 @@ impl CallFormat {
     }
 }
 
-/// What the answers of a model may contain beside text.
+/// How a model writes tool calls and reasoning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Format {
     /// How it writes tool calls.
@@ -76,12 +76,12 @@ pub struct Format {
     pub describes_tools: bool,
     /// Whether it reasons between `<think>` and `</think>`.
     pub thinks: bool,
-    /// Special tokens that the parser needs to see, with their texts: decoding drops special tokens.
+    /// Special tokens that mark calls and reasoning, with their texts: decoding drops special tokens.
     pub marks: Arc<[(u32, &'static str)]>,
 }
 
 impl Format {
-    /// The format of a model with this chat template. `token` finds tokens by their text.
+    /// The format of a model with this chat template. `token` looks up a special token by its text.
     pub fn of_template(template: &str, token: impl Fn(&str) -> Option<u32>) -> Self {
         let describes_tools = template.contains("tools");
         let calls = if template.contains("[TOOL_CALLS]") {
@@ -96,7 +96,7 @@ impl Format {
         Format { calls, describes_tools, thinks: template.contains("</think>"), marks }
     }
 
-    /// The text of a token for the parser: that of a mark that decoding dropped, or the decoded text.
+    /// The text of a token for the parser: the decoded text, or the text of a mark that decoding dropped.
     pub fn text<'a>(&self, token: u32, decoded: &'a str) -> &'a str {
         let mark = self.marks.iter().find(|(id, _)| *id == token && decoded.is_empty());
         mark.map_or(decoded, |(_, text)| text)

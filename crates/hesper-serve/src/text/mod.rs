@@ -1,5 +1,5 @@
-//! From a conversation to the text that a model reads, and from the text that it writes to an answer with
-//! reasoning and tool calls. Knows nothing of HTTP.
+//! Renders a conversation to the prompt of a model, and parses its output to an answer with reasoning and
+//! tool calls. Independent of HTTP.
 
 mod answer;
 mod chat;

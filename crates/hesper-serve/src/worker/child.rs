@@ -1,4 +1,4 @@
-//! The worker's side: an engine that is driven by lines of standard input and answers on standard output.
+//! The worker's side: an engine that takes orders from standard input and writes reports to standard output.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, mpsc};
@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use super::{Order, REPORT_EVERY, Report, messages, writer};
 use crate::protocol::Generator;
 
-/// Runs the orders of a supervisor until standard input is closed. Standard output belongs to the supervisor.
+/// Executes the orders of a supervisor until standard input is closed. Nothing else may write to standard
+/// output.
 pub fn serve(engine: Arc<dyn Generator>) {
     let reports: mpsc::Sender<Report> = writer(std::io::stdout());
     let (state, to) = (engine.clone(), reports.clone());

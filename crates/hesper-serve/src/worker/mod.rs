@@ -1,12 +1,11 @@
-//! The engine in a process of its own, so that the server survives its end.
+//! The engine in a worker process, so that the server survives a crash of the engine.
 //!
-//! A lost GPU context cannot be opened again in the same process, and a process that is killed says nothing.
-//! So [`Supervisor`] starts a worker, talks to it by pipes, and starts another one when it ends, or when it
-//! says nothing for too long. [`serve`] is the worker's side. A message is a line of JSON; other lines are
-//! ignored.
+//! A lost GPU context cannot be recreated in the same process, and a process can be killed at any time. So
+//! [`Supervisor`] starts a worker, communicates with it over pipes, and replaces it when it exits or sends no
+//! report for too long. [`serve`] is the worker's side. A message is a line of JSON. Other lines are ignored.
 //!
-//! Sampling is seeded, so a text can be generated again: requests that were not finished go to the next
-//! worker, and the tokens that were sent already are compared and skipped.
+//! Sampling is seeded, so the same text can be generated again: the next worker gets the requests that are
+//! not finished. Tokens that the client already has are compared and not sent twice.
 
 mod child;
 mod supervisor;
@@ -26,7 +25,7 @@ use crate::protocol::{Event, Health, Refusal, Request, Snapshot};
 /// How often a worker reports its state.
 const REPORT_EVERY: Duration = Duration::from_millis(200);
 
-/// What a supervisor tells its worker.
+/// A message from the supervisor to its worker.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Order {
@@ -34,7 +33,7 @@ enum Order {
     Cancel { key: u64 },
 }
 
-/// What a worker tells its supervisor.
+/// A message from the worker to its supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Report {
@@ -44,7 +43,7 @@ enum Report {
     State { health: Health, snapshot: Box<Snapshot> },
 }
 
-/// Writes messages in a thread of its own: a reader that has stopped must not block those who send.
+/// Starts a thread that writes messages. A reader that hangs blocks this thread and not the senders.
 fn writer<T: Serialize + Send + 'static>(mut to: impl Write + Send + 'static) -> mpsc::Sender<T> {
     let (sender, receiver) = mpsc::channel::<T>();
     std::thread::spawn(move || {
@@ -58,7 +57,7 @@ fn writer<T: Serialize + Send + 'static>(mut to: impl Write + Send + 'static) ->
     sender
 }
 
-/// The messages of the other side, until it closes the pipe.
+/// The messages from a pipe, until the other side closes it.
 fn messages<T: DeserializeOwned>(from: impl BufRead) -> impl Iterator<Item = T> {
     from.split(b'\n').map_while(Result::ok).filter_map(|line| serde_json::from_slice(&line).ok())
 }

@@ -1,5 +1,5 @@
-//! The supervisor's side: starts workers, watches them, and repeats what a worker that ended has left
-//! unfinished.
+//! The supervisor's side: starts workers, monitors them, and resubmits the unfinished requests of a worker
+//! that exited.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,17 +14,17 @@ use crate::protocol::{
     Usage, channel,
 };
 
-/// How workers are started and watched.
+/// How workers are started and monitored.
 pub struct SupervisorOptions {
     /// The command of a worker: a program that calls [`serve`](super::serve).
     pub command: Box<dyn Fn() -> Command + Send + Sync>,
-    /// A worker that says nothing for so long is killed.
+    /// A worker that is ready and sends no report for this long is killed.
     pub silence_limit: Duration,
-    /// A worker that has not loaded its model after so long is killed.
+    /// A worker that sends no report for this long while it loads its model is killed.
     pub load_limit: Duration,
-    /// Requests that wait for a worker while none is ready.
+    /// The most requests that wait while no worker is ready.
     pub max_waiting: usize,
-    /// Workers that may end while they compute a request, before it fails.
+    /// A request fails after this many workers exited while they computed it.
     pub max_attempts: usize,
 }
 
@@ -49,28 +49,28 @@ impl fmt::Debug for SupervisorOptions {
     }
 }
 
-/// How long a submission waits for the answer of a worker that is ready.
+/// How long [`Supervisor::submit`] waits for a ready worker to accept or refuse a request.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// The longest pause before another worker is started.
 const MAX_PAUSE: Duration = Duration::from_secs(10);
-/// Workers in a row that end before they are ready, after which waiting requests fail.
+/// After this many workers in a row exited before they were ready, waiting requests fail.
 const MAX_FAILED_STARTS: u32 = 3;
 
 /// A request that is not finished.
-struct Open {
+struct OpenRequest {
     request: Request,
     sender: EventSender,
     submitted: Instant,
     started: bool,
-    /// Tokens that were sent.
+    /// Tokens that were sent to the client.
     sent: Vec<u32>,
-    /// Tokens of the current worker.
+    /// The number of tokens that came from the current worker.
     received: usize,
-    /// Workers that ended while they had it.
+    /// Workers that exited after they had accepted it.
     attempts: usize,
-    /// What the current worker has said to it.
+    /// Whether the current worker has accepted or refused it.
     answer: Answer,
-    /// Whether its submission waits for the answer.
+    /// Whether [`Supervisor::submit`] waits for the answer.
     submitting: bool,
 }
 
@@ -82,20 +82,21 @@ enum Answer {
 }
 
 struct State {
-    /// The process of the current worker.
+    /// The process id of the current worker.
     process: Option<u32>,
-    /// To the current worker, once it is ready.
+    /// Sends to the current worker, once it is ready.
     orders: Option<mpsc::Sender<Order>>,
-    open: HashMap<u64, Open>,
+    open: HashMap<u64, OpenRequest>,
     ids: HashMap<String, u64>,
-    next: u64,
+    last_key: u64,
     health: Health,
     snapshot: Snapshot,
-    /// Counts of workers that have ended.
-    before: Snapshot,
+    /// The summed counters of earlier workers.
+    earlier_counts: Snapshot,
     restarts: u64,
     stopping: bool,
-    ended: bool,
+    /// The supervisor was dropped.
+    shut_down: bool,
 }
 
 struct Shared {
@@ -120,7 +121,7 @@ impl Shared {
 impl State {
     fn order(&self, order: Order) {
         if let Some(orders) = &self.orders {
-            // A worker that has ended is replaced, and gets the requests again.
+            // If the worker has exited, its successor gets the unfinished requests.
             let _ = orders.send(order);
         }
     }
@@ -151,7 +152,7 @@ impl State {
         }
     }
 
-    /// Gives a request to the worker that is ready.
+    /// Submits a request to the worker, if one is ready.
     fn send(&mut self, key: u64) {
         let Some(open) = self.open.get_mut(&key) else { return };
         let mut request = Box::new(open.request.clone());
@@ -160,7 +161,8 @@ impl State {
         self.order(Order::Submit { key, request });
     }
 
-    fn take_event(&mut self, key: u64, event: Event) {
+    /// Forwards an event of the current worker, unless an earlier worker has sent the same one.
+    fn forward(&mut self, key: u64, event: Event) {
         let Some(open) = self.open.get_mut(&key) else { return };
         match event {
             Event::Started { .. } => {
@@ -178,7 +180,7 @@ impl State {
                     Some(sent) if sent == token.id => {}
                     Some(sent) => {
                         let message = format!(
-                            "the worker ended, and the text could not be repeated: token {} is {}, not {sent}",
+                            "the worker exited, and the next one generated another text: token {} is {}, not {sent}",
                             open.received, token.id
                         );
                         self.order(Order::Cancel { key });
@@ -190,12 +192,13 @@ impl State {
         }
     }
 
-    /// The worker has ended: requests that it had too often fail, the others wait for the next one.
+    /// Records that the worker exited. Requests that were tried too often fail; the others wait for the next
+    /// worker.
     fn lost(&mut self, cause: &str, max_attempts: usize) {
         (self.orders, self.process) = (None, None);
         self.restarts += 1;
         let of_worker = std::mem::take(&mut self.snapshot);
-        add_counts(&mut self.before, &of_worker);
+        add_counts(&mut self.earlier_counts, &of_worker);
         let mut failed = Vec::new();
         for (key, open) in &mut self.open {
             if open.answer == Answer::Accepted {
@@ -206,7 +209,7 @@ impl State {
             }
         }
         for key in failed {
-            let message = format!("{max_attempts} workers ended while they computed the request: {cause}");
+            let message = format!("{max_attempts} workers exited while they computed the request: {cause}");
             self.end(key, Event::Failed(Failure { kind: FailureKind::Lost, message }));
         }
         if !self.stopping {
@@ -215,7 +218,7 @@ impl State {
     }
 }
 
-/// Adds the counters of a worker that has ended.
+/// Adds the counters of `from` to those of `to`.
 fn add_counts(to: &mut Snapshot, from: &Snapshot) {
     to.accepted += from.accepted;
     to.refused += from.refused;
@@ -234,7 +237,7 @@ fn add_counts(to: &mut Snapshot, from: &Snapshot) {
     to.accepted_drafts += from.accepted_drafts;
 }
 
-/// Generates texts with an engine in a worker process. Dropping it kills the worker.
+/// Runs an engine in a worker process. Dropping the supervisor kills the worker.
 pub struct Supervisor {
     shared: Arc<Shared>,
 }
@@ -246,20 +249,20 @@ impl fmt::Debug for Supervisor {
 }
 
 impl Supervisor {
-    /// Starts the first worker, without waiting for it.
+    /// Starts the first worker without waiting until it is ready.
     pub fn start(options: SupervisorOptions) -> std::io::Result<Self> {
         let state = State {
             process: None,
             orders: None,
             open: HashMap::new(),
             ids: HashMap::new(),
-            next: 0,
+            last_key: 0,
             health: Health::Loading { what: "a worker".into() },
             snapshot: Snapshot::default(),
-            before: Snapshot::default(),
+            earlier_counts: Snapshot::default(),
             restarts: 0,
             stopping: false,
-            ended: false,
+            shut_down: false,
         };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), options });
         let of_thread = shared.clone();
@@ -267,13 +270,13 @@ impl Supervisor {
         Ok(Supervisor { shared })
     }
 
-    /// The process id of the worker, if there is one.
+    /// The process id of the current worker, if one runs.
     pub fn process(&self) -> Option<u32> {
         self.shared.lock().process
     }
 }
 
-/// Starts one worker after the other.
+/// Starts a worker, and a new one each time it exits.
 fn supervise(shared: &Shared) {
     let mut failed_starts = 0;
     loop {
@@ -281,17 +284,17 @@ fn supervise(shared: &Shared) {
         let (was_ready, cause) = match spawned {
             Ok(mut child) => {
                 shared.lock().process = Some(child.id());
-                let ended = watch(shared, &mut child);
+                let exit = watch(shared, &mut child);
                 let _ = child.kill();
                 let status = child.wait();
                 let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-                (ended.was_ready, format!("{}; {status}", ended.cause))
+                (exit.was_ready, format!("{}; {status}", exit.cause))
             }
             Err(error) => (false, format!("cannot start a worker: {error}")),
         };
         failed_starts = if was_ready { 0 } else { failed_starts + 1 };
         let mut state = shared.lock();
-        if state.ended {
+        if state.shut_down {
             return;
         }
         state.lost(&cause, shared.options.max_attempts);
@@ -303,58 +306,61 @@ fn supervise(shared: &Shared) {
         if failed_starts > 0 {
             let end = Instant::now()
                 + (Duration::from_millis(100) * 2u32.pow(failed_starts.min(10))).min(MAX_PAUSE);
-            while !state.ended && Instant::now() < end {
+            while !state.shut_down && Instant::now() < end {
                 state = shared.wait(state, end.saturating_duration_since(Instant::now()));
             }
         }
-        if state.ended {
+        if state.shut_down {
             return;
         }
     }
 }
 
-/// How the watch over a worker ended.
-struct Ended {
+/// Why a worker exited or has to be killed.
+struct WorkerExit {
     was_ready: bool,
     cause: String,
 }
 
-/// Passes on what a worker says, until it ends or has to be killed.
-fn watch(shared: &Shared, child: &mut Child) -> Ended {
+/// Handles the reports of a worker until it exits or has to be killed.
+fn watch(shared: &Shared, child: &mut Child) -> WorkerExit {
     let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-        return Ended { was_ready: false, cause: "the worker has no pipes".into() };
+        return WorkerExit { was_ready: false, cause: "the pipes of the worker are missing".into() };
     };
     let mut orders = Some(writer(stdin));
     let (sender, reports) = mpsc::channel::<Report>();
     std::thread::spawn(move || {
         messages(BufReader::new(stdout)).try_for_each(|report: Report| sender.send(report)).ok();
     });
-    let (mut heard, mut was_ready) = (Instant::now(), false);
+    let (mut last_report, mut was_ready) = (Instant::now(), false);
     loop {
         let report = reports.recv_timeout(Duration::from_millis(50));
         let mut state = shared.lock();
-        if state.ended {
-            return Ended { was_ready, cause: "the supervisor was stopped".into() };
+        if state.shut_down {
+            return WorkerExit { was_ready, cause: "the supervisor was stopped".into() };
         }
         match report {
             Err(mpsc::RecvTimeoutError::Disconnected) => {
-                return Ended { was_ready, cause: "the worker ended".into() };
+                return WorkerExit { was_ready, cause: "the worker exited".into() };
             }
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 let options = &shared.options;
                 let limit = if was_ready { options.silence_limit } else { options.load_limit };
-                if heard.elapsed() > limit {
-                    return Ended { was_ready, cause: format!("the worker said nothing for {limit:?}") };
+                if last_report.elapsed() > limit {
+                    return WorkerExit {
+                        was_ready,
+                        cause: format!("the worker sent no report for {limit:?}"),
+                    };
                 }
                 continue;
             }
             Ok(Report::State { health, snapshot }) => {
                 match &health {
                     Health::Stalled { seconds } => {
-                        let cause = format!("a step did not end within {seconds:.0} seconds");
-                        return Ended { was_ready, cause };
+                        let cause = format!("a step was not finished after {seconds:.0} seconds");
+                        return WorkerExit { was_ready, cause };
                     }
-                    Health::LostDevice { cause } => return Ended { was_ready, cause: cause.clone() },
+                    Health::LostDevice { cause } => return WorkerExit { was_ready, cause: cause.clone() },
                     Health::Ok | Health::Loading { .. } | Health::Stopping => {}
                 }
                 if health == Health::Ok
@@ -387,9 +393,9 @@ fn watch(shared: &Shared, child: &mut Child) -> Ended {
                     _ => state.end(key, Event::Failed(Failure { kind, message })),
                 }
             }
-            Ok(Report::Event { key, event }) => state.take_event(key, event),
+            Ok(Report::Event { key, event }) => state.forward(key, event),
         }
-        heard = Instant::now();
+        last_report = Instant::now();
         drop(state);
         shared.changed.notify_all();
     }
@@ -407,14 +413,17 @@ impl Generator for Supervisor {
             return Err(Refusal::Unavailable(cause.clone()));
         }
         if state.ids.contains_key(&request.id) {
-            return Err(Refusal::Invalid(format!("a request with the id {:?} is not finished", request.id)));
+            return Err(Refusal::Invalid(format!(
+                "the id {:?} is in use by an unfinished request",
+                request.id
+            )));
         }
         if state.orders.is_none() && waiting >= limit {
             return Err(Refusal::QueueFull { limit, retry_after: Duration::from_secs(5) });
         }
-        state.next += 1;
-        let (key, id, (sender, receiver)) = (state.next, request.id.clone(), channel());
-        let open = Open {
+        state.last_key += 1;
+        let (key, id, (sender, receiver)) = (state.last_key, request.id.clone(), channel());
+        let open = OpenRequest {
             request,
             sender,
             submitted: Instant::now(),
@@ -429,9 +438,9 @@ impl Generator for Supervisor {
         state.open.insert(key, open);
         state.send(key);
         let end = Instant::now() + ANSWER_LIMIT;
-        // Without a worker that is ready, the answer comes as events.
-        let is_open = |state: &State| state.open.get(&key).is_some_and(|open| open.answer == Answer::None);
-        while state.orders.is_some() && is_open(&state) && Instant::now() < end {
+        // If no worker is ready, the request waits, and a refusal arrives as an event.
+        let is_pending = |state: &State| state.open.get(&key).is_some_and(|open| open.answer == Answer::None);
+        while state.orders.is_some() && is_pending(&state) && Instant::now() < end {
             state = self.shared.wait(state, end.saturating_duration_since(Instant::now()));
         }
         if let Some(open) = state.open.get_mut(&key) {
@@ -467,7 +476,7 @@ impl Generator for Supervisor {
     fn snapshot(&self) -> Snapshot {
         let state = self.shared.lock();
         let mut snapshot = state.snapshot.clone();
-        add_counts(&mut snapshot, &state.before);
+        add_counts(&mut snapshot, &state.earlier_counts);
         snapshot.restarts = state.restarts;
         snapshot
     }
@@ -486,7 +495,7 @@ impl Generator for Supervisor {
 impl Drop for Supervisor {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
-        (state.stopping, state.ended) = (true, true);
+        (state.stopping, state.shut_down) = (true, true);
         state.fail_all(FailureKind::Stopping, "the server is stopping");
         drop(state);
         self.shared.changed.notify_all();

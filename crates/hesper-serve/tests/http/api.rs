@@ -1,4 +1,4 @@
-//! What clients get.
+//! The endpoints of the API.
 
 use std::time::Duration;
 
@@ -152,7 +152,7 @@ fn completions_take_texts_tokens_and_lists_and_may_repeat_the_prompt() {
 }
 
 #[test]
-fn probabilities_are_reported_in_both_shapes() {
+fn log_probabilities_are_reported_in_both_formats() {
     let server = server();
     let chat = server.chat(json!({ "logprobs": true, "top_logprobs": 2 })).json();
     let content = chat["choices"][0]["logprobs"]["content"].as_array().unwrap();
@@ -167,7 +167,7 @@ fn probabilities_are_reported_in_both_shapes() {
 }
 
 #[test]
-fn models_tokens_health_and_metrics_are_told() {
+fn models_tokens_health_and_metrics_are_reported() {
     let server = server();
     assert_eq!(server.get("/v1/models").json()["data"][0]["id"], "demo");
     assert_eq!(server.get("/v1/models/demo").json()["object"], "model");
@@ -198,7 +198,7 @@ fn models_tokens_health_and_metrics_are_told() {
 }
 
 #[test]
-fn failures_have_a_status_whole_and_an_event_in_a_stream() {
+fn failures_are_a_status_or_an_event_of_the_stream() {
     let server = server();
     for (kind, status) in [
         (FailureKind::Request, 400),
@@ -219,7 +219,7 @@ fn failures_have_a_status_whole_and_an_event_in_a_stream() {
 }
 
 #[test]
-fn refusals_have_a_status_and_say_when_to_try_again() {
+fn refusals_have_a_status_and_a_retry_time() {
     let server = server();
     let full = Refusal::QueueFull { limit: 3, retry_after: Duration::from_secs(7) };
     for (refusal, status) in [
@@ -238,7 +238,7 @@ fn refusals_have_a_status_and_say_when_to_try_again() {
 }
 
 #[test]
-fn a_long_wait_is_bridged_by_comments() {
+fn a_stream_without_events_gets_keep_alive_comments() {
     let options = ServerOptions { keep_alive: Duration::from_millis(40), ..ServerOptions::default() };
     let server = Running::start(options);
     server.generator.say(&["late"]);
@@ -304,7 +304,7 @@ fn embeddings_are_refused_with_a_code() {
 }
 
 #[test]
-fn the_document_names_exactly_the_routes() {
+fn the_openapi_document_lists_exactly_the_routes() {
     let server = server();
     let document = server.get("/openapi.json").json();
     let mut described = Vec::new();

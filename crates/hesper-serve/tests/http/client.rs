@@ -1,4 +1,4 @@
-//! A plain HTTP/1.1 client over TCP, and a server to talk to.
+//! A plain HTTP/1.1 client over TCP, and a server for the tests.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::scripted::Scripted;
 
-/// The demo model with a chat template that knows tools and reasoning.
+/// The demo model with a chat template that supports tools and reasoning.
 pub fn language() -> Arc<LanguageModel> {
     static MODEL: OnceLock<Arc<LanguageModel>> = OnceLock::new();
     let load = || {
@@ -58,7 +58,7 @@ impl Running {
     /// Sends bytes, and reads until the server closes the connection.
     pub fn raw(&self, bytes: &[u8]) -> String {
         let mut stream = self.connect();
-        // A server that refuses may close before it has read everything.
+        // A server that refuses the request may close before it has read everything.
         let _ = stream.write_all(bytes);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
@@ -86,14 +86,14 @@ impl Running {
         self.post("/v1/chat/completions", &chat_body(body))
     }
 
-    /// Stops the server and waits for its end.
+    /// Stops the server and waits until it has stopped.
     pub fn stop(mut self) -> Result<(), String> {
         self.handle.stop();
         self.thread.take().unwrap().join().unwrap()
     }
 }
 
-/// A body with a message, unless it has some.
+/// Adds a message to a body without messages.
 pub fn chat_body(mut body: Value) -> Value {
     if body.get("messages").is_none() {
         body["messages"] = serde_json::json!([{ "role": "user", "content": "The evening star" }]);
@@ -139,7 +139,7 @@ impl Answer {
         self.body.split("\n\n").filter_map(|event| event.strip_prefix("data: ")).map(str::to_string).collect()
     }
 
-    /// The message of an error, after a check of its shape.
+    /// The message of an error, after a check of its fields.
     pub fn error(&self) -> String {
         let value = self.json();
         let error = value["error"].as_object().unwrap();

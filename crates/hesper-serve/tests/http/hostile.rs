@@ -1,4 +1,4 @@
-//! Hostile and broken requests: each gets an error that names what is wrong, and the server goes on.
+//! Hostile and invalid requests: each gets an error that names the cause, and the server continues.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ fn message(message: Value) -> Value {
 }
 
 #[test]
-fn wrong_fields_are_refused_by_name() {
+fn invalid_fields_are_refused_by_name() {
     let server = server();
     let long = "x".repeat(70_000);
     let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
@@ -155,7 +155,7 @@ fn wrong_fields_are_refused_by_name() {
 }
 
 #[test]
-fn bodies_that_are_not_json_and_paths_that_are_nothing_are_refused() {
+fn bodies_that_are_not_json_and_unknown_paths_are_refused() {
     let server = server();
     let deep = "[".repeat(100_000);
     for body in ["", "{", "[]", "3", "nul", "{\"messages\":", "\u{0}", deep.as_str(), "{\"a\":1}{\"b\":2}"] {
@@ -179,16 +179,16 @@ fn bodies_that_are_not_json_and_paths_that_are_nothing_are_refused() {
 }
 
 #[test]
-fn huge_bodies_and_heads_are_cut_off() {
+fn huge_bodies_and_heads_are_refused() {
     let server = Running::start(ServerOptions { max_body_bytes: 10_000, ..ServerOptions::default() });
     server.generator.say(&["ok"]);
-    // A client that sends everything before it reads sees the answer, too.
+    // A client that sends everything before it reads also gets the answer.
     for length in [20_000, 20_000_000] {
         let large = server.chat(json!({ "user": "x".repeat(length) }));
         assert!(large.status == 413 && large.error().contains("10000 bytes"), "{large:?}");
     }
-    // A length that is announced is refused before anything is sent: to clients that go on, that ask, and
-    // that wait.
+    // A content length above the limit is refused before the body is sent: by a client that sends at once,
+    // one that waits for `100 Continue`, and one that sends nothing.
     let announced = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000000\r\n";
     for rest in ["\r\n{\"prompt\"", "Expect: 100-continue\r\n\r\n", "\r\n"] {
         let start = Instant::now();
@@ -199,7 +199,7 @@ fn huge_bodies_and_heads_are_cut_off() {
         assert_eq!(&answer, b"HTTP/1.1 413", "{rest:?}");
         assert!(start.elapsed() < Duration::from_secs(5), "{rest:?}: {:?}", start.elapsed());
     }
-    // A length that is not announced.
+    // A chunked body without a content length.
     let chunk = format!("3e8\r\n{}\r\n", "x".repeat(1000)).repeat(30);
     let head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n";
     let answer = server.raw(format!("{head}{chunk}0\r\n\r\n").as_bytes());
@@ -224,10 +224,10 @@ fn huge_bodies_and_heads_are_cut_off() {
 }
 
 #[test]
-fn slow_clients_are_cut_off() {
+fn slow_clients_are_disconnected() {
     let server = server();
     let start = Instant::now();
-    // Heads that never end, a body that never comes, and bytes that are no HTTP.
+    // Incomplete heads, a body that does not arrive, and bytes that are not HTTP.
     for text in
         ["", "GET /hea", "GET /health HTTP/1.1\r\nHost: local", "\u{16}\u{3}\u{1}", "BREW / HTCPCP\r\n\r\n"]
     {
@@ -237,7 +237,7 @@ fn slow_clients_are_cut_off() {
     let answer =
         server.raw(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{\"pro");
     assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
-    // A byte now and then does not help.
+    // Sending a byte now and then does not extend the timeout.
     let mut client = server.connect();
     let slow = Instant::now();
     for byte in b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: 1234567890\r\n\r\n".iter().take(40) {
@@ -254,7 +254,7 @@ fn slow_clients_are_cut_off() {
 }
 
 #[test]
-fn a_client_that_does_not_read_is_cut_off_and_its_request_cancelled() {
+fn a_client_that_does_not_read_is_disconnected_and_its_request_cancelled() {
     let server = server();
     let piece = "x".repeat(100_000);
     server.generator.say(&vec![piece.as_str(); 400]);
@@ -278,7 +278,7 @@ fn a_client_that_does_not_read_is_cut_off_and_its_request_cancelled() {
 }
 
 #[test]
-fn connections_over_the_limit_are_told_so() {
+fn connections_over_the_limit_are_refused_with_503() {
     let server = Running::start(ServerOptions { max_connections: 3, ..ServerOptions::default() });
     let held: Vec<_> = (0..3).map(|_| server.connect()).collect();
     std::thread::sleep(Duration::from_millis(100));

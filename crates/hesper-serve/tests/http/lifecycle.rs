@@ -1,4 +1,4 @@
-//! Clients that leave, and the beginning and the end of the server.
+//! Clients that disconnect, and the start and stop of the server.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -27,7 +27,7 @@ fn request(stream: bool) -> String {
 }
 
 #[test]
-fn a_client_that_leaves_cancels_its_request_in_every_phase() {
+fn a_client_that_disconnects_cancels_its_request_in_every_phase() {
     let server = hanging();
     for stream in [false, true] {
         let text = request(stream);
@@ -116,7 +116,7 @@ fn requests_that_do_not_finish_in_time_are_cancelled_when_the_server_stops() {
 }
 
 #[test]
-fn a_server_that_is_loading_says_so_until_it_is_ready() {
+fn a_server_reports_loading_until_it_is_ready() {
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
     let server = Server::bind(ServerOptions { address, ..ServerOptions::default() }).unwrap();
     let taken = ServerOptions { address: server.address(), ..ServerOptions::default() };

@@ -1,5 +1,4 @@
-//! The HTTP layer over real connections: what clients get, what hostile ones get, and what happens when they
-//! leave.
+//! The HTTP layer over real connections: answers, hostile clients, and clients that disconnect.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use hesper as _;

@@ -13,7 +13,7 @@ fn server() -> Running {
     running
 }
 
-/// A body with what every request needs.
+/// Adds the required fields to a body.
 fn body(mut body: Value) -> Value {
     for (field, value) in
         [("max_tokens", json!(20)), ("messages", json!([{ "role": "user", "content": "The evening star" }]))]
@@ -81,7 +81,7 @@ fn a_message_is_answered_whole() {
 }
 
 #[test]
-fn thoughts_texts_and_calls_are_the_same_streamed_and_whole() {
+fn reasoning_text_and_calls_are_the_same_streamed_and_whole() {
     let server = server();
     for pieces in [&CALL[..], &["<think>a", "b</think>", "Some ", "text"], &["text"], &[]] {
         server.generator.say(pieces);
@@ -186,7 +186,7 @@ fn keys_are_sent_in_either_header() {
 }
 
 #[test]
-fn wrong_requests_and_failures_have_the_shape_of_the_api() {
+fn invalid_requests_and_failures_have_the_error_format_of_the_api() {
     let server = server();
     let user = |content: Value| json!({ "messages": [{ "role": "user", "content": content }] });
     let cases = [

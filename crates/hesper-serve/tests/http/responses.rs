@@ -20,7 +20,7 @@ fn post(server: &Running, mut fields: Value) -> Answer {
     server.post("/v1/responses", &fields)
 }
 
-/// The events, whose names are their types and whose numbers follow each other.
+/// The events. Checks that their names are their types and that their numbers are consecutive.
 fn events(answer: &Answer) -> Vec<Value> {
     assert!(answer.headers.contains("text/event-stream"), "{answer:?}");
     let each = answer.body.split("\n\n").filter_map(|event| event.strip_prefix("event: "));
@@ -33,7 +33,7 @@ fn events(answer: &Answer) -> Vec<Value> {
     all
 }
 
-/// Items without what differs from answer to answer.
+/// Items without ids, which differ between answers.
 fn plain(output: &Value) -> Value {
     let mut output = output.clone();
     for item in output.as_array_mut().unwrap() {
@@ -109,7 +109,7 @@ fn items_are_the_same_streamed_and_whole() {
         assert_eq!(kinds[kinds.len() - 1], "response.completed");
         let last = &streamed[streamed.len() - 1]["response"];
         assert_eq!(plain(&last["output"]), plain(&whole["output"]), "{pieces:?}");
-        // What the events tell is what the response has at last.
+        // The events agree with the final response.
         let mut items: Vec<Value> = Vec::new();
         for event in &streamed {
             let at = event["output_index"].as_u64().unwrap_or(0) as usize;
@@ -146,7 +146,7 @@ fn items_are_the_same_streamed_and_whole() {
 }
 
 #[test]
-fn a_response_is_continued_by_its_id_until_it_is_forgotten() {
+fn a_response_is_continued_by_its_id_until_it_is_deleted() {
     let server = server();
     server.generator.say(&CALLS);
     let first = post(&server, json!({ "tools": tools(), "instructions": "Once." })).json();
@@ -159,7 +159,7 @@ fn a_response_is_continued_by_its_id_until_it_is_forgotten() {
     assert_eq!((second.status, &second.json()["previous_response_id"]), (200, &json!(id)), "{second:?}");
     let function = json!({ "name": "f", "arguments": "{\"x\":1}" });
     let calls = json!([{ "id": call, "type": "function", "function": function }]);
-    // Instructions are not kept.
+    // Instructions are not stored.
     let mut messages = vec![
         json!({ "role": "user", "content": "The evening star" }),
         json!({ "role": "assistant", "content": "Wait.", "reasoning_content": "hm", "tool_calls": calls }),
@@ -202,7 +202,7 @@ fn a_response_of_another_key_is_unknown() {
 }
 
 #[test]
-fn what_is_wrong_or_not_supported_is_named() {
+fn invalid_and_unsupported_fields_are_named() {
     let server = server();
     for (fields, culprit) in [
         (json!({ "input": 5 }), "input"),

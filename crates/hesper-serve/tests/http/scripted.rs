@@ -1,4 +1,4 @@
-//! A generator that says what a test tells it to say.
+//! A generator that follows the script of a test.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +38,7 @@ pub struct Scripted {
 }
 
 impl Scripted {
-    /// Says these pieces and ends.
+    /// Generates these pieces and ends.
     pub fn say(&self, pieces: &[&str]) {
         self.script(Script {
             pieces: pieces.iter().map(|piece| piece.to_string()).collect(),

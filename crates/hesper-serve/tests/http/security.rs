@@ -1,4 +1,4 @@
-//! Who may use the server.
+//! Access control: API keys, host names and origins.
 
 use hesper_serve::http::{ApiKeys, ServerOptions};
 use serde_json::json;
@@ -13,7 +13,7 @@ fn file(name: &str, text: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn keys_are_needed_everywhere_but_for_health_and_tell_tenants_apart() {
+fn keys_are_required_except_for_health_and_pages_and_identify_tenants() {
     let path = file("keys", "# keys\n\n first-key \nsecond-key\n");
     let api_keys = Some(ApiKeys::read(&path).unwrap());
     let server = Running::start(ServerOptions { api_keys, ..ServerOptions::default() });
@@ -77,7 +77,7 @@ fn files_without_keys_are_refused() {
 }
 
 #[test]
-fn other_names_of_the_server_are_refused_unless_they_are_allowed() {
+fn unknown_host_names_are_refused_unless_they_are_allowed() {
     let server = Running::start(ServerOptions {
         allowed_hosts: vec!["llm.example".into()],
         ..ServerOptions::default()
@@ -107,7 +107,7 @@ fn other_names_of_the_server_are_refused_unless_they_are_allowed() {
 }
 
 #[test]
-fn pages_elsewhere_are_refused_unless_they_are_allowed() {
+fn pages_of_other_origins_are_refused_unless_they_are_allowed() {
     let strict = Running::start(ServerOptions::default());
     let open = Running::start(ServerOptions {
         allowed_origins: vec!["https://app.example".into()],

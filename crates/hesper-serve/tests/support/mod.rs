@@ -1,4 +1,4 @@
-//! Requests to the demo model and what becomes of them.
+//! Requests to the demo model, and their results.
 #![allow(dead_code, clippy::unwrap_used, reason = "shared by several tests, which fail by panicking")]
 
 use std::sync::{Arc, OnceLock};
@@ -9,7 +9,7 @@ use hesper_lm::{LanguageModel, demo};
 use hesper_serve::engine::EngineOptions;
 use hesper_serve::protocol::{Event, Events, FailureKind, Finish, Request, Usage};
 
-/// After which a test gives up.
+/// The time after which a test fails.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 pub fn language() -> Arc<LanguageModel> {
@@ -17,7 +17,7 @@ pub fn language() -> Arc<LanguageModel> {
     MODEL.get_or_init(|| Arc::new(demo::model().unwrap())).clone()
 }
 
-/// Small pages: prompts of a few words have several.
+/// Options with small pages, so that prompts of a few words have several.
 pub fn small() -> EngineOptions {
     EngineOptions { page_tokens: 4, chunk_tokens: Some(8), step_tokens: Some(16), ..EngineOptions::default() }
 }
@@ -48,7 +48,7 @@ pub fn collect(events: &Events) -> (Vec<u32>, String, End) {
             Event::Done { finish, usage } => End::Done(finish, usage),
             Event::Failed(failure) => End::Failed(failure.kind, failure.message),
         };
-        assert_eq!(events.next(), None, "an event behind the last one");
+        assert_eq!(events.next(), None, "an event after the last one");
         return (tokens, text, end);
     }
 }
