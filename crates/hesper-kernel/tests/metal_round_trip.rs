@@ -202,7 +202,7 @@ fn operations_of_groups_agree() {
 fn random_kernels_agree() {
     let input: Vec<u8> = (0..64).flat_map(|i| (i as f32 * 0.75 - 9.0).to_le_bytes()).collect();
     let mut done = 0;
-    for seed in 0..60 {
+    for seed in 0..24 {
         let kernel = random_kernel(seed);
         if matches!(emit(&kernel, &PLAIN), Err(EmitError::Double { .. })) {
             continue;
@@ -213,14 +213,14 @@ fn random_kernels_agree() {
         let memory = [input.clone(), vec![0; threads as usize * 16], vec![0; 64]];
         agree(&kernel, &launch, &memory, &|want, got| want == got);
     }
-    assert!(done > 15, "only {done} kernels have no f64");
+    assert!(done > 5, "only {done} kernels have no f64");
 }
 
 /// Functions of f32 that compute in f64, which Metal does in integers.
 #[test]
 fn functions_that_compute_in_f64_agree_on_many_operands() {
     use {BinaryOp as B, UnaryOp as U};
-    let count = 400;
+    let count = 160;
     let mut random = Random::new(7);
     let mut floats = |exponents: u32| -> Vec<u8> {
         let mut bits = || {
@@ -403,11 +403,9 @@ fn the_text_of_every_kernel_of_the_corpus_gives_the_kernels_bytes() {
     let mut done = 0;
     for case in cases() {
         let want = support::run(&case).unwrap_or_else(|e| panic!("{}: {e}", case.name));
-        for (options, checked) in [(PLAIN, true), (PLAIN, false), (BOUNDED, false)] {
-            let clean = || support::run_with(&case, &interp::Options::checked()).is_ok();
-            if checked && !clean() {
-                continue;
-            }
+        // The sanitizer is for kernels that it finds nothing in.
+        let clean = support::run_with(&case, &interp::Options::checked()).is_ok();
+        for (options, checked) in [(PLAIN, clean), (BOUNDED, false)] {
             let got = support::run_bound(&case, |kernel, launch, bindings| {
                 let report = round_trip(kernel, &options, launch, rebound(&bindings), checked)?;
                 if report == [0; 4] { Ok(()) } else { Err(format!("a write was dropped: {report:?}")) }

@@ -42,7 +42,9 @@ fn logits_and_continuations_are_those_of_llama_cpp() {
     let Some(language) = model() else { return };
     let all = recorded();
     let (mut most, mut certain, mut count) = (0.0f64, 0, 0);
-    for (number, text) in all["texts"].as_array().unwrap().iter().enumerate() {
+    // All of them take two minutes in a build without optimizations.
+    let texts = std::env::var("HESPER_RECORDED").map_or(4, |count| count.parse().unwrap());
+    for (number, text) in all["texts"].as_array().unwrap().iter().take(texts).enumerate() {
         let (prompt, next) = (text["prompt"].as_str().unwrap(), tokens_of(&text["next"]));
         let mut tokens = language.tokenizer().encode(prompt, false).unwrap();
         assert_eq!(tokens, tokens_of(&text["tokens"]), "{prompt:?}");

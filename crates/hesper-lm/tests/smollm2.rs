@@ -86,7 +86,7 @@ fn a_batch_generates_the_tokens_of_single_sequences() {
     let Some(path) = file() else { return };
     let language = LanguageModel::load(&path, &LoadOptions::default()).unwrap();
     let prompts = ["The sun is", "A cat sat on the", "In the beginning", "Two plus two is"];
-    let options = GenerateOptions { max_tokens: 12, ..GenerateOptions::default() };
+    let options = GenerateOptions { max_tokens: 6, ..GenerateOptions::default() };
     let prompts: Vec<(Vec<u32>, GenerateOptions)> =
         prompts.iter().map(|prompt| (language.prompt_tokens(prompt).unwrap(), options.clone())).collect();
     let together = batch_generate(&language, &prompts).unwrap();

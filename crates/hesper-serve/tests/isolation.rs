@@ -73,7 +73,7 @@ fn fails_alone(engine: &Engine, token: u32, good: &dyn Fn(&str) -> Request, expe
 #[test]
 fn texts_are_unchanged_by_steps_that_run_out_of_memory() {
     let _alone = alone();
-    let requests = || (0..8).map(|at| request(&format!("r{at}"), &texts()[at], 60));
+    let requests = || (0..8).map(|at| request(&format!("r{at}"), &texts()[at], 24));
     let engine = Engine::start(language(), small()).unwrap();
     let alone = |request: Request| collect(&engine.submit(request).unwrap()).0;
     let expected: Vec<Vec<u32>> = requests().map(alone).collect();

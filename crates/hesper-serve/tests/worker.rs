@@ -80,7 +80,7 @@ fn every_text_is_complete_and_unchanged_after_the_worker_is_killed_or_stopped() 
     for (name, temperature, look_ahead) in
         [("-KILL", 0.4, false), ("-STOP", 0.4, false), ("-KILL", 0.0, true)]
     {
-        let requests = || requests(100, temperature).into_iter();
+        let requests = || requests(40, temperature).into_iter();
         let expected: Vec<(Vec<u32>, String)> = requests()
             .map(|request| collect(&engine.submit(request).unwrap()))
             .map(|(tokens, text, _)| (tokens, text))
