@@ -8,6 +8,7 @@ use crate::support::{End, collect, language, request, small};
 use hesper_lm::{LanguageModel, LoadOptions, fetch};
 use hesper_serve::engine::{Engine, EngineOptions};
 use hesper_serve::protocol::{Constraint, Finish, Generator, Refusal, Request, Sampling};
+use hesper_serve::text::{CallFormat, Tool};
 
 fn constrained(id: &str, constraint: Constraint) -> Request {
     Request { constraint: Some(constraint), ..request(id, "The evening star", 20) }
@@ -54,6 +55,33 @@ fn invalid_or_too_large_constraints_are_refused() {
         collect(&events);
     }
     assert_eq!(collect(&engine.submit(request("next", "The", 3)).unwrap()).0.len(), 3);
+}
+
+#[test]
+fn required_calls_are_valid_in_the_format_of_every_family() {
+    let engine = Engine::start(language(), small()).unwrap();
+    let parameters = serde_json::json!({
+        "type": "object",
+        "properties": { "city": { "enum": ["Bonn", "Rome"] } },
+        "required": ["city"],
+        "additionalProperties": false,
+    });
+    let tool =
+        Tool { name: "weather".into(), description: serde_json::Value::Null, parameters, strict: true };
+    for (format, key) in
+        [(CallFormat::Tagged, "arguments"), (CallFormat::Bare, "parameters"), (CallFormat::List, "arguments")]
+    {
+        let constraint = Some(format.constraint(std::slice::from_ref(&tool), true));
+        let request = Request { constraint, ignore_eos: false, ..request("call", "The weather:", 300) };
+        let (_, text, end) = collect(&engine.submit(request).unwrap());
+        assert!(matches!(end, End::Done(..)), "{format:?}: {end:?}");
+        let call = text.strip_prefix(format.begin()).unwrap_or(&text);
+        let mut calls = serde_json::Deserializer::from_str(call).into_iter::<serde_json::Value>();
+        let call = calls.next().unwrap().unwrap_or_else(|error| panic!("{format:?}: {error}: {text}"));
+        let call = if format == CallFormat::List { &call[0] } else { &call };
+        assert_eq!(call["name"], "weather", "{format:?}: {text}");
+        assert!(["Bonn", "Rome"].contains(&call[key]["city"].as_str().unwrap()), "{format:?}: {text}");
+    }
 }
 
 #[test]

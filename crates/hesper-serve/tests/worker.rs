@@ -183,6 +183,29 @@ fn requests_wait_while_a_worker_loads_and_fail_if_none_can_start() {
 }
 
 #[test]
+fn deadlines_hold_while_no_worker_is_ready_and_while_one_is_stopped() {
+    let deadline = Some(Duration::from_millis(300));
+    let passed = |events: &Events| matches!(collect(events).2, End::Failed(FailureKind::Deadline, _));
+    let options_of = |program: &'static str| {
+        SupervisorOptions::new(move || {
+            let mut command = Command::new(program);
+            command.arg("60");
+            command
+        })
+    };
+    let loading = Supervisor::start(options_of("sleep")).unwrap();
+    assert!(passed(&loading.submit(Request { deadline, ..request("never", "The", 3) }).unwrap()));
+    let supervisor = started(SupervisorOptions { silence_limit: Duration::from_secs(60), ..options() });
+    let events = supervisor.submit(request("long", "The evening star", 100_000)).unwrap();
+    until(|| supervisor.snapshot().requests.len() == 1);
+    signal(&supervisor, "-STOP");
+    assert!(passed(&supervisor.submit(Request { deadline, ..request("late", "The", 3) }).unwrap()));
+    signal(&supervisor, "-CONT");
+    assert!(supervisor.cancel("long"));
+    assert!(matches!(collect(&events).2, End::Done(Finish::Cancelled, _)));
+}
+
+#[test]
 fn a_request_that_is_lost_with_every_worker_fails() {
     let supervisor = Supervisor::start(SupervisorOptions { max_attempts: 2, ..options() }).unwrap();
     let events = supervisor.submit(request("doomed", "The evening star", 1_000_000)).unwrap();

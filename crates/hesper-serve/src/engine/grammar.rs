@@ -90,8 +90,8 @@ impl Grammars {
     }
 
     fn tool_calls(&self, begin: &str, schema: Value, end: &str, required: bool) -> Result<ToolCalls, String> {
-        if begin.is_empty() || end.is_empty() {
-            return Err("the texts that begin and end a tool call must not be empty".into());
+        if begin.is_empty() && !required {
+            return Err("a tool call without a text that begins it must be required".into());
         }
         // A grammar refers to a special token by its id, not by its text.
         let literal = |text: &str| match self.special.get(text) {
@@ -99,9 +99,10 @@ impl Grammars {
             None => Value::from(text).to_string(),
         };
         let rules = format!("SPACE: /[ \\n]{{1,2}}/\ncall: %json {schema}\n");
-        let (begin_, end_) = (literal(begin), literal(end));
-        let call = format!("start: SPACE? call SPACE? {end_}\n{rules}");
-        let first = format!("start: {begin_} SPACE? call SPACE? {end_}\n{rules}");
+        let end = if end.is_empty() { String::new() } else { format!("SPACE? {}", literal(end)) };
+        let begin_ = if begin.is_empty() { String::new() } else { literal(begin) };
+        let call = format!("start: SPACE? call {end}\n{rules}");
+        let first = format!("start: {begin_} SPACE? call {end}\n{rules}");
         let call = self.grammar(TopLevelGrammar::from_lark(call))?;
         let first = match required {
             true => Some(self.grammar(TopLevelGrammar::from_lark(first))?),
@@ -115,6 +116,7 @@ impl Grammars {
 /// Filters free text with tool calls. Only the calls have to match a grammar.
 struct ToolCalls {
     tokens: Arc<Vec<Vec<u8>>>,
+    /// The text that begins a call. If it is empty, the answer is one call and nothing else.
     begin: Vec<u8>,
     /// The grammar of a call, without the text that begins it.
     call: Grammar,
@@ -133,6 +135,9 @@ impl fmt::Debug for ToolCalls {
 impl ToolCalls {
     /// How many bytes of `token` follow the text that begins a call, if `token` completes that text.
     fn bytes_after_begin(&self, token: &[u8]) -> Option<usize> {
+        if self.begin.is_empty() {
+            return None;
+        }
         let text = [&self.tail[..], token].concat();
         let at = text.windows(self.begin.len()).position(|window| window == self.begin)?;
         Some(text.len() - at - self.begin.len())
@@ -163,6 +168,7 @@ impl TokenFilter for ToolCalls {
         if let Some(current) = &mut self.current {
             if current.accept(token)? {
                 (self.current, self.tail) = (None, Vec::new());
+                return Ok(self.begin.is_empty());
             }
             return Ok(false);
         }
@@ -172,7 +178,7 @@ impl TokenFilter for ToolCalls {
             return Ok(false);
         }
         self.tail.extend(bytes);
-        let keep = self.tail.len().min(self.begin.len() - 1);
+        let keep = self.tail.len().min(self.begin.len().saturating_sub(1));
         self.tail.drain(..self.tail.len() - keep);
         Ok(false)
     }

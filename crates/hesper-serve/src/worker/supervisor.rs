@@ -53,6 +53,8 @@ impl fmt::Debug for SupervisorOptions {
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// The longest pause before another worker is started.
 const MAX_PAUSE: Duration = Duration::from_secs(10);
+/// How often deadlines and the silence of a worker are checked.
+const TICK: Duration = Duration::from_millis(50);
 /// After this many workers in a row exited before they were ready, waiting requests fail.
 const MAX_FAILED_STARTS: u32 = 3;
 
@@ -142,6 +144,22 @@ impl State {
         let usage = Usage { prompt_tokens, cached_tokens: 0, completion_tokens };
         self.order(Order::Cancel { key });
         self.end(key, Event::Done { finish: Finish::Cancelled, usage });
+    }
+
+    /// Fails requests whose deadline has passed. A worker does the same, but there may be none, or one that is
+    /// stopped. Returns whether there were any.
+    fn expire(&mut self) -> bool {
+        let expired =
+            |open: &OpenRequest| open.request.deadline.filter(|limit| open.submitted.elapsed() > *limit);
+        let expired: Vec<(u64, Duration)> =
+            self.open.iter().filter_map(|(key, open)| Some((*key, expired(open)?))).collect();
+        let any = !expired.is_empty();
+        for (key, limit) in expired {
+            let message = format!("the request was not finished within its deadline of {limit:?}");
+            self.order(Order::Cancel { key });
+            self.end(key, Event::Failed(Failure { kind: FailureKind::Deadline, message }));
+        }
+        any
     }
 
     fn fail_all(&mut self, kind: FailureKind, message: &str) {
@@ -307,7 +325,8 @@ fn supervise(shared: &Shared) {
             let end = Instant::now()
                 + (Duration::from_millis(100) * 2u32.pow(failed_starts.min(10))).min(MAX_PAUSE);
             while !state.shut_down && Instant::now() < end {
-                state = shared.wait(state, end.saturating_duration_since(Instant::now()));
+                state.expire();
+                state = shared.wait(state, TICK.min(end.saturating_duration_since(Instant::now())));
             }
         }
         if state.shut_down {
@@ -334,10 +353,13 @@ fn watch(shared: &Shared, child: &mut Child) -> WorkerExit {
     });
     let (mut last_report, mut was_ready) = (Instant::now(), false);
     loop {
-        let report = reports.recv_timeout(Duration::from_millis(50));
+        let report = reports.recv_timeout(TICK);
         let mut state = shared.lock();
         if state.shut_down {
             return WorkerExit { was_ready, cause: "the supervisor was stopped".into() };
+        }
+        if state.expire() {
+            shared.changed.notify_all();
         }
         match report {
             Err(mpsc::RecvTimeoutError::Disconnected) => {

@@ -304,6 +304,22 @@ fn embeddings_are_refused_with_a_code() {
 }
 
 #[test]
+fn the_openapi_document_defines_each_schema_once_and_those_it_refers_to() {
+    let text = server().get("/openapi.json").body;
+    let defined: Vec<&str> = (text.lines())
+        .filter_map(|line| line.strip_prefix("      \"")?.strip_suffix("\": {"))
+        .filter(|name| name.starts_with(char::is_uppercase))
+        .collect();
+    let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let schemas = document["components"]["schemas"].as_object().unwrap();
+    assert_eq!(defined.len(), schemas.len(), "a schema is defined twice");
+    for part in text.split("#/components/schemas/").skip(1) {
+        let name = part.split('"').next().unwrap();
+        assert!(schemas.contains_key(name), "{name}");
+    }
+}
+
+#[test]
 fn the_openapi_document_lists_exactly_the_routes() {
     let server = server();
     let document = server.get("/openapi.json").json();
