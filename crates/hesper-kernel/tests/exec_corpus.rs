@@ -74,12 +74,7 @@ fn kernels_without_atomics_give_the_interpreters_bytes() {
 #[test]
 fn kernels_that_become_machine_code_give_the_bytecodes_bytes() {
     use std::cell::Cell;
-    let wanted = std::env::var_os("HESPER_JIT").is_none_or(|v| v != "0");
-    let native = cfg!(all(target_arch = "x86_64", any(unix, windows), not(miri)));
-    for level in [SimdLevel::Avx2, SimdLevel::Avx512] {
-        if !(wanted && native && level.is_available()) {
-            continue;
-        }
+    for level in crate::jit::levels() {
         let mut compiled = 0;
         for case in cases() {
             let became = Cell::new(false);

@@ -5,7 +5,7 @@
 //! levels. Blocks are as wide as their registers fit the L1 cache, so that many lanes share the cost of an
 //! instruction. Threadgroups are independent: the caller distributes ranges of them over threads with
 //! [`Program::run_groups`] or [`Program::run_parallel`]. Straight-line kernels also become machine code where
-//! the processor has AVX2 or AVX-512 (`jit`), which then runs instead of the bytecode.
+//! the processor has AVX2, AVX-512 or NEON (`jit`), which then runs instead of the bytecode.
 //!
 //! Promises: results equal the reference interpreter's bit for bit (up to the payload of NaN and
 //! the order of atomics), at every SIMD level and for every split into ranges; nothing outside
@@ -21,7 +21,16 @@ mod compile;
 mod control;
 mod geometry;
 mod groups;
-#[cfg_attr(not(all(target_arch = "x86_64", any(unix, windows), not(miri))), path = "jit/none.rs")]
+#[cfg_attr(
+    any(
+        miri,
+        not(any(
+            all(target_arch = "x86_64", any(unix, windows)),
+            all(target_arch = "aarch64", any(target_os = "linux", target_os = "macos"))
+        ))
+    ),
+    path = "jit/none.rs"
+)]
 mod jit;
 mod lanes;
 mod level;

@@ -7,10 +7,16 @@ use hesper_kernel::launch::{Arg, Bindings, Launch};
 
 /// The levels that have machine code here; none where it is switched off.
 pub fn levels() -> Vec<SimdLevel> {
-    let wanted = std::env::var_os("HESPER_JIT").is_none_or(|v| v != "0");
-    let native = cfg!(all(target_arch = "x86_64", any(unix, windows), not(miri)));
-    let with_code = [SimdLevel::Avx2, SimdLevel::Avx512];
-    with_code.into_iter().filter(|l| native && wanted && l.is_available()).collect()
+    let wanted = std::env::var_os("HESPER_JIT").is_none_or(|v| v != "0") && !cfg!(miri);
+    let with_code: &[SimdLevel] = if cfg!(all(target_arch = "x86_64", any(unix, windows))) {
+        &[SimdLevel::Avx2, SimdLevel::Avx512]
+    } else if cfg!(all(target_arch = "aarch64", any(target_os = "linux", target_os = "macos"))) {
+        // NEON is part of the architecture.
+        &[SimdLevel::Plain]
+    } else {
+        &[]
+    };
+    with_code.iter().copied().filter(|l| wanted && l.is_available()).collect()
 }
 
 /// Both programs of a kernel at a level; the first must be machine code.

@@ -4,8 +4,8 @@
 //! Calls clobber all vector registers, so they cut the kernel into segments: a value that a later segment or
 //! a call uses is spilled when it is computed. Values are immutable, so each is spilled at most once.
 
-use super::asm::Vr;
 use super::node::{Node, Operand, Value};
+use super::target::Vr;
 
 /// A step of a segment.
 #[derive(Clone, Copy, Debug)]

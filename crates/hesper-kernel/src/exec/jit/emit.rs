@@ -1,25 +1,21 @@
 //! The whole function: loops over steps of lanes, segments, and calls between them.
 //!
-//! `extern "sysv64" fn(*const Frame)`: a kernel without calls is one loop. With calls it processes the row in
-//! chunks, and a chunk segment by segment, so that a call serves many lanes.
+//! `fn(*const Frame)`: a kernel without calls is one loop. With calls it processes the row in chunks, and a
+//! chunk segment by segment, so that a call serves many lanes.
 
 use std::collections::HashMap;
 
 use super::alloc::{Allocation, Step, allocate};
-use super::asm::*;
 use super::node::*;
 use super::plan::Plan;
-use super::vector::{FIRST, T0, TAIL, Vector};
+use super::target::{Capabilities, FIRST, T0, Target, VectorOps, Vr};
+use super::vector::Vector;
 use crate::exec::lanes::BLOCK;
 
 /// Lanes of a chunk, if its slots fit [`MAX_SLOT_BYTES`].
 const CHUNK: u32 = 256;
 /// The most bytes of slots, which are on the caller's stack.
 pub(super) const MAX_SLOT_BYTES: usize = 32 << 10;
-/// Registers for the addresses of accesses, in kernels without calls.
-const POINTERS: [Gr; 10] = [RCX, RDX, RSI, RDI, R8, R9, R10, R11, R13, RBP];
-const SAVED: [Gr; 6] = [RBX, RBP, R12, R13, R14, R15];
-
 /// A call of a lane function: slot offsets, and steps from block to block.
 #[derive(Debug)]
 pub(super) struct Call {
@@ -30,8 +26,10 @@ pub(super) struct Call {
 
 /// Runs a call for blocks of lanes.
 ///
-/// Machine code passes a call of its own kernel, the kernel's slots, and at most as many blocks as they hold.
-unsafe extern "sysv64" fn invoke(call: *const Call, slots: *mut u8, blocks: usize) {
+/// # Safety
+///
+/// `call` is a call of the running kernel, `slots` are its slots and hold at least so many blocks.
+pub(super) unsafe fn invoke_lanes(call: *const Call, slots: *mut u8, blocks: usize) {
     // SAFETY: machine code passes the calls it was made with, which live as long as it.
     let call = unsafe { &*call };
     let at = |offset: usize| slots.wrapping_add(offset);
@@ -51,7 +49,7 @@ unsafe extern "sysv64" fn invoke(call: *const Call, slots: *mut u8, blocks: usiz
 pub(super) struct Emitted {
     pub code: Vec<u8>,
     /// Entry of the variant with non-temporal stores.
-    pub streaming: usize,
+    pub streaming: Option<usize>,
     /// Whether it handles a partial last step.
     pub has_tail: bool,
     pub calls: Box<[Call]>,
@@ -67,19 +65,22 @@ struct Layout {
     bytes: usize,
 }
 
-/// Emits the code of a plan. `None` where it would be too large.
-pub(super) fn emit(plan: &mut Plan, evex: bool) -> Option<Emitted> {
-    let end = if evex { 32 } else { 16 };
-    let all = end - FIRST;
-    // A first pass counts the uses of uniforms. The second keeps the most used ones in registers.
+/// Emits the code of a plan with a copy of an empty assembler. `None` where it would be too large.
+pub(super) fn emit<A: Clone>(plan: &mut Plan, can: &Capabilities, asm: &A, invoke: u64) -> Option<Emitted>
+where
+    for<'t> Vector<'t, A>: Target,
+{
+    let end = can.registers;
+    // The first pass counts the uses of uniforms, the second keeps the most used ones in registers.
     let dry = allocate(&plan.nodes, FIRST..end);
     let layout = layout(plan, &dry);
-    let mut v = Vector::new(evex, plan.long, &mut plan.table, Vec::new());
-    function(&mut v, &plan.nodes, &dry, &layout, plan.accesses.len(), &[], false);
+    let mut v = Vector::new(asm.clone(), plan.long, &mut plan.table, Vec::new());
+    let shape = Shape { nodes: &plan.nodes, a: &dry, layout: &layout, calls: &[], invoke };
+    shape.function(&mut v, plan.accesses.len(), can, false);
     let wanted = v.wanted;
     let mut order: Vec<usize> = (0..wanted.len()).filter(|&u| wanted[u] > 0).collect();
     order.sort_by_key(|&u| std::cmp::Reverse(wanted[u]));
-    order.truncate(if evex { all as usize / 2 } else { 3 });
+    order.truncate(can.max_pins);
     let mut pins = vec![None; wanted.len()];
     for (i, &u) in order.iter().enumerate() {
         pins[u] = Some(end - 1 - i as Vr);
@@ -94,19 +95,16 @@ pub(super) fn emit(plan: &mut Plan, evex: bool) -> Option<Emitted> {
         return None;
     }
     let calls: Box<[Call]> = calls(plan, &allocation, &layout).into();
-    let mut v = Vector::new(evex, plan.long, &mut plan.table, pins);
-    function(&mut v, &plan.nodes, &allocation, &layout, plan.accesses.len(), &calls, false);
-    v.asm.align();
-    let streaming = v.asm.here();
-    function(&mut v, &plan.nodes, &allocation, &layout, plan.accesses.len(), &calls, true);
-    let has_tail = has_tail(evex, &plan.nodes, &allocation);
-    Some(Emitted { code: v.asm.code, streaming, has_tail, calls, slot_bytes: layout.bytes })
-}
-
-/// Whether the function ends with a masked step for the remaining lanes.
-fn has_tail(evex: bool, nodes: &[Node], a: &Allocation) -> bool {
-    let is_pair = |n: &Node| matches!(n, Node::Load { pair: Some(_), .. } | Node::StorePair { .. });
-    evex && a.calls.is_empty() && !nodes.iter().any(is_pair)
+    let mut v = Vector::new(asm.clone(), plan.long, &mut plan.table, pins);
+    let shape = Shape { nodes: &plan.nodes, a: &allocation, layout: &layout, calls: &calls, invoke };
+    shape.function(&mut v, plan.accesses.len(), can, false);
+    let mut streaming = None;
+    if can.streams {
+        streaming = Some(v.align());
+        shape.function(&mut v, plan.accesses.len(), can, true);
+    }
+    let has_tail = allocation.calls.is_empty() && can.has_tail(&plan.nodes);
+    Some(Emitted { code: v.finish(), streaming, has_tail, calls, slot_bytes: layout.bytes })
 }
 
 fn layout(plan: &Plan, a: &Allocation) -> Layout {
@@ -152,145 +150,89 @@ fn calls(plan: &Plan, a: &Allocation, layout: &Layout) -> Vec<Call> {
     a.calls.iter().filter_map(one).collect()
 }
 
-/// Emits one variant.
-fn function(
-    v: &mut Vector<'_>,
-    nodes: &[Node],
-    a: &Allocation,
-    layout: &Layout,
-    accesses: usize,
-    calls: &[Call],
-    streaming: bool,
-) {
-    v.streaming = streaming;
-    let lanes = v.table.lanes as i32;
-    for r in SAVED {
-        v.asm.push(r);
-    }
-    v.asm.sub_imm(RSP, 8);
-    v.asm.mov(RBX, RDI);
-    v.asm.load(R15, Mem::at(RBX, LANES_OFFSET));
-    v.asm.load(R14, Mem::at(RBX, SLOTS_OFFSET));
-    v.asm.zero(R12);
-    if a.calls.is_empty() {
-        for (i, r) in POINTERS.into_iter().enumerate().take(accesses) {
-            v.asm.load(r, Mem::at(RBX, pointer_offset(i as u16)));
-        }
-        v.lane = R12;
-        v.slot_lane = None;
-        load_pins(v);
-        let tail = has_tail(v.is_avx512(), nodes, a);
-        v.asm.compare_imm(R15, 0);
-        let none = v.asm.jump_ahead(Cond::BelowEqual);
-        v.asm.align();
-        let top = v.asm.here();
-        segment(v, nodes, &a.segments[0], layout, &POINTERS);
-        v.asm.add_imm(R12, lanes);
-        v.asm.compare(R12, R15);
-        v.asm.jump_back(Cond::Below, top);
-        v.asm.land(none);
-        if tail {
-            v.asm.load(RAX, Mem::at(RBX, TAIL_OFFSET));
-            v.asm.compare_imm(RAX, 0);
-            let whole = v.asm.jump_ahead(Cond::BelowEqual);
-            v.asm.load_mask(TAIL, RBX, TAIL_OFFSET);
-            v.masked = true;
-            segment(v, nodes, &a.segments[0], layout, &POINTERS);
-            v.masked = false;
-            v.asm.land(whole);
-        }
-    } else {
-        chunks(v, nodes, a, layout, calls);
-    }
-    v.asm.vzeroupper();
-    v.asm.add_imm(RSP, 8);
-    for r in SAVED.into_iter().rev() {
-        v.asm.pop(r);
-    }
-    v.asm.ret();
+/// What a function is made of.
+struct Shape<'a> {
+    nodes: &'a [Node],
+    a: &'a Allocation,
+    layout: &'a Layout,
+    /// None in a dry run.
+    calls: &'a [Call],
+    /// The function that machine code calls.
+    invoke: u64,
 }
 
-fn chunks(v: &mut Vector<'_>, nodes: &[Node], a: &Allocation, layout: &Layout, calls: &[Call]) {
-    let lanes = v.table.lanes as i32;
-    v.slot_lane = None;
-    for &(uniform, offset) in &layout.splats {
-        v.broadcast(T0, uniform);
-        let long = v.table.is_long(uniform);
-        let lane = if long { 8 } else { 4 };
-        for at in (0..BLOCK * lane).step_by(lanes as usize * lane) {
-            v.spill(T0, (offset + at) as i32, long);
+impl Shape<'_> {
+    /// Emits one variant.
+    fn function<A>(&self, v: &mut Vector<'_, A>, accesses: usize, can: &Capabilities, streaming: bool)
+    where
+        for<'t> Vector<'t, A>: Target,
+    {
+        v.streaming = streaming;
+        v.in_chunks = false;
+        if self.a.calls.is_empty() {
+            v.enter(accesses);
+            v.load_pins();
+            v.row_loop(|v| self.segment(v, &self.a.segments[0]));
+            if can.has_tail(self.nodes) {
+                v.masked = true;
+                v.tail(|v| self.segment(v, &self.a.segments[0]));
+                v.masked = false;
+            }
+        } else {
+            v.enter(0);
+            self.chunks(v);
         }
+        v.leave();
     }
-    v.lane = R11;
-    v.slot_lane = Some(R13);
-    let chunk = v.asm.here();
-    v.asm.mov(RBP, R15);
-    v.asm.sub(RBP, R12);
-    v.asm.compare_imm(RBP, layout.chunk as i32);
-    let short = v.asm.jump_ahead(Cond::BelowEqual);
-    v.asm.mov_imm(RBP, u64::from(layout.chunk));
-    v.asm.land(short);
-    for (i, steps) in a.segments.iter().enumerate() {
-        if !steps.is_empty() {
-            load_pins(v);
-            v.asm.zero(R13);
-            let top = v.asm.here();
-            v.asm.lea(R11, Mem { base: R12, index: Some((R13, 0)), disp: 0 });
-            segment(v, nodes, steps, layout, &[]);
-            v.asm.add_imm(R13, lanes);
-            v.asm.compare(R13, RBP);
-            v.asm.jump_back(Cond::Below, top);
-        }
-        if i < a.calls.len() {
-            v.asm.vzeroupper();
-            v.asm.mov_imm(RDI, calls.get(i).map_or(0, |c| &raw const *c as u64));
-            v.asm.mov(RSI, R14);
-            v.asm.lea(RDX, Mem::at(RBP, BLOCK as i32 - 1));
-            v.asm.shift_right(RDX, BLOCK.trailing_zeros() as u8);
-            v.asm.mov_imm(RAX, invoke as *const () as u64);
-            v.asm.call(RAX);
-        }
-    }
-    v.asm.add_imm(R12, layout.chunk as i32);
-    v.asm.compare(R12, R15);
-    v.asm.jump_back(Cond::Below, chunk);
-}
 
-fn load_pins(v: &mut Vector<'_>) {
-    for u in 0..v.pins.len() {
-        if let Some(r) = v.pins[u] {
-            v.broadcast(r, u as u16);
+    fn chunks<A>(&self, v: &mut Vector<'_, A>)
+    where
+        for<'t> Vector<'t, A>: Target,
+    {
+        for &(uniform, offset) in &self.layout.splats {
+            v.broadcast(T0, uniform);
+            let long = v.table.is_long(uniform);
+            let lane = if long { 8 } else { 4 };
+            for at in (0..BLOCK * lane).step_by(v.table.lanes as usize * lane) {
+                v.spill(T0, (offset + at) as i32, long);
+            }
         }
+        v.in_chunks = true;
+        v.chunk_loop(self.layout.chunk, |v| {
+            for (i, steps) in self.a.segments.iter().enumerate() {
+                if !steps.is_empty() {
+                    v.load_pins();
+                    v.segment_loop(|v| self.segment(v, steps));
+                }
+                if i < self.a.calls.len() {
+                    v.call(self.invoke, self.calls.get(i).map_or(0, |c| &raw const *c as u64));
+                }
+            }
+        });
     }
-}
 
-fn segment(v: &mut Vector<'_>, nodes: &[Node], steps: &[Step], layout: &Layout, pointers: &[Gr]) {
-    let offset = |slot: u16| (u32::from(slot) * layout.chunk * layout.lane) as i32;
-    for step in steps {
-        match *step {
-            Step::Spill { r, slot, long } => v.spill(r, offset(slot), long),
-            Step::Reload { r, slot, long } => v.reload(r, offset(slot), long),
-            Step::Node { at, d, held } => {
-                let node = &nodes[at as usize];
-                let place = match *node {
-                    Node::Load { access, scalar, pair: None } | Node::Store { access, scalar, .. } => {
-                        Some((access, scalar.size()))
-                    }
-                    Node::Load { access, pair: Some(which), .. } => Some((access - u16::from(which), 8)),
-                    Node::StorePair { access, .. } => Some((access, 8)),
-                    _ => None,
-                };
-                let m = match place {
-                    Some((access, size)) => {
-                        let base = pointers.get(access as usize).copied().unwrap_or_else(|| {
-                            v.asm.load(RAX, Mem::at(RBX, pointer_offset(access)));
-                            RAX
-                        });
-                        Mem { base, index: Some((v.lane, size.trailing_zeros() as u8)), disp: 0 }
-                    }
-                    None => Mem::at(RBX, 0),
-                };
-                v.node(node, d, held, m);
+    fn segment<A>(&self, v: &mut Vector<'_, A>, steps: &[Step])
+    where
+        for<'t> Vector<'t, A>: Target,
+    {
+        let offset = |slot: u16| (u32::from(slot) * self.layout.chunk * self.layout.lane) as i32;
+        for step in steps {
+            match *step {
+                Step::Spill { r, slot, long } => v.spill(r, offset(slot), long),
+                Step::Reload { r, slot, long } => v.reload(r, offset(slot), long),
+                Step::Node { at, d, held } => {
+                    let node = &self.nodes[at as usize];
+                    let place = match *node {
+                        Node::Load { access, scalar, pair: None } | Node::Store { access, scalar, .. } => {
+                            Some((access, scalar.size()))
+                        }
+                        Node::Load { access, pair: Some(which), .. } => Some((access - u16::from(which), 8)),
+                        Node::StorePair { access, .. } => Some((access, 8)),
+                        _ => None,
+                    };
+                    let m = place.map(|(access, size)| v.address(access, size)).unwrap_or_default();
+                    v.node(node, d, held, m);
+                }
             }
         }
     }

@@ -1,22 +1,37 @@
 //! Memory that holds machine code: written first, then made executable and never written again.
 
-use memmap2::{Mmap, MmapMut};
+#[cfg(all(target_arch = "aarch64", target_os = "macos"))]
+#[path = "memory/apple.rs"]
+mod pages;
+#[cfg(not(all(target_arch = "aarch64", target_os = "macos")))]
+#[path = "memory/mapped.rs"]
+mod pages;
+
+use self::pages::Pages;
 
 /// Executable code; dropping it frees its pages.
 #[derive(Debug)]
-pub(super) struct Executable(Mmap);
+pub(super) struct Executable(Pages);
 
 impl Executable {
     /// An executable copy of `code`; `None` if the system does not allow it.
     pub fn new(code: &[u8]) -> Option<Executable> {
-        let mut pages = MmapMut::map_anon(code.len()).ok()?;
-        pages.copy_from_slice(code);
-        pages.make_exec().ok().map(Executable)
+        Pages::new(code).map(Executable)
+    }
+
+    /// Makes this thread fetch instructions anew. A thread does so before it runs code, which another thread
+    /// may have made.
+    pub fn synchronize(&self) {
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: a barrier.
+        unsafe {
+            std::arch::asm!("isb", options(nostack, preserves_flags))
+        };
     }
 
     /// The address of a byte of the code.
     pub fn at(&self, offset: usize) -> *const u8 {
-        self.0.as_ptr().wrapping_add(offset)
+        self.0.start().wrapping_add(offset)
     }
 
     /// Bytes of memory, in whole pages.

@@ -1,10 +1,13 @@
-//! Machine code for straight-line kernels on x86-64: fused element-wise kernels, and hand-written
-//! kernels of that form.
+//! Machine code for straight-line kernels on x86-64 and AArch64: the fused element-wise kernels, and the
+//! kernels people write in that form.
 //!
-//! A kernel is split in two. The host computes, once per row of threads, the uniform values of the row and
-//! the start of each access. Machine code computes the lanes, 16 (AVX-512) or 8 (AVX2) at a time, half as
-//! many if some are 64-bit, with all intermediates in registers. Ops without instructions of their own
-//! (`exp`, `tanh`, ..) call the bytecode's lane functions on blocks of lanes.
+//! A kernel is split in two. The host computes, once per row of threads, what is uniform over the row and
+//! where each access starts; machine code computes the lanes, 16 (AVX-512), 8 (AVX2) or 4 (NEON) at a time,
+//! half as many if some are 64-bit, with all intermediates in registers. Ops without instructions of their
+//! own (`exp`, `tanh`, ..) call the bytecode's lane functions on blocks of lanes.
+//!
+//! One lowering (`plan`, `alloc`, `lower`, `emit`) serves both processors; `target` is the boundary to their
+//! encoders in `x86_64` and `aarch64`.
 //!
 //! Promises: results equal the bytecode's bit for bit (up to the payload of NaN); nothing outside of the
 //! bound buffers is touched: machine code only gets addresses that were checked for the whole row, everything
@@ -14,21 +17,31 @@
 //! Relies on: accesses of different threads to one buffer being unordered. A row is refused if two accesses
 //! of the kernel may touch the same bytes in different threads.
 
+// The tests of its encoder run everywhere.
+#[cfg(any(test, target_arch = "aarch64"))]
+#[cfg_attr(not(target_arch = "aarch64"), allow(dead_code, reason = "only tests use it here"))]
+mod aarch64;
 mod affine;
 mod alloc;
-mod asm;
 mod emit;
 mod host;
-mod long;
 mod lower;
 mod memory;
 mod node;
 mod plan;
 mod run;
 mod stage;
+mod target;
 mod vector;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
 
 use std::sync::OnceLock;
+
+#[cfg(target_arch = "aarch64")]
+use self::aarch64 as native;
+#[cfg(target_arch = "x86_64")]
+use self::x86_64 as native;
 
 use self::affine::RowOps;
 use self::emit::Call;
@@ -39,7 +52,7 @@ pub(super) use self::run::{RowOutcome, Session};
 use super::level::SimdLevel;
 use crate::ir::Kernel;
 
-/// A kernel's machine code, and the host's part of the kernel.
+/// A kernel's machine code, and what the host does around it.
 #[derive(Debug)]
 pub(super) struct Jit {
     /// The host's operations, and which of them to perform per launch and per row.
@@ -58,11 +71,11 @@ pub(super) struct Jit {
     /// Pairs of accesses to one buffer of which one is a store.
     conflicts: Vec<(u16, u16)>,
     code: Executable,
-    /// Offset of the variant with non-temporal stores.
-    streaming: usize,
+    /// Entry of the variant with non-temporal stores.
+    streaming: Option<usize>,
     /// Whether machine code handles a partial last step.
     has_tail: bool,
-    /// Calls of lane functions. Machine code holds their addresses, so they must not move.
+    /// Machine code holds their addresses.
     calls: Box<[Call]>,
     slot_bytes: usize,
     /// Lanes of a step.
@@ -80,16 +93,12 @@ fn is_enabled() -> bool {
 /// Compiles a kernel to machine code; `None` if it has no such form, the level has no instructions for it, or
 /// `HESPER_JIT` is `0`.
 pub(super) fn compile(kernel: &Kernel, level: SimdLevel) -> Option<Jit> {
-    let lanes = match level {
-        SimdLevel::Avx512 => 16,
-        SimdLevel::Avx2 => 8,
-        SimdLevel::Plain => return None,
-    };
+    let (asm, can) = native::of(level)?;
     if !is_enabled() {
         return None;
     }
-    let mut plan = plan::plan(kernel, level, lanes)?;
-    let emitted = emit::emit(&mut plan, level == SimdLevel::Avx512)?;
+    let mut plan = plan::plan(kernel, level, can)?;
+    let emitted = emit::emit(&mut plan, &can, &asm, native::invoke())?;
     let mut row = Vec::with_capacity(plan.ops.len());
     for op in &plan.ops {
         row.push(op.depends_on_row(&row));

@@ -249,7 +249,6 @@ pub(super) struct Frame {
 }
 
 pub(super) const LANES_OFFSET: i32 = std::mem::offset_of!(Frame, lanes) as i32;
-pub(super) const TAIL_OFFSET: i32 = std::mem::offset_of!(Frame, tail) as i32;
 pub(super) const SLOTS_OFFSET: i32 = std::mem::offset_of!(Frame, slots) as i32;
 
 pub(super) fn pointer_offset(access: u16) -> i32 {

@@ -10,6 +10,7 @@ use super::node::{
     Access, LaneFunction, LongUniform, MAX_ACCESSES, Node, Operand, UniformEntry, UniformTable, Value,
     is_long,
 };
+use super::target::Capabilities;
 use crate::exec::lanes::{self, convert};
 use crate::exec::level::SimdLevel;
 use crate::exec::lower::is_launch_wide;
@@ -64,6 +65,7 @@ enum LineItem<'k> {
 struct Planner<'k> {
     kernel: &'k Kernel,
     level: SimdLevel,
+    can: Capabilities,
     plan: Plan,
     vals: Vec<Option<PlannedValue>>,
     vars: Vec<Option<PlannedValue>>,
@@ -75,8 +77,8 @@ struct Planner<'k> {
     ops: Vec<Option<Op>>,
 }
 
-/// Splits a kernel for a level; its steps have `lanes` lanes.
-pub(super) fn plan(kernel: &Kernel, level: SimdLevel, lanes: u32) -> Option<Plan> {
+/// Splits a kernel for a target that can do this; calls are of lane functions of the level.
+pub(super) fn plan(kernel: &Kernel, level: SimdLevel, can: Capabilities) -> Option<Plan> {
     let items = items(kernel)?;
     if items.len() > MAX_INSTS {
         return None;
@@ -88,12 +90,13 @@ pub(super) fn plan(kernel: &Kernel, level: SimdLevel, lanes: u32) -> Option<Plan
         }
     }
     let live = live_values(&items, &ops);
-    let table = UniformTable::new(lanes);
+    let table = UniformTable::new(can.lanes);
     let (nodes, accesses) = (Vec::new(), Vec::new());
     let plan = Plan { ops: Vec::new(), nodes, accesses, table, guards: Vec::new(), long: false };
     let mut p = Planner {
         kernel,
         level,
+        can,
         plan,
         vals: vec![None; kernel.values.len()],
         vars: vec![None; kernel.vars.len()],
@@ -125,7 +128,7 @@ pub(super) fn plan(kernel: &Kernel, level: SimdLevel, lanes: u32) -> Option<Plan
     let reads_long = |n: &Node| matches!(n, Node::Call(_, args, _) if args.iter().any(|a| a.1));
     plan.long = plan.nodes.iter().any(|n| n.is_long() || stores_long(n) || reads_long(n));
     if plan.long {
-        plan.table.lanes = lanes / 2;
+        plan.table.lanes = can.lanes / 2;
     }
     (!p.stored.is_empty() && plan.accesses.len() <= MAX_ACCESSES).then_some(plan)
 }
@@ -318,7 +321,7 @@ impl Planner<'_> {
 
     /// A node, or the call of the lane function that computes it.
     fn node(&mut self, node: Node) -> Option<Component> {
-        if is_native(&node, self.level == SimdLevel::Avx512) {
+        if is_native(&node, &self.can) {
             return Some(Component::Lanes(self.push(node)));
         }
         let word = |s: Scalar| s.is_float() || s.size() >= 4;
@@ -665,7 +668,7 @@ impl Planner<'_> {
     ) -> u16 {
         let (size, group) = (s.size() as u8, self.groups);
         let within = j as u64 * s.size();
-        let is_pair = self.level == SimdLevel::Avx512 && size == 4 && total == 8;
+        let is_pair = self.can.pairs && size == 4 && total == 8;
         let pair = is_pair.then_some(j as u8);
         let (store, loc) = (store.is_some(), store.unwrap_or(Loc::UNKNOWN));
         self.plan.accesses.push(Access { param, offset, within, size, total, store, group, pair, loc });

@@ -7,6 +7,7 @@ use super::Jit;
 use super::affine::AffineValue;
 use super::emit::MAX_SLOT_BYTES;
 use super::host::{LaunchEnv, LinearValue, Row};
+use super::native;
 use super::node::{Access, Frame, LongUniform, MAX_ACCESSES, UniformEntry, lane_bits};
 use super::stage::RowAccess;
 use crate::bounds::{Target, WriteSite};
@@ -74,6 +75,7 @@ impl<'a> Session<'a> {
         launch: &'a Launch,
         dropped: &'a Dropped,
     ) -> Session<'a> {
+        jit.code.synchronize();
         let spilled = if jit.ops.len() > INLINE_SLOTS {
             vec![LinearValue::default(); jit.ops.len()]
         } else {
@@ -306,7 +308,7 @@ impl<'a> Session<'a> {
     /// The number of lanes to stage so that the stores after them are aligned; `None` if the row does not use
     /// non-temporal stores.
     fn streaming_head(&mut self, places: &[RowAccess], lanes: u64) -> Option<u64> {
-        if lanes < MIN_STREAMED_ROW {
+        if lanes < MIN_STREAMED_ROW || self.jit.streaming.is_none() {
             return None;
         }
         let step = u64::from(self.jit.lanes);
@@ -396,13 +398,13 @@ impl<'a> Session<'a> {
             }
         }
         let frame = self.frame.as_mut_ptr();
-        let entry = jit.code.at(if streaming { jit.streaming } else { 0 });
+        let entry = jit.code.at(jit.streaming.filter(|_| streaming).unwrap_or(0));
         // SAFETY: the code was emitted as a function of this type, for instructions this
         // processor has; all that it reads of the frame is set.
         unsafe {
             (&raw mut (*frame).lanes).write(n);
             (&raw mut (*frame).tail).write((1 << tail) - 1);
-            let run: unsafe extern "sysv64" fn(*const Frame) = std::mem::transmute(entry);
+            let run: native::Function = std::mem::transmute(entry);
             run(frame);
         }
     }

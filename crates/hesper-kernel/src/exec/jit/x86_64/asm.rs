@@ -4,10 +4,10 @@
 //! Most instructions have one opcode in both forms, so one table of opcodes serves both; `vector` has the
 //! differences (masks, narrowing).
 
-/// A vector register, 0..16 or 0..32.
-pub(super) type Vr = u8;
+use crate::exec::jit::target::Vr;
+
 /// A general register by its number in the encoding.
-pub(super) type Gr = u8;
+pub(in crate::exec::jit) type Gr = u8;
 
 pub(super) const RAX: Gr = 0;
 pub(super) const RCX: Gr = 1;
@@ -32,15 +32,15 @@ pub(super) const R15: Gr = 15;
 pub(super) struct Opcode(pub u8, pub u8, pub u8);
 
 /// An address: `base + index * 2^scale + disp`.
-#[derive(Clone, Copy)]
-pub(super) struct Mem {
+#[derive(Clone, Copy, Default)]
+pub(in crate::exec::jit) struct Mem {
     pub base: Gr,
     pub index: Option<(Gr, u8)>,
     pub disp: i32,
 }
 
 impl Mem {
-    pub fn at(base: Gr, disp: i32) -> Mem {
+    pub(super) fn at(base: Gr, disp: i32) -> Mem {
         Mem { base, index: None, disp }
     }
 }
@@ -83,14 +83,15 @@ pub(super) enum Cond {
 pub(super) struct Patch(usize);
 
 /// Code under construction.
-pub(super) struct Asm {
+#[derive(Clone)]
+pub(in crate::exec::jit) struct Asm {
     pub code: Vec<u8>,
     /// EVEX forms and 32 registers.
     pub evex: bool,
 }
 
 impl Asm {
-    pub fn new(evex: bool) -> Asm {
+    pub(super) fn new(evex: bool) -> Asm {
         Asm { code: Vec::new(), evex }
     }
 
@@ -122,7 +123,16 @@ impl Asm {
 
     /// A vector instruction: `reg` and `rm` are the ModRM operands, `vvvv` the third register
     /// (0 where there is none), `mask` the mask register (0 for none).
-    pub fn vector(&mut self, o: Opcode, len: Len, reg: u8, vvvv: u8, rm: Rm, mask: u8, imm: Option<u8>) {
+    pub(super) fn vector(
+        &mut self,
+        o: Opcode,
+        len: Len,
+        reg: u8,
+        vvvv: u8,
+        rm: Rm,
+        mask: u8,
+        imm: Option<u8>,
+    ) {
         let Opcode(pp, map, op) = o;
         let (x, b) = match rm {
             Rm::Reg(r) => (r >> 4 & 1, r >> 3 & 1),
@@ -163,12 +173,12 @@ impl Asm {
     }
 
     /// `reg = [m]`, 64 bits.
-    pub fn load(&mut self, reg: Gr, m: Mem) {
+    pub(super) fn load(&mut self, reg: Gr, m: Mem) {
         self.with_mem(0x8b, reg, m);
     }
 
     /// `reg = address of m`.
-    pub fn lea(&mut self, reg: Gr, m: Mem) {
+    pub(super) fn lea(&mut self, reg: Gr, m: Mem) {
         self.with_mem(0x8d, reg, m);
     }
 
@@ -178,19 +188,19 @@ impl Asm {
         self.modrm(from, Rm::Reg(to));
     }
 
-    pub fn mov(&mut self, to: Gr, from: Gr) {
+    pub(super) fn mov(&mut self, to: Gr, from: Gr) {
         self.pair(0x89, to, from);
     }
 
-    pub fn sub(&mut self, to: Gr, from: Gr) {
+    pub(super) fn sub(&mut self, to: Gr, from: Gr) {
         self.pair(0x29, to, from);
     }
 
-    pub fn compare(&mut self, a: Gr, b: Gr) {
+    pub(super) fn compare(&mut self, a: Gr, b: Gr) {
         self.pair(0x39, a, b);
     }
 
-    pub fn zero(&mut self, to: Gr) {
+    pub(super) fn zero(&mut self, to: Gr) {
         self.pair(0x31, to, to);
     }
 
@@ -201,19 +211,19 @@ impl Asm {
         self.put(&imm.to_le_bytes());
     }
 
-    pub fn add_imm(&mut self, to: Gr, imm: i32) {
+    pub(super) fn add_imm(&mut self, to: Gr, imm: i32) {
         self.with_imm(0, to, imm);
     }
 
-    pub fn sub_imm(&mut self, to: Gr, imm: i32) {
+    pub(super) fn sub_imm(&mut self, to: Gr, imm: i32) {
         self.with_imm(5, to, imm);
     }
 
-    pub fn compare_imm(&mut self, a: Gr, imm: i32) {
+    pub(super) fn compare_imm(&mut self, a: Gr, imm: i32) {
         self.with_imm(7, a, imm);
     }
 
-    pub fn shift_right(&mut self, to: Gr, by: u8) {
+    pub(super) fn shift_right(&mut self, to: Gr, by: u8) {
         self.rex(0, 0, to);
         self.put(&[0xc1]);
         self.modrm(5, Rm::Reg(to));
@@ -221,67 +231,67 @@ impl Asm {
     }
 
     /// `to = imm`, any 64 bits.
-    pub fn mov_imm(&mut self, to: Gr, imm: u64) {
+    pub(super) fn mov_imm(&mut self, to: Gr, imm: u64) {
         self.rex(0, 0, to);
         self.put(&[0xb8 | (to & 7)]);
         self.put(&imm.to_le_bytes());
     }
 
-    pub fn push(&mut self, r: Gr) {
+    pub(super) fn push(&mut self, r: Gr) {
         self.put(&[0x40 | r >> 3, 0x50 | (r & 7)]);
     }
 
-    pub fn pop(&mut self, r: Gr) {
+    pub(super) fn pop(&mut self, r: Gr) {
         self.put(&[0x40 | r >> 3, 0x58 | (r & 7)]);
     }
 
-    pub fn call(&mut self, r: Gr) {
+    pub(super) fn call(&mut self, r: Gr) {
         self.put(&[0x40 | r >> 3, 0xff, 0xd0 | (r & 7)]);
     }
 
-    pub fn ret(&mut self) {
+    pub(super) fn ret(&mut self) {
         self.put(&[0xc3]);
     }
 
     /// Sixteen bits at `disp` behind `base`, one of the first eight registers, to a mask register.
-    pub fn load_mask(&mut self, mask: u8, base: Gr, disp: i32) {
+    pub(super) fn load_mask(&mut self, mask: u8, base: Gr, disp: i32) {
         debug_assert!(base < 8 && base != RSP);
         self.put(&[0xc5, 0xf8, 0x90, 0x80 | mask << 3 | base]);
         self.put(&disp.to_le_bytes());
     }
 
     /// Zeroes the upper halves of the vector registers, so that SSE code runs without transition penalty.
-    pub fn vzeroupper(&mut self) {
+    pub(super) fn vzeroupper(&mut self) {
         self.put(&[0xc5, 0xf8, 0x77]);
     }
 
     /// Aligns the start of a loop to half a cache line.
-    pub fn align(&mut self) {
+    pub(super) fn align(&mut self) {
         while !self.code.len().is_multiple_of(32) {
             // One-byte no-ops decode slowly, but run once per launch.
             self.put(&[0x90]);
         }
     }
 
-    pub fn here(&self) -> usize {
+    pub(super) fn here(&self) -> usize {
         self.code.len()
     }
 
     /// A backward jump.
-    pub fn jump_back(&mut self, cond: Cond, to: usize) {
+    pub(super) fn jump_back(&mut self, cond: Cond, to: usize) {
         self.put(&[0x0f, 0x80 | cond as u8]);
         let next = self.code.len() + 4;
         self.put(&((to as i64 - next as i64) as i32).to_le_bytes());
     }
 
     /// A forward jump, to be bound by `land`.
-    pub fn jump_ahead(&mut self, cond: Cond) -> Patch {
+    pub(super) fn jump_ahead(&mut self, cond: Cond) -> Patch {
         self.put(&[0x0f, 0x80 | cond as u8, 0, 0, 0, 0]);
         Patch(self.code.len())
     }
 
     /// Binds a forward jump to this point.
-    pub fn land(&mut self, patch: Patch) {
+    pub(super) fn land(&mut self, patch: Patch) {
         let distance = (self.code.len() - patch.0) as i32;
         self.code[patch.0 - 4..patch.0].copy_from_slice(&distance.to_le_bytes());
     }
