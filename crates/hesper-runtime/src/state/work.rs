@@ -9,107 +9,17 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::block::{Lease, Ownership};
-use crate::device::{DeviceError, RawMemory, RawPipeline, RawStream};
+use super::block::{Lease, Ownership, Watch, check_watch};
+use super::ledger::FaultCell;
+use super::pipeline::Pipeline;
+use super::shared::Shared;
+use super::stream::StreamShared;
+use crate::command::{Binding, CommandRef, Dispatch, OpRef, Wait};
 use crate::error::{Fault, FaultKind, Scope};
 use crate::label::Label;
-use crate::ledger::FaultCell;
 use crate::native::{Native, NativeError, NativeFn, NativeResult, View};
 use crate::panics;
-use crate::pipeline::Pipeline;
-use crate::runtime::{Shared, Watch};
-use crate::stream::StreamShared;
-
-/// How a command uses a range of memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Access {
-    /// It reads.
-    Read,
-    /// It overwrites.
-    Write,
-    /// It reads and writes (in-place updates, atomics).
-    ReadWrite,
-}
-
-impl Access {
-    /// Whether the bytes may change.
-    pub fn writes(self) -> bool {
-        self != Access::Read
-    }
-
-    /// Whether the old bytes matter.
-    pub fn reads(self) -> bool {
-        self != Access::Write
-    }
-}
-
-/// The lease index of a binding whose lease the submission does not hold.
-pub(crate) const UNHELD: u32 = u32::MAX;
-
-/// A range of memory that a command uses. Its submission keeps the memory alive.
-#[derive(Debug)]
-pub struct Binding {
-    /// The index of the lease in the submission; [`UNHELD`] under the ablation of retention.
-    pub(crate) lease: u32,
-    pub(crate) lease_id: u64,
-    pub(crate) memory: RawMemory,
-    pub(crate) offset: usize,
-    pub(crate) len: usize,
-    pub(crate) access: Access,
-    /// Writes of the lease that were encoded before this command.
-    pub(crate) writes: u64,
-}
-
-impl Binding {
-    /// The memory.
-    pub fn memory(&self) -> &RawMemory {
-        &self.memory
-    }
-
-    /// First byte of the range.
-    pub fn offset(&self) -> usize {
-        self.offset
-    }
-
-    /// Length of the range; may be zero.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether the range is empty.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// How it is used.
-    pub fn access(&self) -> Access {
-        self.access
-    }
-
-    /// The id of the lease: a block has a new one for each buffer.
-    pub fn lease(&self) -> u64 {
-        self.lease_id
-    }
-}
-
-/// The dispatch of a compiled kernel.
-#[derive(Debug)]
-pub struct Dispatch {
-    pub(crate) pipeline: RawPipeline,
-    /// Threads in each dimension; the last threadgroups may be partial.
-    pub grid: [u64; 3],
-    /// Threads of a threadgroup in each dimension.
-    pub threadgroup: [u64; 3],
-    /// Constants, in the layout of the kernel's compiler.
-    pub constants: SmallVec<[u8; 32]>,
-}
-
-impl Dispatch {
-    /// The compiled kernel. The submission keeps it alive.
-    pub fn pipeline(&self) -> RawPipeline {
-        self.pipeline
-    }
-}
+use crate::raw::{DeviceError, RawStream};
 
 /// The operation of a command.
 pub(crate) enum Op {
@@ -123,51 +33,12 @@ pub(crate) enum Op {
     Clear,
 }
 
-/// The operation of a command, as a device sees it.
-#[derive(Debug, Clone, Copy)]
-pub enum OpRef<'a> {
-    /// Runs a compiled kernel.
-    Dispatch(&'a Dispatch),
-    /// Runs a native closure; see [`Work::run_native`].
-    Native,
-    /// Copies the bytes of binding 0 to binding 1, of the same length.
-    Copy,
-    /// Sets the bytes of binding 0 to zero.
-    Clear,
-}
-
 pub(crate) struct Command {
     pub(crate) label: Label,
     pub(crate) op: Op,
     pub(crate) bindings: (u32, u32),
     pub(crate) after: (u32, u32),
     pub(crate) barrier: bool,
-}
-
-/// A command, as a device sees it.
-#[derive(Debug, Clone, Copy)]
-pub struct CommandRef<'a> {
-    /// The label.
-    pub label: &'a str,
-    /// The operation.
-    pub op: OpRef<'a>,
-    /// The bindings, in the order of the kernel's parameters.
-    pub bindings: &'a [Binding],
-    /// Whether the command must start after all earlier commands of the submission.
-    pub barrier: bool,
-    /// The earlier commands of the submission that the command must start after.
-    pub after: &'a [u32],
-}
-
-/// A submission to wait for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wait {
-    /// The stream of the runtime.
-    pub stream: u64,
-    /// The stream of the device.
-    pub raw: RawStream,
-    /// The submission's index.
-    pub index: u64,
 }
 
 /// The commands of a submission and everything that they name.
@@ -326,7 +197,7 @@ impl Work {
 
     /// The mechanism that is ablated.
     #[cfg(feature = "sim")]
-    pub(crate) fn ablation(&self) -> crate::sim::Ablation {
+    pub(crate) fn ablation(&self) -> crate::ablation::Ablation {
         self.0.shared.ablation
     }
 
@@ -395,7 +266,7 @@ impl Work {
         read.find_map(|binding| {
             let lease = batch.lease(binding)?;
             #[cfg(feature = "sim")]
-            if self.ablation() == crate::sim::Ablation::FaultOrder {
+            if self.ablation() == crate::ablation::Ablation::FaultOrder {
                 return lease.fault();
             }
             lease.fault_after(binding.writes)
@@ -545,7 +416,7 @@ impl Work {
             let Some(watch) = lease.block.watch() else { continue };
             let known = asked.iter().position(|(other, _)| Arc::ptr_eq(watch, other));
             let at = known.unwrap_or_else(|| {
-                let fault = crate::block::check_watch(&**watch).err().map(|message| {
+                let fault = check_watch(&**watch).err().map(|message| {
                     self.0.shared.count_fault();
                     let names = |at: &usize| batch.bindings_of(*at).iter().any(|b| b.lease as usize == index);
                     let command = (0..batch.commands.len()).find(names).unwrap_or(0);

@@ -12,17 +12,17 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32 as PlainU32, AtomicU64 as PlainU64};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
-use crate::device::{Device, LeaseNote, RawMemory};
+use super::device::Device;
+use super::shared::Shared;
 use crate::error::{Fault, FaultKind, Result, Scope};
 use crate::label::Label;
 use crate::panics;
 use crate::ranges::Filled;
-use crate::replica::Replicas;
-use crate::runtime::{Shared, Watch};
+use crate::raw::{LeaseNote, RawMemory};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use crate::sync::{Lock, Rank};
+use crate::sync::{Lock, Rank, Signal};
 
 /// The owner of the memory of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,8 +52,19 @@ pub(crate) struct Owner {
     pub(crate) watch: Option<Arc<dyn Watch>>,
 }
 
+/// Detects that foreign memory changed since it was adopted: the file behind a mapping may be truncated,
+/// which a plain memory access does not report.
+///
+/// The runtime checks after each use: when a submission that reads the bytes is finished, and when the
+/// host reads them. An error poisons the buffer and everything computed from it with a fault of kind
+/// [`FaultKind::Source`]. Buffers of one file share one watch, so a submission checks each file once.
+pub trait Watch: Send + Sync + 'static {
+    /// Returns an error message if the bytes read so far may be invalid.
+    fn check(&self) -> Result<(), String>;
+}
+
 /// History slots of dropped blocks, for reuse.
-pub(crate) type FreeSlots = crate::sync::Lock<Vec<u32>>;
+pub(crate) type FreeSlots = Lock<Vec<u32>>;
 
 impl Block {
     pub(crate) fn new(
@@ -299,11 +310,6 @@ impl Buffer {
         self.fault().map_or(Ok(()), |fault| Err(fault.into()))
     }
 
-    /// The runtime it belongs to.
-    pub fn runtime(&self) -> crate::Runtime {
-        crate::Runtime::from_shared(self.0.shared.clone())
-    }
-
     /// A number unique among the buffers of the process.
     pub fn id(&self) -> u64 {
         self.0.lease.id
@@ -336,3 +342,33 @@ impl fmt::Debug for Buffer {
         write!(f, "Buffer({}, {} bytes)", self.0.lease.name(), self.len())
     }
 }
+
+/// The replicas of a buffer, one for each device.
+pub(crate) struct Replicas {
+    pub(crate) list: Lock<Vec<Replica>>,
+    pub(crate) changed: Signal,
+}
+
+impl Default for Replicas {
+    fn default() -> Self {
+        Replicas { list: Lock::new(Rank::Leaf, Vec::new()), changed: Signal::default() }
+    }
+}
+
+pub(crate) enum Replica {
+    /// A thread is copying the bytes: the id of the runtime and the id of the copy.
+    Copying(u64, u64),
+    Ready(Buffer),
+}
+
+impl Replica {
+    pub(crate) fn runtime(&self) -> u64 {
+        match self {
+            Replica::Copying(runtime, _) => *runtime,
+            Replica::Ready(buffer) => buffer.0.shared.id,
+        }
+    }
+}
+
+/// The sources of the replicas on a runtime.
+pub(crate) type Sources = Lock<Vec<Weak<Handle>>>;

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::block::Block;
+use super::block::Block;
 use crate::hazards::PendingStreams;
 
 /// The smallest size class in bytes.

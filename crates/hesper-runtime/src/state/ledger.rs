@@ -12,18 +12,18 @@ use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
-use crate::block::{Block, FreeSlots, Lease, WRITE_GUARDED};
-use crate::encoder::BindingDraft;
+use super::block::{Block, Buffer, FreeSlots, Lease, WRITE_GUARDED};
+use super::pipeline::Pipeline;
+use super::pool::{Pool, Requester};
+use super::shared::{Shared, new_ids};
+use super::stream::StreamShared;
+use super::work::{Batch, Command, Op, Work};
+use crate::command::{Access, Binding, Dispatch, UNHELD, Wait};
 use crate::error::{Error, Fault, Result};
 use crate::hazards::{ANY_COMMAND, History, PendingStreams, Use};
 use crate::label::Label;
 use crate::native::NativeFn;
-use crate::pipeline::Pipeline;
-use crate::pool::Pool;
-use crate::runtime::{Shared, new_ids};
-use crate::stream::StreamShared;
 use crate::sync::atomic::Ordering;
-use crate::work::{Batch, Binding, Command, Dispatch, Op, UNHELD, Wait, Work};
 
 /// A map from consecutive numbers, such as stream ids.
 pub type IdMap<V> = HashMap<u64, V, BuildHasherDefault<IdHasher>>;
@@ -43,6 +43,22 @@ impl Hasher for IdHasher {
     }
     fn write_u64(&mut self, value: u64) {
         self.0 = (self.0.rotate_left(5) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+/// A use of memory by a command that is being encoded.
+#[derive(Clone, Copy)]
+pub(crate) struct BindingDraft<'a> {
+    pub(crate) buffer: &'a Buffer,
+    pub(crate) offset: usize,
+    pub(crate) len: usize,
+    pub(crate) access: Access,
+}
+
+impl BindingDraft<'_> {
+    /// The bytes.
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.offset..self.offset + self.len
     }
 }
 
@@ -540,8 +556,11 @@ impl Ledger {
             state.shared.note_refusal();
             let (index, waits) = (work.index(), work.waits().into());
             #[cfg(feature = "sim")]
-            let waits =
-                if work.ablation() == crate::sim::Ablation::RefusedWaits { SmallVec::new() } else { waits };
+            let waits = if work.ablation() == crate::ablation::Ablation::RefusedWaits {
+                SmallVec::new()
+            } else {
+                waits
+            };
             state.refused.push(Refused { index, waits, finished: false, complete: false });
             self.refusals += 1;
         }
@@ -584,7 +603,7 @@ impl Ledger {
     }
 
     /// Takes a free block for `requester`.
-    pub(crate) fn take(&mut self, class: usize, requester: crate::pool::Requester) -> Option<Arc<Block>> {
+    pub(crate) fn take(&mut self, class: usize, requester: Requester) -> Option<Arc<Block>> {
         let Ledger { pool, histories, streams, .. } = self;
         pool.take(class, requester, |block| {
             histories[block.slot as usize].pending_streams(|stream, index| done(streams, stream, index))
@@ -681,7 +700,7 @@ impl BindingDraft<'_> {
 /// are on and this type is empty.
 struct Mechanisms {
     #[cfg(feature = "sim")]
-    ablation: crate::sim::Ablation,
+    ablation: crate::ablation::Ablation,
     /// The input that the command hides from the runtime, like an op that holds an array which it never
     /// declared.
     #[cfg(feature = "sim")]
@@ -692,7 +711,7 @@ struct Mechanisms {
 impl Mechanisms {
     fn of(shared: &Shared, drafts: &[BindingDraft<'_>]) -> Self {
         let ablation = shared.ablation;
-        let hides = ablation == crate::sim::Ablation::DeclaredInputs;
+        let hides = ablation == crate::ablation::Ablation::DeclaredInputs;
         let hidden = drafts.iter().position(|draft| hides && !draft.access.writes());
         Mechanisms { ablation, hidden }
     }
@@ -704,12 +723,12 @@ impl Mechanisms {
 
     /// Whether conflicting commands are ordered.
     fn orders(&self) -> bool {
-        self.ablation != crate::sim::Ablation::Hazards
+        self.ablation != crate::ablation::Ablation::Hazards
     }
 
     /// Whether the submission holds the memory.
     fn retains(&self, draft: usize) -> bool {
-        self.ablation != crate::sim::Ablation::Retention && self.hidden != Some(draft)
+        self.ablation != crate::ablation::Ablation::Retention && self.hidden != Some(draft)
     }
 }
 
