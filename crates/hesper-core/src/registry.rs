@@ -1,22 +1,4 @@
-//! Backends: how a kind of device computes ops.
-//!
-//! This crate says what an op computes; a [`Backend`] says how. A backend is a crate of its own. It opens
-//! devices, holds a table of implementations by op type, and tells the planner by name what it can do. An op
-//! that its table does not have, or whose implementation declines the inputs, is computed by the host's
-//! backend, and counted ([`fallbacks`]).
-//!
-//! A backend registers itself when it is linked: it adds a function to [`BACKENDS`]. One that is made at run
-//! time is added by [`register`].
-//!
-//! ```ignore
-//! pub struct Toy;
-//!
-//! impl Lower<Softmax> for Toy {
-//!     fn lower(op: &Softmax, l: &mut Lowering<'_>) -> Result<Option<Data>> { ... }
-//! }
-//!
-//! static OPS: LazyLock<OpTable> = LazyLock::new(|| OpTable::of::<Toy>().with::<Softmax>());
-//! ```
+//! The interface of backends, and the registry of those that are linked. See [`backend`](crate::backend).
 
 use std::any::{Any, TypeId};
 use std::collections::{BTreeMap, HashMap};
@@ -31,14 +13,9 @@ use hesper_runtime::{Buffer, DeviceInfo, PipelineSource, Runtime, Stream};
 
 use crate::Dtype;
 use crate::error::{Error, Result};
+use crate::graph::{CompositeSet, Data, Lowering, Op};
 use crate::ids::WordHash;
-
-pub use crate::array::Data;
-pub use crate::eval::{Lowering, Operand, Owned};
-pub use crate::ops::compose::compose;
-pub use crate::ops::composite::CompositeSet;
-pub use crate::ops::multi::Parts;
-pub use crate::ops::{Op, OpRef};
+use crate::shape::is_row_major;
 
 /// The backends that are linked. See the module's documentation.
 #[linkme::distributed_slice]
@@ -228,6 +205,7 @@ impl<B> OpTableBuilder<B> {
         }
         let implementation = Implementation { lower: lower::<L, O>, takes_rows: takes_rows::<L, O> };
         self.0.implementations.insert(TypeId::of::<O>(), implementation);
+        self.0.composites = self.0.composites.with(O::composite());
         self
     }
 
@@ -238,9 +216,7 @@ impl<B> OpTableBuilder<B> {
 
     /// The filled table.
     pub fn build(self) -> OpTable {
-        let OpTable { implementations, .. } = self.0;
-        let composites = CompositeSet::among(|id| implementations.contains_key(&id));
-        OpTable { implementations, composites }
+        self.0
     }
 }
 
@@ -309,6 +285,29 @@ pub fn of_runtime(runtime: &Runtime) -> Result<&'static dyn Backend> {
 /// first.
 pub fn copy(stream: &Stream, data: &Data, shape: &[usize], dtype: Dtype) -> Result<Buffer> {
     of_stream(stream)?.copy(stream, &data.on(&stream.runtime())?, shape, dtype)
+}
+
+impl Lowering<'_> {
+    /// The backend that computes on the stream's device.
+    pub fn backend(&self) -> Result<&'static dyn Backend> {
+        of_stream(self.stream())
+    }
+
+    /// An input row by row: itself, or a copy made on the op's stream.
+    pub fn row_major(&self, at: usize) -> Result<Data> {
+        let (data, shape) = (self.input(at), self.input_shape(at));
+        if is_row_major(shape, &data.strides) {
+            return Ok(data.clone());
+        }
+        let buffer = copy(self.stream(), data, shape, self.input_dtype(at))?;
+        Ok(Data::contiguous(buffer, shape))
+    }
+
+    /// The output, copied from strided memory.
+    pub fn copy_of(&self, at: usize) -> Result<Data> {
+        let buffer = copy(self.stream(), self.input(at), self.input_shape(at), self.input_dtype(at))?;
+        Ok(Data::contiguous(buffer, self.shape()))
+    }
 }
 
 /// The part of a buffer that a view reaches, in bytes, and where in it the view's first element is.

@@ -2,10 +2,10 @@
 
 use std::cell::OnceCell;
 
-use super::source::is_stopped;
-use crate::array::{Array, Call};
 use crate::error::{Error, Result};
+use crate::graph::{Array, Call};
 use crate::ids::{IdMap, IdSet};
+use crate::ops::source::is_stopped;
 
 /// A node and the call that makes it.
 pub(crate) struct Entry {

@@ -5,9 +5,8 @@
 
 use smallvec::SmallVec;
 
-use crate::array::{Array, Data};
 use crate::error::{Error, Result};
-use crate::eval::Lowering;
+use crate::graph::{Array, Data, Lowering};
 use crate::placement;
 use crate::shape::Shape;
 
@@ -39,7 +38,7 @@ pub(crate) fn compose_all(
             .collect::<Result<SmallVec<[Array; 4]>>>()?;
         let outputs = build(&inputs)?;
         drop(inputs);
-        crate::eval::schedule_plain(&outputs.iter().collect::<Vec<_>>())?;
+        super::schedule_plain(&outputs.iter().collect::<Vec<_>>())?;
         outputs.iter().map(Array::data).collect()
     })
 }

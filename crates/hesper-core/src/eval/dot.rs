@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::array::{Array, Call};
+use crate::graph::{Array, Call};
 use crate::ids::IdMap;
 
 /// The graph that computes arrays, in the language of Graphviz: ops as boxes with their names, arrays that

@@ -1,6 +1,6 @@
 //! Predicts whether an evaluation is quick.
 
-use super::{Array, State};
+use crate::graph::{Array, State};
 
 /// The largest number of nodes, and of bytes in all of them, that counts as quick.
 const MAX_NODES: usize = 64;

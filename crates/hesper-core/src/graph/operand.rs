@@ -10,8 +10,8 @@
 use std::cell::Cell;
 
 #[cfg(doc)]
-use crate::array::Array;
-use crate::array::Data;
+use super::Array;
+use super::Data;
 
 /// Memory without another handle. It may be overwritten.
 #[derive(Debug)]

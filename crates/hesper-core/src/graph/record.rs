@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
-use crate::Dtype;
-use crate::array::Array;
+use super::Array;
+use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::shape::Shape;
 

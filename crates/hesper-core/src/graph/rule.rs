@@ -2,16 +2,8 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::reverse::backward;
-use super::scope::Opened;
-use super::source::placeholder;
-use super::tape::Tape;
-use crate::Dtype;
-use crate::array::{Array, Call};
-use crate::dtype::Category;
+use super::{Array, Call, OpRef};
 use crate::error::Result;
-use crate::ops::OpRef;
-use crate::ops::multi::{Parts, together};
 use crate::shape::Shape;
 
 /// The cotangent of each input, if it has one.
@@ -33,22 +25,6 @@ pub struct Backward<'a> {
 }
 
 impl Backward<'_> {
-    /// The needed cotangents, derived from the same function composed of other ops.
-    pub fn through(&self, composed: impl Fn(&[Array]) -> Result<Array>) -> Result<Cotangents> {
-        let varied: SmallVec<[usize; 5]> = (0..self.inputs.len()).filter(|at| self.wanted[*at]).collect();
-        let primals: Vec<Array> = varied.iter().map(|at| self.inputs[*at].clone()).collect();
-        let again = |arrays: &[Array]| {
-            let mut inputs = self.inputs.to_vec();
-            for (at, array) in varied.iter().zip(arrays) {
-                inputs[*at] = array.clone();
-            }
-            Ok(vec![composed(&inputs)?])
-        };
-        let (_, found) = crate::transform::vjp(again, &primals, &[self.cotangent()?])?;
-        let mut found = found.into_iter();
-        self.each(|_| Ok(found.next()))
-    }
-
     /// The cotangent of the first output; zeros if it has none.
     pub fn cotangent(&self) -> Result<Array> {
         match &self.cotangents[0] {
@@ -89,42 +65,6 @@ impl Forward<'_> {
             .collect::<Result<_>>()?;
         let output = &self.output.0;
         Ok(smallvec![Some(Array::lazy(output.shape.clone(), output.dtype, self.call.op.clone(), inputs)?)])
-    }
-
-    /// The tangents by double transposition: the reverse-mode rule is linear in its cotangents, so its own
-    /// reverse mode maps tangents forward.
-    pub fn transposed_twice(&self) -> Result<Tangents> {
-        let op = self.call.op.get();
-        if op.is_linear() {
-            return self.linear();
-        }
-        let opened = Opened::new();
-        let outputs =
-            op.outputs().unwrap_or_else(|| vec![(self.output.0.shape.clone(), self.output.dtype())]);
-        let sources = outputs
-            .into_iter()
-            .map(|(shape, dtype)| placeholder(opened.scope(), "a derivative", shape, dtype))
-            .collect::<Result<Vec<Array>>>()?;
-        let cotangents: Vec<Option<Array>> = sources
-            .iter()
-            .map(|source| source.dtype().is(Category::Number).then(|| source.clone()))
-            .collect();
-        let wanted: SmallVec<[bool; 4]> = self.tangents.iter().map(Option::is_some).collect();
-        let rule = Backward {
-            inputs: &self.call.inputs,
-            output: self.output,
-            cotangents: &cotangents,
-            wanted: &wanted,
-        };
-        let (mut given, mut seeds) = (Vec::new(), Vec::new());
-        for (cotangent, tangent) in op.vjp(&rule)?.into_iter().zip(self.tangents) {
-            if let (Some(cotangent), Some(tangent)) = (cotangent, tangent) {
-                seeds.push(Some(tangent.astype(cotangent.dtype())?));
-                given.push(cotangent);
-            }
-        }
-        let tape = Tape::new(&given, &sources);
-        Ok(backward(&tape, &given, &seeds)?.into_iter().take(sources.len()).collect())
     }
 }
 
@@ -190,48 +130,6 @@ impl Batch<'_> {
     /// An op on inputs with the batch axis in front. The output has it in front, too.
     pub fn apply(&self, op: OpRef, inputs: SmallVec<[Array; 3]>) -> Result<(Array, usize)> {
         Ok((Array::lazy(self.shape(), self.output.dtype(), op, inputs)?, 0))
-    }
-
-    /// The inputs of one slice along the batch axes.
-    fn slice(&self, number: usize) -> Result<SmallVec<[Array; 3]>> {
-        let number = number as isize;
-        let one = |(input, axis): (&Array, &Option<usize>)| match axis {
-            None => Ok(input.clone()),
-            Some(axis) => input.slice_axis(*axis, number, number + 1, 1)?.squeeze(*axis as isize),
-        };
-        self.inputs.iter().zip(self.axes).map(one).collect()
-    }
-
-    /// The op on each slice along the batch axes, stacked.
-    pub fn one_by_one(&self) -> Result<(Array, usize)> {
-        if let Some(outputs) = self.op.get().outputs() {
-            return self.each_with_parts(outputs);
-        }
-        let output = &self.output.0;
-        if self.size == 0 {
-            return Ok((Array::zeros(&self.shape(), output.dtype)?, 0));
-        }
-        let one = |number: usize| {
-            Array::lazy(output.shape.clone(), output.dtype, self.op.clone(), self.slice(number)?)
-        };
-        let results = (0..self.size).map(one).collect::<Result<Vec<Array>>>()?;
-        Ok((crate::stack(&results, 0)?, 0))
-    }
-
-    /// The same for an op with several outputs.
-    fn each_with_parts(&self, outputs: Vec<(Shape, Dtype)>) -> Result<(Array, usize)> {
-        let parts = Parts::new(outputs)?;
-        let calls = (0..self.size)
-            .map(|number| parts.arrays(self.op.clone(), self.slice(number)?))
-            .collect::<Result<Vec<Vec<Array>>>>()?;
-        let whole = parts.outputs.iter().enumerate().map(|(at, (shape, dtype))| {
-            if calls.is_empty() {
-                let shape: Shape = std::iter::once(0).chain(shape.iter().copied()).collect();
-                return Array::zeros(&shape, *dtype);
-            }
-            crate::stack(&calls.iter().map(|outputs| outputs[at].clone()).collect::<Vec<Array>>(), 0)
-        });
-        together(self, whole.collect::<Result<Vec<Array>>>()?)
     }
 }
 

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use crate::array::Array;
+use super::Array;
 
 /// One run of a transformed function.
 #[derive(Debug)]

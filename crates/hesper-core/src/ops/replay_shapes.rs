@@ -4,8 +4,8 @@
 //! the axes of the result follow from those of the input. Where they do not, the replay fails: it never
 //! guesses.
 
-use super::record::Replay;
 use crate::error::Result;
+use crate::graph::Replay;
 use crate::shape::{Shape, size_of};
 
 /// The shape that a reshape gives.

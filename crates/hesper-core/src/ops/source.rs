@@ -4,17 +4,15 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::scope::Scope;
 use crate::Dtype;
-use crate::array::{Array, Data};
 use crate::error::{Error, Result};
-use crate::eval::Lowering;
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Batch, Cotangents};
+use crate::graph::scope::Scope;
+use crate::graph::{Array, Data, Export, Lowering, Record, Replay};
 use crate::identity::equal_to_itself;
 use crate::ops::readers::reader;
 use crate::ops::{Op, OpKind, OpRef};
 use crate::shape::Shape;
-use crate::transform::rule::{Backward, Batch, Cotangents};
 
 /// The input itself; where derivatives begin.
 #[derive(Debug, PartialEq, Eq, Hash)]
