@@ -2,9 +2,9 @@
 
 use hesper_core::{Activations, Array, Dtype, PackedArray, QuantMode};
 
+use super::{Leaf, LeafMut, Module, ModuleExt, Parameter, Path};
 use crate::error::{Error, Result};
 use crate::init;
-use crate::module::{Leaf, LeafMut, Module, ModuleExt, Parameter, Path};
 
 /// How the rows of a weight were quantized: in groups of codes.
 ///
