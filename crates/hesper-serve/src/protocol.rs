@@ -4,11 +4,13 @@
 //! process. A request is answered by [`Event`]s in order, the last of which is [`Event::Done`] or
 //! [`Event::Failed`]: exactly one of them, whatever happens. Dropping the [`Events`] of a request cancels it.
 
+mod events;
+
 use std::sync::mpsc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-pub use crate::events::{EventReceiver, EventSender, channel};
+pub use events::{EventReceiver, EventSender, channel};
 pub use hesper_lm::Sampling;
 use serde::{Deserialize, Serialize};
 

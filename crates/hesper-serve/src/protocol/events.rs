@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use crate::protocol::Event;
+use super::Event;
 
 /// A channel for the events of one request.
 pub fn channel() -> (EventSender, EventReceiver) {
