@@ -9,12 +9,13 @@ use std::sync::{Mutex, Once, OnceLock};
 
 use hesper_runtime::{Binding, Native, NativeError, NativeResult};
 
-use crate::device::{CudaShared, lock};
+use super::CudaShared;
+use super::submit::NativeContext;
 use crate::error::{CudaError, Result};
+use crate::host::lock;
 use crate::inject;
 use crate::library;
 use crate::shutdown;
-use crate::submit::NativeContext;
 use crate::sys::CublasLt;
 
 /// Bytes of scratch that a product binds.

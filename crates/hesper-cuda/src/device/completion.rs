@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use hesper_runtime::{DeviceError, Progress, Work, panics};
 
+use super::CudaShared;
 use crate::bounds_report::Reports;
 use crate::dependent_launch::MemoryRange;
-use crate::device::{CudaShared, lock};
 use crate::error::{CudaError, Result};
 use crate::event::Event;
 use crate::graph::Graph;
+use crate::host::lock;
 use crate::in_flight::InFlight;
 use crate::shutdown;
 

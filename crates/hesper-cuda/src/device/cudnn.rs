@@ -11,11 +11,12 @@ use std::sync::{Arc, Mutex, Once, OnceLock};
 
 use hesper_runtime::{Native, NativeError, NativeResult};
 
-use crate::device::{CudaShared, lock};
+use super::CudaShared;
+use super::submit::NativeContext;
 use crate::error::{CudaError, Result};
+use crate::host::lock;
 use crate::library;
 use crate::shutdown;
-use crate::submit::NativeContext;
 use crate::sys::{CU_EVENT_DEFAULT, CUevent, CUstream, Cudnn, Driver};
 
 /// Bytes of scratch that a convolution binds.

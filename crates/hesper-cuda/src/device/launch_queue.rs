@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use hesper_runtime::{DeviceError, RawStream, Work, panics};
 
-use crate::device::{CudaShared, lock};
+use super::CudaShared;
+use crate::host::lock;
 use crate::shutdown;
 
 /// How long the launch thread spins for the next submission before it sleeps.

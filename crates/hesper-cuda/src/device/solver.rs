@@ -9,11 +9,12 @@ use std::sync::{Mutex, Once};
 
 use hesper_runtime::{Binding, Native, NativeError};
 
+use super::CudaShared;
+use super::submit::{NativeContext, drain};
 use crate::context::Current;
-use crate::device::{CudaShared, lock};
 use crate::error::{CudaError, Result};
+use crate::host::lock;
 use crate::shutdown;
-use crate::submit::{NativeContext, drain};
 use crate::sys::{CUdeviceptr, CUstream, Cusolver};
 
 /// The element type of matrices.

@@ -20,14 +20,15 @@ use std::sync::{Arc, Mutex, TryLockError};
 
 use hesper_runtime::{Binding, DeviceError, FaultKind, OpRef, RawStream, Scope, Work, panics};
 
+use super::completion::SubmittedWork;
+use super::{CudaCounters, CudaShared};
 use crate::bounds_report::Reports;
-use crate::completion::SubmittedWork;
 use crate::context::{Context, Current};
 use crate::dependent_launch::{self, EarlyReads};
-use crate::device::{CudaCounters, CudaShared, lock};
 use crate::error::{CudaError, Result};
 use crate::event::Event;
 use crate::graph::{Graph, Graphs, Node};
+use crate::host::lock;
 use crate::in_flight::SubmissionId;
 use crate::kernel::{Kernel, Launch, addresses};
 use crate::sys::{CUdeviceptr, CUstream};
