@@ -17,9 +17,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 use pyo3::{ffi, intern};
 
-use super::{PyArray, evaluated};
-use crate::error::raise;
-use crate::waiting;
+use crate::error::{raise, usable};
+use crate::handle::PyArray;
+use crate::waiting::{self, computed, evaluated};
 
 const PLAIN: &CStr = c"dltensor";
 const VERSIONED: &CStr = c"dltensor_versioned";
@@ -204,7 +204,7 @@ impl PyArray {
 
 /// A copy of an array with no other owner.
 fn private(py: Python<'_>, array: &Array) -> PyResult<Array> {
-    crate::eval::computed(py, vec![array.clone()])?;
+    computed(py, vec![array.clone()])?;
     waiting::detached(py, || array.read_bytes(|bytes| Array::from_bytes(bytes, array.dtype(), array.shape())))
         .and_then(|copy| copy)
         .map_err(raise)
@@ -522,7 +522,7 @@ fn build(taken: &ForeignTensor, copy: Option<bool>) -> PyResult<Built> {
 #[pyfunction]
 #[pyo3(signature = (x, /, *, copy = None))]
 fn from_dlpack(x: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<PyArray> {
-    crate::eval::usable()?;
+    usable()?;
     let array = import(x, copy)?;
     let narrow = narrow(array.dtype());
     if narrow != array.dtype() && copy == Some(false) {
@@ -547,7 +547,7 @@ pub fn narrow(dtype: Dtype) -> Dtype {
 #[pyfunction]
 #[pyo3(signature = (x, copy))]
 fn _import_dlpack(x: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<PyArray> {
-    crate::eval::usable()?;
+    usable()?;
     import(x, copy).map(PyArray::new)
 }
 

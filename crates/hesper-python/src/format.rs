@@ -35,6 +35,15 @@ pub fn general(value: f64, digits: usize) -> String {
     trim(&format!("{value:.*}", (digits as i32 - 1 - power).max(0) as usize))
 }
 
+/// The parts of a complex number, given as its bytes.
+pub fn complex(bytes: &[u8]) -> [f64; 2] {
+    let (re, im) = bytes.split_at(bytes.len() / 2);
+    [re, im].map(|part| match part.try_into() {
+        Ok(single) => f64::from(f32::from_ne_bytes(single)),
+        Err(_) => f64::from_ne_bytes(part.try_into().unwrap_or_default()),
+    })
+}
+
 /// A number as the print options say.
 fn float(value: f64) -> String {
     match usize::try_from(PRECISION.load(Ordering::Relaxed)) {
@@ -64,7 +73,7 @@ fn element(dtype: Dtype, bytes: &[u8]) -> String {
         Dtype::Float32 => float(f64::from(read!(f32))),
         Dtype::Float64 => float(read!(f64)),
         Dtype::Complex64 | Dtype::Complex128 => {
-            let [re, im] = super::host::complex(bytes);
+            let [re, im] = complex(bytes);
             let im = float(im);
             let sign = if im.starts_with('-') { "" } else { "+" };
             format!("{}{sign}{im}j", float(re))

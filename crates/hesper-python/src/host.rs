@@ -7,15 +7,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyComplex, PyList};
 
-use crate::error::raise;
-
-/// Evaluates an array without the interpreter's lock and returns its elements.
-pub fn evaluated(py: Python<'_>, array: &Array) -> PyResult<HostArray> {
-    crate::eval::usable()?;
-    let array = array.clone();
-    let quick = crate::waiting::is_quick(std::slice::from_ref(&array));
-    crate::waiting::wait(py, quick, move || array.host_kept())?.map_err(raise)
-}
+use crate::format::complex;
+use crate::waiting::evaluated;
 
 /// An element as a Python object.
 pub fn number(py: Python<'_>, dtype: Dtype, bytes: &[u8]) -> PyResult<Py<PyAny>> {
@@ -47,15 +40,6 @@ pub fn number(py: Python<'_>, dtype: Dtype, bytes: &[u8]) -> PyResult<Py<PyAny>>
             PyComplex::from_doubles(py, re, im).into_py_any(py)
         }
     }
-}
-
-/// The parts of a complex number, given as its bytes.
-pub fn complex(bytes: &[u8]) -> [f64; 2] {
-    let (re, im) = bytes.split_at(bytes.len() / 2);
-    [re, im].map(|part| match part.try_into() {
-        Ok(single) => f64::from(f32::from_ne_bytes(single)),
-        Err(_) => f64::from_ne_bytes(part.try_into().unwrap_or_default()),
-    })
 }
 
 /// The elements as nested lists; a number if the array has no axes.

@@ -9,9 +9,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyFloat, PyInt, PyList, PyString, PyTuple};
 use pyo3::{ffi, intern};
 
-use super::PyArray;
-use crate::args::{Value, needs_type};
+use super::{Value, needs_type};
+use crate::dlpack;
 use crate::error::raise;
+use crate::handle::PyArray;
 
 /// The largest number of axes of nested lists; deeper lists usually contain themselves.
 const MAX_AXES: usize = 64;
@@ -40,7 +41,7 @@ pub fn array(object: &Bound<'_, PyAny>, dtype: Option<Dtype>) -> PyResult<Array>
     }
     let array = foreign(object)?;
     // Double precision only on request.
-    array.astype(dtype.unwrap_or(super::dlpack::narrow(array.dtype()))).map_err(raise)
+    array.astype(dtype.unwrap_or(dlpack::narrow(array.dtype()))).map_err(raise)
 }
 
 fn scalar(number: Value, dtype: Option<Dtype>) -> PyResult<Array> {
@@ -366,7 +367,7 @@ fn foreign(object: &Bound<'_, PyAny>) -> PyResult<Array> {
         return from_buffer(object);
     }
     if object.hasattr(intern!(py, "__dlpack__"))? {
-        return super::dlpack::import(object, None);
+        return dlpack::import(object, None);
     }
     if let Some(convert) = object.getattr_opt(intern!(py, "__array__"))? {
         return from_buffer(&convert.call0()?);

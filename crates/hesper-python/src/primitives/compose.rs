@@ -4,7 +4,7 @@
 use hesper::Dtype;
 use hesper::export::{Step, Value};
 
-use crate::primitives::{Argument, Attributes, Operand, Primitives, int, ints, shape};
+use super::{Argument, Attributes, Operand, Primitives, int, ints, shape};
 
 fn flag(value: bool) -> Argument {
     Argument::Value(Value::Bool(value))

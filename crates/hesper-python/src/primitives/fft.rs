@@ -4,7 +4,7 @@
 use hesper::Dtype;
 use hesper::export::Value;
 
-use crate::primitives::{Argument, Id, Operand, Primitive, Primitives, ints};
+use super::{Argument, Id, Operand, Primitive, Primitives, ints};
 
 /// A transform of the graph, or several that follow each other.
 struct Fft {

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use hesper::{Array, Category, Dtype};
 
-use crate::primitives::{Id, Primitive};
+use super::{Id, Primitive};
 
 /// A `DivMod` of which only the quotient, or only the remainder, is used.
 pub const DIVMOD: [&str; 2] = ["DivMod, quotient", "DivMod, remainder"];

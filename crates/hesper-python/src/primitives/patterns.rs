@@ -2,7 +2,7 @@
 
 use hesper::export::Value;
 
-use crate::primitives::{Argument, Id, Operand, Primitive, ints};
+use super::{Argument, Id, Operand, Primitive, ints};
 
 /// Replaces runs of primitives by the one that MLX has for them. `outputs` are the arrays that the graph
 /// returns.
