@@ -196,11 +196,11 @@ fn a_function_may_read_values_while_it_is_differentiated_and_no_memory_leaks() {
 
 #[test]
 fn a_condition_does_not_vary() {
-    let bools = |values: &[bool]| Array::from_slice(values);
+    let bools = |values: [i32; 2]| ints(&values).astype(Dtype::Bool).unwrap();
     let (x, y) = (Array::from_slice(&[1f32, 2.0]), Array::from_slice(&[3f32, 4.0]));
     let chosen = |x: &[Array]| Ok(vec![select(&x[0], &x[1], &x[2])?]);
-    let primals = [bools(&[true, false]), x.clone(), y.clone()];
-    let (_, along) = transform::jvp(chosen, &primals, &[bools(&[true, true]), x, y.clone()]).unwrap();
+    let primals = [bools([1, 0]), x.clone(), y.clone()];
+    let (_, along) = transform::jvp(chosen, &primals, &[bools([1, 1]), x, y.clone()]).unwrap();
     assert_eq!(along[0].to_vec::<f32>().unwrap(), [1.0, 4.0]);
     let (_, back) = transform::vjp(chosen, &primals, &[y]).unwrap();
     assert_eq!(back[0].to_bools().unwrap(), [false, false]);
