@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::Dtype;
-use crate::array::Array;
+use crate::dtype::Dtype;
 
 /// The result of this crate's fallible calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -163,27 +162,6 @@ impl Error {
     /// ```
     pub fn shape(op: &str, what: impl Into<String>) -> Self {
         Error::Shape { op: op.to_string(), what: what.into(), shapes: Vec::new() }
-    }
-
-    /// The same error with the shapes that do not fit.
-    ///
-    /// ```
-    /// use hesper::{Array, Dtype, Error};
-    /// let x = Array::ones(&[2, 3], Dtype::Float32)?;
-    /// match x.matmul(&x) {
-    ///     Err(Error::Shape { shapes, .. }) => assert_eq!(shapes, [[2, 3], [2, 3]]),
-    ///     other => panic!("{other:?}"),
-    /// }
-    /// # Ok::<(), hesper::Error>(())
-    /// ```
-    pub fn with_shapes<'a>(self, given: impl IntoIterator<Item = &'a Array>) -> Self {
-        match self {
-            Error::Shape { op, what, .. } => {
-                let shapes = given.into_iter().map(|array| array.shape().to_vec()).collect();
-                Error::Shape { op, what, shapes }
-            }
-            other => other,
-        }
     }
 
     /// An error about a value that an op was given.

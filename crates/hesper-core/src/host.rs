@@ -2,8 +2,8 @@
 
 use hesper_runtime::HostRead;
 
-use crate::array::Array;
 use crate::error::Result;
+use crate::graph::Array;
 use crate::shape::{Shape, Strides};
 use crate::{Dtype, eval};
 

@@ -5,48 +5,10 @@
 //! [`Address`] a shared value that has no content to compare. An op with state of its own is equal only to
 //! itself ([`equal_to_itself!`]).
 
-use std::any::{Any, TypeId};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
-
-use crate::ops::Op;
-
-/// Equality and hashing of an op through `dyn Op`. Every type that can be compared and hashed has it.
-pub trait Identity: Any {
-    /// Whether the other is of the same type and has equal parameters.
-    fn same(&self, other: &dyn Op) -> bool;
-
-    /// Hashes the type and the parameters.
-    fn hash_into(&self, hasher: &mut dyn Hasher);
-}
-
-impl<T: Any + Eq + Hash> Identity for T {
-    fn same(&self, other: &dyn Op) -> bool {
-        let other: &dyn Any = other;
-        other.downcast_ref::<T>().is_some_and(|other| self == other)
-    }
-
-    fn hash_into(&self, mut hasher: &mut dyn Hasher) {
-        TypeId::of::<T>().hash(&mut hasher);
-        self.hash(&mut hasher);
-    }
-}
-
-impl PartialEq for dyn Op {
-    fn eq(&self, other: &dyn Op) -> bool {
-        self.same(other)
-    }
-}
-
-impl Eq for dyn Op {}
-
-impl Hash for dyn Op {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.hash_into(state);
-    }
-}
 
 /// A float parameter, equal to one with the same bits.
 #[derive(Clone, Copy, Default)]
@@ -159,7 +121,7 @@ pub(crate) use equal_to_itself;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::array::{Array, Call};
+    use crate::graph::{Array, Call, Op};
 
     fn call(array: &Array) -> Call {
         array.call().expect("lazy")

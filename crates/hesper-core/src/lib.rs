@@ -13,6 +13,8 @@ mod error;
 pub mod eval;
 pub mod export;
 pub mod fast;
+mod graph;
+mod guarded;
 mod host;
 #[doc(hidden)]
 pub mod identity;
@@ -30,17 +32,19 @@ pub mod ops;
 pub mod placement;
 mod print;
 pub mod random;
+mod registry;
 mod scalar;
 #[doc(hidden)]
 pub mod shape;
+mod tape;
 pub mod trace;
 pub mod transform;
 
-pub use array::{Array, is_quick};
 pub use axes::{Axes, axes};
 pub use dtype::{Category, Dtype, Element};
 pub use error::{Error, Result};
-pub use eval::{async_eval, eval};
+pub use eval::{async_eval, eval, is_quick};
+pub use graph::Array;
 pub use half::{bf16, f16};
 pub use hesper_runtime as runtime;
 pub use hesper_runtime::{Buffer, HostMemory, Runtime, Stream, Submission};

@@ -1,7 +1,7 @@
 //! Arrays from Rust collections and back: literals, nested vectors, slices, iterators, bools.
 
-use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::graph::Array;
 use crate::shape::Shape;
 use crate::{Dtype, Element};
 

@@ -23,8 +23,8 @@ use std::ops::{
     MulAssign, Neg, Not, Rem, RemAssign, Shl, ShlAssign, Shr, ShrAssign, Sub, SubAssign,
 };
 
-use crate::array::Array;
 use crate::error::Result;
+use crate::graph::Array;
 use crate::scalar::Operand;
 
 /// The result of an operator, which has no way to return an error.

@@ -18,9 +18,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use hesper_runtime::{Runtime, Stream};
 use smallvec::SmallVec;
 
-pub use crate::backend::fallbacks;
-use crate::backend::{self, Backend, BackendKind};
 use crate::error::{Error, Result};
+pub use crate::registry::fallbacks;
+use crate::registry::{self, Backend, BackendKind};
 
 /// A device.
 ///
@@ -118,7 +118,7 @@ impl FromStr for Device {
 /// ```
 pub fn cpu() -> &'static Runtime {
     static CPU: OnceLock<Runtime> = OnceLock::new();
-    CPU.get_or_init(|| match backend::host().and_then(|host| host.open(0)) {
+    CPU.get_or_init(|| match registry::host().and_then(|host| host.open(0)) {
         Ok(runtime) => runtime,
         Err(error) => panic!("{error}"),
     })
@@ -150,7 +150,7 @@ static SLOTS: OnceLock<Vec<Slot>> = OnceLock::new();
 /// The GPUs of all backends, in the order of their registration.
 fn slots() -> &'static [Slot] {
     SLOTS.get_or_init(|| {
-        let gpus = backend::backends().into_iter().filter(|backend| backend.kind() == BackendKind::Gpu);
+        let gpus = registry::backends().into_iter().filter(|backend| backend.kind() == BackendKind::Gpu);
         let slot =
             |backend, number| Slot { backend, number, runtime: OnceLock::new(), stream: OnceLock::new() };
         gpus.flat_map(|backend| (0..backend.device_count()).map(move |number| slot(backend, number)))
@@ -354,7 +354,7 @@ pub(crate) fn with_current<R>(f: impl FnOnce(&Stream) -> R) -> Result<R> {
 /// ```
 pub fn current_device() -> Device {
     let Some(stream) = scope() else { return default_device() };
-    let host = backend::of_stream(&stream).is_ok_and(|backend| backend.kind() == BackendKind::Host);
+    let host = registry::of_stream(&stream).is_ok_and(|backend| backend.kind() == BackendKind::Host);
     device_of(&stream).unwrap_or(if host { Device::Cpu } else { Device::Gpu(0) })
 }
 

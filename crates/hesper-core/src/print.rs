@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use half::{bf16, f16};
 
 use crate::Dtype;
-use crate::array::Array;
+use crate::graph::Array;
 use crate::shape::row_major;
 
 /// How arrays are printed.

@@ -11,9 +11,9 @@ use std::time::SystemTime;
 
 use hesper_types::threefry;
 
-use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
+use crate::graph::Array;
 use crate::ops::creation::alone;
 #[cfg(feature = "linalg")]
 use crate::ops::linalg::root::symmetric_root;

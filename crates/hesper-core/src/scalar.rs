@@ -3,9 +3,9 @@
 use half::{bf16, f16};
 
 use crate::Dtype;
-use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::Result;
+use crate::graph::Array;
 
 /// The second operand of an op: an array, or a number whose type gives way to the array's.
 #[derive(Debug, Clone)]

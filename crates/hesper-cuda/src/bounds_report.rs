@@ -12,8 +12,8 @@ use hesper_kernel::ir;
 use hesper_runtime::{FaultKind, Scope, Work};
 
 use crate::context::{Context, Current};
-use crate::device::lock;
 use crate::error::Result;
+use crate::host::lock;
 use crate::kernel::Kernel;
 use crate::sys::CUdeviceptr;
 

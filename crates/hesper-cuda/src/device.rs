@@ -1,10 +1,18 @@
-//! The NVIDIA device: the runtime's [`Device`] on a CUDA context of its own.
+//! The NVIDIA device: the runtime's [`Device`] on a CUDA context of its own, and what runs on it: submissions
+//! and the calls of libraries.
+
+pub mod blas;
+mod completion;
+pub mod cudnn;
+mod launch_queue;
+pub mod solver;
+mod submit;
 
 use std::any::Any;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -17,23 +25,26 @@ use hesper_runtime::{
     RawStream, Work,
 };
 
-use crate::blas::Blas;
 use crate::bounds_report::ReportPool;
 use crate::compiler::{self, Compiler};
-use crate::completion::CompletionState;
 use crate::context::{self, Context, Properties};
-use crate::cudnn::Dnn;
 use crate::disk_cache::DiskCache;
 use crate::error::{CudaError, Result};
 use crate::event::EventPool;
 use crate::graph::GraphCounters;
+use crate::host::lock;
 use crate::kernel::Kernel;
-use crate::launch_queue::LaunchQueue;
 use crate::shutdown;
-use crate::solver::Solver;
 use crate::specialisation::Specialisation;
 use crate::staging::Staging;
-use crate::submit::CudaStream;
+use blas::Blas;
+use completion::CompletionState;
+use cudnn::Dnn;
+use launch_queue::LaunchQueue;
+use solver::Solver;
+use submit::CudaStream;
+
+pub use submit::NativeContext;
 
 /// The granularity of allocations in bytes.
 const ALLOCATION_GRANULARITY: usize = 512;
@@ -130,11 +141,6 @@ pub struct CudaShared {
     pub(crate) dnn: LazyLibrary<Dnn>,
     pub(crate) solver: LazyLibrary<Solver>,
     ids: AtomicU64,
-}
-
-/// Locks a mutex, ignoring poison: critical sections keep their data consistent.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A library with its handle for a device, loaded on first use. A missing library is cached; any other

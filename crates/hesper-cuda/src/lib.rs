@@ -27,12 +27,9 @@
 //! A kernel fault is sticky: the device is lost, and everything in flight on it fails with the first cause.
 //! The process and the host device continue, but no CUDA device can be opened in the process again.
 
-pub mod blas;
 mod bounds_report;
 pub mod compiler;
-mod completion;
 pub mod context;
-pub mod cudnn;
 mod dependent_launch;
 mod device;
 pub mod disk_cache;
@@ -41,26 +38,23 @@ mod event;
 #[cfg(test)]
 mod fake;
 mod graph;
+mod host;
 mod in_flight;
 #[doc(hidden)]
 pub mod inject;
 mod kernel;
-mod launch_queue;
 pub mod library;
 mod shutdown;
-pub mod solver;
 pub mod specialisation;
 mod staging;
-mod submit;
 pub mod sys;
 #[cfg(test)]
 mod tests;
 mod topology;
 
 pub use context::{Properties, device_count};
-pub use device::{CudaCounters, CudaDevice, CudaOptions, CudaShared};
+pub use device::{CudaCounters, CudaDevice, CudaOptions, CudaShared, NativeContext, blas, cudnn, solver};
 pub use error::{CudaError, Result, is_sticky};
 pub use graph::GraphCounters;
 pub use shutdown::shut_down;
 pub use specialisation::Specialisation;
-pub use submit::NativeContext;

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use hesper_runtime::{Access, Buffer, Error, Pipeline, PipelineSource, Runtime, Stream};
 
-use crate::device::CudaShared;
+use crate::CudaShared;
+use crate::device::solver::{Dense, DenseCall, SolverType, failed_matrix};
 use crate::fake::{self, Live, SolverPlan, mix};
 use crate::inject::{self, Call};
-use crate::solver::{Dense, DenseCall, SolverType, failed_matrix};
 use crate::{CudaDevice, CudaOptions};
 
 /// Serialises tests: the fake driver and the injected failures are process-wide.

@@ -111,7 +111,7 @@ impl<'a> Cursor<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tensor::Format;
+    use crate::format::Format;
 
     #[test]
     fn reads_across_buffer_edges_give_every_byte_once() {

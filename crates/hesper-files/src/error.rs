@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::tensor::Format;
+use crate::format::Format;
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

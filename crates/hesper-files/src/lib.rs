@@ -38,12 +38,14 @@
 mod cursor;
 mod dtype;
 mod error;
+mod format;
 pub mod gguf;
 mod json;
 pub mod load;
 mod metadata;
 pub mod npy;
 pub mod npz;
+mod parse;
 pub mod safetensors;
 pub mod shards;
 pub mod source;
@@ -53,10 +55,11 @@ mod zip;
 
 pub use dtype::{FileDtype, ShapeError};
 pub use error::{Error, Result};
+pub use format::Format;
 pub use hesper_types::GgmlType;
 pub use load::{Cancel, LoadOptions, Progress, Request, load_into};
 pub use metadata::{MetaArray, MetaValue, Metadata};
 pub use shards::{ShardIndex, ShardedFile};
 pub use source::{FileState, Identity, SharedBytes, SharedSource, Source};
-pub use tensor::{Format, Layout, Limits, Storage, TensorFile, TensorInfo};
+pub use tensor::{Layout, Limits, Storage, TensorFile, TensorInfo};
 pub use write::TensorSpec;

@@ -7,9 +7,10 @@
 use crate::cursor::Cursor;
 use crate::dtype::FileDtype;
 use crate::error::{Blame, Error, Result, clip};
+use crate::format::Format;
 use crate::metadata::Metadata;
 use crate::source::Source;
-use crate::tensor::{Format, Layout, Limits, Storage, TensorFile, TensorInfo};
+use crate::tensor::{Layout, Limits, Storage, TensorFile, TensorInfo};
 
 pub(crate) const MAGIC: &[u8] = b"\x93NUMPY";
 /// Bytes that are enough to learn where the header ends, whatever the version.

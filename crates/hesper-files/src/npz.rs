@@ -5,10 +5,11 @@
 
 use crate::cursor::Cursor;
 use crate::error::{Blame, Result};
+use crate::format::Format;
 use crate::metadata::Metadata;
 use crate::npy::{self, Header, PREAMBLE};
 use crate::source::Source;
-use crate::tensor::{Format, Limits, Storage, TensorFile, TensorInfo};
+use crate::tensor::{Limits, Storage, TensorFile, TensorInfo};
 use crate::zip::{self, Inflater, Member};
 
 /// Parses an npz source.

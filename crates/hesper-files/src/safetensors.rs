@@ -9,10 +9,11 @@ use std::borrow::Cow;
 use crate::cursor::Cursor;
 use crate::dtype::FileDtype;
 use crate::error::{Blame, Error, Result, clip};
+use crate::format::Format;
 use crate::json::{Json, JsonError};
 use crate::metadata::{MetaValue, Metadata};
 use crate::source::Source;
-use crate::tensor::{Format, Layout, Limits, Storage, TensorFile, TensorInfo};
+use crate::tensor::{Layout, Limits, Storage, TensorFile, TensorInfo};
 
 /// The header's key for metadata; no tensor can have this name.
 pub(crate) const METADATA: &str = "__metadata__";

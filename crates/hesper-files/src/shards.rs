@@ -8,9 +8,10 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::cursor::Cursor;
 use crate::error::{Blame, Error, Result, clip};
+use crate::format::Format;
 use crate::json::{Json, JsonError};
 use crate::source::Source;
-use crate::tensor::{Format, Limits, TensorFile, TensorInfo};
+use crate::tensor::{Limits, TensorFile, TensorInfo};
 
 /// What an index file says.
 #[derive(Clone, Debug, PartialEq, Eq)]

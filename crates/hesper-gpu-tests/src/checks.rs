@@ -13,10 +13,9 @@ use hesper_kernel::cuda::{CudaSource, Options, emit_proven};
 use hesper_kernel::custom::Binding;
 use hesper_kernel::ir::ParamKind;
 
+use crate::sweep::JobBuilder;
 use crate::{fuzz, gpu, sweep};
 
-/// Builds the job of a check.
-pub type JobBuilder = Box<dyn Fn() -> Result<Job, String> + Send + Sync>;
 /// A case of the corpus and the role of each parameter.
 type CorpusCase = Option<(Box<Case>, Vec<Binding>)>;
 

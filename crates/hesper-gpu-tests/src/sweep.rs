@@ -7,8 +7,10 @@ use hesper_kernel::launch::Launch;
 use hesper_kernel::math::scalar::convert;
 use hesper_kernel::testing::Random;
 
-use crate::checks::JobBuilder;
 use hesper_gpu_tests::job::{Job, is_nan};
+
+/// Builds the job of a check.
+pub type JobBuilder = Box<dyn Fn() -> Result<Job, String> + Send + Sync>;
 
 const ELEMENTS: u64 = 8192;
 

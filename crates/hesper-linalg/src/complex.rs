@@ -1,5 +1,33 @@
 //! Complex matrices, by faer, on the calling thread: a module for each precision.
 
+use faer::{c32, c64};
+use hesper_compute::Par;
+
+use crate::Failure;
+use crate::matrix::{Entry, Side, methods};
+
+macro_rules! complex {
+    ($($part:ty, $field:ty, $from:ident;)*) => { $(
+        impl Entry for [$part; 2] {
+            type Field = $field;
+            type Real = $part;
+            const ZERO: Self = [0.0, 0.0];
+            const ONE: Self = [1.0, 0.0];
+            #[inline(always)]
+            fn enter(self) -> $field { <$field>::new(self[0], self[1]) }
+            #[inline(always)]
+            fn leave(field: $field) -> Self { [field.re, field.im] }
+            fn finite(self) -> bool { self[0].is_finite() && self[1].is_finite() }
+            methods!($from);
+        }
+    )* };
+}
+
+complex! {
+    f32, c32, single;
+    f64, c64, double;
+}
+
 macro_rules! precision {
     ($($module:ident: $part:ty;)*) => { $(
         pub(crate) mod $module {

@@ -1,11 +1,10 @@
 //! Conversion between row-major slices and faer's column-major matrices.
 
 use faer::traits::ComplexField;
-use faer::{Mat, MatRef, c32, c64};
+use faer::{Mat, MatRef};
 use hesper_compute::Par;
 
-use crate::complex::{double, single};
-use crate::{Failure, real};
+use crate::Failure;
 
 /// Rows or columns copied at once, so that both sides use whole cache lines.
 const BLOCK: usize = 16;
@@ -172,46 +171,7 @@ macro_rules! methods {
     };
 }
 
-macro_rules! reals {
-    ($($t:ty)*) => { $(
-        impl Entry for $t {
-            type Field = $t;
-            type Real = $t;
-            const ZERO: $t = 0.0;
-            const ONE: $t = 1.0;
-            #[inline(always)]
-            fn enter(self) -> $t { self }
-            #[inline(always)]
-            fn leave(field: $t) -> $t { field }
-            fn finite(self) -> bool { self.is_finite() }
-            methods!(real);
-        }
-    )* };
-}
-
-reals!(f32 f64);
-
-macro_rules! complex {
-    ($($part:ty, $field:ty, $from:ident;)*) => { $(
-        impl Entry for [$part; 2] {
-            type Field = $field;
-            type Real = $part;
-            const ZERO: Self = [0.0, 0.0];
-            const ONE: Self = [1.0, 0.0];
-            #[inline(always)]
-            fn enter(self) -> $field { <$field>::new(self[0], self[1]) }
-            #[inline(always)]
-            fn leave(field: $field) -> Self { [field.re, field.im] }
-            fn finite(self) -> bool { self[0].is_finite() && self[1].is_finite() }
-            methods!($from);
-        }
-    )* };
-}
-
-complex! {
-    f32, c32, single;
-    f64, c64, double;
-}
+pub(crate) use methods;
 
 /// `Ok` if a slice has the size of its matrix.
 pub(crate) fn check(rows: usize, columns: usize, given: usize) -> Result<(), Failure> {

@@ -8,7 +8,27 @@ use crate::dense::{
     tridiagonal_vectors,
 };
 pub(crate) use crate::dense::{cholesky, lu, qr, singular_values, svd};
-use crate::matrix::Side;
+use crate::matrix::{Entry, Side, methods};
+use crate::real;
+
+macro_rules! reals {
+    ($($t:ty)*) => { $(
+        impl Entry for $t {
+            type Field = $t;
+            type Real = $t;
+            const ZERO: $t = 0.0;
+            const ONE: $t = 1.0;
+            #[inline(always)]
+            fn enter(self) -> $t { self }
+            #[inline(always)]
+            fn leave(field: $t) -> $t { field }
+            fn finite(self) -> bool { self.is_finite() }
+            methods!(real);
+        }
+    )* };
+}
+
+reals!(f32 f64);
 
 pub(crate) fn solve_triangular<T: Scalar>(
     par: &dyn Par,

@@ -1,64 +1,37 @@
 //! The weights of a checkpoint by name, from safetensors or from a GGUF file.
 //!
-//! Layers are asked for by their names in safetensors; [`Architecture::gguf_names`] maps them to those of
+//! Layers are asked for by their names in safetensors; [`Architecture::gguf_names`](crate::architecture::Architecture::gguf_names) maps them to those of
 //! GGUF files. Weights are used as stored: dense, quantized in groups, or packed blocks. Shapes are checked
 //! at once, elements are read when they are first used. Errors name the tensor as the file does.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use hesper_core::io::{Blocks, Format, Loaded};
+use hesper_core::io::Blocks;
 use hesper_core::{Activations, Array, Dtype};
 use hesper_nn::{Embedding, LayerNorm, Linear, RmsNorm, Weight};
 
 use crate::config::{Config, Quantizations};
 use crate::error::{Error, Result};
-use crate::models::{Architecture, NameMap};
+
+/// Names of layers in safetensors files and in GGUF files; `{}` stands for the index of a layer.
+pub(crate) type NameMap = Vec<(&'static str, &'static str)>;
 
 /// The weights of a checkpoint by name.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
-    arrays: BTreeMap<String, Array>,
-    blocks: BTreeMap<String, Blocks>,
+    pub(crate) arrays: BTreeMap<String, Array>,
+    pub(crate) blocks: BTreeMap<String, Blocks>,
     /// For GGUF files, the names of their layers.
-    gguf_names: Option<NameMap>,
-    quantizations: Quantizations,
-    activations: Activations,
-    ignored: &'static [&'static str],
+    pub(crate) gguf_names: Option<NameMap>,
+    pub(crate) quantizations: Quantizations,
+    pub(crate) activations: Activations,
+    pub(crate) ignored: &'static [&'static str],
     /// Tensors that a model has asked for.
-    used: RefCell<BTreeSet<String>>,
+    pub(crate) used: RefCell<BTreeSet<String>>,
 }
 
 impl Checkpoint {
-    /// The weights of a file or a folder of files.
-    pub(crate) fn new(loaded: Loaded, architecture: &dyn Architecture, activations: Activations) -> Self {
-        let gguf_names = (loaded.format() == Format::Gguf).then(|| architecture.gguf_names());
-        let blocks = loaded.all_blocks().iter().cloned().collect();
-        let arrays = loaded.into_arrays();
-        Checkpoint { blocks, gguf_names, ..Checkpoint::from_arrays(arrays, architecture, activations) }
-    }
-
-    /// Weights with the names of safetensors.
-    pub(crate) fn from_arrays(
-        arrays: impl IntoIterator<Item = (String, Array)>,
-        architecture: &dyn Architecture,
-        activations: Activations,
-    ) -> Self {
-        let without_prefix = |name: String| match name.strip_prefix(architecture.name_prefix()) {
-            Some(short) => short.to_string(),
-            None => name,
-        };
-        Checkpoint {
-            arrays: arrays.into_iter().map(|(name, array)| (without_prefix(name), array)).collect(),
-            blocks: BTreeMap::new(),
-            gguf_names: None,
-            quantizations: architecture.config().quantizations.clone(),
-            activations,
-            ignored: architecture.ignored_tensors(),
-            used: RefCell::default(),
-        }
-    }
-
     /// The name of a layer in the file.
     fn stored_name(&self, layer: &str) -> String {
         let index = layer.split('.').find(|part| part.parse::<usize>().is_ok()).unwrap_or_default();

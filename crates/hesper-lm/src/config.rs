@@ -11,7 +11,6 @@ use serde_json::{Map, Value};
 
 use crate::config_source::ConfigSource;
 use crate::error::{Error, Result};
-use crate::models;
 
 /// How the weights of a checkpoint were quantized.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -81,25 +80,6 @@ pub(crate) struct Defaults {
 }
 
 impl Config {
-    /// Reads the text of a `config.json`.
-    ///
-    /// ```
-    /// let text = r#"{"model_type": "llama", "vocab_size": 32, "hidden_size": 8, "num_hidden_layers": 2,
-    ///     "num_attention_heads": 2, "intermediate_size": 16}"#;
-    /// let config = hesper_lm::Config::from_json(text)?;
-    /// assert_eq!((config.kv_heads, config.head_dim), (2, 4));
-    /// # Ok::<(), hesper_lm::Error>(())
-    /// ```
-    pub fn from_json(text: &str) -> Result<Self> {
-        let map = parse_json(text)?;
-        Ok(models::open(&ConfigSource::Json(&map))?.config().clone())
-    }
-
-    /// Reads the metadata of a GGUF file.
-    pub fn from_gguf(metadata: &Metadata) -> Result<Self> {
-        Ok(models::open(&gguf_source(metadata)?)?.config().clone())
-    }
-
     /// Reads what all model types have in common.
     pub(crate) fn read(source: &ConfigSource<'_>, defaults: &Defaults) -> Result<Self> {
         let hidden_size = source.require_size(&["hidden_size", "n_embd"], "embedding_length")?;

@@ -8,13 +8,14 @@ use hesper_core::{Activations, Array};
 use hesper_nn::ModuleExt;
 use serde_json::Value;
 
+use crate::architecture::Architecture;
 use crate::chat_template::{ChatTemplate, Message};
 use crate::checkpoint::Checkpoint;
 use crate::config::{gguf_source, parse_json, token_ids};
 use crate::config_source::ConfigSource;
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::models::{self, Architecture};
+use crate::models;
 use crate::tokenizer::Tokenizer;
 
 /// How a model is loaded.

@@ -22,6 +22,7 @@
 #[cfg(test)]
 use hesper as _;
 
+mod architecture;
 mod blocks;
 mod cache;
 mod chat_template;

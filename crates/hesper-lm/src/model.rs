@@ -3,10 +3,10 @@
 use hesper_core::Array;
 use hesper_nn::{KvCache, Module};
 
+use crate::architecture::{Architecture, CausalLm};
 use crate::checkpoint::Checkpoint;
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::models::{Architecture, CausalLm};
 
 /// A decoder from tokens to logits of the next token. It holds no state: any number of threads may use it at
 /// once, each with its own cache.

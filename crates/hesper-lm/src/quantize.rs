@@ -6,10 +6,11 @@ use hesper_core::{Array, io};
 use hesper_nn::Quantization;
 use serde_json::{Value, json};
 
+use crate::architecture::QuantizeRule;
 use crate::config::parse_json;
 use crate::config_source::ConfigSource;
 use crate::error::{Error, Result};
-use crate::models::{self, QuantizeRule};
+use crate::models;
 
 /// Files that are copied.
 const COPIED_FILES: &[&str] = &[

@@ -18,9 +18,9 @@ use objc2::runtime::{AnyClass, AnyObject, ProtocolObject};
 use objc2_foundation::{NSArray, NSDictionary, NSError, NSObject, NSProcessInfo, NSString, NSURL};
 use objc2_metal::*;
 
-use crate::device::is_validating;
 use crate::edge::*;
 use crate::error::MetalError;
+use crate::host::is_validating;
 
 /// The number of buffers that a process can have where the system does not state it.
 const DEFAULT_MAX_BUFFERS: usize = 400_000;

@@ -9,8 +9,8 @@ use hesper_runtime::cache_folder::CacheFolder;
 use hesper_runtime::{DeviceError, PipelineSource};
 
 use crate::archive_cache::ArchiveCache;
-use crate::device::{SIMD_WIDTH, lock};
-use crate::edge::{Metal, Pipeline, PipelineLimits, PipelineRequest};
+use crate::edge::{Metal, Pipeline, PipelineLimits, PipelineRequest, SIMD_WIDTH};
+use crate::host::lock;
 use crate::specialisation::Specialisation;
 
 /// The text of copies and clears.

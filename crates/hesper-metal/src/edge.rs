@@ -16,6 +16,9 @@
 use std::path::Path;
 use std::ptr::NonNull;
 
+/// Threads of a SIMD group, on every GPU of these families. Kernels rely on it.
+pub(crate) const SIMD_WIDTH: usize = 32;
+
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         $(

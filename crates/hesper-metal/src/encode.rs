@@ -8,11 +8,11 @@ use std::ops::Range;
 use hesper_runtime::{Binding, CommandRef, DeviceError, Dispatch, FaultKind, OpRef, Scope, Work};
 
 use crate::compiler::Builtin;
-use crate::device::MetalShared;
 use crate::edge::{Buffer, CommandBuffer, Encoder, Fence, Metal, Pipeline, Queue};
 use crate::error::MetalError;
 use crate::event_pool::Signal;
 use crate::report::Reports;
+use crate::shared::MetalShared;
 
 /// The number of buffers that a kernel can have.
 const MAX_BUFFERS: usize = 31;

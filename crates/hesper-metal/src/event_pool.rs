@@ -7,9 +7,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::device::lock;
 use crate::edge::{Event, Metal};
 use crate::error::{MetalError, Result};
+use crate::host::lock;
 
 /// A value of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,8 +10,10 @@
 //! |---|---|
 //! | [`edge`] | the calls of Metal that the device needs |
 //! | `apple` | the edge on Metal, the only module that is built for Apple machines alone |
-//! | `device` | options, limits, counters, captures |
-//! | `schedule` | streams; a submission from `submit` to its end; native commands |
+//! | `device` | the runtime's interface |
+//! | `shared` | options, limits, counters, captures |
+//! | `streams` | streams and their submissions in flight |
+//! | `schedule` | a submission from `submit` to its end; native commands |
 //! | `encode` | commands as dispatches, with barriers and fences |
 //! | `event_pool` | events between streams |
 //! | `report` | writes that checking kernels dropped |
@@ -20,6 +22,8 @@
 //! | `error` | what the failure of a command buffer means |
 //! | `sim` | the simulated Metal |
 
+#[cfg(feature = "sim")]
+mod ablation;
 #[cfg(target_vendor = "apple")]
 mod apple;
 mod archive_cache;
@@ -29,14 +33,18 @@ pub mod edge;
 mod encode;
 mod error;
 mod event_pool;
+mod host;
 mod memory;
 mod report;
 mod schedule;
+mod shared;
 #[cfg(feature = "sim")]
 pub mod sim;
 pub mod specialisation;
+mod streams;
 
 pub use compiler::{LANGUAGE, MetalText, Printer, ReportReader};
-pub use device::{Capture, MetalCounters, MetalDevice, MetalOptions, MetalShared, is_available};
+pub use device::{MetalDevice, is_available};
 pub use error::{MetalError, Result};
+pub use shared::{Capture, MetalCounters, MetalOptions, MetalShared};
 pub use specialisation::Specialisation;

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 
 use hesper_runtime::{DeviceError, RawMemory};
 
-use crate::device::lock;
 use crate::edge::{Buffer, Metal, Queue, ResidencySet};
+use crate::host::lock;
 
 struct Live {
     len: usize,

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use hesper_runtime::{DeviceError, FaultKind, Scope, Work};
 
 use crate::compiler::ReportReader;
-use crate::device::lock;
 use crate::edge::{Buffer, Metal};
+use crate::host::lock;
 
 /// Most buffers that are kept for reuse.
 const MAX_POOLED: usize = 64;

@@ -3,34 +3,15 @@
 //! The layer computes queries, keys and values. It appends keys and values to a [`KvCache`], which returns a
 //! view of the rows that the queries read.
 
-use hesper_core::ops::step::StepHeads;
 use hesper_core::{Array, Split, concatenate, placement};
 
 use crate::error::{Error, Result};
+use crate::heads::Heads;
 use crate::kv_cache::{KvCache, SegmentView, Step};
 use crate::linear::Linear;
 use crate::module::Module;
 use crate::norm::RmsNorm;
 use crate::rope::Rope;
-
-/// The numbers of heads, and their dimension.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Heads {
-    /// Heads of queries.
-    pub queries: usize,
-    /// Heads of keys, and as many of values.
-    pub kv: usize,
-    /// Elements of a head.
-    pub dim: usize,
-}
-
-impl From<Heads> for StepHeads {
-    fn from(heads: Heads) -> Self {
-        StepHeads { queries: heads.queries, keys: heads.kv, width: heads.dim }
-    }
-}
-
-crate::settings!(Heads);
 
 /// The projections to queries, keys and values.
 #[derive(Module, Clone)]

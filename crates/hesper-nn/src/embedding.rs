@@ -5,7 +5,7 @@ use hesper_core::{Array, Dtype, random};
 use crate::error::Result;
 use crate::init;
 use crate::module::Module;
-use crate::weight::Weight;
+use crate::module::weight::Weight;
 
 /// A vector for every id.
 ///

@@ -20,9 +20,9 @@ use hesper_core::fast::{self, AttentionMask, Offset};
 use hesper_core::ops::step::{self, Pages, StepHeads, Turns};
 use hesper_core::{Array, Dtype};
 
-use crate::attention::Heads;
 use crate::error::{Error, Result};
-use crate::weight::Quantization;
+use crate::heads::Heads;
+use crate::module::weight::Quantization;
 
 /// Keys and values of all layers.
 ///

@@ -23,6 +23,7 @@ mod conv;
 mod dropout;
 mod embedding;
 mod error;
+mod heads;
 pub mod init;
 mod kv_cache;
 mod layer;
@@ -41,20 +42,21 @@ pub mod train;
 mod transformer;
 mod transforms;
 mod upsample;
-mod weight;
 
 pub use activation::{Activation, PRelu};
-pub use attention::{Attention, Heads, Projections};
+pub use attention::{Attention, Projections};
 pub use conv::{Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d, Sizes};
 pub use dropout::Dropout;
 pub use embedding::Embedding;
 pub use error::{Error, Result};
+pub use heads::Heads;
 pub use kv_cache::{KvCache, KvMask, KvRows, KvView, NoCache, Positions, Step};
 #[doc(hidden)]
 pub use kv_cache::{RowView, Segment, SegmentView};
 pub use layer::{CloneLayer, Layer, Sequential};
 pub use linear::{Bilinear, Identity, Linear};
 pub use mlp::Mlp;
+pub use module::weight::{Quantization, Weight, add_lora, merge_lora, quantize};
 pub use module::{Buffer, Leaf, LeafMut, Module, ModuleExt, Parameter, Path, Training};
 pub use norm::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, Norm, RmsNorm};
 pub use pool::Pool;
@@ -67,4 +69,3 @@ pub use transformer::{
 };
 pub use transforms::{cast, checkpoint, value_and_grad};
 pub use upsample::{Interpolation, Upsample};
-pub use weight::{Quantization, Weight, add_lora, merge_lora, quantize};

@@ -4,8 +4,8 @@ use hesper_core::{Array, Split, concatenate};
 
 use crate::error::{Error, Result};
 use crate::init;
+use crate::module::weight::Weight;
 use crate::module::{Module, Parameter, lengths};
-use crate::weight::Weight;
 
 /// `x w^T + b`.
 ///

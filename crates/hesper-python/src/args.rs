@@ -3,17 +3,19 @@
 //! Every type here converts one kind of argument, so that a function's signature states its arguments and its
 //! body starts with Rust values.
 
+pub mod convert;
+
 use hesper::{Array, Category, Dtype, Operand};
-use hesper_runtime::Stream;
 use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyComplex, PyFloat, PyInt, PyList, PySequence, PyString, PyTuple};
 use smallvec::{SmallVec, smallvec};
 
-use crate::array::{PyArray, convert};
-use crate::device::{self, PyStream, StreamOrDevice};
-use crate::error::raise;
+use crate::device;
+pub use crate::device::On;
+use crate::error::{raise, usable};
+use crate::handle::PyArray;
 
 /// An array, or a number that takes the type of the other operand.
 pub enum Value {
@@ -351,23 +353,57 @@ pub fn spread(arguments: &Bound<'_, PyTuple>) -> PyResult<SmallVec<[isize; 6]>> 
     integers(arguments.as_any(), true, integer)
 }
 
-/// Where to run: a stream, or a device that stands for its default stream.
-pub struct On(pub Stream);
+/// A list of arrays.
+pub struct Arrays(pub Vec<Array>);
 
-impl<'a, 'py> FromPyObject<'a, 'py> for On {
+impl<'a, 'py> FromPyObject<'a, 'py> for Arrays {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        if let Ok(stream) = object.cast::<PyStream>() {
-            return Ok(On(stream.get().stream.clone()));
+        if let Ok(array) = object.cast::<PyArray>() {
+            // An array is the list of its rows.
+            let rows = array.get().value();
+            if rows.ndim() == 0 {
+                return Err(PyTypeError::new_err("expected a list of arrays, not an array without axes"));
+            }
+            return rows.unstack(0).map(Arrays).map_err(raise);
         }
-        StreamOrDevice::extract(object)?.stream().map(|stream| On(stream.stream))
+        let list = object.try_iter()?.map(|item| Ok(item?.extract::<PyArray>()?.value()));
+        list.collect::<PyResult<_>>().map(Arrays)
     }
+}
+
+/// An argument with a default value, for which None does not stand.
+pub enum Given<'py> {
+    Default,
+    Object(Bound<'py, PyAny>),
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Given<'py> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if object.is_none() {
+            return Err(PyTypeError::new_err(
+                "expected a value, not None; leave the argument out for its default",
+            ));
+        }
+        Ok(Given::Object(object.to_owned()))
+    }
+}
+
+/// An error if an argument is no function.
+pub fn callable(fun: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
+    if fun.is_callable() {
+        return Ok(());
+    }
+    let name = fun.get_type().name()?;
+    Err(PyTypeError::new_err(format!("[{what}] expected a function, not {name}")))
 }
 
 /// Builds something on the stream that the call or the current scope names.
 pub fn on<R>(stream: Option<On>, build: impl FnOnce() -> hesper::Result<R>) -> PyResult<R> {
-    crate::eval::usable()?;
+    usable()?;
     match stream {
         Some(On(stream)) => hesper::placement::with_stream(&stream, build),
         None => device::in_scope(build),

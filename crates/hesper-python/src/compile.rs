@@ -14,9 +14,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 
-use crate::array::PyArray;
+use crate::args::callable;
 use crate::functions::random::{self, RandomState};
-use crate::transform::{Raised, callable, documented};
+use crate::handle::PyArray;
+use crate::transform::{Raised, documented};
 use crate::tree::{DEEPEST, Leaves, Part, Tree};
 
 /// The result of a trace besides the program: the tree of the result and how many of the outputs belong to
@@ -182,7 +183,7 @@ impl Compiled {
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        crate::eval::usable()?;
+        crate::error::usable()?;
         let py = args.py();
         let parts = self.parts(py)?;
         let fun = parts.fun.bind(py);

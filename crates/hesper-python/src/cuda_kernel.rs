@@ -6,8 +6,8 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::args::{Lengths, On, Value, on};
-use crate::array::PyArray;
 use crate::dtype::PyDtype;
+use crate::handle::PyArray;
 use crate::kernel::{Template, check_lengths, launch_size, print};
 
 /// A kernel in CUDA C++, made by ``fast.cuda_kernel``. Calling it builds lazy arrays.

@@ -9,9 +9,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 
-use crate::array::PyArray;
+use crate::args::callable;
 use crate::error::raise;
-use crate::transform::callable;
+use crate::handle::PyArray;
 use crate::tree::{Leaves, Part, Tree};
 
 /// One call of a Python function: the trees of its arguments and of its result.

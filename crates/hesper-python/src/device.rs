@@ -15,7 +15,6 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::args::On;
 use crate::error::raise;
 
 /// Whether the default device is presented as a GPU with Metal. Metal kernels run on the host, or on the GPU
@@ -116,9 +115,9 @@ impl PyDevice {
     }
 
     /// The default stream of the device, for `call`.
-    pub fn on(self, call: &str) -> PyResult<crate::args::On> {
+    pub fn on(self, call: &str) -> PyResult<On> {
         self.check(call, &format!("use {}", self.__repr__()))?;
-        StreamOrDevice::Device(self).stream().map(|stream| crate::args::On(stream.stream))
+        StreamOrDevice::Device(self).stream().map(|stream| On(stream.stream))
     }
 
     fn check(self, call: &str, what: &str) -> PyResult<()> {
@@ -276,6 +275,11 @@ fn _look_for_libraries_in(folders: Vec<std::path::PathBuf>) {
 pub fn default_stream_of(device: PyDevice) -> PyResult<PyStream> {
     device.check("default_stream", "get gpu stream")?;
     find(|scope| (scope.device == device).then(|| scope.clone())).map_or_else(|| shared(device), Ok)
+}
+
+/// The stream on which ops of this thread run.
+pub fn current_stream() -> PyResult<Stream> {
+    Ok(default_stream_of(default_device_now())?.stream)
 }
 
 /// The default device: a GPU if there is one.
@@ -516,32 +520,18 @@ impl StreamContext {
     }
 }
 
-/// Waits until the work on a stream is done: by default, on the default stream.
-///
-/// Raises the first error of what ``async_eval`` started there, once.
-///
-/// Parameters
-/// ----------
-/// stream : Stream or Device, optional
-///
-/// Examples
-/// --------
-/// >>> mx.synchronize()
-#[pyfunction]
-#[pyo3(signature = (stream = None))]
-fn synchronize(py: Python<'_>, stream: Option<On>) -> PyResult<()> {
-    let stream = match stream {
-        Some(On(stream)) => stream,
-        None => default_stream_of(default_device_now())?.stream,
-    };
-    crate::eval::usable()?;
-    let own = stream.clone();
-    let synchronized = crate::waiting::wait(py, crate::waiting::last_was_short(), move || {
-        crate::encoder::drain();
-        stream.synchronize()
-    });
-    synchronized?.map_err(|error| raise(error.into()))?;
-    crate::eval::take_error(&own).map_or(Ok(()), Err)
+/// Where to run: a stream, or a device that stands for its default stream.
+pub struct On(pub Stream);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for On {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(stream) = object.cast::<PyStream>() {
+            return Ok(On(stream.get().stream.clone()));
+        }
+        StreamOrDevice::extract(object)?.stream().map(|stream| On(stream.stream))
+    }
 }
 
 /// Whether a device can be used.
@@ -655,7 +645,6 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(new_thread_local_stream, m)?)?;
     m.add_function(wrap_pyfunction!(new_stream_for_any_thread, m)?)?;
     m.add_function(wrap_pyfunction!(clear_streams, m)?)?;
-    m.add_function(wrap_pyfunction!(synchronize, m)?)?;
     m.add_function(wrap_pyfunction!(is_available, m)?)?;
     m.add_function(wrap_pyfunction!(device_count, m)?)?;
     m.add_function(wrap_pyfunction!(device_info, m)?)?;

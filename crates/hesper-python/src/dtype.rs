@@ -247,7 +247,7 @@ impl FloatInfo {
     }
 
     fn __repr__(&self) -> String {
-        let show = crate::array::format::general;
+        let show = crate::format::general;
         format!("finfo(min={}, max={}, dtype={})", show(self.min(), 6), show(self.max(), 6), self.dtype)
     }
 }
@@ -325,7 +325,7 @@ fn result_type(arrays_and_dtypes: &Bound<'_, PyTuple>) -> PyResult<Py<PyDtype>> 
 }
 
 fn type_of(object: &Bound<'_, PyAny>) -> PyResult<Dtype> {
-    match object.cast::<crate::array::PyArray>() {
+    match object.cast::<crate::handle::PyArray>() {
         Ok(array) => Ok(array.get().value().dtype()),
         Err(_) => match object.cast::<PyDtype>() {
             Ok(dtype) => Ok(dtype.get().0),

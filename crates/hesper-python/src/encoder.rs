@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use hesper::Array;
 use pyo3::prelude::*;
 
-use crate::waiting;
+use crate::started::remember_started;
+use crate::{device, waiting};
 
 /// Graphs that take longer to encode are handed over.
 const LONG: Duration = Duration::from_micros(300);
@@ -49,6 +50,13 @@ pub fn timed<T>(encode: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Starts computing arrays. Errors are reported later: by ``synchronize``, and when an array that they
+/// concern is used.
+fn encode(arrays: &[Array]) {
+    let started = timed(|| hesper::async_eval(arrays));
+    remember_started(arrays, started);
+}
+
 /// Counts a graph as encoded, also if that panicked.
 struct Encoded;
 
@@ -65,7 +73,7 @@ fn start() -> Option<Sender<Vec<Array>>> {
         for arrays in graphs {
             let _encoded = Encoded;
             if !waiting::is_ending() {
-                let _ = hesper_runtime::panics::catch(|| crate::eval::start(&arrays));
+                let _ = hesper_runtime::panics::catch(|| encode(&arrays));
             }
             drop(arrays);
         }
@@ -76,7 +84,7 @@ fn start() -> Option<Sender<Vec<Array>>> {
 /// Hands arrays over to the thread that encodes. Gives them back if the caller has to encode them.
 pub fn hand_over(arrays: Vec<Array>) -> Result<(), Vec<Array>> {
     let always = ALWAYS.load(Ordering::Relaxed);
-    if !always && (crate::device::on_host() || !LAST_WAS_LONG.load(Ordering::Relaxed)) {
+    if !always && (device::on_host() || !LAST_WAS_LONG.load(Ordering::Relaxed)) {
         return Err(arrays);
     }
     let mut queue = queue();

@@ -3,7 +3,7 @@
 use hesper::{Dtype, Error};
 use hesper_files::{Error as FileError, Format};
 use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyValueError};
-use pyo3::{PyErr, Python};
+use pyo3::{PyErr, PyResult, Python};
 
 /// The exception for an error of the array library.
 pub fn raise(error: Error) -> PyErr {
@@ -46,4 +46,9 @@ fn is_value_error(error: &FileError) -> bool {
         FileError::Unsupported { field, .. } => *field == "descr",
         _ => false,
     }
+}
+
+/// An error in a process that was forked from one that had used arrays: its compute threads are gone.
+pub fn usable() -> PyResult<()> {
+    hesper_runtime::fork::check().map_err(|error| PyRuntimeError::new_err(error.to_string()))
 }

@@ -1,23 +1,17 @@
 //! Evaluation: arrays found in trees of Python objects, computed without the interpreter's lock.
 
-use std::sync::{Mutex, PoisonError};
-
 use hesper::{Array, Error};
-use hesper_runtime::{Stream, Submission};
-use pyo3::exceptions::{PyRecursionError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyRecursionError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
-use crate::array::PyArray;
+use crate::device::{self, On};
 use crate::encoder;
-use crate::error::raise;
+use crate::error::{raise, usable};
+use crate::handle::PyArray;
+use crate::started::{remember_started, take_error};
 use crate::tree::DEEPEST;
-use crate::waiting;
-
-/// An error in a process that was forked from one that had used arrays: its compute threads are gone.
-pub fn usable() -> PyResult<()> {
-    hesper_runtime::fork::check().map_err(|error| PyRuntimeError::new_err(error.to_string()))
-}
+use crate::waiting::{self, computed, evaluated};
 
 /// Adds the arrays of a tree of objects to a list, without recursion.
 fn collect(object: Bound<'_, PyAny>, arrays: &mut Vec<Array>) -> PyResult<()> {
@@ -65,13 +59,6 @@ fn eval(args: &Bound<'_, PyTuple>) -> PyResult<()> {
     computed(py, arrays)
 }
 
-/// Evaluates arrays; an interrupt ends the wait.
-pub fn computed(py: Python<'_>, arrays: Vec<Array>) -> PyResult<()> {
-    usable()?;
-    let quick = waiting::is_quick(&arrays);
-    waiting::wait(py, quick, move || hesper::eval(&arrays))?.map_err(raise)
-}
-
 /// Starts computing arrays, or trees of arrays, and returns at once.
 ///
 /// An error is raised when an array that it concerns is used, and by ``synchronize`` of its stream.
@@ -106,76 +93,32 @@ fn async_eval(args: &Bound<'_, PyTuple>) -> PyResult<()> {
     }
 }
 
-/// Starts computing arrays. Errors are reported later: by ``synchronize``, and when an array that they
-/// concern is used.
-pub fn start(arrays: &[Array]) {
-    let started = encoder::timed(|| hesper::async_eval(arrays));
-    remember_started(arrays, started);
-}
-
-fn remember_started(arrays: &[Array], started: hesper::Result<Vec<Submission>>) {
-    match started {
-        Ok(submissions) => remember(submissions.into_iter().map(Started::Running)),
-        Err(error) => {
-            let stream = arrays.first().map_or(0, |array| array.stream().id());
-            remember([Started::Failed(stream, error)]);
-        }
-    }
-}
-
-/// What was started and not waited for.
-enum Started {
-    Running(Submission),
-    /// It could not be started: the stream, and why.
-    Failed(u64, Error),
-}
-
-impl Started {
-    fn stream(&self) -> u64 {
-        match self {
-            Started::Running(submission) => submission.stream(),
-            Started::Failed(stream, _) => *stream,
-        }
-    }
-
-    fn has_failed(&self) -> bool {
-        match self {
-            Started::Running(submission) => submission.fault().is_some(),
-            Started::Failed(..) => true,
-        }
-    }
-}
-
-/// What is running, and of each stream the first that failed.
-static STARTED: Mutex<Vec<Started>> = Mutex::new(Vec::new());
-
-fn remember(new: impl IntoIterator<Item = Started>) {
-    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
-    forget_finished(&mut started);
-    for new in new {
-        if !started.iter().any(|one| one.stream() == new.stream() && one.has_failed()) {
-            started.push(new);
-        }
-    }
-}
-
-/// Drops what has finished without a failure.
-fn forget_finished(started: &mut Vec<Started>) {
-    started.retain(|one| one.has_failed() || matches!(one, Started::Running(running) if !running.is_done()));
-}
-
-/// The first error of what was started on a stream, which has finished. It is reported once.
-pub fn take_error(stream: &Stream) -> Option<PyErr> {
-    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
-    let own: Vec<Started> = started.extract_if(.., |one| one.stream() == stream.id()).collect();
-    forget_finished(&mut started);
-    drop(started);
-    own.into_iter().find_map(|one| match one {
-        Started::Running(running) => {
-            running.fault().map(|fault| raise(hesper_runtime::Error::from(fault.clone()).into()))
-        }
-        Started::Failed(_, error) => Some(raise(error)),
-    })
+/// Waits until the work on a stream is done: by default, on the default stream.
+///
+/// Raises the first error of what ``async_eval`` started there, once.
+///
+/// Parameters
+/// ----------
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.synchronize()
+#[pyfunction]
+#[pyo3(signature = (stream = None))]
+fn synchronize(py: Python<'_>, stream: Option<On>) -> PyResult<()> {
+    let stream = match stream {
+        Some(On(stream)) => stream,
+        None => device::current_stream()?,
+    };
+    usable()?;
+    let own = stream.clone();
+    let synchronized = waiting::wait(py, waiting::last_was_short(), move || {
+        encoder::drain();
+        stream.synchronize()
+    });
+    synchronized?.map_err(|error| raise(error.into()))?;
+    take_error(&own).map_or(Ok(()), Err)
 }
 
 /// Bytes of the memory under evaluated arrays, or trees of arrays; memory that arrays share counts once.
@@ -204,7 +147,7 @@ fn get_array_buffer_size(args: &Bound<'_, PyTuple>) -> PyResult<usize> {
     }
     let mut parts: Vec<(usize, usize)> = Vec::new();
     for array in arrays.iter().filter(|array| array.size() > 0) {
-        let host = crate::array::evaluated(args.py(), array)?;
+        let host = evaluated(args.py(), array)?;
         let mut part = (host.as_ptr() as usize, host.as_ptr() as usize + array.dtype().size());
         for (length, stride) in host.shape().iter().zip(host.strides()) {
             let reach = (*length as isize - 1) * stride * array.dtype().size() as isize;
@@ -224,5 +167,6 @@ fn get_array_buffer_size(args: &Bound<'_, PyTuple>) -> PyResult<usize> {
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(eval, m)?)?;
     m.add_function(wrap_pyfunction!(async_eval, m)?)?;
+    m.add_function(wrap_pyfunction!(synchronize, m)?)?;
     m.add_function(wrap_pyfunction!(get_array_buffer_size, m)?)
 }

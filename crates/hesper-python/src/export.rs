@@ -11,12 +11,13 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use pyo3::{IntoPyObjectExt, PyTraverseError, PyVisit};
 
-use crate::array::PyArray;
+use crate::args::callable;
 use crate::dtype::PyDtype;
 use crate::error::raise;
 use crate::functions::io::path_of;
+use crate::handle::PyArray;
 use crate::primitives::{self, Argument, Id, Operand, Primitives};
-use crate::transform::{Raised, callable};
+use crate::transform::Raised;
 use crate::tree::{Leaves, Tree};
 use crate::waiting::detached;
 
@@ -158,7 +159,7 @@ fn export_function(
     metadata: Option<String>,
     kwargs: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<()> {
-    crate::eval::usable()?;
+    crate::error::usable()?;
     callable(fun, "export_function")?;
     let given = arguments("export_function", args, kwargs)?;
     if path_of(file_or_callback)?.is_none() && file_or_callback.is_callable() {
@@ -297,7 +298,7 @@ impl PyFunctionExporter {
     /// Adds a trace for arguments like these.
     #[pyo3(signature = (*args, **kwargs))]
     fn __call__(&self, args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
-        crate::eval::usable()?;
+        crate::error::usable()?;
         let py = args.py();
         let given = arguments("export_function", args, kwargs)?;
         let closed = || {
@@ -456,7 +457,7 @@ impl PyImported {
 #[pyfunction]
 #[pyo3(signature = (file, return_metadata = false))]
 fn import_function<'py>(file: &Bound<'py, PyAny>, return_metadata: bool) -> PyResult<Bound<'py, PyAny>> {
-    crate::eval::usable()?;
+    crate::error::usable()?;
     let (py, path) = (file.py(), file_of("import_function", file)?);
     let imported = detached(py, || hesper::export::import_function(path)).map_err(raise)?;
     let metadata = imported.metadata().to_string();

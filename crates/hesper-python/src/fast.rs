@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyFloat;
 
 use crate::args::{On, array_on, int, on};
-use crate::array::PyArray;
+use crate::handle::PyArray;
 
 /// Rows divided by the root of their mean square, times a weight.
 ///

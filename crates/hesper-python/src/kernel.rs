@@ -8,9 +8,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyInt};
 
 use crate::args::{Lengths, On, Value, on};
-use crate::array::PyArray;
 use crate::dtype::PyDtype;
 use crate::error::raise;
+use crate::handle::PyArray;
 
 /// A kernel from text, made by ``fast.metal_kernel``. Calling it builds lazy arrays.
 #[pyclass(module = "hesper.core.fast", frozen)]

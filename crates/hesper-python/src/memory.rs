@@ -7,8 +7,7 @@ use hesper_runtime::{Counters, Runtime};
 use pyo3::prelude::*;
 
 use crate::args::Unsigned;
-use crate::error::raise;
-use crate::eval::usable;
+use crate::error::{raise, usable};
 use crate::waiting;
 
 fn total(count: impl Fn(Counters) -> usize) -> PyResult<usize> {

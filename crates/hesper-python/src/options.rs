@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use pyo3::prelude::*;
 
-use crate::array::format::PRECISION;
+use crate::format::PRECISION;
 
 /// How arrays are printed.
 ///

@@ -5,12 +5,15 @@
 //! reduction keeps its axes and is squeezed after. [`primitive_patterns`] combines several into one. A step
 //! that MLX has no primitive for keeps its name, in MLX's spelling, and its attributes.
 
+mod compose;
+mod fft;
+mod order;
+mod patterns;
+
 use std::collections::HashMap;
 
 use hesper::export::{Graph, Step, Value, ValueRef};
 use hesper::{Array, Category, Dtype};
-
-use crate::{primitive_order, primitive_patterns};
 
 /// An array of the graph: one that the graph has a place for, or one between the primitives of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -241,12 +244,12 @@ impl Primitives {
         let returned = graph.outputs().iter().map(|place| same.get(place).copied().unwrap_or(*place));
         primitives.outputs = returned.map(operand).collect();
         let returned: Vec<Id> = primitives.outputs.iter().map(|output| output.id).collect();
-        primitive_patterns::combine(&mut primitives.list, &returned);
+        patterns::combine(&mut primitives.list, &returned);
         primitives.combine_ffts(&returned)?;
         let own = graph.constants().iter().enumerate();
         let own = own.map(|(at, array)| (Id::ValueRef(ValueRef::Constant(at)), array.clone()));
         primitives.constants.extend(own);
-        primitive_order::tidy(&mut primitives.list, &mut primitives.constants, &returned)?;
+        order::tidy(&mut primitives.list, &mut primitives.constants, &returned)?;
         Ok(primitives)
     }
 
@@ -314,7 +317,7 @@ impl Primitives {
             _ => return,
         };
         primitive.outputs.insert(1 - part, other);
-        primitive.name = primitive_order::DIVMOD[part].into();
+        primitive.name = order::DIVMOD[part].into();
     }
 
     /// An element-wise primitive with a new result.

@@ -14,10 +14,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyList, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 
-use crate::args::{On, array_on};
-use crate::array::PyArray;
+use crate::args::{Arrays, Given, On, array_on, callable};
 use crate::error::raise;
-use crate::functions::movement::Arrays;
+use crate::handle::PyArray;
 use crate::tree::{InPlace, Leaves, Tree};
 
 /// An exception on its way through the array library.
@@ -60,7 +59,7 @@ impl Transformed {
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        crate::eval::usable()?;
+        crate::error::usable()?;
         let fun = self.fun.bind(args.py());
         match &self.kind {
             Transformation::Gradient { numbers, names, value } => {
@@ -103,14 +102,6 @@ pub fn documented<'py, T>(object: Bound<'py, T>, fun: &Bound<'py, PyAny>) -> PyR
         object.as_any().setattr(name, fun.getattr_opt(name)?)?;
     }
     Ok(object)
-}
-
-pub fn callable(fun: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
-    if fun.is_callable() {
-        return Ok(());
-    }
-    let name = fun.get_type().name()?;
-    Err(PyTypeError::new_err(format!("[{what}] expected a function, not {name}")))
 }
 
 /// Fresh objects that hold the traced arrays. When the call ends, with a result or an error, they get their
@@ -157,25 +148,6 @@ impl Drop for Lent<'_, '_> {
                 object.get().replace(original.clone());
             }
         }
-    }
-}
-
-/// An argument with a default value, for which None does not stand.
-pub enum Given<'py> {
-    Default,
-    Object(Bound<'py, PyAny>),
-}
-
-impl<'a, 'py> FromPyObject<'a, 'py> for Given<'py> {
-    type Error = PyErr;
-
-    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        if object.is_none() {
-            return Err(PyTypeError::new_err(
-                "expected a value, not None; leave the argument out for its default",
-            ));
-        }
-        Ok(Given::Object(object.to_owned()))
     }
 }
 

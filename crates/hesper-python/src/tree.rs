@@ -10,7 +10,7 @@ use pyo3::exceptions::{PyRecursionError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyList, PyTuple, PyType};
 
-use crate::array::PyArray;
+use crate::handle::PyArray;
 
 /// The deepest tree to walk; deeper ones usually contain themselves.
 pub const DEEPEST: usize = 512;

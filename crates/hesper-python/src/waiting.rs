@@ -11,9 +11,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hesper::Array;
+use hesper::{Array, HostArray};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+
+use crate::device;
+use crate::error::{raise, usable};
 
 /// Waits that end sooner than this are short.
 const SHORT: Duration = Duration::from_millis(10);
@@ -32,7 +35,7 @@ static ENDING: AtomicBool = AtomicBool::new(false);
 /// The number of threads that are about to reacquire the interpreter's lock.
 static RETURNING: AtomicUsize = AtomicUsize::new(0);
 /// How long the end of the interpreter waits for those.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Whether the interpreter is about to end.
 pub fn is_ending() -> bool {
@@ -84,30 +87,20 @@ pub fn unless_ending(f: impl FnOnce()) {
 }
 
 /// Called in the child after a fork: its one thread is the main thread, and no thread is about to return.
-#[pyfunction]
-fn _forked() {
+pub fn forked() {
     RETURNING.store(0, Ordering::SeqCst);
     // Its thread does not exist here.
     std::mem::forget(idle().take());
-    crate::engine::forked();
-    crate::encoder::forked();
     MAIN.with(|main| main.set(true));
 }
 
 /// Called when the interpreter is about to end.
-#[pyfunction]
-fn _ending(py: Python<'_>) {
+pub fn end(py: Python<'_>) {
     ENDING.store(true, Ordering::SeqCst);
     // Threads that were about to acquire the lock get it now, and block at their next call.
     let begun = Instant::now();
     while RETURNING.load(Ordering::SeqCst) > 0 && begun.elapsed() < PATIENCE {
         py.detach(|| thread::sleep(Duration::from_millis(1)));
-    }
-    if !hesper_runtime::fork::is_forked() {
-        py.detach(|| {
-            crate::encoder::end(PATIENCE);
-            hesper::cuda::end_of_process();
-        });
     }
 }
 
@@ -117,12 +110,12 @@ fn on_main_thread() -> bool {
 
 /// Whether arrays can be waited for in place.
 pub fn is_quick(arrays: &[Array]) -> bool {
-    if crate::device::on_host() { hesper::is_quick(arrays) } else { last_was_short() }
+    if device::on_host() { hesper::is_quick(arrays) } else { last_was_short() }
 }
 
 /// Whether the device is a GPU and the last wait was short, so the next one is done in place.
 pub fn last_was_short() -> bool {
-    !crate::device::on_host() && LAST_WAS_SHORT.load(Ordering::Relaxed)
+    !device::on_host() && LAST_WAS_SHORT.load(Ordering::Relaxed)
 }
 
 /// Runs something that may wait, without the interpreter's lock. `quick` says whether the wait is done in
@@ -205,13 +198,26 @@ fn interruptible<T: Send + 'static>(py: Python<'_>, f: impl FnOnce() -> T + Send
     }
 }
 
+/// Evaluates arrays; an interrupt ends the wait.
+pub fn computed(py: Python<'_>, arrays: Vec<Array>) -> PyResult<()> {
+    usable()?;
+    let quick = is_quick(&arrays);
+    wait(py, quick, move || hesper::eval(&arrays))?.map_err(raise)
+}
+
+/// Evaluates an array without the interpreter's lock and returns its elements.
+pub fn evaluated(py: Python<'_>, array: &Array) -> PyResult<HostArray> {
+    usable()?;
+    let array = array.clone();
+    let quick = is_quick(std::slice::from_ref(&array));
+    wait(py, quick, move || array.host_kept())?.map_err(raise)
+}
+
 /// Called by the thread that imports the module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let threading = m.py().import("threading")?;
     let main = threading.call_method0("main_thread")?;
     let is_main = threading.call_method0("current_thread")?.is(&main);
     MAIN.with(|main| main.set(is_main));
-    m.add_function(wrap_pyfunction!(_forked, m)?)?;
-    let ending = wrap_pyfunction!(_ending, m)?;
-    m.py().import("atexit")?.call_method1("register", (ending,)).map(|_| ())
+    Ok(())
 }

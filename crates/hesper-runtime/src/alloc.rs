@@ -3,14 +3,11 @@
 
 use std::sync::Arc;
 
-use crate::block::{Block, Buffer, Lease, Ownership};
-use crate::device::{DeviceError, RawMemory};
 use crate::error::{Error, Result};
 use crate::hazards::PendingStreams;
 use crate::label::Label;
-use crate::ledger::{Garbage, Ledger};
-use crate::pool::{Requester, class_of};
-use crate::runtime::Shared;
+use crate::raw::{DeviceError, RawMemory};
+use crate::state::{Block, Buffer, Garbage, Lease, Ledger, Ownership, Requester, Shared, class_of};
 use crate::sync::atomic::Ordering;
 
 impl Shared {
@@ -184,7 +181,7 @@ impl Shared {
     /// The streams that still use the block, as far as the pool knows.
     fn free_for(&self, pending: PendingStreams) -> PendingStreams {
         #[cfg(feature = "sim")]
-        if self.ablation == crate::sim::Ablation::ReuseOrder {
+        if self.ablation == crate::ablation::Ablation::ReuseOrder {
             // As in an unsafe pool, anything may take a returned block. Its history stays.
             return PendingStreams::None;
         }

@@ -4,35 +4,18 @@
 //! [`Encoder::read_write`]. They borrow the buffer until the command is in its submission; from then on
 //! the submission holds the memory. Dropping an unfinished encoder has no effect.
 
-use std::ops::{Bound, Range, RangeBounds};
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::block::{Buffer, Ownership};
+use crate::command::{Access, Dispatch};
 use crate::error::{Error, Result};
 use crate::label::Label;
-use crate::ledger::OpDraft;
 use crate::native::{Native, NativeResult};
-use crate::pipeline::Pipeline;
+use crate::ranges::resolve;
+use crate::state::{BindingDraft, Buffer, OpDraft, Ownership, Pipeline};
 use crate::stream::Stream;
-use crate::work::{Access, Dispatch};
-
-/// A use of memory by a command that is being encoded.
-#[derive(Clone, Copy)]
-pub(crate) struct BindingDraft<'a> {
-    pub(crate) buffer: &'a Buffer,
-    pub(crate) offset: usize,
-    pub(crate) len: usize,
-    pub(crate) access: Access,
-}
-
-impl BindingDraft<'_> {
-    /// The bytes.
-    pub(crate) fn range(&self) -> Range<usize> {
-        self.offset..self.offset + self.len
-    }
-}
 
 /// One command under construction; see [`Stream::encode`].
 #[must_use = "a command takes effect when it is dispatched, run or copied"]
@@ -338,17 +321,9 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// The start and end of a range over `len` bytes.
-pub(crate) fn resolve(range: impl RangeBounds<usize>, len: usize) -> (usize, usize) {
-    let start = match range.start_bound() {
-        Bound::Included(start) => *start,
-        Bound::Excluded(start) => start.saturating_add(1),
-        Bound::Unbounded => 0,
-    };
-    let end = match range.end_bound() {
-        Bound::Included(end) => end.saturating_add(1),
-        Bound::Excluded(end) => *end,
-        Bound::Unbounded => len,
-    };
-    (start, end)
+impl Stream {
+    /// Begins a command.
+    pub fn encode(&self, label: impl Into<Label>) -> Encoder<'_> {
+        Encoder::new(self, label.into())
+    }
 }

@@ -7,9 +7,10 @@ use std::ops::{Range, RangeBounds};
 
 use bytemuck::Pod;
 
-use crate::block::{Buffer, Ownership, WRITE_GUARDED};
-use crate::device::{DeviceError, LeaseNote};
 use crate::error::{Error, Result};
+use crate::ranges::resolve;
+use crate::raw::{DeviceError, LeaseNote};
+use crate::state::{Buffer, Ownership, Shared, WRITE_GUARDED};
 use crate::sync::atomic::Ordering;
 
 /// The guarded bytes: in place, or a staged copy.
@@ -59,7 +60,7 @@ impl Buffer {
 
     /// As [`read`](Buffer::read), for a range. Only the range is copied from discrete memory.
     pub fn read_range(&self, range: impl RangeBounds<usize>) -> Result<HostRead> {
-        let (start, end) = crate::encoder::resolve(range, self.len());
+        let (start, end) = resolve(range, self.len());
         if start > end || end > self.len() {
             let (buffer, len) = (self.0.lease.name(), self.len());
             return Err(Error::OutOfRange { buffer, len, start, end, command: "Buffer::read".into() });
@@ -301,7 +302,7 @@ unsafe fn slice(host: &HostBytes, len: usize) -> &[u8] {
     unsafe { std::slice::from_raw_parts(host.address(), len) }
 }
 
-impl crate::runtime::Shared {
+impl Shared {
     pub(crate) fn device_error(&self, call: &'static str, error: DeviceError) -> Error {
         match error {
             DeviceError::Lost(message) => {

@@ -9,8 +9,8 @@ use std::marker::PhantomData;
 
 use bytemuck::Pod;
 
+use crate::command::{Access, Binding};
 use crate::error::{Error, FaultKind, Result};
-use crate::work::{Access, Binding};
 
 /// The result of a native command.
 pub type NativeResult = std::result::Result<(), NativeError>;

@@ -1,6 +1,6 @@
 //! Sets of byte ranges: the bytes of a buffer that have been filled.
 
-use std::ops::Range;
+use std::ops::{Bound, Range, RangeBounds};
 
 use smallvec::SmallVec;
 
@@ -100,6 +100,21 @@ impl Filled {
             self.all.store(true, Ordering::Release);
         }
     }
+}
+
+/// The start and end of a range over `len` bytes.
+pub(crate) fn resolve(range: impl RangeBounds<usize>, len: usize) -> (usize, usize) {
+    let start = match range.start_bound() {
+        Bound::Included(start) => *start,
+        Bound::Excluded(start) => start.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(end) => end.saturating_add(1),
+        Bound::Excluded(end) => *end,
+        Bound::Unbounded => len,
+    };
+    (start, end)
 }
 
 #[cfg(test)]

@@ -8,41 +8,10 @@
 
 use std::sync::{Arc, Weak};
 
-use crate::block::{Buffer, Handle};
-use crate::device::LeaseNote;
 use crate::error::Result;
-use crate::runtime::{Runtime, Shared, new_id};
-use crate::sync::{Lock, Rank, Signal};
-
-/// The replicas of a buffer, one for each device.
-pub(crate) struct Replicas {
-    list: Lock<Vec<Replica>>,
-    changed: Signal,
-}
-
-impl Default for Replicas {
-    fn default() -> Self {
-        Replicas { list: Lock::new(Rank::Leaf, Vec::new()), changed: Signal::default() }
-    }
-}
-
-enum Replica {
-    /// A thread is copying the bytes: the id of the runtime and the id of the copy.
-    Copying(u64, u64),
-    Ready(Buffer),
-}
-
-impl Replica {
-    fn runtime(&self) -> u64 {
-        match self {
-            Replica::Copying(runtime, _) => *runtime,
-            Replica::Ready(buffer) => buffer.0.shared.id,
-        }
-    }
-}
-
-/// The sources of the replicas on a runtime.
-pub(crate) type Sources = Lock<Vec<Weak<Handle>>>;
+use crate::raw::LeaseNote;
+use crate::runtime::Runtime;
+use crate::state::{Buffer, Handle, Replica, Replicas, Shared, new_id};
 
 /// A copy in progress. Dropping it wakes the waiters, also on failure or unwinding.
 struct Copying<'a> {

@@ -2,63 +2,21 @@
 
 use std::any::Any;
 use std::fmt;
-use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64 as IdCounter, Ordering as IdOrdering};
 use std::sync::{Arc, OnceLock};
 
-use crate::block::{Block, Buffer, FreeSlots, Lease, Owner, Ownership};
-use crate::device::{Device, DeviceError, DeviceInfo};
 use crate::error::{Fault, FaultKind, Result, Scope};
-use crate::ledger::Ledger;
-use crate::pipeline::{CacheCounters, CacheLimits, Pipeline, PipelineCache, PipelineSource};
-use crate::pool::Requester;
-use crate::replica::Sources;
-use crate::stream::{Stream, StreamShared};
-use crate::submit::Committer;
+use crate::raw::{DeviceError, DeviceInfo, LeaseNote};
+use crate::report::Report;
+use crate::source::PipelineSource;
+use crate::state::{
+    Block, Buffer, CacheCounters, CacheLimits, Committer, Device, Lease, Ledger, Owner, Ownership, Pipeline,
+    PipelineCache, Requester, Shared, Watch, check_watch, new_id,
+};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Lock, Rank};
 use crate::trace::Trace;
-use crate::validate::{Report, Validator};
-
-/// The source of process-wide unique ids. A standard atomic, since ids carry no order.
-static IDS: IdCounter = IdCounter::new(1);
-
-pub(crate) fn new_id() -> u64 {
-    new_ids(1).start
-}
-
-/// Reserves `count` ids.
-pub(crate) fn new_ids(count: u64) -> Range<u64> {
-    let start = IDS.fetch_add(count, IdOrdering::Relaxed);
-    start..start + count
-}
-
-/// The state shared by all handles of a runtime.
-pub(crate) struct Shared {
-    pub(crate) id: u64,
-    pub(crate) device: Arc<dyn Device>,
-    pub(crate) ledger: Lock<Ledger>,
-    /// Held while closed submissions are submitted, to keep their order.
-    pub(crate) commit: Lock<()>,
-    pub(crate) committer: Committer,
-    cache: PipelineCache,
-    pub(crate) batch: usize,
-    pub(crate) trace: Trace,
-    pub(crate) slots: Arc<FreeSlots>,
-    /// Buffers of other runtimes that have a replica here.
-    pub(crate) sources: Sources,
-    pub(crate) allocated: Arc<AtomicUsize>,
-    pub(crate) memory_limit: AtomicUsize,
-    pub(crate) soft_limit: AtomicUsize,
-    pub(crate) cache_limit: AtomicUsize,
-    faults: AtomicU64,
-    lost: OnceLock<Fault>,
-    report: Option<Arc<Report>>,
-    attachment: OnceLock<Box<dyn Any + Send + Sync>>,
-    #[cfg(feature = "sim")]
-    pub(crate) ablation: crate::sim::Ablation,
-}
+use crate::validate::Validator;
 
 /// Configures a runtime; see [`Runtime::builder`].
 pub struct RuntimeBuilder {
@@ -68,7 +26,7 @@ pub struct RuntimeBuilder {
     pipelines: CacheLimits,
     validate: Option<bool>,
     #[cfg(feature = "sim")]
-    ablation: crate::sim::Ablation,
+    ablation: crate::ablation::Ablation,
 }
 
 impl RuntimeBuilder {
@@ -98,7 +56,7 @@ impl RuntimeBuilder {
 
     /// Switches one mechanism off to show what it prevents. For the simulator only.
     #[cfg(feature = "sim")]
-    pub fn ablate(mut self, ablation: crate::sim::Ablation) -> Self {
+    pub fn ablate(mut self, ablation: crate::ablation::Ablation) -> Self {
         self.ablation = ablation;
         self
     }
@@ -196,7 +154,7 @@ impl Runtime {
             pipelines: CacheLimits::default(),
             validate: None,
             #[cfg(feature = "sim")]
-            ablation: crate::sim::Ablation::None,
+            ablation: crate::ablation::Ablation::None,
         }
     }
 
@@ -227,11 +185,6 @@ impl Runtime {
     /// Whether both are handles to the same runtime.
     pub fn same(&self, other: &Runtime) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
-    }
-
-    /// Opens a stream.
-    pub fn stream(&self) -> Result<Stream> {
-        Ok(Stream::new(self.0.clone(), self.0.open_stream()?))
     }
 
     /// Allocates memory for the host to fill. Takes no memory that work in flight uses.
@@ -282,13 +235,13 @@ impl Runtime {
                 );
                 let lease = Lease::new(Arc::new(block), new_id(), len, what.into(), true);
                 let buffer = Buffer::new(lease, None, self.0.clone());
-                self.0.device.note_lease(&memory, buffer.id(), crate::device::LeaseNote::Filled);
+                self.0.device.note_lease(&memory, buffer.id(), LeaseNote::Filled);
                 Ok(buffer)
             }
             Err(DeviceError::Unsupported(_)) => {
                 // SAFETY: as above; `owner` is alive.
                 let buffer = self.upload(unsafe { std::slice::from_raw_parts(address.as_ptr(), len) })?;
-                match owner.watch.as_ref().map(|watch| crate::block::check_watch(&**watch)) {
+                match owner.watch.as_ref().map(|watch| check_watch(&**watch)) {
                     Some(Err(why)) => {
                         Err(Fault::new(FaultKind::Source, Scope::Command, what, 0, 0, why).into())
                     }
@@ -443,17 +396,6 @@ pub unsafe trait HostMemory: Send + Sync + 'static {
     }
 }
 
-/// Detects that foreign memory changed since it was adopted: the file behind a mapping may be truncated,
-/// which a plain memory access does not report.
-///
-/// The runtime checks after each use: when a submission that reads the bytes is finished, and when the
-/// host reads them. An error poisons the buffer and everything computed from it with a fault of kind
-/// [`FaultKind::Source`]. Buffers of one file share one watch, so a submission checks each file once.
-pub trait Watch: Send + Sync + 'static {
-    /// Returns an error message if the bytes read so far may be invalid.
-    fn check(&self) -> Result<(), String>;
-}
-
 // SAFETY: the heap allocation does not move with the vector, which nothing else can change.
 unsafe impl HostMemory for Vec<u8> {
     fn bytes(&self) -> &[u8] {
@@ -461,57 +403,9 @@ unsafe impl HostMemory for Vec<u8> {
     }
 }
 
-impl Shared {
-    /// See [`Runtime::attached`].
-    pub(crate) fn attached<T: Any + Send + Sync + Default>(&self) -> Option<&T> {
-        self.attachment.get_or_init(|| Box::new(T::default())).downcast_ref()
-    }
-
-    pub(crate) fn name(&self) -> String {
-        self.device.info().name.clone()
-    }
-
-    fn open_stream(&self) -> Result<Arc<StreamShared>> {
-        crate::fork::check()?;
-        if let Some(fault) = self.lost() {
-            return Err(fault.into());
-        }
-        let raw = self.device.create_stream().map_err(|error| self.device_error("create a stream", error))?;
-        let stream = Arc::new(StreamShared::new(new_id(), raw, self.device.clone()));
-        self.ledger.lock().add_stream(stream.clone());
-        Ok(stream)
-    }
-
-    /// Whether the ablation in force leaves the bytes of an earlier lease in fresh memory.
-    #[inline(always)]
-    pub(crate) fn leaves_fresh_memory(&self) -> bool {
-        #[cfg(feature = "sim")]
-        {
-            self.ablation == crate::sim::Ablation::FreshMemory
-        }
-        #[cfg(not(feature = "sim"))]
-        {
-            false
-        }
-    }
-
-    /// Whether any fault was ever counted. Until then commands skip the fault checks.
-    pub(crate) fn any_fault(&self) -> bool {
-        self.faults.load(Ordering::Acquire) != 0
-    }
-
-    pub(crate) fn count_fault(&self) {
-        self.faults.fetch_add(1, Ordering::AcqRel);
-    }
-
-    pub(crate) fn lost(&self) -> Option<Fault> {
-        if self.any_fault() { self.lost.get().cloned() } else { None }
-    }
-
-    /// Records that the device is lost; returns the first cause.
-    pub(crate) fn lose(&self, fault: Fault) -> Fault {
-        let first = self.lost.get_or_init(|| fault).clone();
-        self.count_fault();
-        first
+impl Buffer {
+    /// The runtime it belongs to.
+    pub fn runtime(&self) -> Runtime {
+        Runtime::from_shared(self.0.shared.clone())
     }
 }

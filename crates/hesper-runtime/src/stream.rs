@@ -6,102 +6,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::block::Buffer;
-use crate::device::{Device, Progress, RawStream};
-use crate::encoder::Encoder;
 use crate::error::{Fault, Result};
 use crate::label::Label;
-use crate::ledger::FaultCell;
-use crate::pool::Requester;
-use crate::runtime::Shared;
-use crate::sync::Counter;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-/// The state shared by the handles and submissions of a stream: the device's stream and its progress.
-pub(crate) struct StreamShared {
-    id: u64,
-    raw: RawStream,
-    device: Arc<dyn Device>,
-    /// All submissions up to this one have completed.
-    completed: Counter,
-    cancelled: AtomicU64,
-    /// The device has refused a submission of the stream.
-    refusal: AtomicBool,
-}
-
-impl StreamShared {
-    pub(crate) fn new(id: u64, raw: RawStream, device: Arc<dyn Device>) -> Self {
-        StreamShared {
-            id,
-            raw,
-            device,
-            completed: Counter::default(),
-            cancelled: AtomicU64::new(0),
-            refusal: AtomicBool::new(false),
-        }
-    }
-
-    pub(crate) fn id(&self) -> u64 {
-        self.id
-    }
-
-    pub(crate) fn raw(&self) -> RawStream {
-        self.raw
-    }
-
-    /// Whether the submission was cancelled.
-    pub(crate) fn cancelled(&self, index: u64) -> bool {
-        index <= self.cancelled.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn is_done(&self, index: u64) -> bool {
-        self.completed.has_reached(index)
-    }
-
-    /// Publishes that all submissions up to `index` have completed.
-    pub(crate) fn publish(&self, index: u64) {
-        self.completed.raise(index);
-    }
-
-    pub(crate) fn note_refusal(&self) {
-        self.refusal.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn has_refusal(&self) -> bool {
-        self.refusal.load(Ordering::Acquire)
-    }
-
-    /// Waits until another thread reports a submission.
-    pub(crate) fn wait_for_report(&self, index: u64) {
-        crate::sync::coop::pause();
-        self.completed.wait_for(index);
-    }
-
-    /// Waits for a submission that the device has taken. [`Shared::wait`] is for any submission.
-    pub(crate) fn wait(&self, index: u64) {
-        while !self.is_done(index) {
-            self.wait_once(index);
-        }
-    }
-
-    /// Runs a submission that the device has taken, or waits until another thread has finished it.
-    pub(crate) fn wait_once(&self, index: u64) {
-        crate::sync::coop::pause();
-        if self.device.wait(self.raw, index) == Progress::Delegated {
-            self.completed.wait_for(index);
-        }
-    }
-}
-
-impl Drop for StreamShared {
-    fn drop(&mut self) {
-        if crate::fork::is_forked() {
-            return;
-        }
-        // SAFETY: handles and submissions hold the stream, so all of its work is finished.
-        unsafe { self.device.destroy_stream(self.raw) };
-    }
-}
+use crate::runtime::Runtime;
+use crate::state::{Buffer, FaultCell, Requester, Shared, StreamShared, new_id};
 
 /// A queue of commands on a device.
 ///
@@ -144,22 +52,17 @@ impl Stream {
 
     /// A number unique among the streams of the process.
     pub fn id(&self) -> u64 {
-        self.0.stream.id
+        self.0.stream.id()
     }
 
     /// The runtime it belongs to.
-    pub fn runtime(&self) -> crate::Runtime {
-        crate::Runtime::from_shared(self.0.shared.clone())
+    pub fn runtime(&self) -> Runtime {
+        Runtime::from_shared(self.0.shared.clone())
     }
 
     /// What is kept with its runtime: see [`Runtime::attached`](crate::Runtime::attached).
     pub fn attached<T: std::any::Any + Send + Sync + Default>(&self) -> Option<&T> {
         self.0.shared.attached()
-    }
-
-    /// Begins a command.
-    pub fn encode(&self, label: impl Into<Label>) -> Encoder<'_> {
-        Encoder::new(self, label.into())
     }
 
     /// Allocates a buffer for work on this stream. Earlier commands of the stream may still use the memory;
@@ -210,7 +113,7 @@ impl Stream {
             return;
         }
         let index = self.0.shared.commit(self.id());
-        self.0.stream.cancelled.fetch_max(index, Ordering::AcqRel);
+        self.0.stream.cancel(index);
     }
 
     /// Closes the stream: encoded commands still run, further ones are refused.
@@ -254,7 +157,7 @@ pub struct Submission {
 impl Submission {
     /// The id of its stream.
     pub fn stream(&self) -> u64 {
-        self.stream.id
+        self.stream.id()
     }
 
     /// Its index on its stream; indices increase.
@@ -289,6 +192,26 @@ impl Submission {
 
 impl fmt::Debug for Submission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Submission(stream {}, index {})", self.stream.id, self.index)
+        write!(f, "Submission(stream {}, index {})", self.stream.id(), self.index)
+    }
+}
+
+impl Runtime {
+    /// Opens a stream.
+    pub fn stream(&self) -> Result<Stream> {
+        Ok(Stream::new(self.shared().clone(), self.shared().open_stream()?))
+    }
+}
+
+impl Shared {
+    fn open_stream(&self) -> Result<Arc<StreamShared>> {
+        crate::fork::check()?;
+        if let Some(fault) = self.lost() {
+            return Err(fault.into());
+        }
+        let raw = self.device.create_stream().map_err(|error| self.device_error("create a stream", error))?;
+        let stream = Arc::new(StreamShared::new(new_id(), raw, self.device.clone()));
+        self.ledger.lock().add_stream(stream.clone());
+        Ok(stream)
     }
 }

@@ -1,50 +1,9 @@
 //! Submission: closing, handing to the device, waiting, retiring.
 
-use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::Fault;
-use crate::ledger::{FaultCell, Ledger};
-use crate::runtime::Shared;
-use crate::stream::StreamShared;
-use crate::work::{Batch, Work};
-
-thread_local! {
-    /// Its address identifies the thread. It has no destructor, so it is valid while a thread ends.
-    static THREAD: Cell<u8> = const { Cell::new(0) };
-}
-
-/// An identifier of the current thread, unique among live threads.
-fn this_thread() -> usize {
-    THREAD.with(|mark| mark as *const Cell<u8> as usize)
-}
-
-/// The thread that submits closed submissions of a runtime; 0 if there is none.
-#[derive(Debug, Default)]
-pub(crate) struct Committer(AtomicUsize);
-
-/// Marks the current thread as submitting. It holds the lock `commit`.
-struct Committing<'a>(&'a Committer);
-
-impl Committer {
-    /// Whether the current thread is submitting.
-    fn is_current(&self) -> bool {
-        // The tasks of the model checker share one thread.
-        !cfg!(hesper_model) && self.0.load(Ordering::Relaxed) == this_thread()
-    }
-
-    fn enter(&self) -> Committing<'_> {
-        self.0.store(this_thread(), Ordering::Relaxed);
-        Committing(self)
-    }
-}
-
-impl Drop for Committing<'_> {
-    fn drop(&mut self) {
-        self.0.0.store(0, Ordering::Relaxed);
-    }
-}
+use crate::state::{Batch, FaultCell, Ledger, Shared, StreamShared, Work};
 
 impl Shared {
     /// Closes the open submission of a stream and submits everything that is closed. Returns the index of
@@ -91,7 +50,7 @@ impl Shared {
                 if awaited.is_some_and(|(stream, last)| work.stream() == stream && work.index() <= last) {
                     work.set_awaited();
                 }
-                self.trace.submitted(&work);
+                self.trace.submitted(work.stream(), work.index(), work.len());
                 // SAFETY: the work holds what it names, encoding checked that all of it belongs to this
                 // device, and waits point backwards in the order of closed submissions.
                 let outcome = unsafe { self.device.submit(work.raw_stream(), work) };

@@ -11,7 +11,6 @@ use std::time::Instant;
 
 use crate::error::Fault;
 use crate::sync::{Lock, Rank};
-use crate::work::Work;
 
 /// When the times of all traces begin.
 static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -130,10 +129,10 @@ impl Trace {
         }
     }
 
-    pub(crate) fn submitted(&self, work: &Work) {
+    pub(crate) fn submitted(&self, stream: u64, index: u64, commands: usize) {
         if self.is_on() {
-            let name = format!("submission {} ({} commands)", work.index(), work.len());
-            self.push(name, "submit", work.stream(), None, 0);
+            let name = format!("submission {index} ({commands} commands)");
+            self.push(name, "submit", stream, None, 0);
         }
     }
 

@@ -11,7 +11,6 @@
 use hesper as _;
 
 pub mod engine;
-mod events;
 #[cfg(feature = "http")]
 pub mod http;
 #[cfg(feature = "http")]

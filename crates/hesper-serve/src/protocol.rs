@@ -4,11 +4,13 @@
 //! process. A request is answered by a sequence of [`Event`]s that ends with exactly one [`Event::Done`] or
 //! [`Event::Failed`]. Dropping the [`Events`] of a request cancels it.
 
+mod events;
+
 use std::sync::mpsc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-pub use crate::events::{EventReceiver, EventSender, channel};
+pub use events::{EventReceiver, EventSender, channel};
 pub use hesper_lm::Sampling;
 use serde::{Deserialize, Serialize};
 

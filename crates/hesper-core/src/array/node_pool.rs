@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::{Array, KnownBytes, Node, State};
+use crate::graph::{Array, KnownBytes, Node, State};
 use crate::placement;
 
 /// The largest number of nodes in the shared list, and in the list of a thread.

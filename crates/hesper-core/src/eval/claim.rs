@@ -16,14 +16,13 @@ use smallvec::SmallVec;
 
 use super::cache::Cache;
 use super::graph::{Classes, Emit, Graph, Role, Slot, SlotKind};
-use super::operand::Operand;
 use super::patterns::{self, Nodes};
 use super::plan::fusion_enabled;
 use super::program::{NodeView, Program, Store, missing};
 use crate::Dtype;
-use crate::array::{Array, Call, Data, KnownBytes, Node, State, failure, node_pool};
+use crate::array::node_pool;
 use crate::error::{Error, Result};
-use crate::ops::{OpKind, OpRef, PatternOp};
+use crate::graph::{Array, Call, Data, KnownBytes, Node, OpKind, OpRef, Operand, PatternOp, State, failure};
 use crate::shape::Shape;
 
 /// Held while claims are taken, so that they are taken all together.

@@ -1,10 +1,10 @@
 //! The graph of an array as a picture: ops in layers from the inputs down, those of one kernel in one colour.
 
+use super::dot::to_dot;
 use super::explain::Planned;
 use super::graph::SlotKind;
-use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::transform::to_dot;
+use crate::graph::Array;
 
 mod layout;
 

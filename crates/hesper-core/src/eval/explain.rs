@@ -8,7 +8,7 @@ use super::patterns::{self, Nodes};
 use super::plan::{MAX_GROUP, fusion_enabled};
 use super::program::{NodeView, Program, Work};
 use crate::Dtype;
-use crate::array::{Array, Call, State};
+use crate::graph::{Array, Call, State};
 use crate::ids::IdMap;
 
 /// Why the ops of two arrays are not computed in one kernel.

@@ -16,9 +16,9 @@ use smallvec::SmallVec;
 use super::cache::Cache;
 use super::graph::Emit;
 use crate::Dtype;
-use crate::backend::Fusion;
 use crate::error::Result;
 use crate::ids::WordHash;
+use crate::registry::Fusion;
 
 /// An operand of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -11,14 +11,13 @@ use smallvec::{SmallVec, smallvec};
 
 use super::expression::{Built, Form, Fused, Inner, Layout, Target};
 use super::graph::Slot;
-use super::operand::{Operand, Owned};
 use super::plan::MAX_GROUP;
 use super::program::{StepView, Store, missing};
 use super::{fuse, vectorize};
-use crate::array::{Data, KnownBytes};
-use crate::backend::{self, Fusion};
 use crate::error::Result;
+use crate::graph::{Data, KnownBytes, Operand, Owned};
 use crate::ops::command::Commands;
+use crate::registry::{self, Fusion};
 use crate::shape::is_row_major;
 
 /// What the last kernel of a run used: the next one often has the same form.
@@ -127,7 +126,7 @@ fn encode(
     let (_, runtime, fusion) = match &mut memo.runtime {
         Some(last) if last.0 == node.stream.id() => last,
         other => {
-            let fusion = backend::of_stream(node.stream)?.fusion();
+            let fusion = registry::of_stream(node.stream)?.fusion();
             other.insert((node.stream.id(), node.stream.runtime(), fusion))
         }
     };

@@ -12,16 +12,15 @@ use hesper_runtime::{Buffer, PipelineSource, Runtime, Stream};
 use smallvec::{SmallVec, smallvec};
 
 use super::expression::{Built, Form, Fused, Inner, Layout, Source, Target};
-use super::operand::Operand;
 use super::program::{self, StepView, Store, missing};
 use super::{FUSED, caught, vectorize};
 use crate::Dtype;
-use crate::array::{Data, KnownBytes};
-use crate::backend::{self, Backend, Fusion};
 use crate::error::{Error, Result};
+use crate::graph::{Data, KnownBytes, Operand};
 use crate::ops::command::Commands;
 use crate::ops::complex;
 use crate::placement;
+use crate::registry::{self, Backend, Fusion};
 use crate::shape::{Shape, Strides, row_major};
 
 /// An input of an expression during a run.
@@ -123,9 +122,9 @@ pub(super) fn run(
     shape: &[usize],
     values: &mut [Value],
 ) -> Result<SmallVec<[Data; 1]>> {
-    let backend = backend::of_stream(stream)?;
+    let backend = registry::of_stream(stream)?;
     if !fused.fits(backend.fusion()) {
-        backend::count_fallback(FUSED);
+        registry::count_fallback(FUSED);
         return run(fused, &placement::default_stream(placement::Device::Cpu)?, shape, values);
     }
     let runtime = stream.runtime();

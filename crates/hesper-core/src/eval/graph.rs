@@ -15,10 +15,10 @@ use hesper_runtime::Stream;
 
 use super::patterns::Mark;
 use crate::Dtype;
-use crate::backend;
+use crate::graph::{Op, OpKind, OpRef};
 use crate::ids::WordHash;
 use crate::ops::elementwise::Elementwise;
-use crate::ops::{Op, OpKind, OpRef};
+use crate::registry;
 use crate::shape::Shape;
 
 /// What a node or a step reads: the result of a node, or an array from outside of the graph.
@@ -98,7 +98,7 @@ impl Role {
 
 /// Whether the stream's backend takes the rows of the op's first input from a producer.
 fn takes_rows(op: &dyn Op, stream: &Stream, shape: &[usize], dtype: Dtype) -> bool {
-    backend::of_stream(stream)
+    registry::of_stream(stream)
         .is_ok_and(|backend| backend.fusion().row_sources && backend.ops().takes_rows(op, shape, dtype))
 }
 

@@ -15,18 +15,21 @@
 
 mod cache;
 mod claim;
+pub(crate) mod compose;
+pub(crate) mod dot;
 mod drawing;
 mod explain;
 mod expression;
 mod fast_path;
 mod fuse;
 pub(crate) mod graph;
-mod operand;
 pub(crate) mod patterns;
 mod plan;
 #[doc(hidden)]
 pub mod producer_fusion;
 pub(crate) mod program;
+mod quick;
+mod read;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -34,21 +37,20 @@ mod vectorize;
 
 use smallvec::SmallVec;
 
-use hesper_runtime::{Buffer, Stream, Submission, panics};
+use hesper_runtime::{Stream, Submission, panics};
 
-use crate::array::{Array, Data};
-use crate::backend::{self, Backend, BackendKind};
 use crate::error::{Error, Result};
-use crate::ops::Op;
-use crate::{Dtype, placement};
+use crate::graph::{Array, Data, Op};
+use crate::placement;
+use crate::registry::{self, BackendKind};
 use claim::Claim;
-pub use operand::{Operand, Owned};
-use producer_fusion::FusedRows;
 use program::{Input, Store};
 
+pub use crate::graph::{Lowering, Operand, Owned};
 pub use drawing::GraphPicture;
 pub use explain::{Apart, why_apart};
 pub use plan::{fusion_enabled, set_fusion};
+pub use quick::is_quick;
 pub use report::{Plan, PlanStep, StepKind};
 
 /// Computes arrays and waits for all of them. An error is that of the first array that failed.
@@ -106,7 +108,7 @@ fn submissions(arrays: &[&Array]) -> Result<Vec<Submission>> {
     for stream in streams {
         submissions.push(stream.commit()?);
         // Ops without a kernel for the device run on the host.
-        if backend::of_stream(stream)?.kind() != BackendKind::Host {
+        if registry::of_stream(stream)?.kind() != BackendKind::Host {
             submissions.push(placement::default_stream(placement::Device::Cpu)?.commit()?);
         }
     }
@@ -149,7 +151,7 @@ pub(crate) fn lower_op(op: &dyn Op, l: &mut Lowering<'_>) -> Result<Data> {
         let view = first.and_then(|(operand, (shape, _))| op.view(operand.data(), shape, l.shape));
         return view.map_or_else(|| op.lower(l), Ok);
     }
-    let backend = backend::of_stream(l.stream())?;
+    let backend = registry::of_stream(l.stream())?;
     let host = backend.kind() == BackendKind::Host;
     if host {
         l.bring()?;
@@ -162,30 +164,12 @@ pub(crate) fn lower_op(op: &dyn Op, l: &mut Lowering<'_>) -> Result<Data> {
         let what = format!("the {} backend has no implementation of {op:?} for these inputs", backend.name());
         return Err(Error::value(op.name(), what));
     }
-    backend::count_fallback(op.name());
+    registry::count_fallback(op.name());
     l.host = Some(placement::default_stream(placement::Device::Cpu)?);
     lower_op(op, l)
 }
 
-/// What an op's lowering gets: its declared inputs, and nothing else.
-pub struct Lowering<'a> {
-    stream: &'a Stream,
-    /// Replaces the stream if its device has no kernel for the op.
-    host: Option<Stream>,
-    shape: &'a [usize],
-    dtype: Dtype,
-    /// Where the inputs are, and their shapes and types.
-    operands: &'a mut [Operand],
-    inputs: SmallVec<[(&'a [usize], Dtype); 3]>,
-    /// What computes the rows of the first input, which then has no memory.
-    fused_rows: Option<FusedRows>,
-}
-
 impl<'a> Lowering<'a> {
-    fn new(stream: &'a Stream, shape: &'a [usize], dtype: Dtype, operands: &'a mut [Operand]) -> Self {
-        Lowering { stream, host: None, shape, dtype, operands, inputs: SmallVec::new(), fused_rows: None }
-    }
-
     /// Looks up the shapes and types of the inputs.
     fn describe(&mut self, store: &'a impl Store, inputs: &[Input]) -> Result<()> {
         for input in inputs {
@@ -193,111 +177,5 @@ impl<'a> Lowering<'a> {
             self.inputs.push((shape, dtype));
         }
         Ok(())
-    }
-
-    /// The same with a first input that is computed as it is read.
-    fn with_fused_rows(self, fused_rows: Option<FusedRows>) -> Self {
-        Lowering { fused_rows, ..self }
-    }
-
-    /// What computes the first input, if that is not in memory. Ops whose `takes_rows` says yes ask for it.
-    pub fn take_fused_rows(&mut self) -> Option<FusedRows> {
-        self.fused_rows.take()
-    }
-
-    /// The stream for the commands.
-    pub fn stream(&self) -> &Stream {
-        self.host.as_ref().unwrap_or(self.stream)
-    }
-
-    /// The backend that computes on the stream's device.
-    pub fn backend(&self) -> Result<&'static dyn Backend> {
-        backend::of_stream(self.stream())
-    }
-
-    /// Moves all inputs to the device of the commands. The op may not overwrite an input that was moved.
-    pub fn bring(&mut self) -> Result<()> {
-        let runtime = self.stream().runtime();
-        for operand in &mut *self.operands {
-            if !operand.data().buffer.belongs_to(&runtime) {
-                let moved = operand.data().on(&runtime)?;
-                operand.replace(moved);
-            }
-        }
-        Ok(())
-    }
-
-    /// Shape of the output.
-    pub fn shape(&self) -> &[usize] {
-        self.shape
-    }
-
-    /// Element type of the output.
-    pub fn dtype(&self) -> Dtype {
-        self.dtype
-    }
-
-    /// How many inputs there are.
-    pub fn input_count(&self) -> usize {
-        self.inputs.len()
-    }
-
-    /// Where an input is.
-    pub fn input(&self, at: usize) -> &Data {
-        self.operands[at].data()
-    }
-
-    /// All inputs, for steps inside of the op.
-    pub fn operands(&mut self) -> impl Iterator<Item = &mut Operand> {
-        self.operands.iter_mut()
-    }
-
-    /// The memory of the first input, to be overwritten with the output: if the input is owned and has the
-    /// output's shape, type and layout. Call it after everything that can fail: an op that has taken an input
-    /// cannot be retried.
-    pub fn take_in_place(&self) -> Option<Owned> {
-        self.take_in_place_if(|_| true)
-    }
-
-    /// The same if the op also accepts the layout.
-    pub fn take_in_place_if(&self, can: impl FnOnce(&Data) -> bool) -> Option<Owned> {
-        let (operand, (shape, dtype)) = (self.operands.first()?, *self.inputs.first()?);
-        let fits = shape == self.shape
-            && dtype == self.dtype
-            && crate::shape::is_row_major(self.shape, &operand.data().strides);
-        if fits && can(operand.data()) { operand.take() } else { None }
-    }
-
-    /// Shape of an input.
-    pub fn input_shape(&self, at: usize) -> &[usize] {
-        self.inputs[at].0
-    }
-
-    /// Element type of an input.
-    pub fn input_dtype(&self, at: usize) -> Dtype {
-        self.inputs[at].1
-    }
-
-    /// An input row by row: itself, or a copy made on the op's stream.
-    pub fn row_major(&self, at: usize) -> Result<Data> {
-        let (data, shape) = (self.input(at), self.input_shape(at));
-        if crate::shape::is_row_major(shape, &data.strides) {
-            return Ok(data.clone());
-        }
-        let buffer = backend::copy(self.stream(), data, shape, self.input_dtype(at))?;
-        Ok(Data::contiguous(buffer, shape))
-    }
-
-    /// Memory for the output.
-    pub fn output(&self) -> Result<Buffer> {
-        let size: usize = self.shape.iter().product();
-        Ok(self.stream().alloc(size * self.dtype.size())?)
-    }
-
-    /// The output, copied from strided memory.
-    pub fn copy_of(&self, at: usize) -> Result<Data> {
-        let buffer =
-            backend::copy(self.stream(), self.input(at), self.input_shape(at), self.input_dtype(at))?;
-        Ok(Data::contiguous(buffer, self.shape()))
     }
 }

@@ -25,17 +25,15 @@ use std::hash::BuildHasherDefault;
 use smallvec::{SmallVec, smallvec};
 
 use super::Lowering;
+use super::compose::compose_all;
 use super::graph::{Graph, Role, Slot, SlotKind};
 use super::program::{NodeView, Store, missing};
 use crate::Dtype;
-use crate::array::{Array, Data};
-use crate::backend::{self, BackendKind, CompositeSet};
 use crate::error::Result;
+use crate::graph::{Array, CompositeSet, Data, PatternOp};
 use crate::identity::BitEq;
 use crate::ids::WordHash;
-use crate::ops::PatternOp;
 use crate::ops::attention::Attention;
-use crate::ops::compose::compose_all;
 use crate::ops::composite::Composite;
 use crate::ops::composite::add_norm::AddNorm;
 use crate::ops::composite::packed_layer::{End, PackedLayer};
@@ -49,6 +47,7 @@ use crate::ops::packed::PackedMatmul;
 use crate::ops::quant::Activations;
 use crate::ops::rope::Rope;
 use crate::ops::slices::{SliceUpdate, Starts};
+use crate::registry::{self, BackendKind};
 use crate::shape::{Shape, row_major, signed};
 
 /// The largest number of rows of which products are put side by side. Their results are columns of one array,
@@ -135,7 +134,7 @@ pub(crate) fn mark(graph: &Graph, nodes: &impl Nodes, at: usize) -> Mark {
         return Mark::default();
     }
     let is_local = |input| nodes.view(input).is_some_and(|input| input.stream.id() == node.stream.id());
-    let composites = backend::of_stream(node.stream).map(|backend| backend.ops().composites());
+    let composites = registry::of_stream(node.stream).map(|backend| backend.ops().composites());
     match composites {
         Ok(composites) if !composites.is_empty() && graph.read_nodes(at).all(is_local) => {
             Mark { fact, composites }

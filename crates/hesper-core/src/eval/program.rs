@@ -2,7 +2,7 @@
 //!
 //! A step reads slots: external arrays and results of earlier steps. Each input says whether it is the last
 //! use of its slot. Only then is it handed to an op as owned, if nothing else can reach the memory; only an
-//! owned operand can be overwritten ([`operand`](super::operand)). After a step its list of ended slots is
+//! owned operand can be overwritten ([`Operand`](crate::graph::Operand)). After a step its list of ended slots is
 //! released.
 //!
 //! A program names nodes by number. What they are during a run (ops, shapes, streams, memory) is asked of a
@@ -20,9 +20,8 @@ use super::patterns::Pattern;
 use super::producer_fusion::RowInput;
 use super::{FUSED, Lowering, Operand, caught, fast_path, fuse, lower_op};
 use crate::Dtype;
-use crate::array::{Data, KnownBytes};
 use crate::error::{Error, Result};
-use crate::ops::{OpKind, OpRef};
+use crate::graph::{Data, KnownBytes, OpKind, OpRef};
 use crate::shape::Shape;
 
 /// What a step does.

@@ -6,9 +6,8 @@ use std::fmt;
 use super::explain::{Apart, Planned};
 use super::graph::SlotKind;
 use super::program::{StepView, Work};
-use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::ops::OpKind;
+use crate::graph::{Array, OpKind};
 
 /// What evaluating an array would do now. Prints as a list.
 #[derive(Debug, Clone)]

@@ -8,9 +8,9 @@ use smallvec::smallvec;
 
 use super::program::Program;
 use super::*;
-use crate::export::Export;
+use crate::Dtype;
+use crate::graph::{Export, OpRef};
 use crate::identity::equal_to_itself;
-use crate::ops::OpRef;
 use crate::ops::command::Commands;
 use crate::ops::elementwise::{Elementwise, Types};
 use crate::transform;

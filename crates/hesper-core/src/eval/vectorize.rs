@@ -5,7 +5,7 @@
 //! Where a single row is no multiple of the lanes, the last thread accesses memory past it: device
 //! allocations are padded for that.
 
-use crate::backend::Fusion;
+use crate::registry::Fusion;
 use hesper_kernel::ir::{Builder, Scalar, Type, ValueId};
 
 /// Fewer elements are not vectorized.

@@ -3,9 +3,8 @@
 use std::borrow::Cow;
 
 use super::graph::{Graph, Step, ValueRef};
-use super::record::{Export, Record};
 use super::replay;
-use crate::array::Array;
+use crate::graph::{Array, Export, Record};
 use crate::ids::IdMap;
 
 #[derive(Default)]

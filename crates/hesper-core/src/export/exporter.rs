@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use super::format::{ALIGNMENT, Body, Constant, HEADER, Trace, checksum, header};
 use super::graph::{Graph, ValueRef};
 use crate::Dtype;
-use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::graph::Array;
 use crate::ids::IdMap;
 use crate::shape::Shape;
 

@@ -6,9 +6,9 @@
 use std::borrow::Cow;
 
 use super::graph::{Signature, Step, ValueRef};
-use super::record::{Attributes, Value};
 use crate::Dtype;
 use crate::error::{Error, Result};
+use crate::graph::{Attributes, Value};
 use crate::shape::{Shape, size_of};
 
 /// The first bytes of a file.

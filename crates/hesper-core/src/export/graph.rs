@@ -2,17 +2,16 @@
 
 use std::borrow::Cow;
 
-use super::record::{Attributes, Export, Record};
 use super::replay;
 use crate::Dtype;
-use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::graph::scope::{Opened, outermost};
+use crate::graph::{Array, Attributes, Export, Record};
+use crate::guarded::guarded;
 use crate::ids::IdMap;
+use crate::ops::source::placeholder;
 use crate::shape::{Shape, broadcast};
-use crate::transform::guarded::guarded;
-use crate::transform::scope::{Opened, outermost};
-use crate::transform::source::placeholder;
-use crate::transform::tape::Tape;
+use crate::tape::Tape;
 
 /// An input of a step, or an output of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -8,8 +8,8 @@ use hesper_files::{SharedSource, Source};
 use super::format::{ALIGNMENT, Body, Constant, HEADER, checksum, invalid, read_header};
 use super::graph::{Graph, Signature};
 use crate::Dtype;
-use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::graph::Array;
 
 /// An imported function.
 ///

@@ -17,24 +17,21 @@ mod format;
 mod graph;
 #[cfg(feature = "files")]
 mod imported;
-mod record;
 mod replay;
-pub(crate) mod shapes;
 
 /// The names of all ops that a graph can have a step of, in no order.
 pub fn op_names() -> impl Iterator<Item = &'static str> {
     crate::ops::readers::names()
 }
 
+pub use crate::graph::{Attributes, Value};
+#[doc(hidden)]
+pub use crate::graph::{Export, ReadOne, Reader, Record, Replay};
 #[cfg(feature = "files")]
 pub use exporter::{Exporter, export_function};
 #[cfg(feature = "files")]
-#[doc(hidden)]
 #[doc(hidden)]
 pub use format::header as file_header;
 pub use graph::{Graph, Signature, Step, ValueRef};
 #[cfg(feature = "files")]
 pub use imported::{Imported, import_function};
-pub use record::{Attributes, Value};
-#[doc(hidden)]
-pub use record::{Export, ReadOne, Reader, Record, Replay};

@@ -1,13 +1,12 @@
 //! Replays traced functions. Each step calls the constructor of its op, which checks the inputs.
 
 use super::graph::{Graph, Step, ValueRef};
-use super::record::{Reader, Replay};
-use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::graph::scope::Opened;
+use crate::graph::{Array, Reader, Replay};
 use crate::ops::readers;
+use crate::ops::source::placeholder;
 use crate::shape::Shape;
-use crate::transform::scope::Opened;
-use crate::transform::source::placeholder;
 
 /// Whether there is a reader for an op.
 pub fn knows(name: &str) -> bool {

@@ -3,8 +3,8 @@
 use ndarray::{ArrayBase, ArrayD, Data, Dimension, IxDyn};
 
 use crate::Element;
-use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::graph::Array;
 
 /// A copy with the same shape, whatever the strides are.
 impl<S, D> TryFrom<&ArrayBase<S, D>> for Array

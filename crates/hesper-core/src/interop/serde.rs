@@ -6,7 +6,7 @@ use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::Dtype;
-use crate::array::Array;
+use crate::graph::Array;
 
 #[derive(Serialize)]
 struct Written<'a> {

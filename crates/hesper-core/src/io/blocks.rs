@@ -6,11 +6,10 @@
 use hesper_types::{AFFINE_GROUP, GgmlType};
 use smallvec::smallvec;
 
-use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
+use crate::graph::{Array, Op, OpRef};
 use crate::ops::readers::reader;
-use crate::ops::{Op, OpRef};
 use crate::shape::Shape;
 use crate::{Dtype, PackedArray};
 

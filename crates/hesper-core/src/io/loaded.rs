@@ -8,8 +8,8 @@ use hesper_files::{Cancel, FileDtype, Format, Layout, LoadOptions, Metadata, Pro
 use super::blocks::Blocks;
 use super::open::Quantized;
 use super::tensor::{Form, OpenFile, Wanted, dimensions, lazy, read};
-use crate::array::{Array, Data};
 use crate::error::{Error, Result};
+use crate::graph::{Array, Data};
 use crate::placement;
 
 /// A tensor of an open file.

@@ -7,8 +7,8 @@ use hesper_files::write::{self, Compression, ProducerError};
 use hesper_files::{FileDtype, GgmlType, MetaValue, TensorSpec};
 
 use super::blocks::Blocks;
-use crate::array::Array;
 use crate::error::Result;
+use crate::graph::Array;
 use crate::{Dtype, PackedArray};
 
 /// Saves a safetensors file: writes a temporary file, then renames it over the old one.

@@ -11,10 +11,9 @@ use hesper_runtime::{Buffer, HostMemory, Runtime};
 use smallvec::smallvec;
 
 use crate::Dtype;
-use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::graph::{Array, Op, OpRef};
 use crate::identity::Address;
-use crate::ops::{Op, OpRef};
 use crate::shape::Shape;
 
 /// A parsed file and its bytes, shared by the arrays that come from it.

@@ -10,12 +10,11 @@ use super::scatter::numbered;
 use super::update_mode::UpdateMode;
 use super::{Op, OpRef};
 use crate::Dtype;
-use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Batch, Cotangents, zeros_like};
+use crate::graph::{Array, Export, Record, Replay};
 use crate::ops::readers::reader;
 use crate::shape::{Shape, axis, broadcast};
-use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 
 /// The elements of the first input that the indices of the second point at along an axis.
 #[derive(Debug, PartialEq, Eq, Hash)]

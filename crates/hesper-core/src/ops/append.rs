@@ -8,12 +8,11 @@ use smallvec::smallvec;
 use super::concat::concatenate;
 use super::pad::Pad;
 use super::{Op, OpRef};
-use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Cotangents, zeros_like};
+use crate::graph::{Array, Export, Record, Replay};
 use crate::ops::readers::reader;
 use crate::shape::Shape;
-use crate::transform::rule::{Backward, Cotangents, zeros_like};
 
 /// Writes the second input into the first: sequence `n` at `starts[n]` along the axis before the last.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -9,10 +9,10 @@ use super::elementwise::Factor::{self, If, MinusOne, One, Times, Unless};
 use super::elementwise::define_ops;
 use super::logic::select;
 use crate::Category;
-use crate::array::Array;
 use crate::error::Result;
+use crate::graph::Array;
+use crate::ops::source::stop_gradient;
 use crate::scalar::Operand;
-use crate::transform::stop_gradient;
 
 /// What a value's type means for arithmetic.
 #[derive(Clone, Copy, PartialEq, Eq)]

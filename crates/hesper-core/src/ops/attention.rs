@@ -5,14 +5,13 @@ use smallvec::{SmallVec, smallvec};
 
 use super::multi::{Parts, together};
 use super::{Op, OpRef, PatternOp};
-use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Batch, Cotangents};
+use crate::graph::{Array, Export, Record, Replay};
 use crate::identity::BitEq;
 use crate::ops::readers::reader;
 use crate::shape::{Shape, signed};
-use crate::transform::rule::{Backward, Batch, Cotangents};
 use crate::{Dtype, select};
 
 /// Which keys a query sees.
@@ -309,7 +308,7 @@ impl AttentionGradient {
         let [given @ .., cotangent] = inputs else { return Err(Error::value(GRADIENT, "no inputs")) };
         let (heads, mask) = given.split_at(3);
         let forward = |heads: &[Array]| Ok(vec![attention.composed(&[heads, mask].concat())?]);
-        let (_, found) = crate::transform::vjp(forward, heads, std::slice::from_ref(cotangent))?;
+        let found = Backward::pullback(forward, heads, std::slice::from_ref(cotangent))?;
         found.iter().map(|one| one.swapaxes(1, 2)).collect()
     }
 
@@ -349,7 +348,7 @@ impl Op for AttentionGradient {
             }
             self.through_scores(&inputs)
         };
-        let (_, found) = crate::transform::vjp(again, &primals, &cotangents)?;
+        let found = Backward::pullback(again, &primals, &cotangents)?;
         let mut found = found.into_iter();
         rule.each(|_| Ok(found.next()))
     }

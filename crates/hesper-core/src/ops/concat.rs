@@ -3,12 +3,11 @@
 use smallvec::SmallVec;
 
 use super::{Op, OpRef, PatternOp};
-use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Batch, Cotangents};
+use crate::graph::{Array, Export, Record, Replay};
 use crate::ops::readers::reader;
 use crate::shape::{Shape, axis};
-use crate::transform::rule::{Backward, Batch, Cotangents};
 
 /// All inputs one behind the other along an axis.
 #[derive(Debug, PartialEq, Eq, Hash)]

@@ -5,12 +5,11 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{Op, OpRef};
 use crate::Dtype;
-use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Batch, Cotangents};
+use crate::graph::{Array, Export, Record, Replay};
 use crate::ops::readers::reader;
 use crate::shape::{Shape, signed};
-use crate::transform::rule::{Backward, Batch, Cotangents};
 
 /// The parameters of a convolution. A list of one element is for all spatial axes.
 #[derive(Debug, Clone)]

@@ -8,9 +8,8 @@ use smallvec::smallvec;
 
 use super::elementwise::{Elementwise, Factor, Types};
 use crate::Dtype;
-use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::export::Replay;
+use crate::graph::{Array, Replay};
 use crate::ops::logic::select;
 use crate::ops::readers::reader;
 use crate::scalar::Operand;
@@ -522,5 +521,5 @@ pub fn meshgrid(arrays: &[Array], sparse: bool, indexing: Indexing) -> Result<Ve
 reader!("full", One(read_full));
 fn read_full(replay: &Replay<'_>) -> Result<Array> {
     let [value] = replay.inputs()?;
-    Array::full(&crate::export::shapes::stretched(replay)?, value, Some(replay.dtype()))
+    Array::full(&super::replay_shapes::stretched(replay)?, value, Some(replay.dtype()))
 }

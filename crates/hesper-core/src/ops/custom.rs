@@ -27,14 +27,13 @@ use smallvec::SmallVec;
 use super::multi::Parts;
 use super::{Op, OpRef};
 use crate::Dtype;
-use crate::array::Array;
-use crate::backend::Backend;
 use crate::error::{Error, Result};
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Cotangents};
+use crate::graph::{Array, Export, Record, Replay};
 use crate::identity::{Address, BitEq};
 use crate::ops::readers::reader;
+use crate::registry::Backend;
 use crate::shape::Shape;
-use crate::transform::rule::{Backward, Cotangents};
 
 /// A kernel from text.
 ///

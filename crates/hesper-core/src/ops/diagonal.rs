@@ -5,12 +5,11 @@ use smallvec::smallvec;
 use super::reinterpret::strided_sum;
 use super::{Op, OpKind, OpRef};
 use crate::Dtype;
-use crate::array::{Array, Data};
 use crate::error::{Error, Result};
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Batch, Cotangents};
+use crate::graph::{Array, Data, Export, Record, Replay};
 use crate::ops::readers::reader;
 use crate::shape::{Shape, Strides, axis, row_major};
-use crate::transform::rule::{Backward, Batch, Cotangents};
 
 /// A diagonal of two axes as the last axis.
 #[derive(Debug, PartialEq, Eq, Hash)]

@@ -10,13 +10,11 @@ use smallvec::{SmallVec, smallvec};
 
 use super::reinterpret::strided_sum;
 use super::{Op, OpKind, OpRef};
-use crate::array::{Array, Data};
 use crate::error::{Error, Result};
-use crate::eval::Lowering;
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Batch, Cotangents};
+use crate::graph::{Array, Data, Export, Lowering, Record, Replay};
 use crate::ops::readers::reader;
 use crate::shape::{Shape, row_major};
-use crate::transform::rule::{Backward, Batch, Cotangents};
 use path::{Contraction, Label};
 
 /// The names of one operand's axes.

@@ -9,13 +9,12 @@ use smallvec::{SmallVec, smallvec};
 use super::pad::Pad;
 use super::{Op, OpRef};
 use crate::Dtype;
-use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Batch, Cotangents};
+use crate::graph::{Array, Export, Record, Replay};
 use crate::identity::BitEq;
 use crate::ops::readers::reader;
 use crate::shape::{Shape, axes as check_axes, axis};
-use crate::transform::rule::{Backward, Batch, Cotangents};
 
 pub use super::stft::{Istft, Stft, istft, stft};
 

@@ -7,9 +7,9 @@ use super::complex;
 use super::elementwise::Factor::{Conjugate, MinusOne, One, Part, Times, Zero};
 use super::elementwise::define_ops;
 use crate::Dtype;
-use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
+use crate::graph::Array;
 use crate::scalar::Operand;
 
 /// A function of floats that complex numbers have too.

@@ -4,13 +4,12 @@ use smallvec::{SmallVec, smallvec};
 
 use super::multi::{Parts, together};
 use super::{Op, OpRef};
-use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Batch, Cotangents};
+use crate::graph::{Array, Export, Record, Replay};
 use crate::ops::readers::reader;
 use crate::shape::{Shape, signed};
-use crate::transform::rule::{Backward, Batch, Cotangents};
 use crate::{Dtype, concatenate, select};
 
 const NAME: &str = "gated_delta_update";
@@ -53,7 +52,7 @@ impl Op for GatedDelta {
             let (answers, state) = composed(&inputs[..5], inputs.get(5).cloned(), marks.as_ref())?;
             Ok(vec![answers.astype(self.parts.outputs[0].1)?, state])
         };
-        let (_, found) = crate::transform::vjp(again, floats, &cotangents)?;
+        let found = Backward::pullback(again, floats, &cotangents)?;
         rule.each(|at| Ok(found.get(at).cloned()))
     }
 

@@ -5,13 +5,12 @@ use std::ops::Range;
 use smallvec::{SmallVec, smallvec};
 
 use super::{Op, OpRef};
-use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Batch, Cotangents, zeros_like};
+use crate::graph::{Array, Export, Record, Replay};
 use crate::ops::readers::reader;
 use crate::shape::{Shape, axis, broadcast, signed};
-use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 use crate::{Dtype, Operand};
 
 /// An error unless an array holds integers.
@@ -217,7 +216,7 @@ reader!("gather", One(read));
 fn read(replay: &Replay<'_>) -> Result<Array> {
     let [x, indices @ ..] = replay.inputs else { return Err(replay.wrong("no input")) };
     let axes = replay.axes("axes")?;
-    let sizes = crate::export::shapes::sizes(replay, &replay.lengths("sizes")?)?;
+    let sizes = super::replay_shapes::sizes(replay, &replay.lengths("sizes")?)?;
     let before = replay.length("before")?;
     crate::shape::axes("gather", &axes, x.ndim())?;
     let axes: SmallVec<[usize; 6]> =

@@ -6,13 +6,12 @@ use smallvec::{SmallVec, smallvec};
 
 use super::gather::{broadcast_indices, check_indices};
 use super::{Op, OpRef};
-use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Batch, Cotangents, zeros_like};
+use crate::graph::{Array, Export, Record, Replay};
 use crate::ops::readers::reader;
 use crate::shape::{Shape, signed};
-use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 use crate::{Dtype, select};
 
 fn no_type(op: &str, dtype: Dtype) -> Error {

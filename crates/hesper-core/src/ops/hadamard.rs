@@ -4,12 +4,11 @@ use smallvec::smallvec;
 
 use super::{Op, OpRef};
 use crate::Dtype;
-use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Batch, Cotangents};
+use crate::graph::{Array, Export, Record, Replay};
 use crate::identity::BitEq;
 use crate::ops::readers::reader;
-use crate::transform::rule::{Backward, Batch, Cotangents};
 
 /// Four by four circulant blocks, each given by its first row.
 type Blocks = [&'static str; 16];

@@ -10,11 +10,11 @@ use smallvec::{SmallVec, smallvec};
 use super::gather::{check_indices, smallvec_of};
 use super::slices::fit;
 use super::update_mode::UpdateMode;
-use crate::array::{Array, State};
 use crate::error::{Error, Result};
+use crate::graph::scope::{is_noted, is_varied};
+use crate::graph::{Array, State};
+use crate::ops::source::stop_gradient;
 use crate::shape::{Shape, signed};
-use crate::transform::scope::{is_noted, is_varied};
-use crate::transform::stop_gradient;
 use crate::{Category, Dtype, Operand, select};
 
 /// One part of an index.

@@ -10,9 +10,8 @@ use super::complex;
 use super::elementwise::{Elementwise, Factor, Types, define_ops};
 use super::functions::infinity;
 use crate::Dtype;
-use crate::array::Array;
 use crate::error::Result;
-use crate::export::Replay;
+use crate::graph::{Array, Replay};
 use crate::ops::readers::reader;
 use crate::shape::broadcast;
 

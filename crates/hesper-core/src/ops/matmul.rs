@@ -5,14 +5,13 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{Op, OpRef, PatternOp};
 use crate::Dtype;
-use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Batch, Cotangents, unbroadcast};
+use crate::graph::{Array, Export, Record, Replay};
 use crate::identity::BitEq;
 use crate::ops::readers::reader;
 use crate::shape::{Shape, broadcast};
-use crate::transform::rule::{Backward, Batch, Cotangents, unbroadcast};
 
 /// `alpha` times the product of the first two inputs, plus `beta` times the third, if there is one.
 #[derive(Debug, PartialEq, Eq, Hash)]

@@ -6,8 +6,8 @@ use super::concat::concatenate;
 use super::gather::smallvec_of;
 use super::view::ReshapeForm;
 use crate::Axes;
-use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::graph::Array;
 use crate::shape::{axes, axis, broadcast, signed};
 
 type Signed = SmallVec<[isize; 6]>;

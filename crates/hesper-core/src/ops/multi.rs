@@ -4,13 +4,13 @@ use hesper_runtime::Buffer;
 use smallvec::{SmallVec, smallvec};
 
 use super::command::Commands;
+use super::concat::{concatenate, stack};
 use super::{Op, OpKind, OpRef};
 use crate::Dtype;
-use crate::array::{Array, Data, State};
 use crate::error::{Error, Result};
-use crate::eval::Lowering;
+use crate::graph::rule::{Backward, Batch, Cotangents};
+use crate::graph::{Array, Data, Lowering, State};
 use crate::shape::{Shape, row_major, size_of};
-use crate::transform::rule::{Backward, Batch, Cotangents};
 
 /// The layout of an op's outputs in one allocation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -75,7 +75,7 @@ impl Parts {
             bytes.push(Array::zeros(&[self.starts[number] - before], Dtype::Uint8)?);
             bytes.push(output.reshape(&[-1])?.view(Dtype::Uint8)?);
         }
-        crate::concatenate(&bytes, 0)
+        concatenate(&bytes, 0)
     }
 
     /// The lazy outputs of an op applied to inputs.
@@ -161,4 +161,48 @@ impl Op for Together {
 pub fn together(rule: &Batch<'_>, outputs: Vec<Array>) -> Result<(Array, usize)> {
     let op = Together(outputs.iter().map(|output| (output.0.shape.clone(), output.dtype())).collect());
     Ok((Array::lazy(smallvec![rule.size, 0], Dtype::Uint8, OpRef::new(op), outputs.into())?, 0))
+}
+
+impl Batch<'_> {
+    /// The inputs of one slice along the batch axes.
+    fn slice(&self, number: usize) -> Result<SmallVec<[Array; 3]>> {
+        let number = number as isize;
+        let one = |(input, axis): (&Array, &Option<usize>)| match axis {
+            None => Ok(input.clone()),
+            Some(axis) => input.slice_axis(*axis, number, number + 1, 1)?.squeeze(*axis as isize),
+        };
+        self.inputs.iter().zip(self.axes).map(one).collect()
+    }
+
+    /// The op on each slice along the batch axes, stacked.
+    pub fn one_by_one(&self) -> Result<(Array, usize)> {
+        if let Some(outputs) = self.op.get().outputs() {
+            return self.each_with_parts(outputs);
+        }
+        let output = &self.output.0;
+        if self.size == 0 {
+            return Ok((Array::zeros(&self.shape(), output.dtype)?, 0));
+        }
+        let one = |number: usize| {
+            Array::lazy(output.shape.clone(), output.dtype, self.op.clone(), self.slice(number)?)
+        };
+        let results = (0..self.size).map(one).collect::<Result<Vec<Array>>>()?;
+        Ok((stack(&results, 0)?, 0))
+    }
+
+    /// The same for an op with several outputs.
+    fn each_with_parts(&self, outputs: Vec<(Shape, Dtype)>) -> Result<(Array, usize)> {
+        let parts = Parts::new(outputs)?;
+        let calls = (0..self.size)
+            .map(|number| parts.arrays(self.op.clone(), self.slice(number)?))
+            .collect::<Result<Vec<Vec<Array>>>>()?;
+        let whole = parts.outputs.iter().enumerate().map(|(at, (shape, dtype))| {
+            if calls.is_empty() {
+                let shape: Shape = std::iter::once(0).chain(shape.iter().copied()).collect();
+                return Array::zeros(&shape, *dtype);
+            }
+            stack(&calls.iter().map(|outputs| outputs[at].clone()).collect::<Vec<Array>>(), 0)
+        });
+        together(self, whole.collect::<Result<Vec<Array>>>()?)
+    }
 }

@@ -6,13 +6,12 @@ use std::ops::Range;
 use smallvec::{SmallVec, smallvec};
 
 use super::{Op, OpRef, PatternOp};
-use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Batch, Cotangents, unbroadcast};
+use crate::graph::{Array, Export, Record, Replay};
 use crate::identity::BitEq;
 use crate::ops::readers::reader;
-use crate::transform::rule::{Backward, Batch, Cotangents, unbroadcast};
 use crate::{Axes, Dtype};
 
 /// Elements of a row above which a few rows are computed by reductions, which share a row among cores.

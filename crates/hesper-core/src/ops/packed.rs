@@ -6,14 +6,13 @@ use super::gather::check_indices;
 use super::quant::Activations;
 use super::{Op, OpRef, PatternOp};
 use crate::Dtype;
-use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Batch, Cotangents};
+use crate::graph::{Array, Export, Record, Replay};
 use crate::ops::readers::reader;
 use crate::placement::{self, Device};
 use crate::shape::{Shape, size_of};
-use crate::transform::rule::{Backward, Batch, Cotangents};
 
 /// The layout of a [`PackedArray`].
 ///

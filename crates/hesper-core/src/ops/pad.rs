@@ -4,8 +4,8 @@ use smallvec::SmallVec;
 
 use super::gather::smallvec_of;
 use crate::Operand;
-use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::graph::Array;
 use crate::shape::Shape;
 
 /// What padding is filled with.

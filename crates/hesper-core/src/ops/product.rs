@@ -2,8 +2,8 @@
 
 use smallvec::SmallVec;
 
-use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::graph::Array;
 use crate::shape::axis;
 
 type Axes = SmallVec<[isize; 6]>;

@@ -4,14 +4,12 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{Op, OpKind, OpRef};
 use crate::Dtype;
-use crate::array::{Array, Data};
 use crate::error::Result;
-use crate::eval::Lowering;
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Batch, Cotangents, zeros_like};
+use crate::graph::{Array, Data, Export, Lowering, Record, Replay};
 use crate::ops::readers::reader;
+use crate::ops::source::stop_gradient;
 use crate::shape::{Shape, row_major, signed};
-use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
-use crate::transform::stop_gradient;
 
 /// Random words of 32 bits from a key.
 #[derive(Debug, PartialEq, Eq, Hash)]

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use crate::export::Reader;
+use crate::graph::Reader;
 
 /// All readers, by the names of their ops in files.
 #[linkme::distributed_slice]
@@ -19,7 +19,7 @@ macro_rules! reader {
         #[allow(unsafe_code, reason = "the registration is placed in a linker section")]
         const _: () = {
             #[linkme::distributed_slice($crate::ops::readers::READERS)]
-            static READER: (&str, $crate::export::Reader) = ($name, $crate::export::Reader::$kind($read));
+            static READER: (&str, $crate::graph::Reader) = ($name, $crate::graph::Reader::$kind($read));
         };
     };
 }

@@ -4,14 +4,12 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{Op, OpKind, OpRef};
 use crate::Dtype;
-use crate::array::{Array, Data};
-use crate::backend;
 use crate::error::{Error, Result};
-use crate::eval::Lowering;
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Batch, Cotangents};
+use crate::graph::{Array, Data, Export, Lowering, Record, Replay};
 use crate::ops::readers::reader;
+use crate::registry;
 use crate::shape::{Shape, Strides, row_major, signed, size_of};
-use crate::transform::rule::{Backward, Batch, Cotangents};
 
 /// The bits as another type. The input is made row-major where the sizes of the types differ.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -39,7 +37,7 @@ impl Op for View {
         let start = data.offset as usize * from;
         if !start.is_multiple_of(to) {
             // Copy: an element of the other type would not be aligned to its size.
-            let buffer = backend::copy(l.stream(), &data, l.input_shape(0), l.input_dtype(0))?;
+            let buffer = registry::copy(l.stream(), &data, l.input_shape(0), l.input_dtype(0))?;
             data = Data::contiguous(buffer, l.input_shape(0));
         }
         let offset = (data.offset as usize * from / to) as isize;

@@ -4,13 +4,12 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{Op, OpRef, PatternOp};
 use crate::Dtype;
-use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Batch, Cotangents, Forward, Tangents};
+use crate::graph::{Array, Export, Record, Replay};
 use crate::identity::BitEq;
 use crate::ops::readers::reader;
-use crate::transform::rule::{Backward, Batch, Cotangents, Forward, Tangents};
 
 /// The position of the first row: one for all sequences, or one for each.
 #[derive(Debug, Clone)]

@@ -15,14 +15,13 @@ use super::pad::Pad;
 use super::reduce::table::define_reductions;
 use super::{Op, OpRef};
 use crate::Dtype;
-use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Batch, Cotangents, zeros_like};
+use crate::graph::{Array, Export, Record, Replay};
 use crate::ops::readers::reader;
+use crate::ops::source::stop_gradient;
 use crate::shape::axis;
-use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
-use crate::transform::stop_gradient;
 
 /// What a scan combines elements by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -114,7 +113,7 @@ impl Scan {
             ScanKind::Sum => cotangent.scan(ScanKind::Sum, Some(self.along as isize), !self.reverse, true),
             ScanKind::Product => {
                 let again = |x: &[Array]| Ok(vec![self.doubled_product(&x[0])?]);
-                let found = crate::transform::vjp(again, &[x.clone()], &[cotangent.clone()])?.1;
+                let found = Backward::pullback(again, &[x.clone()], &[cotangent.clone()])?;
                 found.into_iter().next().ok_or_else(|| Error::value(self.name(), "has no derivative"))
             }
             ScanKind::LogSum => self.pulled_log_sum(x, out, cotangent),

@@ -12,12 +12,11 @@ use super::logic::select;
 use super::update_mode::UpdateMode;
 use super::{Op, OpRef};
 use crate::Dtype;
-use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Batch, Cotangents, zeros_like};
+use crate::graph::{Array, Export, Record, Replay};
 use crate::ops::readers::reader;
 use crate::shape::{axis, signed};
-use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 
 /// The first input with slices combined with those of the second, at the indices of the others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -4,7 +4,7 @@ use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToIncl
 
 use super::index::Index;
 use crate::Dtype;
-use crate::array::Array;
+use crate::graph::Array;
 
 /// A list of indices, for [`Array::index`](crate::Array::index) and
 /// [`Array::index_update`](crate::Array::index_update).

@@ -12,12 +12,11 @@ use super::logic::select;
 use super::update_mode::UpdateMode;
 use super::view::{near_steps, slice_of};
 use super::{Op, OpRef, PatternOp};
-use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Batch, Cotangents, zeros_like};
+use crate::graph::{Array, Export, Record, Replay};
 use crate::ops::readers::reader;
 use crate::shape::{Shape, axis, broadcast};
-use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 
 /// The start of a slice.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -276,7 +275,7 @@ fn read_update(replay: &Replay<'_>) -> Result<Array> {
     let [x, update] = replay.inputs()?;
     let (starts, steps) = (replay.axes("starts")?, replay.axes("steps")?);
     let traced = replay.traced.get(1).map_or(update.shape(), |shape| shape);
-    let (start, stop) = crate::export::shapes::slice(replay, &starts, &steps, traced)?;
+    let (start, stop) = super::replay_shapes::slice(replay, &starts, &steps, traced)?;
     x.slice_update_by(replay.choice("mode", &UpdateMode::NAMES)?, update, &start, &stop, &steps)
 }
 
@@ -289,6 +288,6 @@ fn read_dynamic_update(replay: &Replay<'_>) -> Result<Array> {
 reader!("dynamic_slice", One(read_dynamic));
 fn read_dynamic(replay: &Replay<'_>) -> Result<Array> {
     let [x, starts] = replay.inputs()?;
-    let sizes = crate::export::shapes::sizes(replay, replay.shape())?;
+    let sizes = super::replay_shapes::sizes(replay, replay.shape())?;
     x.dynamic_slice(starts, &replay.axes("axes")?, &sizes)
 }

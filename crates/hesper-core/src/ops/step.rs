@@ -17,8 +17,8 @@ use super::concat::concatenate;
 use super::quant::QuantMode;
 use super::{Op, OpRef, rope};
 use crate::Dtype;
-use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::graph::Array;
 use crate::identity::BitEq;
 
 /// How the heads of a token are rotated by its position, as in [`rope`](crate::fast::rope).

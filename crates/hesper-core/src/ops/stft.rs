@@ -4,8 +4,8 @@ use smallvec::SmallVec;
 
 use super::fft::{Norm, fft, ifft, irfft, rfft};
 use super::pad::Pad;
-use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::graph::Array;
 use crate::shape::signed;
 use crate::{Category, Dtype, Operand, select};
 

@@ -3,9 +3,9 @@
 use smallvec::SmallVec;
 
 use super::linalg::singular_values;
-use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
+use crate::graph::Array;
 use crate::{Axes, Dtype};
 
 /// Which norm.

@@ -3,15 +3,14 @@
 
 use smallvec::{SmallVec, smallvec};
 
+use super::replay_shapes;
 use super::{Op, OpKind, OpRef, PatternOp};
-use crate::array::{Array, Data, State};
 use crate::error::{Error, Result};
-use crate::eval::Lowering;
-use crate::export::{Export, Record, Replay, shapes};
+use crate::graph::rule::{Backward, Batch, Cotangents, unbroadcast, zeros_like};
+use crate::graph::scope::{self, is_free};
+use crate::graph::{Array, Data, Export, Lowering, Record, Replay, State};
 use crate::ops::readers::reader;
 use crate::shape::{Shape, Strides, axis, is_row_major, row_major, signed, size_of};
-use crate::transform::rule::{Backward, Batch, Cotangents, unbroadcast, zeros_like};
-use crate::transform::scope::{self, is_free};
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Reshape {
@@ -559,8 +558,11 @@ fn read_reshape(replay: &Replay<'_>) -> Result<Array> {
     }
     let open = replay.maybe_int("open").and_then(|open| usize::try_from(open).ok());
     let literal = replay.maybe_flag("literal").unwrap_or(false);
-    let mut shape =
-        signed(&if literal { shapes::literal(replay, open)? } else { shapes::reshaped(replay, open)? });
+    let mut shape = signed(&if literal {
+        replay_shapes::literal(replay, open)?
+    } else {
+        replay_shapes::reshaped(replay, open)?
+    });
     let left = size_of(replay.shape())? > 0 || replay.free;
     if let Some(length) = open.filter(|_| left).and_then(|open| shape.get_mut(open)) {
         *length = -1;
@@ -577,14 +579,14 @@ fn read_transpose(replay: &Replay<'_>) -> Result<Array> {
 reader!("broadcast_to", One(read_broadcast_to));
 fn read_broadcast_to(replay: &Replay<'_>) -> Result<Array> {
     let [x] = replay.inputs()?;
-    x.broadcast_to(&shapes::stretched(replay)?)
+    x.broadcast_to(&replay_shapes::stretched(replay)?)
 }
 
 reader!("slice", One(read_slice));
 fn read_slice(replay: &Replay<'_>) -> Result<Array> {
     let [x] = replay.inputs()?;
     let (starts, steps) = (replay.axes("starts")?, replay.axes("steps")?);
-    let (start, stop) = shapes::slice(replay, &starts, &steps, replay.shape())?;
+    let (start, stop) = replay_shapes::slice(replay, &starts, &steps, replay.shape())?;
     x.slice(&start, &stop, &steps)
 }
 

@@ -1,10 +1,9 @@
 //! `vmap`: adds a batch axis to the graph of a function.
 
-use super::rule::Batch;
-use super::tape::Tape;
-use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::ops::OpRef;
+use crate::graph::rule::Batch;
+use crate::graph::{Array, OpRef};
+use crate::tape::Tape;
 use smallvec::SmallVec;
 
 /// Replays a tape with batched sources. An array comes with the position of its batch axis, if it has one.

@@ -13,13 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use smallvec::SmallVec;
 
-use super::guarded::guarded;
 use super::program::{CompiledFunction, call};
-use super::scope::{Opened, outermost};
-use super::source::placeholder;
-use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::export::Graph;
+use crate::graph::Array;
+use crate::graph::scope::{Opened, outermost};
+use crate::guarded::guarded;
+use crate::ops::source::placeholder;
 use crate::shape::Shape;
 use crate::{Dtype, placement};
 

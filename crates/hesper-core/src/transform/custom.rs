@@ -9,16 +9,13 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::depends::depends;
-use super::guarded::guarded;
-use super::rule::{Backward, Batch, Cotangents, Forward, Tangents, zeros_like};
-use super::scope::outermost;
 use crate::Dtype;
-use crate::array::{Array, Data};
 use crate::error::{Error, Result};
-use crate::eval::Lowering;
-use crate::export::Export;
+use crate::graph::rule::{Backward, Batch, Cotangents, Forward, Tangents, zeros_like};
+use crate::graph::scope::outermost;
+use crate::graph::{Array, Data, Export, Lowering, Op, OpKind, OpRef};
+use crate::guarded::guarded;
 use crate::identity::equal_to_itself;
-use crate::ops::{Op, OpKind, OpRef};
 use crate::shape::Shape;
 
 type Function = dyn Fn(&[Array]) -> Result<Vec<Array>> + Send + Sync;

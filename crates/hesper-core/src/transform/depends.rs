@@ -2,12 +2,9 @@
 
 use smallvec::SmallVec;
 
-use crate::array::{Array, Data};
 use crate::error::Result;
-use crate::eval::Lowering;
-use crate::export::Export;
-use crate::ops::{Op, OpKind, OpRef};
-use crate::transform::rule::{Backward, Batch, Cotangents, Forward, Tangents};
+use crate::graph::rule::{Backward, Batch, Cotangents, Forward, Tangents};
+use crate::graph::{Array, Data, Export, Lowering, Op, OpKind, OpRef};
 
 /// The first input, computed after the others.
 #[derive(Debug, PartialEq, Eq, Hash)]

@@ -2,12 +2,15 @@
 
 use smallvec::SmallVec;
 
-use super::rule::{Forward, Tangents};
-use super::tape::Tape;
+use super::reverse::backward;
 use crate::Dtype;
-use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::Result;
+use crate::graph::Array;
+use crate::graph::rule::{Backward, Forward, Tangents};
+use crate::graph::scope::Opened;
+use crate::ops::source::placeholder;
+use crate::tape::Tape;
 
 /// Goes along a tape from the tangents of its sources; gives those of its outputs, where there are any.
 pub(crate) fn forward(tape: &Tape, outputs: &[Array], seeds: &[Array]) -> Result<Vec<Option<Array>>> {
@@ -37,4 +40,42 @@ pub(crate) fn forward(tape: &Tape, outputs: &[Array], seeds: &[Array]) -> Result
         }
     }
     Ok(outputs.iter().map(|output| first(&known, output)).collect())
+}
+
+impl Forward<'_> {
+    /// The tangents by double transposition: the reverse-mode rule is linear in its cotangents, so its own
+    /// reverse mode maps tangents forward.
+    pub fn transposed_twice(&self) -> Result<Tangents> {
+        let op = self.call.op.get();
+        if op.is_linear() {
+            return self.linear();
+        }
+        let opened = Opened::new();
+        let outputs =
+            op.outputs().unwrap_or_else(|| vec![(self.output.0.shape.clone(), self.output.dtype())]);
+        let sources = outputs
+            .into_iter()
+            .map(|(shape, dtype)| placeholder(opened.scope(), "a derivative", shape, dtype))
+            .collect::<Result<Vec<Array>>>()?;
+        let cotangents: Vec<Option<Array>> = sources
+            .iter()
+            .map(|source| source.dtype().is(Category::Number).then(|| source.clone()))
+            .collect();
+        let wanted: SmallVec<[bool; 4]> = self.tangents.iter().map(Option::is_some).collect();
+        let rule = Backward {
+            inputs: &self.call.inputs,
+            output: self.output,
+            cotangents: &cotangents,
+            wanted: &wanted,
+        };
+        let (mut given, mut seeds) = (Vec::new(), Vec::new());
+        for (cotangent, tangent) in op.vjp(&rule)?.into_iter().zip(self.tangents) {
+            if let (Some(cotangent), Some(tangent)) = (cotangent, tangent) {
+                seeds.push(Some(tangent.astype(cotangent.dtype())?));
+                given.push(cotangent);
+            }
+        }
+        let tape = Tape::new(&given, &sources);
+        Ok(backward(&tape, &given, &seeds)?.into_iter().take(sources.len()).collect())
+    }
 }

@@ -12,35 +12,31 @@ mod batch;
 mod compile;
 mod custom;
 mod depends;
-mod dot;
 mod forward;
-pub(crate) mod guarded;
 mod program;
 mod reverse;
-#[doc(hidden)]
-pub mod rule;
-pub(crate) mod scope;
-pub(crate) mod source;
-pub(crate) mod tape;
 pub mod tree;
 
 use smallvec::SmallVec;
 
-use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
+use crate::graph::Array;
+use crate::graph::rule::zeros_like;
+use crate::graph::scope::Opened;
+use crate::guarded::guarded;
+use crate::ops::source;
 use crate::shape::{Shape, axis};
-use guarded::guarded;
-use rule::zeros_like;
-use scope::Opened;
-use tape::Tape;
+use crate::tape::Tape;
 
+pub use crate::eval::dot::{named_dot, to_dot};
+#[doc(hidden)]
+pub use crate::graph::rule;
+pub use crate::graph::scope::{is_exported, is_varied};
+pub use crate::ops::source::{is_stopped, stop_gradient};
 pub use compile::{Cache, compile, compile_enabled, set_compile};
 pub use custom::{CustomFunction, checkpoint};
 pub use depends::depends;
-pub use dot::{named_dot, to_dot};
-pub use scope::{is_exported, is_varied};
-pub use source::{is_stopped, stop_gradient};
 pub use tree::Tree;
 
 /// Calls a function with tracked arrays, and passes its outputs to `then`.

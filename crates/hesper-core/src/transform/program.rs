@@ -12,19 +12,18 @@ use std::sync::{Arc, Mutex};
 use hesper_runtime::Stream;
 use smallvec::{SmallVec, smallvec};
 
-use super::scope::outermost;
-use super::tape::Tape;
 use crate::Dtype;
-use crate::array::{Array, Data, KnownBytes, State};
 use crate::error::{Error, Result};
 use crate::eval::graph::{Classes, Emit, Graph, Role, Slot, SlotKind};
 use crate::eval::patterns::{self, Nodes};
 use crate::eval::program::{NodeView, Program, Store, missing};
 use crate::eval::{Lowering, Operand, fusion_enabled};
+use crate::graph::scope::outermost;
+use crate::graph::{Array, Data, KnownBytes, Op, OpKind, OpRef, State};
 use crate::identity::equal_to_itself;
 use crate::ids::IdMap;
-use crate::ops::{Op, OpKind, OpRef};
 use crate::shape::Shape;
+use crate::tape::Tape;
 
 struct Node {
     op: OpRef,
@@ -104,7 +103,7 @@ impl CompiledFunction {
         met: &mut HashMap<Identity, usize>,
         op: OpRef,
         inputs: SmallVec<[Slot; 3]>,
-        node: &crate::array::Node,
+        node: &crate::graph::Node,
     ) -> usize {
         let identity = (op.clone(), inputs.clone(), node.shape.clone(), node.dtype, node.stream.id());
         let at = *met.entry(identity).or_insert(self.nodes.len());

@@ -2,12 +2,12 @@
 
 use smallvec::SmallVec;
 
-use super::rule::Backward;
-use super::tape::Tape;
 use crate::Dtype;
-use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
+use crate::graph::Array;
+use crate::graph::rule::{Backward, Cotangents};
+use crate::tape::Tape;
 
 /// Cotangents of a node's outputs: one, or one for each part.
 type Slots = SmallVec<[Option<Array>; 1]>;
@@ -78,4 +78,30 @@ pub(crate) fn backward(
 
 fn has_parts(array: &Array) -> bool {
     array.call().is_some_and(|call| call.op.get().outputs().is_some())
+}
+
+impl Backward<'_> {
+    /// The cotangents of `primals`, from those of the outputs of a function.
+    pub fn pullback(
+        f: impl FnOnce(&[Array]) -> Result<Vec<Array>>,
+        primals: &[Array],
+        cotangents: &[Array],
+    ) -> Result<Vec<Array>> {
+        Ok(super::vjp(f, primals, cotangents)?.1)
+    }
+
+    /// The needed cotangents, derived from the same function composed of other ops.
+    pub fn through(&self, composed: impl Fn(&[Array]) -> Result<Array>) -> Result<Cotangents> {
+        let varied: SmallVec<[usize; 5]> = (0..self.inputs.len()).filter(|at| self.wanted[*at]).collect();
+        let primals: Vec<Array> = varied.iter().map(|at| self.inputs[*at].clone()).collect();
+        let again = |arrays: &[Array]| {
+            let mut inputs = self.inputs.to_vec();
+            for (at, array) in varied.iter().zip(arrays) {
+                inputs[*at] = array.clone();
+            }
+            Ok(vec![composed(&inputs)?])
+        };
+        let mut found = Backward::pullback(again, &primals, &[self.cotangent()?])?.into_iter();
+        self.each(|_| Ok(found.next()))
+    }
 }

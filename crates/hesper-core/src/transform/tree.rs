@@ -24,8 +24,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::{Cache, compile_enabled};
-use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::graph::Array;
 
 /// A structure of arrays.
 ///

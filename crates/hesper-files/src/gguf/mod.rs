@@ -10,9 +10,10 @@ use std::ops::Range;
 
 use crate::cursor::Cursor;
 use crate::error::{Blame, Result};
+use crate::format::Format;
 use crate::metadata::{MetaValue, Metadata};
 use crate::source::Source;
-use crate::tensor::{Format, Layout, Limits, Storage, TensorFile, TensorInfo};
+use crate::tensor::{Layout, Limits, Storage, TensorFile, TensorInfo};
 
 pub(crate) const MAGIC: u32 = u32::from_le_bytes(*b"GGUF");
 pub(crate) const ALIGNMENT_KEY: &str = "general.alignment";

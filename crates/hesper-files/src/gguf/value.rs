@@ -5,8 +5,8 @@
 use super::wire;
 use crate::cursor::Cursor;
 use crate::error::{Blame, Result};
+use crate::format::Format;
 use crate::metadata::{MetaArray, MetaValue};
-use crate::tensor::Format;
 
 /// Bytes of the smallest entry: an empty key, a type, a value of one byte.
 pub(super) const MIN_ENTRY: u64 = 8 + 4 + 1;

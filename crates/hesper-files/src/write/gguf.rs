@@ -4,9 +4,9 @@ use std::io::Write;
 
 use super::{Produce, TensorSpec, pad, produce, put, require_row_major, require_unique};
 use crate::error::{Blame, Result};
+use crate::format::Format;
 use crate::gguf::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, MAGIC, MAX_RANK, wire};
 use crate::metadata::{MetaArray, MetaValue};
-use crate::tensor::Format;
 
 /// Writes a GGUF file. `general.alignment` in the metadata is honoured.
 pub fn gguf(

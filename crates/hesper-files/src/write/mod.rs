@@ -14,8 +14,9 @@ use std::path::Path;
 
 use crate::dtype::FileDtype;
 use crate::error::{Blame, Error, Result};
+use crate::format::Format;
 use crate::metadata::MetaValue;
-use crate::tensor::{Format, Layout};
+use crate::tensor::Layout;
 
 pub use atomic::replace;
 pub use gguf::gguf;

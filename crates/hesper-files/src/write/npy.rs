@@ -4,8 +4,9 @@ use std::io::Write;
 
 use super::{Produce, TensorSpec, produce, put};
 use crate::error::{Blame, Result};
+use crate::format::Format;
 use crate::npy::{MAGIC, descr};
-use crate::tensor::{Format, Layout};
+use crate::tensor::Layout;
 
 /// Writes an npy file. The spec's name is not written.
 pub fn npy(out: &mut dyn Write, spec: &TensorSpec, data: &mut dyn Produce) -> Result<()> {

@@ -11,7 +11,7 @@ use miniz_oxide::{MZFlush, MZStatus};
 
 use super::{Produce, TensorSpec, npy, produce, put, require_unique};
 use crate::error::{Blame, Error, Result};
-use crate::tensor::Format;
+use crate::format::Format;
 use crate::zip::{CENTRAL, Crc32, DEFLATED, END, END64, LOCAL, LOCATOR64, STORED};
 
 /// How members are held.

@@ -5,9 +5,10 @@ use std::io::Write;
 
 use super::{Produce, TensorSpec, produce, put, require_row_major, require_unique};
 use crate::error::{Blame, Result};
+use crate::format::Format;
 use crate::json::quote;
 use crate::safetensors::{METADATA, dtype_name};
-use crate::tensor::{Format, Limits};
+use crate::tensor::Limits;
 
 /// Writes a safetensors file.
 ///

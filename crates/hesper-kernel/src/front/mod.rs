@@ -5,6 +5,7 @@
 //! stack overflows. No text makes it panic or hang: depth, size and work are bounded.
 
 pub mod ast;
+pub mod attributes;
 pub mod diag;
 pub mod lexer;
 pub(crate) mod lower;

@@ -25,7 +25,6 @@ use super::kernel::*;
 use super::ops::*;
 use super::types::{Scalar, Space, Type};
 use super::verify::verify;
-use crate::math::scalar::convert;
 
 /// Builds one kernel; see the module documentation.
 #[derive(Debug)]
@@ -93,7 +92,7 @@ impl Builder {
         self.kernel.ty(v)
     }
 
-    pub(super) fn fail(&mut self, message: String) {
+    pub(crate) fn fail(&mut self, message: String) {
         if self.error.is_none() {
             self.error = Some(IrError::at(&self.kernel, self.loc, message));
         }
@@ -303,18 +302,6 @@ impl Builder {
     /// An `F64` constant.
     pub fn f64(&mut self, x: f64) -> ValueId {
         self.constant(Scalar::F64, x.to_bits())
-    }
-
-    /// A constant of a number type nearest to `x` (integers saturate); a vector type gives all
-    /// components that value.
-    pub fn number(&mut self, ty: Type, x: f64) -> ValueId {
-        let Some(s) = ty.scalar() else {
-            self.fail(format!("{ty} is not a type of numbers"));
-            return self.f64(x);
-        };
-        let bits = convert(Scalar::F64, s, x.to_bits());
-        let c = self.constant(s, bits);
-        if ty.is_vec() { self.splat(c, ty.lanes()) } else { c }
     }
 
     /// A null pointer.

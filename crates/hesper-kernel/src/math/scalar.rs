@@ -6,7 +6,7 @@
 use super::convert::{self, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use super::op::{Fold, Native, Op1, Op2, Op3, Visit1, Visit2, Visit3};
 use super::ops;
-use crate::ir::{AtomicOp, BinaryOp, CmpOp, ReduceOp, Scalar, TernaryOp, UnaryOp};
+use crate::ir::{AtomicOp, BinaryOp, Builder, CmpOp, ReduceOp, Scalar, TernaryOp, Type, UnaryOp, ValueId};
 
 /// The bits that belong to the type.
 #[inline]
@@ -116,6 +116,20 @@ pub fn convert(from: Scalar, to: Scalar, x: u64) -> u64 {
         return x;
     }
     from_lane(to, convert::visit(from, to, Call([to_lane(from, x)])))
+}
+
+impl Builder {
+    /// A constant of a number type nearest to `x` (integers saturate); a vector type gives all
+    /// components that value.
+    pub fn number(&mut self, ty: Type, x: f64) -> ValueId {
+        let Some(s) = ty.scalar() else {
+            self.fail(format!("{ty} is not a type of numbers"));
+            return self.f64(x);
+        };
+        let bits = convert(Scalar::F64, s, x.to_bits());
+        let c = self.constant(s, bits);
+        if ty.is_vec() { self.splat(c, ty.lanes()) } else { c }
+    }
 }
 
 /// The value that an inactive lane contributes to a group reduction or scan.

@@ -6,8 +6,8 @@ use hesper_core::{Array, Dtype, placement};
 use hesper_nn::{KvCache, Linear, Module, Norm};
 
 use super::TokenEmbedding;
+use crate::architecture::CausalLm;
 use crate::error::Result;
-use crate::models::CausalLm;
 
 /// A layer of a decoder.
 pub(crate) trait DecoderLayer: Module + CloneLayer + fmt::Debug + Send + Sync {

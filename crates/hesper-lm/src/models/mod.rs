@@ -9,18 +9,13 @@ mod llama;
 mod qwen2;
 mod qwen3;
 
-use std::fmt;
+use hesper_core::io::Metadata;
 
-use hesper_core::Array;
-use hesper_nn::{KvCache, Module};
-
-use crate::checkpoint::Checkpoint;
-use crate::config::Config;
+use crate::architecture::{Architecture, CausalLm, QuantizeRule};
+use crate::checkpoint::NameMap;
+use crate::config::{Config, gguf_source, parse_json};
 use crate::config_source::ConfigSource;
 use crate::error::{Error, Result};
-
-/// Names of layers in safetensors files and in GGUF files; `{}` stands for the index of a layer.
-pub(crate) type NameMap = Vec<(&'static str, &'static str)>;
 
 /// Reads a configuration.
 type Constructor = fn(&ConfigSource<'_>) -> Result<Box<dyn Architecture>>;
@@ -47,76 +42,23 @@ pub(crate) fn open(source: &ConfigSource<'_>) -> Result<Box<dyn Architecture>> {
     }
 }
 
-/// A model type with the configuration of one checkpoint.
-pub(crate) trait Architecture: fmt::Debug {
-    /// The configuration.
-    fn config(&self) -> &Config;
-
-    /// Builds the model. Weights are checked by shape now and read when they are used.
-    fn build(&self, weights: &Checkpoint) -> Result<Box<dyn CausalLm>>;
-
-    /// What GGUF files call the layers.
-    fn gguf_names(&self) -> NameMap;
-
-    /// A prefix that some safetensors files have in front of every name.
-    fn name_prefix(&self) -> &'static str {
-        ""
+impl Config {
+    /// Reads the text of a `config.json`.
+    ///
+    /// ```
+    /// let text = r#"{"model_type": "llama", "vocab_size": 32, "hidden_size": 8, "num_hidden_layers": 2,
+    ///     "num_attention_heads": 2, "intermediate_size": 16}"#;
+    /// let config = hesper_lm::Config::from_json(text)?;
+    /// assert_eq!((config.kv_heads, config.head_dim), (2, 4));
+    /// # Ok::<(), hesper_lm::Error>(())
+    /// ```
+    pub fn from_json(text: &str) -> Result<Self> {
+        let map = parse_json(text)?;
+        Ok(open(&ConfigSource::Json(&map))?.config().clone())
     }
 
-    /// Endings of the names of tensors that are buffers of a framework, not weights.
-    fn ignored_tensors(&self) -> &'static [&'static str] {
-        &["rotary_emb.inv_freq"]
-    }
-
-    /// How a matrix of a safetensors file is quantized.
-    fn quantize_rule(&self, layer: &str) -> QuantizeRule {
-        let _ = layer;
-        QuantizeRule::Rows
-    }
-
-    /// Tokens that end a turn of a conversation, beside the tokenizer's own. The default is those of ChatML
-    /// and Llama 3, which models of any type are tuned for.
-    fn turn_end_tokens(&self) -> &'static [&'static str] {
-        &["<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<|endoftext|>"]
-    }
-}
-
-/// How a matrix is quantized.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum QuantizeRule {
-    /// Stored as (outputs, inputs): by rows.
-    Rows,
-    /// Stored as (inputs, outputs): transposed first.
-    Transposed,
-    /// Not at all.
-    Keep,
-}
-
-/// A decoder from tokens to logits. It holds no state: any number of threads may use it, each with its own
-/// cache.
-pub(crate) trait CausalLm: Module + CloneLm + fmt::Debug + Send + Sync {
-    /// The hidden states of new tokens, as (tokens, hidden size). `ids` has them sequence by sequence;
-    /// `cache` has an open step for them.
-    fn hidden(&self, ids: &Array, cache: &mut dyn KvCache) -> Result<Array>;
-
-    /// The float32 logits of hidden states.
-    fn logits(&self, hidden: &Array) -> Result<Array>;
-}
-
-/// Clones models in boxes; every model that is `Clone` has it.
-pub(crate) trait CloneLm {
-    /// The model in a new box.
-    fn clone_lm(&self) -> Box<dyn CausalLm>;
-}
-
-impl<M: CausalLm + Clone + 'static> CloneLm for M {
-    fn clone_lm(&self) -> Box<dyn CausalLm> {
-        Box::new(self.clone())
-    }
-}
-
-impl Clone for Box<dyn CausalLm> {
-    fn clone(&self) -> Self {
-        (**self).clone_lm()
+    /// Reads the metadata of a GGUF file.
+    pub fn from_gguf(metadata: &Metadata) -> Result<Self> {
+        Ok(open(&gguf_source(metadata)?)?.config().clone())
     }
 }

@@ -14,8 +14,8 @@ use super::objects::{
     Slot, Status,
 };
 use super::{Call, SimFunction, SimFunctions, SimMetal, SimText, kernel};
-use crate::device::lock;
 use crate::edge::*;
+use crate::host::lock;
 
 /// The number of buffer indices of a kernel.
 const INDICES: usize = 31;

@@ -24,27 +24,12 @@ use std::sync::{Arc, Mutex};
 use hesper_runtime::sim::{Simulated, workload};
 use hesper_runtime::{Fault, PipelineSource, Violation};
 
-use crate::device::{SIMD_WIDTH, lock};
+pub use crate::ablation::DeviceAblation;
 pub use crate::edge::ErrorCode;
-use crate::edge::{Metal, PressureHandler, Properties};
+use crate::edge::{Metal, PressureHandler, Properties, SIMD_WIDTH};
+use crate::host::lock;
 use engine::{Engine, Outside};
 pub use kernel::{Launch, SimCompiler, SimFunction, SimFunctions, SimKernel, SimText};
-
-/// The mechanism of the device that is switched off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum DeviceAblation {
-    /// Nothing is switched off.
-    #[default]
-    None,
-    /// No barriers between the dispatches of an encoder.
-    Barriers,
-    /// No fences between the encoders of a stream.
-    Fences,
-    /// No events between streams.
-    Events,
-    /// Imported memory gets no buffer, and null is bound in its place.
-    RealMemory,
-}
 
 /// A kind of call that can be refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -6,6 +6,7 @@
 
 mod ext;
 mod tree;
+pub(crate) mod weight;
 
 use std::fmt::{self, Debug, Write as _};
 use std::ops::Deref;
@@ -14,7 +15,7 @@ use std::sync::{Mutex, MutexGuard};
 use hesper_core::{Category, Dtype, Operand, PackedArray};
 
 use crate::error::Result;
-use crate::weight::Weight;
+use weight::Weight;
 
 pub use ext::ModuleExt;
 pub use hesper_core::transform::Tree;

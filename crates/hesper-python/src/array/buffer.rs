@@ -11,7 +11,8 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use super::{PyArray, evaluated};
+use crate::handle::PyArray;
+use crate::waiting::evaluated;
 
 /// The memory that a view points into.
 struct Export {

@@ -6,12 +6,15 @@ use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
-use super::{PyArray, convert, evaluated, format, host, index, to_list};
-use crate::args::{On, array_on};
+use super::index;
+use crate::args::{On, array_on, convert};
 use crate::device::PyDevice;
 use crate::dtype::{self, PyDtype};
-use crate::error::raise;
-use crate::waiting;
+use crate::error::{raise, usable};
+use crate::handle::PyArray;
+use crate::host::to_list;
+use crate::waiting::{self, computed, evaluated};
+use crate::{format, host};
 
 /// The state of a pickled array: bytes, element type, shape.
 type Parts = (Py<PyBytes>, Py<PyDtype>, Vec<usize>);
@@ -21,7 +24,7 @@ impl PyArray {
     #[new]
     #[pyo3(signature = (val, dtype = None))]
     fn construct(val: &Bound<'_, PyAny>, dtype: Option<PyDtype>) -> PyResult<Self> {
-        crate::eval::usable()?;
+        usable()?;
         convert::array(val, dtype.map(|dtype| dtype.0)).map(PyArray::new)
     }
 
@@ -220,7 +223,7 @@ impl PyArray {
 
     fn __bytes__(&self, py: Python<'_>) -> PyResult<Py<PyBytes>> {
         let own = self.value();
-        crate::eval::computed(py, vec![own.clone()])?;
+        computed(py, vec![own.clone()])?;
         let bytes = waiting::detached(py, || own.read_bytes(<[u8]>::to_vec)).map_err(raise)?;
         Ok(PyBytes::new(py, &bytes).unbind())
     }

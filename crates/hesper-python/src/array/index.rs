@@ -8,9 +8,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyEllipsis, PyFloat, PyInt, PyList, PySlice, PyString, PyTuple};
 use smallvec::SmallVec;
 
-use super::{PyArray, convert};
-use crate::args::{Value, on};
+use crate::args::{Value, convert, on};
 use crate::error::raise;
+use crate::handle::PyArray;
 use crate::waiting;
 
 type Parts = SmallVec<[Index; 4]>;

@@ -3,11 +3,11 @@
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use super::PyArray;
 use crate::args::{Axes, On, array_on, int, on, spread};
 use crate::dtype::PyDtype;
 use crate::functions::axes_of;
 use crate::functions::movement::Cuts;
+use crate::handle::PyArray;
 
 #[pymethods]
 impl PyArray {

@@ -7,8 +7,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::{IntoPyObjectExt, types::PyBool};
 
-use super::{PyArray, convert};
-use crate::args::{Value, array_on};
+use crate::args::{Value, array_on, convert};
+use crate::handle::PyArray;
 
 /// The other operand of `own`; `what` names the operation in errors.
 fn operand(other: &Bound<'_, PyAny>, own: &Array, what: &str) -> PyResult<Array> {

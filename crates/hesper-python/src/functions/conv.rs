@@ -5,9 +5,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
 
-use crate::args::{Axes, On, array_on, int};
-use crate::array::PyArray;
-use crate::transform::Given;
+use crate::args::{Axes, Given, On, array_on, int};
+use crate::handle::PyArray;
 
 /// One number for all spatial axes, or one for each.
 enum Each {

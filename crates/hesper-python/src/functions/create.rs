@@ -5,9 +5,10 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use crate::args::convert;
 use crate::args::{Count, Lengths, On, Value, array_on, int, on};
-use crate::array::{PyArray, convert};
 use crate::dtype::PyDtype;
+use crate::handle::PyArray;
 
 /// An array of a shape that holds one number everywhere.
 fn filled(number: f64, dtype: Dtype, shape: &[usize], stream: Option<On>) -> PyResult<PyArray> {
@@ -442,7 +443,7 @@ fn asarray(a: &Bound<'_, PyAny>, dtype: Option<PyDtype>, copy: Option<bool>) -> 
             let what = "[asarray] cannot make the array without a copy; use copy=None or copy=True";
             return Err(PyValueError::new_err(what));
         }
-        return crate::array::dlpack::import(a, copy).map(PyArray::new);
+        return crate::dlpack::import(a, copy).map(PyArray::new);
     }
     convert::array(a, dtype.map(|dtype| dtype.0)).map(PyArray::new)
 }

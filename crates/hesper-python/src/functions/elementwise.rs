@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 use super::tables;
 use crate::args::{On, Value, array_on, on};
-use crate::array::PyArray;
+use crate::handle::PyArray;
 
 fn unary_on(a: Value, stream: Option<On>, f: fn(&Array) -> hesper::Result<Array>) -> PyResult<PyArray> {
     let a = a.alone()?;

@@ -8,7 +8,7 @@ use smallvec::smallvec;
 
 use super::axes_of;
 use crate::args::{Axes, Count, Ints, On, array_on, int};
-use crate::array::PyArray;
+use crate::handle::PyArray;
 
 fn norm_of(norm: &str) -> PyResult<Norm> {
     match norm {

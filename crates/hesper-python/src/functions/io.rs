@@ -15,10 +15,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
 use crate::args::{On, on};
-use crate::array::PyArray;
 use crate::error::raise;
-use crate::eval::computed;
-use crate::waiting::{attached, detached};
+use crate::handle::PyArray;
+use crate::waiting::{attached, computed, detached};
 
 type Named = Vec<(String, Array)>;
 
@@ -296,7 +295,7 @@ fn put(
     to_file: impl FnOnce(&mut Output) -> hesper::Result<()> + Send,
 ) -> PyResult<()> {
     let py = file.py();
-    crate::eval::usable()?;
+    crate::error::usable()?;
     if let Some(path) = path_of(file)? {
         let path = with_extension(path, extension);
         computed(py, arrays)?;
@@ -499,7 +498,7 @@ fn save_gguf(
     arrays: &Bound<'_, PyDict>,
     metadata: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<()> {
-    crate::eval::usable()?;
+    crate::error::usable()?;
     let py = file.py();
     let Some(path) = path_of(file)? else {
         return Err(PyValueError::new_err("[save_gguf] expected a path"));

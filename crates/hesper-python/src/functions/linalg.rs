@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 use super::over;
 use crate::args::{Axes, On, array_on, int, on};
-use crate::array::PyArray;
+use crate::handle::PyArray;
 
 type Pair = (PyArray, PyArray);
 type Triple = (PyArray, PyArray, PyArray);

@@ -1,34 +1,14 @@
 //! Functions that join, cut, repeat and pick elements.
 
-use hesper::{Array, Pad, Split};
+use hesper::{Pad, Split};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
 
 use super::axes_of;
-use crate::args::{Axes, Count, Ints, Lengths, On, Sizes, Value, array_on, int, on};
-use crate::array::PyArray;
+use crate::args::{Arrays, Axes, Count, Ints, Lengths, On, Sizes, Value, array_on, int, on};
 use crate::dtype::PyDtype;
-
-/// A list of arrays.
-pub struct Arrays(pub Vec<Array>);
-
-impl<'a, 'py> FromPyObject<'a, 'py> for Arrays {
-    type Error = PyErr;
-
-    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        if let Ok(array) = object.cast::<PyArray>() {
-            // An array is the list of its rows.
-            let rows = array.get().value();
-            if rows.ndim() == 0 {
-                return Err(PyTypeError::new_err("expected a list of arrays, not an array without axes"));
-            }
-            return rows.unstack(0).map(Arrays).map_err(crate::error::raise);
-        }
-        let list = object.try_iter()?.map(|item| Ok(item?.extract::<PyArray>()?.value()));
-        list.collect::<PyResult<_>>().map(Arrays)
-    }
-}
+use crate::handle::PyArray;
 
 /// Where to split: a number of parts, or the places of the cuts.
 pub enum Cuts {

@@ -5,9 +5,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyTuple};
 
-use crate::args::{Axes, Count, On, array_on, int};
-use crate::array::PyArray;
-use crate::transform::Given;
+use crate::args::{Axes, Count, Given, On, array_on, int};
+use crate::handle::PyArray;
 
 /// Products of two arrays without further arguments.
 macro_rules! table {

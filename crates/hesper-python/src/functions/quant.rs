@@ -6,8 +6,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use crate::args::{Count, On, array_on, on};
-use crate::array::PyArray;
 use crate::dtype::PyDtype;
+use crate::handle::PyArray;
 
 /// The range of nvfp4, which a global scale refers to: the largest code times the largest scale.
 const NVFP4_RANGE: f32 = 448.0 * 6.0;

@@ -9,10 +9,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList};
 
 use crate::args::{Count, On, Sizes, Unsigned, Value, array_on, int};
-use crate::array::PyArray;
 use crate::device;
 use crate::dtype::PyDtype;
 use crate::error::raise;
+use crate::handle::PyArray;
 
 fn type_of(dtype: Option<PyDtype>, usual: Dtype) -> Dtype {
     dtype.map_or(usual, |dtype| dtype.0)

@@ -6,8 +6,8 @@ use hesper::axes;
 
 use super::{axes_of, over, tables};
 use crate::args::{Axes, Count, On, array_on, int, on};
-use crate::array::PyArray;
 use crate::dtype::PyDtype;
+use crate::handle::PyArray;
 
 /// The functions and methods of a table of reductions; `hesper_core::ops::reduce::table` explains an entry.
 macro_rules! define_functions {

@@ -9,8 +9,8 @@ use smallvec::SmallVec;
 
 use super::axes_of;
 use crate::args::{Axes, Ints, On, Sizes, Value, array_on, int, lengths, on};
-use crate::array::PyArray;
 use crate::dtype::PyDtype;
+use crate::handle::PyArray;
 
 /// The same elements, row by row, in another shape. One length may be -1: whatever is left over.
 ///

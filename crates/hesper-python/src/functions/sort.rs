@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::{IntoPyObjectExt, types::PyTuple};
 
 use crate::args::{Count, On, Value, array_on, int, on};
-use crate::array::PyArray;
+use crate::handle::PyArray;
 
 /// An axis argument whose default is the last axis, and which may be None for the flattened array.
 macro_rules! sorts {

@@ -5,11 +5,12 @@ use std::ptr::NonNull;
 
 use super::memory::Memory;
 use super::{Call, Executor, Failure, Rng, violation};
-use crate::device::{CompiledPipeline, DeviceError, DeviceInfo, RawMemory, RawPipeline, RawStream};
+use crate::command::OpRef;
 use crate::native::View;
-use crate::pipeline::PipelineSource;
-use crate::validate::{Rule, Violation};
-use crate::work::{OpRef, Work};
+use crate::raw::{CompiledPipeline, DeviceError, DeviceInfo, RawMemory, RawPipeline, RawStream};
+use crate::report::{Rule, Violation};
+use crate::source::PipelineSource;
+use crate::state::Work;
 
 /// The message of a submission that is refused at random.
 pub(super) const REFUSAL: &str = "refused by the simulator";

@@ -4,7 +4,7 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::collections::HashMap;
 use std::ptr::NonNull;
 
-use crate::device::{DeviceError, RawMemory};
+use crate::raw::{DeviceError, RawMemory};
 
 const FRESH_PATTERN: u8 = 0xdb;
 const FREED_PATTERN: u8 = 0xdf;

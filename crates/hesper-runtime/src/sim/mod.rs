@@ -10,7 +10,6 @@
 //! The oracle is sequential execution of the same program ([`workload`]), never the hazard tracker under
 //! test.
 
-mod ablation;
 mod engine;
 mod memory;
 mod rng;
@@ -20,18 +19,17 @@ pub mod workload;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-pub use ablation::Ablation;
+pub use crate::ablation::Ablation;
 pub use rng::Rng;
 
-use crate::device::{
-    CompiledPipeline, Device, DeviceError, DeviceInfo, Progress, RawMemory, RawPipeline, RawStream,
-};
+use crate::command::Dispatch;
 use crate::error::Fault;
 use crate::native::View;
-use crate::pipeline::PipelineSource;
+use crate::raw::{CompiledPipeline, DeviceError, DeviceInfo, Progress, RawMemory, RawPipeline, RawStream};
+use crate::report::{Rule, Violation};
+use crate::source::PipelineSource;
+use crate::state::{Device, Work};
 use crate::sync::{Lock, Rank};
-use crate::validate::{Rule, Violation};
-use crate::work::{Dispatch, Work};
 use engine::Engine;
 
 /// Runs a dispatched kernel: its source, the dispatch and the views in binding order.

@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex};
 
 use super::tasks::{self, Outcome, Task};
 use super::{Ablation, Rng, Sim, Simulated};
-use crate::device::Device;
+use crate::command::Dispatch;
 use crate::native::View;
-use crate::pipeline::{CacheLimits, PipelineSource};
-use crate::validate::Violation;
-use crate::work::Dispatch;
+use crate::report::Violation;
+use crate::source::PipelineSource;
+use crate::state::{CacheLimits, Device};
 use crate::{Buffer, Result, Runtime, Stream};
 
 /// Elements of a buffer.

@@ -5,22 +5,22 @@
 //! command and the buffer or pipeline, and is kept in the [`Report`]. Work that violates a rule is refused.
 
 mod order;
-mod report;
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-pub use report::{Report, Rule, Violation};
+use crate::report::{Report, Rule, Violation};
 
-use crate::device::{
-    CompiledPipeline, Device, DeviceError, DeviceInfo, LeaseNote, Progress, RawMemory, RawPipeline, RawStream,
-};
-use crate::pipeline::PipelineSource;
+use crate::command::{Access, Binding, OpRef};
 use crate::ranges::RangeSet;
+use crate::raw::{
+    CompiledPipeline, DeviceError, DeviceInfo, LeaseNote, Progress, RawMemory, RawPipeline, RawStream,
+};
+use crate::source::PipelineSource;
+use crate::state::{Device, Work};
 use crate::sync::{Lock, Rank};
-use crate::work::{Access, Binding, OpRef, Work};
 use order::{Clock, Order};
 
 /// A lease, as reported by [`LeaseNote`]s.

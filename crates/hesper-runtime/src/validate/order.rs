@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::work::Work;
+use crate::state::Work;
 
 /// A vector clock: for each stream, the last submission that is ordered before some point.
 #[derive(Debug, Clone, Default)]

@@ -1,11 +1,11 @@
 //! A sum and its root mean square norm.
 
 use super::Composite;
-use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::fast::rms_norm;
+use crate::graph::{Array, CompositeSet};
 use crate::identity::BitEq;
 use crate::ops::Op;
+use crate::ops::norm::rms_norm;
 
 /// Inputs: two arrays of one shape and a weight. Gives their sum and its norm along a new first axis.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -17,6 +17,10 @@ pub struct AddNorm {
 impl Op for AddNorm {
     fn name(&self) -> &'static str {
         "add_norm"
+    }
+
+    fn composite() -> CompositeSet {
+        CompositeSet::ADD_NORM
     }
 }
 

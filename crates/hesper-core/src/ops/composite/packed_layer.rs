@@ -5,10 +5,10 @@ use smallvec::SmallVec;
 
 use super::Composite;
 use crate::Dtype;
-use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::fast::rms_norm;
+use crate::graph::{Array, CompositeSet};
 use crate::identity::BitEq;
+use crate::ops::norm::rms_norm;
 use crate::ops::packed::{PackedArray, PackedFormat};
 use crate::ops::quant::Activations;
 use crate::ops::{Op, OpRef};
@@ -42,6 +42,10 @@ pub struct PackedLayer {
 impl Op for PackedLayer {
     fn name(&self) -> &'static str {
         "packed_layer"
+    }
+
+    fn composite() -> CompositeSet {
+        CompositeSet::PACKED_LAYER
     }
 }
 

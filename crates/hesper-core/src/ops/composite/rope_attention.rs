@@ -1,11 +1,11 @@
 //! Attention of one token, whose queries are rotated by its position.
 
 use super::Composite;
-use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::fast::AttentionMask;
+use crate::graph::{Array, CompositeSet};
 use crate::identity::BitEq;
 use crate::ops::Op;
+use crate::ops::attention::AttentionMask;
 use crate::ops::attention::scaled_dot_product_attention;
 use crate::ops::rope::Rope;
 
@@ -21,6 +21,10 @@ pub struct RopeAttention {
 impl Op for RopeAttention {
     fn name(&self) -> &'static str {
         "rope_attention"
+    }
+
+    fn composite() -> CompositeSet {
+        CompositeSet::ROPE_ATTENTION
     }
 }
 

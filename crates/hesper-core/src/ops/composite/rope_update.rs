@@ -3,8 +3,8 @@
 use smallvec::SmallVec;
 
 use super::Composite;
-use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::graph::{Array, CompositeSet};
 use crate::ops::Op;
 use crate::ops::rope::Rope;
 
@@ -21,6 +21,10 @@ pub struct RopeUpdate {
 impl Op for RopeUpdate {
     fn name(&self) -> &'static str {
         "rope_update"
+    }
+
+    fn composite() -> CompositeSet {
+        CompositeSet::ROPE_UPDATE
     }
 }
 

@@ -3,8 +3,8 @@
 use smallvec::SmallVec;
 
 use super::Composite;
-use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::graph::{Array, CompositeSet};
 use crate::ops::Op;
 
 /// The products of the first input, which is one row, with each of the others, one after another in one row.
@@ -17,6 +17,10 @@ pub struct RowProducts {
 impl Op for RowProducts {
     fn name(&self) -> &'static str {
         "row_products"
+    }
+
+    fn composite() -> CompositeSet {
+        CompositeSet::ROW_PRODUCTS
     }
 }
 

@@ -1,8 +1,8 @@
 //! `silu(gate) * up` of rows that hold gate and up side by side.
 
 use super::Composite;
-use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::graph::{Array, CompositeSet};
 use crate::ops::Op;
 
 /// `g * sigmoid(g) * u` for the first half `g` and the second half `u` of each row of the input.
@@ -12,6 +12,10 @@ pub struct SiluGate;
 impl Op for SiluGate {
     fn name(&self) -> &'static str {
         "silu_gate"
+    }
+
+    fn composite() -> CompositeSet {
+        CompositeSet::SILU_GATE
     }
 }
 

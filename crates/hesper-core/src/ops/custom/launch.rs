@@ -14,9 +14,8 @@ use hesper_runtime::{Buffer, Encoder, PipelineSource};
 use smallvec::SmallVec;
 
 use super::{Compiled, CustomLaunch, KernelMode};
-use crate::array::Data;
 use crate::error::Result;
-use crate::eval::Lowering;
+use crate::graph::{Data, Lowering};
 use crate::identity::BitEq;
 use crate::ops::command::Commands;
 use crate::shape::is_row_major;

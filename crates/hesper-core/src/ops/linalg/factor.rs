@@ -4,13 +4,12 @@
 use smallvec::{SmallVec, smallvec};
 
 use crate::Dtype;
-use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::export::{Export, Record};
+use crate::graph::rule::{Backward, Batch, Cotangents};
+use crate::graph::{Array, Export, Record};
 use crate::ops::multi::{Part, together};
 use crate::ops::{Op, OpRef};
 use crate::shape::{Shape, size_of};
-use crate::transform::rule::{Backward, Batch, Cotangents};
 
 /// What is computed from each matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

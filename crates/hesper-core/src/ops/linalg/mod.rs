@@ -6,9 +6,8 @@ mod rules;
 
 use smallvec::smallvec;
 
-use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::export::Replay;
+use crate::graph::{Array, Replay};
 use crate::ops::concat::concatenate;
 use crate::ops::logic::select;
 use crate::ops::readers::reader;

@@ -4,13 +4,12 @@ use smallvec::smallvec;
 
 use super::eigh;
 use crate::Dtype;
-use crate::array::Array;
 use crate::error::Result;
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Batch, Cotangents, zeros_like};
+use crate::graph::{Array, Export, Record, Replay};
 use crate::ops::logic::select;
 use crate::ops::readers::reader;
 use crate::ops::{Op, OpRef};
-use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 
 /// The symmetric square root of symmetric matrices of float32.
 #[derive(Debug, PartialEq, Eq, Hash)]

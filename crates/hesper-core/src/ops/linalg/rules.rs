@@ -5,13 +5,13 @@
 
 use super::factor::Work;
 use super::{eigh, solve, solve_triangular, svd};
-use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
+use crate::graph::Array;
+use crate::graph::rule::{Backward, Cotangents, zeros_like};
 use crate::ops::concat::concatenate;
 use crate::ops::logic::select;
-use crate::transform::rule::{Backward, Cotangents, zeros_like};
-use crate::transform::stop_gradient;
+use crate::ops::source::stop_gradient;
 
 fn turned(x: &Array) -> Result<Array> {
     x.swapaxes(-1, -2)

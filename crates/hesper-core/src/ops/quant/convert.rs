@@ -6,15 +6,14 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{QuantFormat, QuantMode, Quantized};
 use crate::Dtype;
-use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Batch, Cotangents};
+use crate::graph::{Array, Export, Record, Replay};
 use crate::ops::multi::{Parts, together};
 use crate::ops::readers::reader;
 use crate::ops::{Op, OpRef};
 use crate::shape::Shape;
-use crate::transform::rule::{Backward, Batch, Cotangents};
 
 /// Rounds groups of elements to codes. Gives codes, scales and biases in one buffer.
 #[derive(Debug, PartialEq, Eq, Hash)]

@@ -3,13 +3,12 @@
 use smallvec::smallvec;
 
 use crate::Dtype;
-use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::Batch;
+use crate::graph::{Array, Export, Record, Replay};
 use crate::ops::readers::reader;
 use crate::ops::{Op, OpRef};
-use crate::transform::rule::Batch;
 
 /// Rounds float32 to E4M3.
 #[derive(Debug, PartialEq, Eq, Hash)]

@@ -8,14 +8,13 @@ use super::convert::of_groups;
 use super::matmul::{check_inner, product_type};
 use super::{QuantFormat, QuantMode, Quantized};
 use crate::Dtype;
-use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Batch, Cotangents};
+use crate::graph::{Array, Export, Record, Replay};
 use crate::ops::gather::broadcast_indices;
 use crate::ops::grouped::{all_of, one_list};
 use crate::ops::readers::reader;
 use crate::ops::{Op, OpRef};
-use crate::transform::rule::{Backward, Batch, Cotangents};
 
 /// Inputs: activations `[batch, m, k]`, two index arrays of one shape, and a stack of weights.
 #[derive(Debug, PartialEq, Eq, Hash)]

@@ -7,14 +7,13 @@ use smallvec::SmallVec;
 use super::convert::of_groups;
 use super::{Activations, QuantFormat, QuantMode, Quantized};
 use crate::Dtype;
-use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Batch, Cotangents};
+use crate::graph::{Array, Export, Record, Replay};
 use crate::ops::readers::reader;
 use crate::ops::{Op, OpRef};
 use crate::shape::{Shape, broadcast};
-use crate::transform::rule::{Backward, Batch, Cotangents};
 
 /// Inputs: activations and the parts of the weights, all with the same batch axes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

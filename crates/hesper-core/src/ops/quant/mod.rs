@@ -13,7 +13,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
-use crate::export::{Record, Replay};
+use crate::graph::{Record, Replay};
 use crate::{Array, Dtype};
 
 pub use hesper_types::{Activations, QuantFormat};

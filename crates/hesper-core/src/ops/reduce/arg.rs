@@ -2,8 +2,8 @@
 
 use super::{ReduceKind, without};
 use crate::Axes;
-use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::graph::Array;
 
 /// The place of an extreme along an axis, or in the flattened array.
 pub fn place_of(x: &Array, kind: ReduceKind, over: &Axes) -> Result<Array> {

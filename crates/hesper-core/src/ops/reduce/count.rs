@@ -3,16 +3,14 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::array::{Array, Data};
 use crate::dtype::Category;
 use crate::error::Result;
-use crate::eval::Lowering;
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Batch, Cotangents};
+use crate::graph::scope::is_free;
+use crate::graph::{Array, Data, Export, Lowering, Record, Replay};
 use crate::identity::BitEq;
 use crate::ops::readers::reader;
 use crate::ops::{Op, OpRef};
-use crate::transform::rule::{Backward, Batch, Cotangents};
-use crate::transform::scope::is_free;
 
 /// How many elements there are over axes, less a number; or a number divided by that.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -21,14 +21,13 @@ pub mod table;
 use smallvec::{SmallVec, smallvec};
 
 use super::{Op, OpRef};
-use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Batch, Cotangents};
+use crate::graph::{Array, Export, Record, Replay};
 use crate::identity::BitEq;
 use crate::ops::readers::reader;
 use crate::shape::{Shape, axes, signed};
-use crate::transform::rule::{Backward, Batch, Cotangents};
 use crate::{Axes, Dtype};
 use count::Count;
 use table::define_reductions;

@@ -3,9 +3,9 @@
 use smallvec::SmallVec;
 
 use super::{ReduceKind, without};
-use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
+use crate::graph::Array;
 use crate::identity::BitEq;
 use crate::ops::logic::select;
 use crate::ops::norm::not_of_scalar;

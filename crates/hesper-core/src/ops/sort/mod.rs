@@ -6,13 +6,12 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{Op, OpRef};
 use crate::Dtype;
-use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::export::{Export, Record, Replay};
+use crate::graph::rule::{Backward, Batch, Cotangents, zeros_like};
+use crate::graph::{Array, Export, Record, Replay};
 use crate::ops::readers::reader;
+use crate::ops::source::stop_gradient;
 use crate::shape::axis;
-use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
-use crate::transform::stop_gradient;
 
 pub use search::Different;
 

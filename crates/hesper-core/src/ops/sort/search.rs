@@ -3,9 +3,8 @@
 use smallvec::smallvec;
 
 use crate::Dtype;
-use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::export::{Export, Record, Replay};
+use crate::graph::{Array, Export, Record, Replay};
 use crate::ops::readers::reader;
 use crate::ops::{Op, OpRef};
 
@@ -165,7 +164,7 @@ fn read_unique(replay: &Replay<'_>) -> Result<Array> {
         other => return Err(replay.wrong(format!("nothing to say about {other:?}"))),
     };
     // The order that is there already, if it is this row's.
-    let sorts = |call: crate::array::Call| call.op.name() == "argsort" && call.inputs[0].ptr_eq(flat);
+    let sorts = |call: crate::graph::Call| call.op.name() == "argsort" && call.inputs[0].ptr_eq(flat);
     match (chosen.call(), order.call().is_some_and(sorts)) {
         (Some(mut call), true) => {
             call.inputs[1] = order.clone();

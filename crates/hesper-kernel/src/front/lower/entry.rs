@@ -479,7 +479,9 @@ impl<'a> Lower<'a> {
             .find(|a| !matches!(&*a.name, "buffer" | "threadgroup" | "maybe_unused" | "function_constant"));
         if let Some(a) = unknown {
             let mut d = Diagnostic::error(ErrorKind::Name, a.span, format!("unknown attribute `{}`", a.name));
-            if let Some(n) = did_you_mean(&a.name, crate::custom::ATTRIBUTES.iter().map(|(n, _, _)| *n)) {
+            if let Some(n) =
+                did_you_mean(&a.name, crate::front::attributes::ATTRIBUTES.iter().map(|(n, _, _)| *n))
+            {
                 d = d.help(format!("did you mean `{n}`?"));
             }
             return Err(Fail::Diag(Box::new(d)));
@@ -579,5 +581,5 @@ impl<'a> Lower<'a> {
 
 /// The position or size that an attribute names.
 fn attribute_builtin(name: &str) -> Option<Builtin> {
-    crate::custom::ATTRIBUTES.iter().find(|(n, _, _)| *n == name).map(|(_, b, _)| *b)
+    crate::front::attributes::ATTRIBUTES.iter().find(|(n, _, _)| *n == name).map(|(_, b, _)| *b)
 }

@@ -201,7 +201,7 @@ impl<'a> Lower<'a> {
             .filter(|n| !n.contains(':'))
             .chain(globals.vars.keys().map(|n| &**n))
             .chain(builtins::CONSTANTS.iter().map(|(n, _)| *n))
-            .chain(crate::custom::ATTRIBUTES.iter().map(|(n, _, _)| *n));
+            .chain(crate::front::attributes::ATTRIBUTES.iter().map(|(n, _, _)| *n));
         if let Some(n) = did_you_mean(&seg.name, names) {
             d = d.help(format!("did you mean `{n}`?"));
         }

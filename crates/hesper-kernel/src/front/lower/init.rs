@@ -740,11 +740,11 @@ impl<'a> Lower<'a> {
             Some(v) => *v,
             None => {
                 self.threadgroup_bytes = self.threadgroup_bytes.next_multiple_of(u64::from(align)) + size;
-                if self.threadgroup_bytes > crate::custom::MAX_THREADGROUP_MEMORY {
+                if self.threadgroup_bytes > crate::front::attributes::MAX_THREADGROUP_MEMORY {
                     let text = format!(
                         "threadgroup memory grows to {} bytes, {} are available",
                         self.threadgroup_bytes,
-                        crate::custom::MAX_THREADGROUP_MEMORY
+                        crate::front::attributes::MAX_THREADGROUP_MEMORY
                     );
                     return fail(ErrorKind::Limit, span, text);
                 }

@@ -1,0 +1,132 @@
+//! Rows that are computed as they are read. [`producer_fusion`](crate::eval::producer_fusion) makes them.
+
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use hesper_kernel::exec::{Cancel, Program};
+use hesper_kernel::launch::{Arg, Bindings, Launch};
+use smallvec::SmallVec;
+
+use super::Data;
+use crate::shape::Strides;
+
+/// The rows of an expression that are computed as they are read: the memory of its inputs, and the kernel.
+pub struct FusedRows {
+    pub(crate) memory: Vec<Data>,
+    pub(crate) kernel: Arc<RowKernel>,
+}
+
+/// Computes rows of an expression.
+pub struct RowKernel {
+    pub(crate) program: Arc<Program>,
+    pub(crate) inputs: SmallVec<[KernelInput; 8]>,
+    /// Lengths of the iteration, outermost first. The kernel loops over the last two.
+    pub(crate) lengths: SmallVec<[usize; 6]>,
+    pub(crate) size: usize,
+}
+
+/// Offset and strides of an input, as arguments of the kernel.
+type Steps = SmallVec<[[u8; 8]; 3]>;
+
+/// An input of the expression.
+pub(crate) enum KernelInput {
+    /// A scalar, and the number of its bytes.
+    Known([u8; 8], usize),
+    /// A row-major array of elements of this size.
+    Plain(usize),
+    /// An array with strides over the lengths. The innermost one is an argument if it may be any.
+    Strided { offset: isize, strides: Strides, any_inner: bool },
+}
+
+impl FusedRows {
+    /// The memory that the kernel reads, in order.
+    pub fn memory(&self) -> &[Data] {
+        &self.memory
+    }
+
+    /// The kernel.
+    pub fn kernel(&self) -> &Arc<RowKernel> {
+        &self.kernel
+    }
+}
+
+impl RowKernel {
+    /// The number of elements.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The number of arrays that it reads.
+    pub fn reads(&self) -> usize {
+        self.inputs.iter().filter(|input| !matches!(input, KernelInput::Known(..))).count()
+    }
+
+    /// Computes the elements from `at` on, from the bytes of the inputs.
+    pub fn compute<T: Pod>(
+        &self,
+        at: usize,
+        bytes: &[&[u8]],
+        out: &mut [T],
+    ) -> std::result::Result<(), String> {
+        let rank = self.lengths.len();
+        let inner = self.lengths[rank - 1];
+        let outer = if rank > 1 { self.lengths[rank - 2] } else { 1 };
+        let (mut done, end) = (0, out.len());
+        while done < end {
+            let (row, column) = ((at + done) / inner, (at + done) % inner);
+            // As many whole rows as the outer axis has left, or the rest of one row.
+            let (width, rows) = if column == 0 && end - done >= inner {
+                (inner, ((end - done) / inner).min(outer - row % outer))
+            } else {
+                ((inner - column).min(end - done), 1)
+            };
+            let part = &mut out[done..done + width * rows];
+            self.launch(at + done, [width, rows], bytes, bytemuck::cast_slice_mut(part))?;
+            done += width * rows;
+        }
+        Ok(())
+    }
+
+    /// Runs the kernel over rows from an element on.
+    fn launch(
+        &self,
+        at: usize,
+        [width, rows]: [usize; 2],
+        bytes: &[&[u8]],
+        out: &mut [u8],
+    ) -> std::result::Result<(), String> {
+        let strides: SmallVec<[Steps; 8]> = self.inputs.iter().map(|input| self.strides(input, at)).collect();
+        let mut bytes = bytes.iter();
+        let mut list: Vec<Arg<'_>> = Vec::with_capacity(4 * self.inputs.len() + 1);
+        for (input, strides) in self.inputs.iter().zip(&strides) {
+            list.extend(strides.iter().map(|stride| Arg::read(stride)));
+            match input {
+                KernelInput::Known(known, size) => list.push(Arg::read(&known[..*size])),
+                KernelInput::Plain(size) => {
+                    let all = bytes.next().ok_or("a view is missing")?;
+                    list.push(Arg::read(all.get(at * size..).unwrap_or_default()));
+                }
+                KernelInput::Strided { .. } => list.push(Arg::read(bytes.next().ok_or("a view is missing")?)),
+            }
+        }
+        list.push(Arg::write(out));
+        let bindings = Bindings::new(list).map_err(|error| error.to_string())?;
+        let launch = Launch::new([width as u64, rows as u64, 1], [width.min(1024) as u64, 1, 1])
+            .map_err(|error| error.to_string())?;
+        self.program.run(&bindings, &launch, &Cancel::new()).map_err(|error| error.to_string())
+    }
+
+    /// The offset of a strided input for the element at `at`, and its strides, innermost first.
+    fn strides(&self, input: &KernelInput, at: usize) -> Steps {
+        let KernelInput::Strided { offset, strides, any_inner } = input else { return Steps::new() };
+        let (mut rest, mut offset) = (at, *offset as i64);
+        for (length, stride) in self.lengths.iter().zip(strides).rev() {
+            offset += (rest % length) as i64 * *stride as i64;
+            rest /= length;
+        }
+        // The innermost stride is an argument only if it is not part of the form.
+        let known = usize::from(!any_inner);
+        let steps = strides.iter().rev().take(2).skip(known).map(|stride| *stride as i64);
+        std::iter::once(offset).chain(steps).map(i64::to_ne_bytes).collect()
+    }
+}

@@ -1,0 +1,119 @@
+//! Lowerings: what an op's implementation gets.
+
+use hesper_runtime::{Buffer, Stream};
+use smallvec::SmallVec;
+
+use super::Data;
+use super::fused_rows::FusedRows;
+use super::operand::{Operand, Owned};
+use crate::dtype::Dtype;
+use crate::error::Result;
+use crate::shape::is_row_major;
+
+/// What an op's lowering gets: its declared inputs, and nothing else.
+pub struct Lowering<'a> {
+    stream: &'a Stream,
+    /// Replaces the stream if its device has no kernel for the op.
+    pub(crate) host: Option<Stream>,
+    pub(crate) shape: &'a [usize],
+    dtype: Dtype,
+    /// Where the inputs are, and their shapes and types.
+    pub(crate) operands: &'a mut [Operand],
+    pub(crate) inputs: SmallVec<[(&'a [usize], Dtype); 3]>,
+    /// What computes the rows of the first input, which then has no memory.
+    fused_rows: Option<FusedRows>,
+}
+
+impl<'a> Lowering<'a> {
+    pub(crate) fn new(
+        stream: &'a Stream,
+        shape: &'a [usize],
+        dtype: Dtype,
+        operands: &'a mut [Operand],
+    ) -> Self {
+        Lowering { stream, host: None, shape, dtype, operands, inputs: SmallVec::new(), fused_rows: None }
+    }
+
+    /// The same with a first input that is computed as it is read.
+    pub(crate) fn with_fused_rows(self, fused_rows: Option<FusedRows>) -> Self {
+        Lowering { fused_rows, ..self }
+    }
+
+    /// What computes the first input, if that is not in memory. Ops whose `takes_rows` says yes ask for it.
+    pub fn take_fused_rows(&mut self) -> Option<FusedRows> {
+        self.fused_rows.take()
+    }
+
+    /// The stream for the commands.
+    pub fn stream(&self) -> &Stream {
+        self.host.as_ref().unwrap_or(self.stream)
+    }
+
+    /// Moves all inputs to the device of the commands. The op may not overwrite an input that was moved.
+    pub fn bring(&mut self) -> Result<()> {
+        let runtime = self.stream().runtime();
+        for operand in &mut *self.operands {
+            if !operand.data().buffer.belongs_to(&runtime) {
+                let moved = operand.data().on(&runtime)?;
+                operand.replace(moved);
+            }
+        }
+        Ok(())
+    }
+
+    /// Shape of the output.
+    pub fn shape(&self) -> &[usize] {
+        self.shape
+    }
+
+    /// Element type of the output.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// How many inputs there are.
+    pub fn input_count(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// Where an input is.
+    pub fn input(&self, at: usize) -> &Data {
+        self.operands[at].data()
+    }
+
+    /// All inputs, for steps inside of the op.
+    pub fn operands(&mut self) -> impl Iterator<Item = &mut Operand> {
+        self.operands.iter_mut()
+    }
+
+    /// The memory of the first input, to be overwritten with the output: if the input is owned and has the
+    /// output's shape, type and layout. Call it after everything that can fail: an op that has taken an input
+    /// cannot be retried.
+    pub fn take_in_place(&self) -> Option<Owned> {
+        self.take_in_place_if(|_| true)
+    }
+
+    /// The same if the op also accepts the layout.
+    pub fn take_in_place_if(&self, can: impl FnOnce(&Data) -> bool) -> Option<Owned> {
+        let (operand, (shape, dtype)) = (self.operands.first()?, *self.inputs.first()?);
+        let fits =
+            shape == self.shape && dtype == self.dtype && is_row_major(self.shape, &operand.data().strides);
+        if fits && can(operand.data()) { operand.take() } else { None }
+    }
+
+    /// Shape of an input.
+    pub fn input_shape(&self, at: usize) -> &[usize] {
+        self.inputs[at].0
+    }
+
+    /// Element type of an input.
+    pub fn input_dtype(&self, at: usize) -> Dtype {
+        self.inputs[at].1
+    }
+
+    /// Memory for the output.
+    pub fn output(&self) -> Result<Buffer> {
+        let size: usize = self.shape.iter().product();
+        Ok(self.stream().alloc(size * self.dtype.size())?)
+    }
+}

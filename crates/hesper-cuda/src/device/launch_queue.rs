@@ -1,0 +1,187 @@
+//! The queue of submissions that are not launched yet.
+//!
+//! Launching costs about as much time as encoding, so a device thread launches submissions while the next
+//! commands are encoded. Submissions are launched in order, one at a time: whichever thread takes one holds
+//! `launch_order` until it is launched. A thread that waits for a submission that is not launched yet
+//! launches too, so no wait depends on the launch thread; a thread that waits for an earlier one does not
+//! disturb it.
+//!
+//! A queued submission has been accepted. If it then cannot be launched, it [fails as a
+//! whole](CudaShared::fail_accepted) in its position in the stream.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use hesper_runtime::{DeviceError, RawStream, Work, panics};
+
+use super::CudaShared;
+use crate::host::lock;
+use crate::shutdown;
+
+/// How long the launch thread spins for the next submission before it sleeps.
+const SPIN: Duration = Duration::from_micros(500);
+/// Machines with fewer cores launch on the encoding thread.
+const MIN_CORES_FOR_LAUNCH_THREAD: usize = 4;
+
+#[derive(Default)]
+struct LaunchQueueState {
+    list: VecDeque<(RawStream, Work)>,
+    /// The stream and index of the submission that is being launched.
+    launching: Option<(RawStream, u64)>,
+    /// The launch thread sleeps.
+    asleep: bool,
+    /// The device is being dropped.
+    stop: bool,
+}
+
+/// The queue of accepted submissions.
+pub(crate) struct LaunchQueue {
+    state: Mutex<LaunchQueueState>,
+    /// The number of submissions not launched, readable without the lock.
+    count: AtomicUsize,
+    wake: Condvar,
+    /// Held while a submission is taken and launched.
+    launch_order: Mutex<()>,
+    pub(crate) enabled: bool,
+}
+
+impl LaunchQueue {
+    pub(crate) fn new(enabled: bool) -> Self {
+        LaunchQueue {
+            state: Mutex::default(),
+            count: AtomicUsize::new(0),
+            wake: Condvar::new(),
+            launch_order: Mutex::new(()),
+            enabled,
+        }
+    }
+
+    /// Whether this machine has enough cores for a launch thread.
+    pub(crate) fn has_enough_cores() -> bool {
+        std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= MIN_CORES_FOR_LAUNCH_THREAD)
+    }
+
+    /// Whether a submission, or one before it on its stream, is not launched yet.
+    fn holds(&self, stream: RawStream, index: u64) -> bool {
+        let state = lock(&self.state);
+        let listed = state.list.iter().map(|(stream, work)| (*stream, work.index()));
+        state.launching.into_iter().chain(listed).any(|(other, earlier)| other == stream && earlier <= index)
+    }
+
+    /// Ends the launch thread once the queue is empty.
+    pub(crate) fn stop(&self) {
+        lock(&self.state).stop = true;
+        self.wake.notify_all();
+    }
+}
+
+impl CudaShared {
+    /// Takes a submission: launches it if the caller is about to wait for it and the queue is empty, else
+    /// queues it.
+    ///
+    /// # Safety
+    /// As for [`Device::submit`](hesper_runtime::Device::submit).
+    pub(crate) unsafe fn enqueue_submission(
+        self: &Arc<Self>,
+        stream: RawStream,
+        work: Work,
+    ) -> Result<(), (Work, DeviceError)> {
+        let queue = &self.queue;
+        if let Err(error) = self.check_lost() {
+            return Err((work, error));
+        }
+        if work.is_awaited() {
+            let launch_order = match queue.launch_order.try_lock() {
+                Ok(launch_order) => Some(launch_order),
+                Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => None,
+            };
+            if launch_order.is_some() && queue.count.load(Ordering::Acquire) == 0 {
+                // SAFETY: upheld by the caller.
+                return unsafe { self.submit(stream, work) };
+            }
+        }
+        let mut state = lock(&queue.state);
+        state.list.push_back((stream, work));
+        queue.count.fetch_add(1, Ordering::AcqRel);
+        if state.asleep {
+            queue.wake.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Launches the oldest submission; false if there is none.
+    fn launch_next(self: &Arc<Self>) -> bool {
+        let queue = &self.queue;
+        let launch_order = lock(&queue.launch_order);
+        let next = {
+            let mut state = lock(&queue.state);
+            let next = state.list.pop_front();
+            state.launching = next.as_ref().map(|(stream, work)| (*stream, work.index()));
+            next
+        };
+        let Some((stream, work)) = next else { return false };
+        let index = work.index();
+        // SAFETY: the submission was queued under the contract of `Device::submit`, in order, and
+        // `launch_order` keeps the order.
+        let outcome = unsafe { self.submit(stream, work) };
+        let failed = outcome.is_err();
+        if let Err((work, error)) = outcome {
+            self.fail_accepted(stream, work, error);
+        }
+        lock(&queue.state).launching = None;
+        queue.count.fetch_sub(1, Ordering::AcqRel);
+        drop(launch_order);
+        if failed {
+            self.finish_failed(stream, index);
+        }
+        self.unload_released();
+        true
+    }
+
+    /// Launches submissions until the given one, and all before it on its stream, are launched.
+    pub(crate) fn launch_until(self: &Arc<Self>, stream: RawStream, index: u64) {
+        while self.queue.count.load(Ordering::Acquire) > 0 && self.queue.holds(stream, index) {
+            self.launch_next();
+        }
+    }
+
+    /// The main function of the launch thread. A panic marks the device as lost, and the loop runs again to
+    /// fail what is queued.
+    pub(crate) fn launch_loop(self: Arc<Self>) {
+        shutdown::mark_device_thread();
+        for _ in 0..2 {
+            match panics::catch(|| self.run_launches()) {
+                Ok(()) => return,
+                Err(message) => self.lose_to_panic("the launch thread", message),
+            }
+        }
+    }
+
+    fn run_launches(self: &Arc<Self>) {
+        let queue = &self.queue;
+        loop {
+            #[cfg(test)]
+            crate::fake::panic_point("launcher");
+            if self.launch_next() {
+                continue;
+            }
+            // More submissions usually follow soon: spin before going to sleep.
+            let begun = Instant::now();
+            while queue.count.load(Ordering::Acquire) == 0 && begun.elapsed() < SPIN {
+                std::hint::spin_loop();
+            }
+            let mut state = lock(&queue.state);
+            while state.list.is_empty() {
+                if state.stop {
+                    return;
+                }
+                state.asleep = true;
+                state = queue.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.asleep = false;
+            }
+        }
+    }
+}
