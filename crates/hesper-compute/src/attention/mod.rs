@@ -129,8 +129,8 @@ unsafe impl Sync for Job<'_> {}
 // SAFETY: as above.
 unsafe impl Send for Job<'_> {}
 
-/// Causal attention by the kernel of long prompts, which packs keys and values of as many heads at once as fit
-/// into `max_packed` floats.
+/// Causal attention by the kernel of long prompts, which packs keys and values of as many heads at once as
+/// fit into `max_packed` floats.
 ///
 /// # Safety
 /// As that of [`attention`].

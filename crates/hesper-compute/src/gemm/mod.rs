@@ -125,8 +125,8 @@ macro_rules! element {
     };
 }
 
-/// A product of bfloat16 matrices, in pairs of elements as processors with such instructions compute it, or of
-/// widened elements.
+/// A product of bfloat16 matrices, in pairs of elements as processors with such instructions compute it, or
+/// of widened elements.
 pub fn bf16_product(
     par: &dyn Par,
     a: MatRef<'_, bf16>,

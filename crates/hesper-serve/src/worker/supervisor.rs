@@ -146,8 +146,8 @@ impl State {
         self.end(key, Event::Done { finish: Finish::Cancelled, usage });
     }
 
-    /// Fails requests whose deadline has passed. A worker does the same, but there may be none, or one that is
-    /// stopped. Returns whether there were any.
+    /// Fails requests whose deadline has passed. A worker does the same, but there may be none, or one that
+    /// is stopped. Returns whether there were any.
     fn expire(&mut self) -> bool {
         let expired =
             |open: &OpenRequest| open.request.deadline.filter(|limit| open.submitted.elapsed() > *limit);
