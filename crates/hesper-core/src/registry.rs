@@ -107,7 +107,7 @@ pub struct Fusion {
     pub vector_threads: Option<u64>,
     /// Whether an output may be stored in the place of an input that nothing reads any more.
     pub in_place: bool,
-    /// Whether ops that read rows take them from a producer ([`Lowering::row_source`]).
+    /// Whether ops that read rows take them from a producer ([`Lowering::take_fused_rows`]).
     pub row_sources: bool,
     /// Whether kernels compute with float64; if not, the host runs those that do.
     pub double: bool,

@@ -1,7 +1,7 @@
 //! Memory and time for array devices.
 //!
 //! This crate knows nothing of arrays or operations. It allocates memory ([`Buffer`]), orders commands
-//! ([`Stream`], [`Encoder`](encoder::Encoder)) and caches compiled kernels ([`Pipeline`]). Devices
+//! ([`Stream`], [`Encoder`]) and caches compiled kernels ([`Pipeline`]). Devices
 //! implement the thin, unsafe [`Device`] trait; everything above it is safe.
 //!
 //! The guarantees and where they are kept:
@@ -9,10 +9,10 @@
 //! | guarantee | kept by |
 //! |---|---|
 //! | work in flight owns what it names | [`Work`] owns leases, pipelines and closures; a binding is an index into its leases |
-//! | retention costs no memory | a block returns to the [pool](state) when its last handle is dropped; streams ordered behind its uses may take it at once |
+//! | retention costs no memory | a block returns to the pool when its last handle is dropped; streams ordered behind its uses may take it at once |
 //! | a kernel is its content | [`PipelineSource`] is compared as a whole; the label is no part of the key |
 //! | whatever is bound is real | an encoder binds [`Buffer`]s only, which always have memory, and refuses to read unfilled bytes |
-//! | results are those of sequential execution | the [ledger](state) finds hazards by byte range in encode order |
+//! | results are those of sequential execution | the ledger finds hazards by byte range in encode order |
 //! | threads are free | every type is `Send + Sync`; thread-local marks (inside a native command, submitting, lock ranks held) have no destructor, so threads may end in any order |
 //! | errors are values | [`Error`] for a refused call, [`Fault`] for accepted work, attached to the leases it poisons |
 //! | bounded | pool, pipeline cache, work in flight and trace have limits and counters |

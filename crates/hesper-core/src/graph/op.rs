@@ -28,7 +28,7 @@ pub enum OpKind<'a> {
     Commands,
 }
 
-/// What an op is to the [patterns](crate::eval) of the planner, as far as its parameters decide that.
+/// What an op is to the [patterns](mod@crate::eval) of the planner, as far as its parameters decide that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PatternOp {
     /// Part of none.
