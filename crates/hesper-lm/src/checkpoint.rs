@@ -1,8 +1,9 @@
 //! The weights of a checkpoint by name, from safetensors or from a GGUF file.
 //!
-//! Layers are asked for by their names in safetensors; [`Architecture::gguf_names`](crate::architecture::Architecture::gguf_names) maps them to those of
-//! GGUF files. Weights are used as stored: dense, quantized in groups, or packed blocks. Shapes are checked
-//! at once, elements are read when they are first used. Errors name the tensor as the file does.
+//! Layers are asked for by their names in safetensors;
+//! [`Architecture::gguf_names`](crate::architecture::Architecture::gguf_names) maps them to those of GGUF
+//! files. Weights are used as stored: dense, quantized in groups, or packed blocks. Shapes are checked at
+//! once, elements are read when they are first used. Errors name the tensor as the file does.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,8 +1,8 @@
 //! The Python object that holds an array.
 //!
-//! It is a slot for an [`Array`], because Python lets programs change an array object (`a += 1`, `a[0] = 2`). A
-//! change stores another array in the slot: graphs that were built before hold the previous array and do not
-//! see the change.
+//! It is a slot for an [`Array`], because Python lets programs change an array object (`a += 1`, `a[0] =
+//! 2`). A change stores another array in the slot: graphs that were built before hold the previous array and
+//! do not see the change.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -1,4 +1,5 @@
-//! What the device trait speaks of: capabilities, and a device's own numbers for memory, streams and pipelines.
+//! What the device trait speaks of: capabilities, and a device's own numbers for memory, streams and
+//! pipelines.
 
 use std::ptr::NonNull;
 

@@ -2,8 +2,8 @@
 //!
 //! A step reads slots: external arrays and results of earlier steps. Each input says whether it is the last
 //! use of its slot. Only then is it handed to an op as owned, if nothing else can reach the memory; only an
-//! owned operand can be overwritten ([`Operand`](crate::graph::Operand)). After a step its list of ended slots is
-//! released.
+//! owned operand can be overwritten ([`Operand`](crate::graph::Operand)). After a step its list of ended
+//! slots is released.
 //!
 //! A program names nodes by number. What they are during a run (ops, shapes, streams, memory) is asked of a
 //! [`Store`]: the claim of an evaluation, or a compiled function with its arguments. So one program serves

@@ -5,9 +5,9 @@
 //! [`eval`](crate::eval)) turns ops into commands, and an array that has been evaluated drops the op
 //! and the inputs that made it.
 //!
-//! What an op is to the rest of the crate is the trait [`Op`]. The arguments and results of its methods are here,
-//! too: those of lowerings, of the rules of transformations, and of records in files. Methods of these types
-//! that need other modules are in those.
+//! What an op is to the rest of the crate is the trait [`Op`]. The arguments and results of its methods are
+//! here, too: those of lowerings, of the rules of transformations, and of records in files. Methods of these
+//! types that need other modules are in those.
 
 mod elementwise;
 mod fused_rows;

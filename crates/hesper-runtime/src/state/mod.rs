@@ -1,5 +1,6 @@
-//! The state of an opened device: blocks of memory, streams, pipelines, the ledger that orders what uses them,
-//! and the work that a device gets. These refer to each other; what is done with them is in the modules above.
+//! The state of an opened device: blocks of memory, streams, pipelines, the ledger that orders what uses
+//! them, and the work that a device gets. These refer to each other; what is done with them is in the
+//! modules above.
 
 mod block;
 mod committer;

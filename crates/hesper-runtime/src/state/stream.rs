@@ -72,7 +72,8 @@ impl StreamShared {
         self.completed.wait_for(index);
     }
 
-    /// Waits for a submission that the device has taken. [`Shared::wait`](super::Shared::wait) is for any submission.
+    /// Waits for a submission that the device has taken. [`Shared::wait`](super::Shared::wait) is for any
+    /// submission.
     pub(crate) fn wait(&self, index: u64) {
         while !self.is_done(index) {
             self.wait_once(index);
