@@ -58,33 +58,6 @@ fn invalid_or_too_large_constraints_are_refused() {
 }
 
 #[test]
-fn required_calls_are_valid_in_the_format_of_every_family() {
-    let engine = Engine::start(language(), small()).unwrap();
-    let parameters = serde_json::json!({
-        "type": "object",
-        "properties": { "city": { "enum": ["Bonn", "Rome"] } },
-        "required": ["city"],
-        "additionalProperties": false,
-    });
-    let tool =
-        Tool { name: "weather".into(), description: serde_json::Value::Null, parameters, strict: true };
-    for (format, key) in
-        [(CallFormat::Tagged, "arguments"), (CallFormat::Bare, "parameters"), (CallFormat::List, "arguments")]
-    {
-        let constraint = Some(format.constraint(std::slice::from_ref(&tool), true));
-        let request = Request { constraint, ignore_eos: false, ..request("call", "The weather:", 300) };
-        let (_, text, end) = collect(&engine.submit(request).unwrap());
-        assert!(matches!(end, End::Done(..)), "{format:?}: {end:?}");
-        let call = text.strip_prefix(format.begin()).unwrap_or(&text);
-        let mut calls = serde_json::Deserializer::from_str(call).into_iter::<serde_json::Value>();
-        let call = calls.next().unwrap().unwrap_or_else(|error| panic!("{format:?}: {error}: {text}"));
-        let call = if format == CallFormat::List { &call[0] } else { &call };
-        assert_eq!(call["name"], "weather", "{format:?}: {text}");
-        assert!(["Bonn", "Rome"].contains(&call[key]["city"].as_str().unwrap()), "{format:?}: {text}");
-    }
-}
-
-#[test]
 fn an_answer_is_valid_by_its_json_schema() {
     let path = fetch::cache_folder().unwrap().join("models/SmolLM2-135M-Instruct.Q4_1.gguf");
     if !path.is_file() {
@@ -111,4 +84,19 @@ fn an_answer_is_valid_by_its_json_schema() {
     let call = text.strip_prefix("<tool_call>").and_then(|text| text.split("</tool_call>").next()).unwrap();
     let call: serde_json::Value = serde_json::from_str(call).unwrap();
     assert_eq!(call["city"], "Bonn", "{text}");
+    // Calls without an end mark, and without a begin mark: then the call is the whole answer.
+    let parameters = serde_json::from_str(schema).unwrap();
+    let tool = Tool { name: "f".into(), description: serde_json::Value::Null, parameters, strict: true };
+    for (format, start) in
+        [(CallFormat::Bare, "{\"name\":\"f\""), (CallFormat::List, "[TOOL_CALLS][{\"name\":\"f\"")]
+    {
+        let constraint = Some(format.constraint(std::slice::from_ref(&tool), true));
+        let prompt = language.prompt_tokens("The weather in Bonn:").unwrap();
+        let request = Request { id: "call".into(), prompt, max_tokens: 24, constraint, ..Request::default() };
+        let (_, text, end) = collect(&engine.submit(request).unwrap());
+        assert!(matches!(end, End::Done(..)), "{format:?}: {end:?}");
+        // The small model fills a call with white space.
+        let dense: String = text.split_whitespace().collect();
+        assert!(dense.starts_with(start), "{format:?}: {text}");
+    }
 }
