@@ -4,6 +4,7 @@ import _thread
 import asyncio
 import doctest
 import re
+import signal
 import threading
 import time
 
@@ -260,6 +261,8 @@ def test_a_closed_engine_fails_what_waits(demo):
 
 
 def test_ctrl_c_ends_a_wait_for_an_answer(demo):
+    # A process that was started in the background ignores it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     # One runs, so the second one waits in the queue.
     with lm.Engine(demo[0], max_running=1) as engine:
         room = demo[0].context_length - 8
@@ -268,6 +271,7 @@ def test_ctrl_c_ends_a_wait_for_an_answer(demo):
         with pytest.raises(KeyboardInterrupt):
             answers[-1].result()
             time.sleep(5)
+    signal.signal(signal.SIGINT, before)
 
 
 def test_the_examples_run():
