@@ -64,12 +64,12 @@ macro_rules! convolutions {
         #[doc = concat!("A convolution of arrays of shape (batch, ", $axes, ", channels).")]
         ///
         /// ```
-        /// use hesper::{Array, Dtype}; use hesper_nn::Conv2d; let layer = Conv2d::new(3, 8,
-        /// 3)?.with_padding(1).with_stride([2, 2]); assert_eq!(layer.forward(&Array::zeros(&[1, 28, 28, 3],
-        /// Dtype::Float32)?)?.shape(), [1, 14, 14, 8]); let wide = Conv2d::new(3, 8,
-        /// 3)?.with_dilation(2).without_bias(); // sees 5 by 5 elements
-        /// assert_eq!(wide.forward(&Array::zeros(&[1, 28, 28, 3], Dtype::Float32)?)?.shape(), [1, 24, 24,
-        /// 8]);
+        /// use hesper::{Array, Dtype};
+        /// use hesper_nn::Conv2d;
+        /// let layer = Conv2d::new(3, 8, 3)?.with_padding(1).with_stride([2, 2]);
+        /// assert_eq!(layer.forward(&Array::zeros(&[1, 28, 28, 3], Dtype::Float32)?)?.shape(), [1, 14, 14, 8]);
+        /// let wide = Conv2d::new(3, 8, 3)?.with_dilation(2).without_bias(); // sees 5 by 5 elements
+        /// assert_eq!(wide.forward(&Array::zeros(&[1, 28, 28, 3], Dtype::Float32)?)?.shape(), [1, 24, 24, 8]);
         /// # Ok::<(), hesper_nn::Error>(())
         /// ```
         #[derive(Module, Clone)]
@@ -127,9 +127,10 @@ macro_rules! convolutions {
         #[doc = concat!("A transposed convolution of arrays of shape (batch, ", $axes, ", channels).")]
         ///
         /// ```
-        /// use hesper::{Array, Dtype}; use hesper_nn::ConvTranspose2d; let layer = ConvTranspose2d::new(8, 3,
-        /// 2)?.with_stride(2).with_dilation(1).without_bias(); assert_eq!(layer.forward(&Array::zeros(&[1,
-        /// 14, 14, 8], Dtype::Float32)?)?.shape(), [1, 28, 28, 3]);
+        /// use hesper::{Array, Dtype};
+        /// use hesper_nn::ConvTranspose2d;
+        /// let layer = ConvTranspose2d::new(8, 3, 2)?.with_stride(2).with_dilation(1).without_bias();
+        /// assert_eq!(layer.forward(&Array::zeros(&[1, 14, 14, 8], Dtype::Float32)?)?.shape(), [1, 28, 28, 3]);
         /// # Ok::<(), hesper_nn::Error>(())
         /// ```
         #[derive(Module, Clone)]
@@ -159,10 +160,10 @@ macro_rules! convolutions {
             /// Sets the number of elements that are added at the end of each axis of the output.
             ///
             /// ```
-            /// use hesper::{Array, Dtype}; use hesper_nn::ConvTranspose2d; let layer =
-            /// ConvTranspose2d::new(8, 3, 3)?.with_stride(2).with_padding(1).with_output_padding(1);
-            /// assert_eq!(layer.forward(&Array::zeros(&[1, 7, 7, 8], Dtype::Float32)?)?.shape(), [1, 14, 14,
-            /// 3]);
+            /// use hesper::{Array, Dtype};
+            /// use hesper_nn::ConvTranspose2d;
+            /// let layer = ConvTranspose2d::new(8, 3, 3)?.with_stride(2).with_padding(1).with_output_padding(1);
+            /// assert_eq!(layer.forward(&Array::zeros(&[1, 7, 7, 8], Dtype::Float32)?)?.shape(), [1, 14, 14, 3]);
             /// # Ok::<(), hesper_nn::Error>(())
             /// ```
             pub fn with_output_padding(self, output_padding: impl Into<Sizes<$rank>>) -> Self {

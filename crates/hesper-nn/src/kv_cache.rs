@@ -37,13 +37,24 @@ use crate::module::weight::Quantization;
 /// #[derive(Debug)]
 /// struct Growing(Positions, Option<(Array, Array)>);
 ///
-/// impl KvCache for Growing { fn positions(&self) -> &Positions { &self.0 } fn positions_mut(&mut self) ->
-/// &mut Positions { &mut self.0 } fn arrays(&self) -> Vec<&Array> { self.1.iter().flat_map(|(k, v)| [k,
-/// v]).collect() } fn can_roll_back(&self) -> bool { false } fn append(&mut self, _: usize, keys: &Array,
-/// values: &Array, window: Option<usize>) -> Result<KvView> { let (k, v) = match self.1.take() { None =>
-/// (keys.clone(), values.clone()), Some((k, v)) => ( hesper::concatenate(&[k, keys.clone()], 2)?,
-/// hesper::concatenate(&[v, values.clone()], 2)?, ), }; let mask = self.0.step_mut()?.mask(window)?; self.1 =
-/// Some((k.clone(), v.clone())); Ok(KvView { keys: KvRows::Dense(k), values: KvRows::Dense(v), mask }) } }
+/// impl KvCache for Growing {
+///     fn positions(&self) -> &Positions { &self.0 }
+///     fn positions_mut(&mut self) -> &mut Positions { &mut self.0 }
+///     fn arrays(&self) -> Vec<&Array> { self.1.iter().flat_map(|(k, v)| [k, v]).collect() }
+///     fn can_roll_back(&self) -> bool { false }
+///     fn append(&mut self, _: usize, keys: &Array, values: &Array, window: Option<usize>) -> Result<KvView> {
+///         let (k, v) = match self.1.take() {
+///             None => (keys.clone(), values.clone()),
+///             Some((k, v)) => (
+///                 hesper::concatenate(&[k, keys.clone()], 2)?,
+///                 hesper::concatenate(&[v, values.clone()], 2)?,
+///             ),
+///         };
+///         let mask = self.0.step_mut()?.mask(window)?;
+///         self.1 = Some((k.clone(), v.clone()));
+///         Ok(KvView { keys: KvRows::Dense(k), values: KvRows::Dense(v), mask })
+///     }
+/// }
 ///
 /// let mut cache = Growing(Positions::new(1), None);
 /// for tokens in [3, 1] {
@@ -234,8 +245,8 @@ impl KvRows {
     /// let rows = Array::ones(&[1, 1, 2, 64], Dtype::Float32)?;
     /// let (codes, scales, biases) = rows.quantize(None, None, QuantMode::Affine)?;
     /// # let biases = biases.ok_or_else(|| hesper_nn::Error::InvalidArgument("no biases".into()))?;
-    /// let rows = KvRows::Quantized { codes, scales, biases, quantization: Quantization::new(64, 4,
-    /// "affine")? }; assert_eq!(rows.dense()?.shape(), [1, 1, 2, 64]);
+    /// let rows = KvRows::Quantized { codes, scales, biases, quantization: Quantization::new(64, 4, "affine")? };
+    /// assert_eq!(rows.dense()?.shape(), [1, 1, 2, 64]);
     /// # Ok::<(), hesper_nn::Error>(())
     /// ```
     pub fn dense(&self) -> Result<Array> {

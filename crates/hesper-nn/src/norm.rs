@@ -292,11 +292,12 @@ impl GroupNorm {
     /// Makes groups of adjacent channels, as PyTorch does.
     ///
     /// ```
-    /// use hesper::{Array, Dtype}; use hesper_nn::GroupNorm; let norm = GroupNorm::new(2,
-    /// 4)?.with_adjacent_channels().without_affine().with_eps(1e-6); let x = Array::try_from_slice(&[1f32,
-    /// 3.0, 10.0, 30.0], &[1, 1, 4])?; // groups: the first two, the last two let y =
-    /// norm.forward(&x)?.round(2)?; assert_eq!((y.dtype(), y.to_vec::<f32>()?), (Dtype::Float32, vec![-1.0,
-    /// 1.0, -1.0, 1.0]));
+    /// use hesper::{Array, Dtype};
+    /// use hesper_nn::GroupNorm;
+    /// let norm = GroupNorm::new(2, 4)?.with_adjacent_channels().without_affine().with_eps(1e-6);
+    /// let x = Array::try_from_slice(&[1f32, 3.0, 10.0, 30.0], &[1, 1, 4])?; // groups: the first two, the last two
+    /// let y = norm.forward(&x)?.round(2)?;
+    /// assert_eq!((y.dtype(), y.to_vec::<f32>()?), (Dtype::Float32, vec![-1.0, 1.0, -1.0, 1.0]));
     /// # Ok::<(), hesper_nn::Error>(())
     /// ```
     pub fn with_adjacent_channels(self) -> Self {

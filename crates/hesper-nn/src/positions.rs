@@ -34,10 +34,11 @@ impl SinusoidalPositions {
     /// `full_turns`, else in radians.
     ///
     /// ```
-    /// use hesper::array; use hesper_nn::SinusoidalPositions; let positions =
-    /// SinusoidalPositions::with_frequencies(2, 1.0, 1.0, true)?.with_scale(1.0).with_cos_first(); let y =
-    /// positions.forward(&array![0.0, 0.25])?.round(3)?.to_vec::<f32>()?; assert_eq!((y[0], y[3]), (1.0,
-    /// 1.0)); // the cosine of 0, and the sine of a quarter turn
+    /// use hesper::array;
+    /// use hesper_nn::SinusoidalPositions;
+    /// let positions = SinusoidalPositions::with_frequencies(2, 1.0, 1.0, true)?.with_scale(1.0).with_cos_first();
+    /// let y = positions.forward(&array![0.0, 0.25])?.round(3)?.to_vec::<f32>()?;
+    /// assert_eq!((y[0], y[3]), (1.0, 1.0)); // the cosine of 0, and the sine of a quarter turn
     /// # Ok::<(), hesper_nn::Error>(())
     /// ```
     pub fn with_frequencies(dims: usize, min: f64, max: f64, full_turns: bool) -> Result<Self> {

@@ -116,8 +116,9 @@ impl MultiHeadAttention {
 ///
 /// ```
 /// # use hesper as _;
-/// use hesper_nn::{Activation, TransformerConfig}; let config = TransformerConfig { dropout: 0.1, activation:
-/// Activation::Gelu, ..TransformerConfig::new(64, 4) }; assert_eq!((config.dims, config.heads), (64, 4));
+/// use hesper_nn::{Activation, TransformerConfig};
+/// let config = TransformerConfig { dropout: 0.1, activation: Activation::Gelu, ..TransformerConfig::new(64, 4) };
+/// assert_eq!((config.dims, config.heads), (64, 4));
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct TransformerConfig {

@@ -13,12 +13,18 @@ use crate::error::{Error, Result};
 /// end of an epoch are skipped. If shuffled, each epoch skips different ones.
 ///
 /// ```
-/// use hesper::Array; use hesper_nn::optim::{Optimizer, Sgd}; use hesper_nn::train::{Batches, Trainer}; use
-/// hesper_nn::{Linear, loss}; let x = Array::arange(10, None)?.divide(10.0)?.reshape(&[10, 1])?; let y =
-/// x.multiply(2.0)?; let data = Batches::new(vec![x, y], 4)?.shuffled(0); assert_eq!((data.len(),
-/// data.get(7)?[0].shape()), (2, &[4, 1][..])); let mut trainer = Trainer::new(Linear::new(1, 1)?,
-/// Optimizer::new(Sgd::new(0.1))?, |model: &Linear, batch| { loss::mse(&model.forward(&batch[0])?, &batch[1],
-/// Default::default()) })?; trainer.fit(3 * data.len(), |step| data.get(step), &mut [])?; // three epochs
+/// use hesper::Array;
+/// use hesper_nn::optim::{Optimizer, Sgd};
+/// use hesper_nn::train::{Batches, Trainer};
+/// use hesper_nn::{Linear, loss};
+/// let x = Array::arange(10, None)?.divide(10.0)?.reshape(&[10, 1])?;
+/// let y = x.multiply(2.0)?;
+/// let data = Batches::new(vec![x, y], 4)?.shuffled(0);
+/// assert_eq!((data.len(), data.get(7)?[0].shape()), (2, &[4, 1][..]));
+/// let mut trainer = Trainer::new(Linear::new(1, 1)?, Optimizer::new(Sgd::new(0.1))?, |model: &Linear, batch| {
+///     loss::mse(&model.forward(&batch[0])?, &batch[1], Default::default())
+/// })?;
+/// trainer.fit(3 * data.len(), |step| data.get(step), &mut [])?; // three epochs
 /// # Ok::<(), hesper_nn::Error>(())
 /// ```
 #[derive(Debug)]

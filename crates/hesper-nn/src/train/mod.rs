@@ -11,12 +11,15 @@
 //! use hesper_nn::train::Trainer;
 //! use hesper_nn::{Linear, loss};
 //!
-//! random::seed(0); let mut trainer = Trainer::new(Linear::new(1, 1)?, Optimizer::new(Sgd::new(0.1))?,
-//! |model: &Linear, batch| { loss::mse(&model.forward(&batch[0])?, &batch[1], Default::default()) })?; let x
-//! = Array::try_from_slice(&[0.0f32, 1.0, 2.0, 3.0], &[4, 1])?; let y = x.multiply(2.0)?.add(1.0)?;
-//! trainer.fit(200, |_| Ok(vec![x.clone(), y.clone()]), &mut [])?; let four =
-//! trainer.model().forward(&Array::try_from_slice(&[4.0f32], &[1, 1])?)?; assert!((four.item::<f32>()? -
-//! 9.0).abs() < 0.1);
+//! random::seed(0);
+//! let mut trainer = Trainer::new(Linear::new(1, 1)?, Optimizer::new(Sgd::new(0.1))?, |model: &Linear, batch| {
+//!     loss::mse(&model.forward(&batch[0])?, &batch[1], Default::default())
+//! })?;
+//! let x = Array::try_from_slice(&[0.0f32, 1.0, 2.0, 3.0], &[4, 1])?;
+//! let y = x.multiply(2.0)?.add(1.0)?;
+//! trainer.fit(200, |_| Ok(vec![x.clone(), y.clone()]), &mut [])?;
+//! let four = trainer.model().forward(&Array::try_from_slice(&[4.0f32], &[1, 1])?)?;
+//! assert!((four.item::<f32>()? - 9.0).abs() < 0.1);
 //! # Ok::<(), hesper_nn::Error>(())
 //! ```
 
