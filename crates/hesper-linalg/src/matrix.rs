@@ -1,8 +1,9 @@
-//! The elements of matrices in slices, and checks of slices.
+//! The elements of matrices in slices, what is computed for each type of them, and checks of slices.
+
+use hesper_compute::Par;
 
 use crate::Failure;
-use crate::dense::{self, Complex, Field, Scalar};
-use hesper_compute::Par;
+use crate::dense::{self, Complex, Factor, Field, Scalar};
 
 /// An element of a matrix: `f32`, `f64`, or a complex number as its two parts.
 pub trait Entry: Copy + Send + Sync + 'static {
@@ -15,9 +16,38 @@ pub trait Entry: Copy + Send + Sync + 'static {
     fn fields(a: &[Self]) -> &[Self::Field];
     #[doc(hidden)]
     fn fields_mut(a: &mut [Self]) -> &mut [Self::Field];
-    /// Replaces the lower triangle of a matrix by its Cholesky factor.
     #[doc(hidden)]
-    fn cholesky(par: &dyn Par, n: usize, a: &mut [Self::Field]) -> Result<(), Failure>;
+    fn routines() -> &'static Routines<Self::Field>;
+}
+
+type Outcome = Result<(), Failure>;
+type Solve<T> = fn(&dyn Par, usize, Factor<'_, T>, &mut [T], usize, usize) -> Outcome;
+
+/// The factorizations of a type, compiled in this crate, not in those that call its functions.
+pub struct Routines<T: Field> {
+    pub(crate) lu: fn(&dyn Par, usize, usize, &mut [T], &mut [u32]) -> Outcome,
+    pub(crate) solve_lower: Solve<T>,
+    pub(crate) solve_upper: Solve<T>,
+    pub(crate) cholesky: fn(&dyn Par, usize, &mut [T]) -> Outcome,
+    pub(crate) qr: fn(&dyn Par, usize, usize, &[T], &mut [T], &mut [T]) -> Outcome,
+    pub(crate) eigh: fn(&dyn Par, usize, &[T], bool, &mut [T::Real], Option<&mut [T]>) -> Outcome,
+    pub(crate) svd: fn(&dyn Par, usize, usize, &[T], &mut [T], &mut [T::Real], &mut [T]) -> Outcome,
+    pub(crate) singular_values: fn(&dyn Par, usize, usize, &[T], &mut [T::Real]) -> Outcome,
+}
+
+impl<T: Field> Routines<T> {
+    const fn new(cholesky: fn(&dyn Par, usize, &mut [T]) -> Outcome) -> Self {
+        Self {
+            lu: dense::lu,
+            solve_lower: dense::solve_lower,
+            solve_upper: dense::solve_upper,
+            cholesky,
+            qr: dense::qr,
+            eigh: dense::eigh,
+            svd: dense::svd,
+            singular_values: dense::singular_values,
+        }
+    }
 }
 
 macro_rules! entries {
@@ -27,8 +57,9 @@ macro_rules! entries {
             type Real = $t;
             fn fields(a: &[$t]) -> &[$t] { a }
             fn fields_mut(a: &mut [$t]) -> &mut [$t] { a }
-            fn cholesky(par: &dyn Par, n: usize, a: &mut [$t]) -> Result<(), Failure> {
-                dense::semidefinite_cholesky(par, n, a)
+            fn routines() -> &'static Routines<$t> {
+                static ROUTINES: Routines<$t> = Routines::new(dense::semidefinite_cholesky);
+                &ROUTINES
             }
         }
 
@@ -37,8 +68,9 @@ macro_rules! entries {
             type Real = $t;
             fn fields(a: &[[$t; 2]]) -> &[Complex<$t>] { Complex::of_pairs(a) }
             fn fields_mut(a: &mut [[$t; 2]]) -> &mut [Complex<$t>] { Complex::of_pairs_mut(a) }
-            fn cholesky(par: &dyn Par, n: usize, a: &mut [Complex<$t>]) -> Result<(), Failure> {
-                dense::cholesky(par, n, a)
+            fn routines() -> &'static Routines<Complex<$t>> {
+                static ROUTINES: Routines<Complex<$t>> = Routines::new(dense::cholesky);
+                &ROUTINES
             }
         }
     )* };

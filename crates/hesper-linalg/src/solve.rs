@@ -3,7 +3,7 @@
 use hesper_compute::Par;
 
 use crate::Failure;
-use crate::dense::{self, Block, Factor, Field, solve_lower, solve_upper, transpose};
+use crate::dense::{Block, Factor, Field, transpose};
 use crate::matrix::{Entry, check};
 
 /// The LU factorization with partial pivoting: the lower factor (without its unit diagonal) and the upper one
@@ -24,7 +24,7 @@ pub fn lu<T: Entry>(
     check(rows.min(columns), 1, swaps.len())?;
     factors.copy_from_slice(a);
     if !swaps.is_empty() {
-        dense::lu(par, rows, columns, T::fields_mut(factors), swaps)?;
+        (T::routines().lu)(par, rows, columns, T::fields_mut(factors), swaps)?;
     }
     for (to, from) in order(rows, swaps).into_iter().enumerate() {
         places[from] = to as u32;
@@ -40,10 +40,10 @@ fn order(rows: usize, swaps: &[u32]) -> Vec<usize> {
 }
 
 /// The LU factors of an invertible matrix, and which row each row comes from.
-fn factored<T: Field>(par: &dyn Par, n: usize, a: &[T]) -> Result<(Vec<T>, Vec<usize>), Failure> {
+fn factored<T: Entry>(par: &dyn Par, n: usize, a: &[T]) -> Result<(Vec<T>, Vec<usize>), Failure> {
     let (mut factors, mut swaps) = (a.to_vec(), vec![0; n]);
-    dense::lu(par, n, n, &mut factors, &mut swaps)?;
-    if is_singular(n, &factors) { Err(Failure::Singular) } else { Ok((factors, order(n, &swaps))) }
+    (T::routines().lu)(par, n, n, T::fields_mut(&mut factors), &mut swaps)?;
+    if is_singular(n, T::fields(&factors)) { Err(Failure::Singular) } else { Ok((factors, order(n, &swaps))) }
 }
 
 /// Whether a diagonal element is zero.
@@ -52,16 +52,16 @@ fn is_singular<T: Field>(n: usize, a: &[T]) -> bool {
 }
 
 /// Replaces rows, permuted like those of the matrix, by the solution.
-fn solve_factored<T: Field>(
+fn solve_factored<T: Entry>(
     par: &dyn Par,
     n: usize,
     count: usize,
     factors: &[T],
     rows: &mut [T],
 ) -> Result<(), Failure> {
-    let matrix = Block::rows(factors, n);
-    solve_lower(par, n, Factor { matrix, unit: true }, rows, count, count)?;
-    solve_upper(par, n, Factor { matrix, unit: false }, rows, count, count)
+    let (matrix, rows) = (Block::rows(T::fields(factors), n), T::fields_mut(rows));
+    (T::routines().solve_lower)(par, n, Factor { matrix, unit: true }, rows, count, count)?;
+    (T::routines().solve_upper)(par, n, Factor { matrix, unit: false }, rows, count, count)
 }
 
 /// The inverse of a matrix.
@@ -71,10 +71,10 @@ pub fn inv<T: Entry>(par: &dyn Par, n: usize, a: &[T], out: &mut [T]) -> Result<
     if n == 0 {
         return Ok(());
     }
-    let (factors, from) = factored(par, n, T::fields(a))?;
-    let out = T::fields_mut(out);
-    out.fill(T::Field::ZERO);
-    from.into_iter().enumerate().for_each(|(row, from)| out[row * n + from] = T::Field::ONE);
+    let (factors, from) = factored(par, n, a)?;
+    let unit = T::fields_mut(out);
+    unit.fill(T::Field::ZERO);
+    from.into_iter().enumerate().for_each(|(row, from)| unit[row * n + from] = T::Field::ONE);
     solve_factored(par, n, n, &factors, out)
 }
 
@@ -93,11 +93,11 @@ pub fn solve<T: Entry>(
     if n == 0 || count == 0 {
         return Ok(());
     }
-    let (factors, from) = factored(par, n, T::fields(a))?;
+    let (factors, from) = factored(par, n, a)?;
     for (to, from) in out.chunks_exact_mut(count).zip(from) {
         to.copy_from_slice(&b[from * count..][..count]);
     }
-    solve_factored(par, n, count, &factors, T::fields_mut(out))
+    solve_factored(par, n, count, &factors, out)
 }
 
 /// Solves `a x = b` for a triangular `a`, of which only its triangle is read.
@@ -114,11 +114,11 @@ pub fn solve_triangular<T: Entry>(
     check(n, count, b.len())?;
     check(n, count, out.len())?;
     out.copy_from_slice(b);
-    solve_triangular_in_place(par, n, count, T::fields(a), upper, T::fields_mut(out))
+    solve_triangular_in_place(par, n, count, a, upper, out)
 }
 
 /// Replaces `b` by the solution for a triangular matrix.
-fn solve_triangular_in_place<T: Field>(
+fn solve_triangular_in_place<T: Entry>(
     par: &dyn Par,
     n: usize,
     count: usize,
@@ -126,6 +126,7 @@ fn solve_triangular_in_place<T: Field>(
     upper: bool,
     b: &mut [T],
 ) -> Result<(), Failure> {
+    let (a, b) = (T::fields(a), T::fields_mut(b));
     if is_singular(n, a) {
         return Err(Failure::Singular);
     }
@@ -133,7 +134,7 @@ fn solve_triangular_in_place<T: Field>(
         return Ok(());
     }
     let factor = Factor { matrix: Block::rows(a, n), unit: false };
-    let solve = if upper { solve_upper } else { solve_lower };
+    let solve = if upper { T::routines().solve_upper } else { T::routines().solve_lower };
     solve(par, n, factor, b, count, count)
 }
 
@@ -147,10 +148,10 @@ pub fn tri_inv<T: Entry>(
 ) -> Result<(), Failure> {
     check(n, n, a.len())?;
     check(n, n, out.len())?;
-    let out = T::fields_mut(out);
-    out.fill(T::Field::ZERO);
-    out.iter_mut().step_by(n + 1).for_each(|x| *x = T::Field::ONE);
-    solve_triangular_in_place(par, n, n, T::fields(a), upper, out)
+    let unit = T::fields_mut(out);
+    unit.fill(T::Field::ZERO);
+    unit.iter_mut().step_by(n + 1).for_each(|x| *x = T::Field::ONE);
+    solve_triangular_in_place(par, n, n, a, upper, out)
 }
 
 /// The Cholesky factor of a Hermitian matrix, lower or `upper`. Only that triangle of `a` is read.
@@ -172,13 +173,13 @@ pub fn cholesky<T: Entry>(
     };
     if !upper {
         out.copy_from_slice(a);
-        T::cholesky(par, n, out)?;
+        (T::routines().cholesky)(par, n, out)?;
         clear(out);
         return Ok(());
     }
     let mut transposed = vec![T::Field::ZERO; n * n];
     transpose(par, (n, n), a, n, &mut transposed, n)?;
-    T::cholesky(par, n, &mut transposed)?;
+    (T::routines().cholesky)(par, n, &mut transposed)?;
     clear(&mut transposed);
     transpose(par, (n, n), &transposed, n, out, n)
 }
@@ -199,5 +200,5 @@ pub fn qr<T: Entry>(
     if size == 0 {
         return Ok(());
     }
-    dense::qr(par, rows, columns, T::fields(a), T::fields_mut(q), T::fields_mut(r))
+    (T::routines().qr)(par, rows, columns, T::fields(a), T::fields_mut(q), T::fields_mut(r))
 }

@@ -22,7 +22,7 @@ pub fn svd<T: Entry>(
     check(rows.min(columns), 1, s.len())?;
     let a = T::fields(a);
     check_finite(a)?;
-    dense::svd(par, rows, columns, a, T::fields_mut(u), T::Real::fields_mut(s), T::fields_mut(vt))
+    (T::routines().svd)(par, rows, columns, a, T::fields_mut(u), T::Real::fields_mut(s), T::fields_mut(vt))
 }
 
 /// Singular values in descending order.
@@ -40,7 +40,7 @@ pub fn singular_values<T: Entry>(
     if s.is_empty() {
         return Ok(());
     }
-    dense::singular_values(par, rows, columns, a, T::Real::fields_mut(s))
+    (T::routines().singular_values)(par, rows, columns, a, T::Real::fields_mut(s))
 }
 
 /// Eigenvalues of a Hermitian matrix in ascending order, and its eigenvectors as columns if `vectors` is
@@ -61,7 +61,7 @@ pub fn eigh<T: Entry>(
     if n == 0 {
         return Ok(());
     }
-    dense::eigh(par, n, a, upper, T::Real::fields_mut(values), vectors.map(T::fields_mut))
+    (T::routines().eigh)(par, n, a, upper, T::Real::fields_mut(values), vectors.map(T::fields_mut))
 }
 
 /// Eigenvalues of any square matrix in any order, and its eigenvectors as columns if `vectors` is given: of

@@ -37,7 +37,8 @@ pub(crate) use general::{complex_eigen, real_eigen};
 pub(crate) use lu::lu;
 pub(crate) use qr::qr;
 pub(crate) use svd::{singular_values, svd};
-pub(crate) use triangular::{Factor, solve_lower, solve_upper};
+pub use triangular::Factor;
+pub(crate) use triangular::{solve_lower, solve_upper};
 
 /// The largest absolute value, or NaN if an element is not finite.
 pub(crate) fn largest<T: Scalar>(a: &[T]) -> T {

@@ -13,7 +13,7 @@ const BASE_SIZE_ONE_COLUMN: usize = 64;
 
 /// A triangular matrix, and whether its diagonal is an implied one.
 #[derive(Clone, Copy)]
-pub(crate) struct Factor<'a, T> {
+pub struct Factor<'a, T> {
     pub(crate) matrix: Block<'a, T>,
     pub(crate) unit: bool,
 }
