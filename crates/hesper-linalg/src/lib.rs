@@ -1,15 +1,12 @@
 //! Dense linear algebra on matrices in memory.
 //!
 //! Each function takes one row-major matrix as a slice, writes its results the same way, and runs on the
-//! given executor; a batch is one call per matrix. Real matrices are factored here, in blocks whose products
-//! run on all cores. Complex matrices, and eigenvalues of nonsymmetric ones, are left to faer on the calling
-//! thread. Results do not depend on the number of threads. A matrix without a result (singular, not finite)
-//! gives a [`Failure`].
+//! given executor; a batch is one call per matrix. Matrices are factored in blocks whose products run on all
+//! cores; the QR algorithm for eigenvalues of nonsymmetric ones runs on the calling thread. Results do not
+//! depend on the number of threads. A matrix without a result (singular, not finite) gives a [`Failure`].
 
-mod complex;
 mod dense;
 mod matrix;
-mod real;
 mod solve;
 mod spectrum;
 

@@ -3,8 +3,8 @@
 use hesper_compute::Par;
 
 use crate::Failure;
-use crate::dense::transpose;
-use crate::matrix::{Entry, Side, check};
+use crate::dense::{Block, Factor, Field, transpose};
+use crate::matrix::{Entry, check};
 
 /// The LU factorization with partial pivoting: the lower factor (without its unit diagonal) and the upper one
 /// in one matrix. `swaps` are the rows that each row in turn was exchanged with, and `places` the final
@@ -24,7 +24,7 @@ pub fn lu<T: Entry>(
     check(rows.min(columns), 1, swaps.len())?;
     factors.copy_from_slice(a);
     if !swaps.is_empty() {
-        T::lu(par, rows, columns, factors, swaps)?;
+        (T::routines().lu)(par, rows, columns, T::fields_mut(factors), swaps)?;
     }
     for (to, from) in order(rows, swaps).into_iter().enumerate() {
         places[from] = to as u32;
@@ -42,14 +42,13 @@ fn order(rows: usize, swaps: &[u32]) -> Vec<usize> {
 /// The LU factors of an invertible matrix, and which row each row comes from.
 fn factored<T: Entry>(par: &dyn Par, n: usize, a: &[T]) -> Result<(Vec<T>, Vec<usize>), Failure> {
     let (mut factors, mut swaps) = (a.to_vec(), vec![0; n]);
-    T::lu(par, n, n, &mut factors, &mut swaps)?;
-    if is_singular(n, &factors) { Err(Failure::Singular) } else { Ok((factors, order(n, &swaps))) }
+    (T::routines().lu)(par, n, n, T::fields_mut(&mut factors), &mut swaps)?;
+    if is_singular(n, T::fields(&factors)) { Err(Failure::Singular) } else { Ok((factors, order(n, &swaps))) }
 }
 
 /// Whether a diagonal element is zero.
-fn is_singular<T: Entry>(n: usize, a: &[T]) -> bool {
-    use faer::traits::ComplexField;
-    a.iter().step_by(n + 1).any(|x| x.enter() == T::Field::zero_impl())
+fn is_singular<T: Field>(n: usize, a: &[T]) -> bool {
+    a.iter().step_by(n + 1).any(|x| *x == T::ZERO)
 }
 
 /// Replaces rows, permuted like those of the matrix, by the solution.
@@ -60,8 +59,9 @@ fn solve_factored<T: Entry>(
     factors: &[T],
     rows: &mut [T],
 ) -> Result<(), Failure> {
-    T::solve_triangular(par, n, count, factors, Side::LowerUnit, rows)?;
-    T::solve_triangular(par, n, count, factors, Side::Upper, rows)
+    let (matrix, rows) = (Block::rows(T::fields(factors), n), T::fields_mut(rows));
+    (T::routines().solve_lower)(par, n, Factor { matrix, unit: true }, rows, count, count)?;
+    (T::routines().solve_upper)(par, n, Factor { matrix, unit: false }, rows, count, count)
 }
 
 /// The inverse of a matrix.
@@ -72,8 +72,9 @@ pub fn inv<T: Entry>(par: &dyn Par, n: usize, a: &[T], out: &mut [T]) -> Result<
         return Ok(());
     }
     let (factors, from) = factored(par, n, a)?;
-    out.fill(T::ZERO);
-    from.into_iter().enumerate().for_each(|(row, from)| out[row * n + from] = T::ONE);
+    let unit = T::fields_mut(out);
+    unit.fill(T::Field::ZERO);
+    from.into_iter().enumerate().for_each(|(row, from)| unit[row * n + from] = T::Field::ONE);
     solve_factored(par, n, n, &factors, out)
 }
 
@@ -112,14 +113,29 @@ pub fn solve_triangular<T: Entry>(
     check(n, n, a.len())?;
     check(n, count, b.len())?;
     check(n, count, out.len())?;
+    out.copy_from_slice(b);
+    solve_triangular_in_place(par, n, count, a, upper, out)
+}
+
+/// Replaces `b` by the solution for a triangular matrix.
+fn solve_triangular_in_place<T: Entry>(
+    par: &dyn Par,
+    n: usize,
+    count: usize,
+    a: &[T],
+    upper: bool,
+    b: &mut [T],
+) -> Result<(), Failure> {
+    let (a, b) = (T::fields(a), T::fields_mut(b));
     if is_singular(n, a) {
         return Err(Failure::Singular);
     }
-    out.copy_from_slice(b);
-    if out.is_empty() {
+    if b.is_empty() {
         return Ok(());
     }
-    T::solve_triangular(par, n, count, a, if upper { Side::Upper } else { Side::Lower }, out)
+    let factor = Factor { matrix: Block::rows(a, n), unit: false };
+    let solve = if upper { T::routines().solve_upper } else { T::routines().solve_lower };
+    solve(par, n, factor, b, count, count)
 }
 
 /// The inverse of a triangular matrix, of which only its triangle is read.
@@ -130,12 +146,15 @@ pub fn tri_inv<T: Entry>(
     upper: bool,
     out: &mut [T],
 ) -> Result<(), Failure> {
-    let mut unit = vec![T::ZERO; out.len()];
-    unit.iter_mut().step_by(n + 1).for_each(|x| *x = T::ONE);
-    solve_triangular(par, n, n, a, &unit, upper, out)
+    check(n, n, a.len())?;
+    check(n, n, out.len())?;
+    let unit = T::fields_mut(out);
+    unit.fill(T::Field::ZERO);
+    unit.iter_mut().step_by(n + 1).for_each(|x| *x = T::Field::ONE);
+    solve_triangular_in_place(par, n, n, a, upper, out)
 }
 
-/// The Cholesky factor of a symmetric matrix, lower or `upper`. Only that triangle of `a` is read.
+/// The Cholesky factor of a Hermitian matrix, lower or `upper`. Only that triangle of `a` is read.
 pub fn cholesky<T: Entry>(
     par: &dyn Par,
     n: usize,
@@ -148,18 +167,19 @@ pub fn cholesky<T: Entry>(
     if n == 0 {
         return Ok(());
     }
-    let clear = |matrix: &mut [T]| {
-        matrix.chunks_exact_mut(n).enumerate().for_each(|(row, x)| x[row + 1..].fill(T::ZERO));
+    let (a, out) = (T::fields(a), T::fields_mut(out));
+    let clear = |matrix: &mut [T::Field]| {
+        matrix.chunks_exact_mut(n).enumerate().for_each(|(row, x)| x[row + 1..].fill(T::Field::ZERO));
     };
     if !upper {
         out.copy_from_slice(a);
-        T::cholesky(par, n, out)?;
+        (T::routines().cholesky)(par, n, out)?;
         clear(out);
         return Ok(());
     }
-    let mut transposed = vec![T::ZERO; n * n];
+    let mut transposed = vec![T::Field::ZERO; n * n];
     transpose(par, (n, n), a, n, &mut transposed, n)?;
-    T::cholesky(par, n, &mut transposed)?;
+    (T::routines().cholesky)(par, n, &mut transposed)?;
     clear(&mut transposed);
     transpose(par, (n, n), &transposed, n, out, n)
 }
@@ -177,5 +197,8 @@ pub fn qr<T: Entry>(
     check(rows, columns, a.len())?;
     check(rows, size, q.len())?;
     check(size, columns, r.len())?;
-    if size == 0 { Ok(()) } else { T::qr(par, rows, columns, a, q, r) }
+    if size == 0 {
+        return Ok(());
+    }
+    (T::routines().qr)(par, rows, columns, T::fields(a), T::fields_mut(q), T::fields_mut(r))
 }

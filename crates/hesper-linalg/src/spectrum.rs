@@ -1,10 +1,10 @@
 //! Singular values and eigenvalues, and their vectors.
 
-use faer::linalg::solvers::Eigen;
 use hesper_compute::Par;
 
-use crate::Failure;
-use crate::matrix::{Entry, check, check_finite, load, store};
+use crate::dense::{Complex, Eigen};
+use crate::matrix::{Entry, check, check_finite};
+use crate::{Failure, dense};
 
 /// Left singular vectors as columns, singular values in descending order, and right singular vectors as rows.
 pub fn svd<T: Entry>(
@@ -20,8 +20,9 @@ pub fn svd<T: Entry>(
     check(rows, rows, u.len())?;
     check(columns, columns, vt.len())?;
     check(rows.min(columns), 1, s.len())?;
+    let a = T::fields(a);
     check_finite(a)?;
-    T::svd(par, rows, columns, a, u, s, vt)
+    (T::routines().svd)(par, rows, columns, a, T::fields_mut(u), T::Real::fields_mut(s), T::fields_mut(vt))
 }
 
 /// Singular values in descending order.
@@ -34,8 +35,12 @@ pub fn singular_values<T: Entry>(
 ) -> Result<(), Failure> {
     check(rows, columns, a.len())?;
     check(rows.min(columns), 1, s.len())?;
+    let a = T::fields(a);
     check_finite(a)?;
-    if s.is_empty() { Ok(()) } else { T::singular_values(par, rows, columns, a, s) }
+    if s.is_empty() {
+        return Ok(());
+    }
+    (T::routines().singular_values)(par, rows, columns, a, T::Real::fields_mut(s))
 }
 
 /// Eigenvalues of a Hermitian matrix in ascending order, and its eigenvectors as columns if `vectors` is
@@ -51,14 +56,19 @@ pub fn eigh<T: Entry>(
     check(n, n, a.len())?;
     check(n, 1, values.len())?;
     vectors.as_ref().map_or(Ok(()), |vectors| check(n, n, vectors.len()))?;
+    let a = T::fields(a);
     check_finite(a)?;
-    if n == 0 { Ok(()) } else { T::eigh(par, n, a, upper, values, vectors) }
+    if n == 0 {
+        return Ok(());
+    }
+    (T::routines().eigh)(par, n, a, upper, T::Real::fields_mut(values), vectors.map(T::fields_mut))
 }
 
-/// Eigenvalues of any square matrix, and its eigenvectors as columns of length one if `vectors` is given, on
-/// the calling thread.
+/// Eigenvalues of any square matrix in any order, and its eigenvectors as columns if `vectors` is given: of
+/// length one, with a real largest element. Complex eigenvalues of a real matrix are neighbours of their
+/// conjugates. Single precision is computed in double precision.
 pub fn eig<T: General>(
-    _par: &dyn Par,
+    par: &dyn Par,
     n: usize,
     a: &[T],
     values: &mut [T::Eigen],
@@ -66,11 +76,20 @@ pub fn eig<T: General>(
 ) -> Result<(), Failure> {
     check(n, 1, values.len())?;
     check(n, n, a.len())?;
-    check_finite(a)?;
+    vectors.as_ref().map_or(Ok(()), |vectors| check(n, n, vectors.len()))?;
+    check_finite(T::fields(a))?;
     if n == 0 {
         return Ok(());
     }
-    T::eig(n, a, values, vectors)
+    let found = T::eig(par, n, a, vectors.is_some())?;
+    values.iter_mut().zip(found.values).for_each(|(to, value)| *to = T::eigen(value));
+    let (Some(to), Some([re, im])) = (vectors, found.vectors) else { return Ok(()) };
+    for (row, to) in to.chunks_exact_mut(n).enumerate() {
+        for (column, to) in to.iter_mut().enumerate() {
+            *to = T::eigen([re[column * n + row], im[column * n + row]]);
+        }
+    }
+    Ok(())
 }
 
 /// An element of a matrix with complex eigenvalues.
@@ -78,46 +97,30 @@ pub trait General: Entry {
     /// An eigenvalue.
     type Eigen: Entry;
     #[doc(hidden)]
-    fn eig(
-        n: usize,
-        a: &[Self],
-        values: &mut [Self::Eigen],
-        vectors: Option<&mut [Self::Eigen]>,
-    ) -> Result<(), Failure>;
+    fn eig(par: &dyn Par, n: usize, a: &[Self], vectors: bool) -> Result<Eigen, Failure>;
+    /// An eigenvalue of the given parts.
+    #[doc(hidden)]
+    fn eigen(parts: [f64; 2]) -> Self::Eigen;
 }
 
 macro_rules! general {
-    ($($t:ty, $eigen:ty, $new:ident;)*) => { $(
+    ($($t:ident)*) => { $(
         impl General for $t {
-            type Eigen = $eigen;
-            fn eig(
-                n: usize,
-                a: &[$t],
-                values: &mut [$eigen],
-                vectors: Option<&mut [$eigen]>,
-            ) -> Result<(), Failure> {
-                let matrix = load(n, n, a)?;
-                let found = Eigen::$new(matrix.as_ref()).map_err(|_| Failure::NoConvergence)?;
-                let list = found.S().column_vector();
-                for (at, value) in values.iter_mut().enumerate() {
-                    *value = <$eigen>::leave(list[at]);
-                }
-                let Some(vectors) = vectors else { return Ok(()) };
-                let all = found.U();
-                let scales: Vec<_> = (0..n).map(|at| 1.0 / all.col(at).norm_l2()).collect();
-                let scaled = faer::Mat::from_fn(n, n, |row, column| {
-                    let x = all[(row, column)];
-                    [x.re * scales[column], x.im * scales[column]].enter()
-                });
-                store(scaled.as_ref(), vectors)
+            type Eigen = [$t; 2];
+            fn eig(par: &dyn Par, n: usize, a: &[$t], vectors: bool) -> Result<Eigen, Failure> {
+                dense::real_eigen(par, n, a.iter().map(|x| f64::from(*x)).collect(), vectors)
             }
+            fn eigen(parts: [f64; 2]) -> [$t; 2] { parts.map(|x| x as $t) }
+        }
+
+        impl General for [$t; 2] {
+            type Eigen = [$t; 2];
+            fn eig(par: &dyn Par, n: usize, a: &[[$t; 2]], vectors: bool) -> Result<Eigen, Failure> {
+                dense::complex_eigen(par, n, a.iter().map(|x| Complex(x.map(f64::from))).collect(), vectors)
+            }
+            fn eigen(parts: [f64; 2]) -> [$t; 2] { parts.map(|x| x as $t) }
         }
     )* };
 }
 
-general! {
-    f32, [f32; 2], new_from_real;
-    f64, [f64; 2], new_from_real;
-    [f32; 2], [f32; 2], new;
-    [f64; 2], [f64; 2], new;
-}
+general!(f32 f64);

@@ -3,5 +3,8 @@
 
 mod common;
 
+mod complex;
 mod factors;
+mod general;
+mod matrices;
 mod spectra;

@@ -1,9 +1,9 @@
-//! Reduction of a tall matrix to bidiagonal form by Householder reflections.
+//! Reduction of a tall matrix to real bidiagonal form by Householder reflections.
 
-use hesper_compute::{Lines, Par, add_rows, rows_times};
+use hesper_compute::Par;
 
-use super::Scalar;
-use super::block::{Block, rows_mut, subtract};
+use super::block::{Block, Rows, subtract};
+use super::field::Field;
 use super::panel::{Grid, Sweeps};
 use super::reflect::{apply_all, reflection};
 use crate::Failure;
@@ -12,22 +12,22 @@ use crate::Failure;
 const PANEL: usize = 32;
 
 /// The bidiagonal matrix, and the reflections of columns and rows that produce it.
-pub(super) struct Bidiagonal<T> {
+pub(super) struct Bidiagonal<T: Field> {
     rows: usize,
     columns: usize,
     /// The diagonal.
-    pub(super) diagonal: Vec<T>,
+    pub(super) diagonal: Vec<T::Real>,
     /// The superdiagonal.
-    pub(super) superdiagonal: Vec<T>,
+    pub(super) superdiagonal: Vec<T::Real>,
     /// Householder vectors of the columns: vector `i` has its leading one at `i`.
     lefts: Vec<T>,
     left_taus: Vec<T>,
-    /// Householder vectors of the rows: vector `i` has its leading one at `i + 1`.
+    /// Householder vectors of the conjugated rows: vector `i` has its leading one at `i + 1`.
     rights: Vec<T>,
     right_taus: Vec<T>,
 }
 
-impl<T: Scalar> Bidiagonal<T> {
+impl<T: Field> Bidiagonal<T> {
     /// Reduces a matrix with at most as many columns as rows; `fill` writes its rows.
     pub(super) fn new(
         par: &dyn Par,
@@ -42,8 +42,8 @@ impl<T: Scalar> Bidiagonal<T> {
         let mut found = Self {
             rows,
             columns,
-            diagonal: vec![T::ZERO; columns],
-            superdiagonal: vec![T::ZERO; columns.saturating_sub(1)],
+            diagonal: vec![T::Real::ZERO; columns],
+            superdiagonal: vec![T::Real::ZERO; columns.saturating_sub(1)],
             lefts: vec![T::ZERO; columns * rows],
             left_taus: vec![T::ZERO; columns],
             rights: vec![T::ZERO; columns * columns],
@@ -63,9 +63,9 @@ impl<T: Scalar> Bidiagonal<T> {
                 let v = &mut column[at..];
                 (at..rows).zip(&mut *v).for_each(|(row, v)| *v = a.row(row)[at]);
                 (0..done).for_each(|i| factors[i] = -wide.row(i)[at]);
-                add_rows(simd, lines(&tall, done, at, rows), &factors[..done], v);
+                T::add_rows(simd, lines(&tall, done, at, rows), &factors[..done], v);
                 let tau = reflection(simd, v);
-                found.diagonal[at] = v[0];
+                found.diagonal[at] = v[0].re();
                 found.left_taus[at] = tau;
                 v[0] = T::ONE;
                 found.lefts[at * rows + at..][..rows - at].copy_from_slice(v);
@@ -73,11 +73,12 @@ impl<T: Scalar> Bidiagonal<T> {
                 let behind = at + 1;
                 let mut y = vec![T::ZERO; columns - behind];
                 if tau != T::ZERO {
+                    T::conjugate(v);
                     sweeps.transposed_times(par, &a, (at, behind), v, &mut y);
-                    rows_times(simd, lines(&tall, done, at, rows), v, &mut factors[..done]);
+                    T::rows_times(simd, lines(&tall, done, at, rows), v, &mut factors[..done]);
                     factors[..done].iter_mut().for_each(|x| *x = -*x);
-                    add_rows(simd, lines(&wide, done, behind, columns), &factors[..done], &mut y);
-                    y.iter_mut().for_each(|y| *y = *y * tau);
+                    T::add_rows(simd, lines(&wide, done, behind, columns), &factors[..done], &mut y);
+                    y.iter_mut().for_each(|y| *y = *y * tau.conj());
                 }
                 copy_from(wide.row_mut(done), behind, &y);
                 if behind == columns {
@@ -85,32 +86,33 @@ impl<T: Scalar> Bidiagonal<T> {
                     copy_from(wide.row_mut(done + 1), 0, &[]);
                     continue;
                 }
-                // The same for the row.
+                // The same for the conjugated row.
                 let mut u = a.row(at)[behind..columns].to_vec();
                 (0..=done).for_each(|i| factors[i] = -tall.row(i)[at]);
-                add_rows(simd, lines(&wide, done + 1, behind, columns), &factors[..=done], &mut u);
+                T::add_rows(simd, lines(&wide, done + 1, behind, columns), &factors[..=done], &mut u);
+                T::conjugate(&mut u);
                 let tau = reflection(simd, &mut u);
-                (found.superdiagonal[at], found.right_taus[at]) = (u[0], tau);
+                (found.superdiagonal[at], found.right_taus[at]) = (u[0].re(), tau);
                 u[0] = T::ONE;
                 found.rights[at * columns + behind..][..columns - behind].copy_from_slice(&u);
                 let mut x = vec![T::ZERO; rows - behind];
                 if tau != T::ZERO {
                     sweeps.times(par, &a, (behind, behind), &u, &mut x);
-                    rows_times(simd, lines(&wide, done + 1, behind, columns), &u, &mut factors[..=done]);
+                    T::rows_times(simd, lines(&wide, done + 1, behind, columns), &u, &mut factors[..=done]);
                     factors[..=done].iter_mut().for_each(|x| *x = -*x);
-                    add_rows(simd, lines(&tall, done + 1, behind, rows), &factors[..=done], &mut x);
+                    T::add_rows(simd, lines(&tall, done + 1, behind, rows), &factors[..=done], &mut x);
                     x.iter_mut().for_each(|x| *x = *x * tau);
                 }
                 copy_from(tall.row_mut(done + 1), behind, &x);
+                T::conjugate(&mut u);
                 copy_from(wide.row_mut(done + 1), behind, &u);
             }
             if last < columns {
                 let size = 2 * (last - first);
                 let left = Block::rows(tall.all(), tall.stride).from(0, last).transposed();
                 let right = Block::rows(wide.all(), wide.stride).from(0, last);
-                let (left, right) = (left.view(rows - last, size)?, right.view(size, columns - last)?);
                 let rest = &mut a.all_mut()[last * stride + last..];
-                subtract(par, left, right, rows_mut(rest, rows - last, columns - last, stride)?)?;
+                subtract(par, [rows - last, size, columns - last], left, right, rest, stride)?;
             }
         }
         Ok(found)
@@ -129,12 +131,12 @@ impl<T: Scalar> Bidiagonal<T> {
 }
 
 /// Lines of a grid from one column to another.
-fn lines<T: Scalar>(grid: &Grid<T>, count: usize, from: usize, to: usize) -> Lines<'_, T> {
-    Lines::new(&grid.all()[from..], grid.stride, count, to - from)
+fn lines<T: Field>(grid: &Grid<T>, count: usize, from: usize, to: usize) -> Rows<'_, T> {
+    Rows::new(&grid.all()[from..], grid.stride, count, to - from)
 }
 
 /// Zeros up to index `at`, then `values`, then zeros.
-fn copy_from<T: Scalar>(line: &mut [T], at: usize, values: &[T]) {
+fn copy_from<T: Field>(line: &mut [T], at: usize, values: &[T]) {
     line[..at].fill(T::ZERO);
     line[at..][..values.len()].copy_from_slice(values);
     line[at + values.len()..].fill(T::ZERO);

@@ -1,23 +1,25 @@
 //! Blocks of matrices in slices, and their products.
 
-use hesper_compute::{GemmOptions, MatMut, MatRef, Par, StridedView, copy_elements, gemm};
+use hesper_compute::{MatMut, Par, StridedView, copy_elements};
 
-use super::Scalar;
+use super::field::Field;
 use crate::Failure;
 
-/// A block of a slice to read: its first element, and the strides of rows and columns.
+/// A block of a slice to read: its first element, the strides of rows and columns, and whether elements are
+/// conjugated.
 #[derive(Clone, Copy)]
-pub(crate) struct Block<'a, T> {
+pub struct Block<'a, T> {
     pub(super) data: &'a [T],
     pub(super) first: usize,
     pub(super) down: usize,
     pub(super) across: usize,
+    pub(super) conj: bool,
 }
 
-impl<'a, T: Scalar> Block<'a, T> {
+impl<'a, T: Field> Block<'a, T> {
     /// The rows of a slice, `stride` apart.
     pub(crate) fn rows(data: &'a [T], stride: usize) -> Self {
-        Self { data, first: 0, down: stride, across: 1 }
+        Self { data, first: 0, down: stride, across: 1, conj: false }
     }
 
     /// The transpose.
@@ -25,18 +27,40 @@ impl<'a, T: Scalar> Block<'a, T> {
         Self { down: self.across, across: self.down, ..self }
     }
 
+    /// The block with conjugated elements.
+    pub(super) fn conjugated(self) -> Self {
+        Self { conj: !self.conj, ..self }
+    }
+
     /// The block from a row and a column on.
     pub(crate) fn from(self, row: usize, column: usize) -> Self {
         Self { first: self.first + row * self.down + column * self.across, ..self }
     }
 
-    pub(super) fn at(self, row: usize, column: usize) -> T {
+    /// An element of the slice, not conjugated.
+    pub(super) fn element(self, row: usize, column: usize) -> T {
         self.data[self.first + row * self.down + column * self.across]
     }
+}
 
-    pub(super) fn view(self, rows: usize, columns: usize) -> Result<MatRef<'a, T>, Failure> {
-        let (down, across) = (self.down as isize, self.across as isize);
-        Ok(MatRef::strided(self.data, self.first, rows, columns, down, across)?)
+/// Rows of a slice, `stride` apart, with their count and length.
+#[derive(Clone, Copy)]
+pub struct Rows<'a, T> {
+    pub(super) data: &'a [T],
+    pub(super) stride: usize,
+    pub(super) count: usize,
+    pub(super) width: usize,
+}
+
+impl<'a, T> Rows<'a, T> {
+    /// `count` rows of `width` elements.
+    pub(super) fn new(data: &'a [T], stride: usize, count: usize, width: usize) -> Self {
+        Self { data, stride, count, width }
+    }
+
+    #[inline(always)]
+    pub(super) fn row(&self, row: usize) -> &'a [T] {
+        &self.data[row * self.stride..][..self.width]
     }
 }
 
@@ -58,25 +82,28 @@ pub(super) fn rows_mut<T>(
     Ok(unsafe { MatMut::from_raw(data.as_mut_ptr(), rows, columns, stride as isize, 1) })
 }
 
-/// `c = a b`.
-pub(super) fn multiply<T: Scalar>(
+/// `c = a b` for `a` of `m` x `k` and `b` of `k` x `n`; rows of `c` are `stride` apart.
+pub(super) fn multiply<T: Field>(
     par: &dyn Par,
-    a: MatRef<'_, T>,
-    b: MatRef<'_, T>,
-    c: MatMut<'_, T>,
+    sizes: [usize; 3],
+    a: Block<'_, T>,
+    b: Block<'_, T>,
+    c: &mut [T],
+    stride: usize,
 ) -> Result<(), Failure> {
-    Ok(gemm(par, a, b, c, &GemmOptions::default())?)
+    T::gemm(par, sizes, a, b, (c, stride), [T::Real::ONE, T::Real::ZERO])
 }
 
-/// `c -= a b`.
-pub(super) fn subtract<T: Scalar>(
+/// `c -= a b`, like [`multiply`].
+pub(super) fn subtract<T: Field>(
     par: &dyn Par,
-    a: MatRef<'_, T>,
-    b: MatRef<'_, T>,
-    c: MatMut<'_, T>,
+    sizes: [usize; 3],
+    a: Block<'_, T>,
+    b: Block<'_, T>,
+    c: &mut [T],
+    stride: usize,
 ) -> Result<(), Failure> {
-    let options = GemmOptions { alpha: -T::ONE, beta: T::ONE };
-    Ok(gemm(par, a, b, c, &options)?)
+    T::gemm(par, sizes, a, b, (c, stride), [-T::Real::ONE, T::Real::ONE])
 }
 
 /// Transposes a matrix of `rows` x `columns` with the row stride `stride` to one with the row stride

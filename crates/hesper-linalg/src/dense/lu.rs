@@ -1,10 +1,10 @@
 //! LU factorization with partial pivoting: panels of columns, a few columns at a time, then one product for
 //! the rest.
 
-use hesper_compute::{AtLevel, Lines, MAX_ELIMINATED, Par, Serial, eliminate, solve_unit};
+use hesper_compute::{AtLevel, MAX_ELIMINATED, Par, Serial};
 
-use super::Scalar;
-use super::block::{Block, rows_mut, subtract};
+use super::block::{Block, Rows, subtract};
+use super::field::Field;
 use super::triangular::{Factor, solve_lower};
 use crate::Failure;
 
@@ -16,7 +16,7 @@ const SERIAL_ROWS: usize = 512;
 
 /// Replaces a matrix by its factors, the lower one without its unit diagonal. `swaps` are the rows that each
 /// row in turn was exchanged with. A column without a pivot is left as it is.
-pub(crate) fn lu<T: Scalar>(
+pub(crate) fn lu<T: Field>(
     par: &dyn Par,
     rows: usize,
     columns: usize,
@@ -55,8 +55,7 @@ pub(crate) fn lu<T: Scalar>(
         solve_lower(par, width, Factor { matrix: lower, unit: true }, top, right, columns)?;
         if last < rows {
             let (left, top) = (lower.from(width, 0), Block::rows(top, columns));
-            let rest = rows_mut(&mut below[last..], rows - last, right, columns)?;
-            subtract(par, left.view(rows - last, width)?, top.view(width, right)?, rest)?;
+            subtract(par, [rows - last, width, right], left, top, &mut below[last..], columns)?;
         }
     }
     Ok(())
@@ -70,7 +69,7 @@ fn swap_rows<T>(a: &mut [T], columns: usize, one: usize, other: usize) {
 }
 
 /// Factors a panel, a few columns at a time.
-fn factor_panel<T: Scalar>(
+fn factor_panel<T: Field>(
     par: &dyn Par,
     rows: usize,
     columns: usize,
@@ -83,7 +82,7 @@ fn factor_panel<T: Scalar>(
     let mut corner = [T::ZERO; MAX_ELIMINATED * MAX_ELIMINATED];
     let mut first = 0;
     for swaps in swaps.chunks_mut(MAX_ELIMINATED) {
-        eliminate(simd, a, columns, first, swaps);
+        T::eliminate(simd, a, columns, first, swaps);
         let width = swaps.len();
         let last = first + width;
         if last < columns {
@@ -93,7 +92,7 @@ fn factor_panel<T: Scalar>(
             }
             let (above, below) = a.split_at_mut(last * columns);
             let top = &mut above[first * columns + last..];
-            solve_unit(simd, Lines::new(&corner, MAX_ELIMINATED, width, width), top, columns, right);
+            T::solve_unit(simd, Rows::new(&corner, MAX_ELIMINATED, width, width), top, columns, right);
             if last < rows {
                 // Copy the factors, which are adjacent to the rows that are updated.
                 let mut left = Vec::with_capacity((rows - last) * width);
@@ -101,8 +100,7 @@ fn factor_panel<T: Scalar>(
                     left.extend_from_slice(&row[first..last]);
                 }
                 let (left, top) = (Block::rows(&left, width), Block::rows(top, columns));
-                let rest = rows_mut(&mut below[last..], rows - last, right, columns)?;
-                subtract(par, left.view(rows - last, width)?, top.view(width, right)?, rest)?;
+                subtract(par, [rows - last, width, right], left, top, &mut below[last..], columns)?;
             }
         }
         first = last;

@@ -1,4 +1,4 @@
-//! Factorizations of real matrices, blocked so that nearly all work is in matrix products.
+//! Factorizations of real and complex matrices, blocked so that nearly all work is in matrix products.
 //!
 //! Matrices are row-major slices. Products run on the caller's executor, everything between them on the
 //! calling thread. Block sizes depend on the sizes of the matrices only, so results do not depend on the
@@ -7,7 +7,11 @@
 mod bidiagonal;
 mod block;
 mod cholesky;
+mod complex;
 mod divide_and_conquer;
+mod eigh;
+mod field;
+mod general;
 mod implicit_qr;
 mod jacobi;
 mod lu;
@@ -23,57 +27,18 @@ mod triangular;
 mod tridiagonal;
 mod vectors;
 
-use std::ops::{Add, Div, Mul, Neg, Sub};
-
 pub(crate) use block::{Block, transpose};
-pub(crate) use cholesky::cholesky;
-pub(crate) use divide_and_conquer::{tridiagonal_values, tridiagonal_vectors};
+pub(crate) use cholesky::{cholesky, semidefinite_cholesky};
+pub use complex::Complex;
+pub(crate) use eigh::eigh;
+pub use field::{Field, Scalar};
+pub use general::Eigen;
+pub(crate) use general::{complex_eigen, real_eigen};
 pub(crate) use lu::lu;
 pub(crate) use qr::qr;
 pub(crate) use svd::{singular_values, svd};
-pub(crate) use triangular::{Factor, solve_lower, solve_upper};
-pub(crate) use tridiagonal::Tridiagonal;
-
-/// A real number: `f32` or `f64`.
-pub(crate) trait Scalar:
-    hesper_compute::Real
-    + PartialOrd
-    + Add<Output = Self>
-    + Sub<Output = Self>
-    + Mul<Output = Self>
-    + Div<Output = Self>
-    + Neg<Output = Self>
-{
-    /// The smallest positive value whose reciprocal is safely finite.
-    const SMALLEST: Self;
-    /// The machine epsilon.
-    const EPSILON: Self;
-    /// The relative accuracy of a double sum that vectors of this type need.
-    const SUM_TOLERANCE: f64;
-    fn abs(self) -> Self;
-    fn sqrt(self) -> Self;
-    fn of(x: f64) -> Self;
-    fn to_f64(self) -> f64;
-}
-
-macro_rules! scalars {
-    ($($t:ident, $sum_tolerance:expr;)*) => { $(
-        impl Scalar for $t {
-            const SMALLEST: $t = $t::MIN_POSITIVE * 4.0;
-            const EPSILON: $t = $t::EPSILON;
-            const SUM_TOLERANCE: f64 = $sum_tolerance;
-            fn abs(self) -> $t { $t::abs(self) }
-            fn sqrt(self) -> $t { $t::sqrt(self) }
-            fn of(x: f64) -> $t { x as $t }
-            fn to_f64(self) -> f64 { f64::from(self) }
-        }
-    )* };
-}
-
-scalars! {
-    f32, 1e-11;
-    f64, 32.0 * f64::EPSILON;
-}
+pub use triangular::Factor;
+pub(crate) use triangular::{solve_lower, solve_upper};
 
 /// The largest absolute value, or NaN if an element is not finite.
 pub(crate) fn largest<T: Scalar>(a: &[T]) -> T {
@@ -100,5 +65,5 @@ pub(crate) fn largest<T: Scalar>(a: &[T]) -> T {
 pub(crate) fn balance<T: Scalar>(a: &[T]) -> Option<T> {
     let largest = largest(a).to_f64();
     let tame = (1e-12..1e12).contains(&largest) || largest == 0.0 || !largest.is_finite();
-    (!tame).then(|| T::of(2f64.powi(-(largest.log2() as i32).clamp(-120, 120))))
+    (!tame).then(|| T::of(2f64.powi(-(largest.log2() as i32).clamp(-T::MAX_EXPONENT, T::MAX_EXPONENT))))
 }

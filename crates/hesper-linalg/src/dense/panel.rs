@@ -3,9 +3,10 @@
 //! Rows start on cache lines. Splits of a product depend on the sizes of the matrix only; tasks group them by
 //! the number of threads.
 
-use hesper_compute::{Lines, Par, add_rows, rows_times, symmetric_rows};
+use hesper_compute::Par;
 
-use super::Scalar;
+use super::block::Rows;
+use super::field::Field;
 use super::parallel::each;
 
 /// Elements per part of a product; smaller parts do not pay for a second core.
@@ -20,7 +21,7 @@ pub(super) struct Grid<T> {
     pub(super) stride: usize,
 }
 
-impl<T: Scalar> Grid<T> {
+impl<T: Field> Grid<T> {
     pub(super) fn new(rows: usize, columns: usize) -> Self {
         // Not a multiple of a page, so that rows do not compete for the same cache sets.
         let stride = columns.next_multiple_of(16);
@@ -49,7 +50,7 @@ impl<T: Scalar> Grid<T> {
 }
 
 /// Calls `f` with each range and its row of `sums`; ranges are grouped by the number of threads.
-fn parted<T: Scalar>(
+fn parted<T: Field>(
     par: &dyn Par,
     ranges: &[(usize, usize)],
     sums: &mut Grid<T>,
@@ -73,15 +74,15 @@ pub(super) struct Sweeps<T> {
     sums: Grid<T>,
 }
 
-impl<T: Scalar> Sweeps<T> {
+impl<T: Field> Sweeps<T> {
     /// Room for vectors of `length` elements.
     pub(super) fn new(length: usize) -> Self {
         Self { sums: Grid::new(PARTS, length) }
     }
 
-    /// `y = a x` from element `first` on, for the symmetric matrix of rows and columns from there to `n`, of
-    /// which the upper triangle is read.
-    pub(super) fn symmetric(
+    /// `y = a x` from element `first` on, for the Hermitian matrix of rows and columns from there to `n`, of
+    /// which the upper triangle, conjugated, is read.
+    pub(super) fn hermitian(
         &mut self,
         par: &dyn Par,
         a: &Grid<T>,
@@ -101,8 +102,8 @@ impl<T: Scalar> Sweeps<T> {
             (0..parts).map(|part| (cut(part), if part + 1 == parts { n } else { cut(part + 1) })).collect();
         parted(par, &ranges, &mut self.sums, |from, to, sums| {
             sums[from..n].fill(T::ZERO);
-            let rows = Lines::new(&a.all()[from * a.stride..], a.stride, to - from, n);
-            symmetric_rows(simd, rows, from, x, &mut sums[..n]);
+            let rows = Rows::new(&a.all()[from * a.stride..], a.stride, to - from, n);
+            T::hermitian_rows(simd, rows, from, x, &mut sums[..n]);
         });
         y[first..n].copy_from_slice(&self.sums.row(0)[first..n]);
         for (part, (from, _)) in ranges.iter().enumerate().skip(1) {
@@ -123,15 +124,15 @@ impl<T: Scalar> Sweeps<T> {
         let (simd, height, width) = (par.simd(), y.len(), x.len());
         let rows = |from: usize, count: usize| {
             let start = (from * a.stride + left).min(a.all().len());
-            Lines::new(&a.all()[start..], a.stride, count, width)
+            Rows::new(&a.all()[start..], a.stride, count, width)
         };
         let parts = (height * width / PART).clamp(1, par.threads());
         if parts == 1 {
-            return rows_times(simd, rows(top, height), x, y);
+            return T::rows_times(simd, rows(top, height), x, y);
         }
         let chunk = height.div_ceil(parts).next_multiple_of(8);
         each(par, y.chunks_mut(chunk).enumerate(), |(at, y)| {
-            rows_times(simd, rows(top + at * chunk, y.len()), x, y);
+            T::rows_times(simd, rows(top + at * chunk, y.len()), x, y);
         });
     }
 
@@ -154,8 +155,8 @@ impl<T: Scalar> Sweeps<T> {
         }
         parted(par, &ranges, &mut self.sums, |from, to, sums| {
             sums[..width].fill(T::ZERO);
-            let rows = Lines::new(&a.all()[(top + from) * a.stride + left..], a.stride, to - from, width);
-            add_rows(simd, rows, &x[from..to], &mut sums[..width]);
+            let rows = Rows::new(&a.all()[(top + from) * a.stride + left..], a.stride, to - from, width);
+            T::add_rows(simd, rows, &x[from..to], &mut sums[..width]);
         });
         y.copy_from_slice(&self.sums.row(0)[..width]);
         for part in 1..ranges.len() {

@@ -2,10 +2,11 @@
 
 use hesper_compute::Par;
 
+use super::balance;
 use super::block::{Block, transpose};
+use super::field::Field;
 use super::reflect::{BLOCK, BlockReflector, apply_all, reflect, reflection};
 use super::triangular::half_of;
-use super::{Scalar, balance};
 use crate::Failure;
 
 /// Columns reflected without blocking.
@@ -20,21 +21,21 @@ pub(super) struct Reflected<T> {
     taus: Vec<T>,
 }
 
-impl<T: Scalar> Reflected<T> {
+impl<T: Field> Reflected<T> {
     /// Reduces a matrix times `scale`.
     pub(super) fn new(
         par: &dyn Par,
         rows: usize,
         columns: usize,
         a: &[T],
-        scale: Option<T>,
+        scale: Option<T::Real>,
     ) -> Result<Self, Failure> {
         let size = rows.min(columns);
         // Column-major.
         let mut work = vec![T::ZERO; rows * columns];
         transpose(par, (rows, columns), a, columns, &mut work, rows)?;
         if let Some(scale) = scale {
-            work.iter_mut().for_each(|x| *x = *x * scale);
+            work.iter_mut().for_each(|x| *x = x.times(scale));
         }
         let (mut taus, mut lines) = (vec![T::ZERO; size], vec![T::ZERO; size * rows]);
         for first in (0..size).step_by(BLOCK) {
@@ -51,7 +52,7 @@ impl<T: Scalar> Reflected<T> {
         Ok(Self { rows, work, lines, taus })
     }
 
-    /// Multiplies rows from the right by the transposed orthogonal factor. With `skip`, row `i` is known to
+    /// Multiplies rows from the right by the transposed unitary factor. With `skip`, row `i` is known to
     /// be zero before element `i`.
     pub(super) fn restore(&self, par: &dyn Par, rows: &mut [T], skip: bool) -> Result<(), Failure> {
         apply_all(par, &self.lines, self.rows, 0, &self.taus, rows, skip)
@@ -59,7 +60,7 @@ impl<T: Scalar> Reflected<T> {
 }
 
 /// The factors of `a`: `q` of `rows` x `min(rows, columns)`, and `r`.
-pub(crate) fn qr<T: Scalar>(
+pub(crate) fn qr<T: Field>(
     par: &dyn Par,
     rows: usize,
     columns: usize,
@@ -71,12 +72,12 @@ pub(crate) fn qr<T: Scalar>(
     if size == 0 {
         return Ok(());
     }
-    let scale = balance(a);
+    let scale = balance(T::parts(a));
     let mut found = Reflected::new(par, rows, columns, a, scale)?;
     for (column, values) in found.work.chunks_exact_mut(rows).enumerate() {
         values[(column + 1).min(rows)..].fill(T::ZERO);
         if let Some(scale) = scale {
-            values.iter_mut().for_each(|x| *x = *x / scale);
+            values.iter_mut().for_each(|x| *x = x.over(scale));
         }
     }
     transpose(par, (columns, size), &found.work, rows, r, columns)?;
@@ -87,7 +88,7 @@ pub(crate) fn qr<T: Scalar>(
 }
 
 /// Reduces columns of `rows` elements, the first from row `first` on, recursively.
-fn factor<T: Scalar>(
+fn factor<T: Field>(
     par: &dyn Par,
     rows: usize,
     first: usize,
@@ -101,7 +102,7 @@ fn factor<T: Scalar>(
             let column = &mut done[at * rows..][first + at..];
             *tau = reflection(par.simd(), column);
             for other in rest.chunks_exact_mut(rows) {
-                reflect(par.simd(), *tau, column, &mut other[first + at..]);
+                reflect(par.simd(), tau.conj(), column, &mut other[first + at..]);
             }
         }
         return Ok(());
@@ -119,7 +120,7 @@ fn factor<T: Scalar>(
 }
 
 /// The Householder vectors with their leading ones, zeros before.
-fn write_lines<T: Scalar>(rows: usize, first: usize, columns: &[T], lines: &mut [T]) {
+fn write_lines<T: Field>(rows: usize, first: usize, columns: &[T], lines: &mut [T]) {
     let pairs = columns.chunks_exact(rows).zip(lines.chunks_exact_mut(rows));
     for (at, (column, line)) in pairs.enumerate() {
         let one = first + at;

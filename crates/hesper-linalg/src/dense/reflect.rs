@@ -1,48 +1,52 @@
 //! Householder reflections, single and blocked.
 //!
-//! A reflection is `1 - tau v v'`. Those of a block form one transformation `1 - v t v'` with `v` as columns
-//! and a small upper triangular `t` (the compact WY form). Vectors are stored as rows ("lines"), each with
-//! its leading zeros and one.
+//! A reflection is `1 - tau v v*`, with the conjugate transpose `v*`; that of a complex vector is unitary,
+//! not Hermitian. Those of a block form one transformation `1 - v t v*` with `v` as columns and a small upper
+//! triangular `t` (the compact WY form). Vectors are stored as rows ("lines"), each with its leading zeros
+//! and one.
 
-use hesper_compute::{Par, Simd, axpy, dot};
+use hesper_compute::{Par, Simd};
 
-use super::block::{Block, multiply, rows_mut, subtract};
-use super::{Scalar, largest};
+use super::block::{Block, multiply, subtract};
+use super::field::{Field, Scalar};
+use super::largest;
 use crate::Failure;
 
 /// Reflections of a block.
 pub(super) const BLOCK: usize = 64;
 
-/// Replaces `x` by the Householder vector that reflects it to a multiple of the first unit vector. Its
-/// leading one is implied; the multiple is stored there. Returns tau, zero if nothing is to be reflected.
-pub(super) fn reflection<T: Scalar>(simd: Simd, x: &mut [T]) -> T {
+/// Replaces `x` by the Householder vector whose reflection, conjugated and transposed, maps it to a real
+/// multiple of the first unit vector. Its leading one is implied; the multiple is stored there. Returns tau,
+/// zero if nothing is to be reflected.
+pub(super) fn reflection<T: Field>(simd: Simd, x: &mut [T]) -> T {
     let Some((head, tail)) = x.split_first_mut() else { return T::ZERO };
-    let square = dot(simd, tail, tail);
-    if *head * *head + square < T::SMALLEST / (T::EPSILON * T::EPSILON) {
+    let square = T::Real::dot(simd, T::parts(tail), T::parts(tail));
+    if head.square() + square < T::Real::SMALLEST / (T::Real::EPSILON * T::Real::EPSILON) {
         return small_reflection(simd, x);
     }
-    if square == T::ZERO {
+    if square == T::Real::ZERO && head.is_real() {
         return T::ZERO;
     }
-    let length = (*head * *head + square).sqrt();
-    let to = if *head > T::ZERO { -length } else { length };
-    let tau = (to - *head) / to;
-    let factor = T::ONE / (*head - to);
+    let length = (head.square() + square).sqrt();
+    let to = if head.re() > T::Real::ZERO { -length } else { length };
+    let tau = (T::from_real(to) - *head).over(to);
+    let factor = T::ONE / (*head - T::from_real(to));
     tail.iter_mut().for_each(|x| *x = *x * factor);
-    *head = to;
+    *head = T::from_real(to);
     tau
 }
 
 /// [`reflection`] for elements whose squares underflow.
-fn small_reflection<T: Scalar>(simd: Simd, x: &mut [T]) -> T {
-    let most = largest(x);
-    if most < T::SMALLEST {
+fn small_reflection<T: Field>(simd: Simd, x: &mut [T]) -> T {
+    let most = largest(T::parts(x));
+    if most < T::Real::SMALLEST {
+        x[0] = T::from_real(x[0].re());
         x[1..].fill(T::ZERO);
         return T::ZERO;
     }
-    x.iter_mut().for_each(|x| *x = *x / most);
+    x.iter_mut().for_each(|x| *x = x.over(most));
     let tau = reflection(simd, x);
-    x[0] = x[0] * most;
+    x[0] = x[0].times(most);
     // Without a reflection there is no vector: restore the rest.
     if tau == T::ZERO {
         x[1..].fill(T::ZERO);
@@ -50,11 +54,11 @@ fn small_reflection<T: Scalar>(simd: Simd, x: &mut [T]) -> T {
     tau
 }
 
-/// `x - tau (x . v) v` for a vector `v` whose first element is an implied one.
-pub(super) fn reflect<T: Scalar>(simd: Simd, tau: T, v: &[T], x: &mut [T]) {
-    let by = tau * (x[0] + dot(simd, &v[1..], &x[1..]));
+/// `x - tau v (v* x)` for a vector `v` whose first element is an implied one.
+pub(super) fn reflect<T: Field>(simd: Simd, tau: T, v: &[T], x: &mut [T]) {
+    let by = tau * (x[0] + T::inner(simd, &v[1..], &x[1..]));
     x[0] = x[0] - by;
-    axpy(simd, -by, &v[1..], &mut x[1..]);
+    T::axpy(simd, -by, &v[1..], &mut x[1..]);
 }
 
 /// A block of reflections: lines of vectors `stride` apart, and the row-major matrix `t`.
@@ -65,7 +69,7 @@ pub(super) struct BlockReflector<'a, T> {
     size: usize,
 }
 
-impl<'a, T: Scalar> BlockReflector<'a, T> {
+impl<'a, T: Field> BlockReflector<'a, T> {
     /// Lines of `length` elements from `lines` on, one per element of `taus`.
     pub(super) fn new(
         par: &dyn Par,
@@ -75,8 +79,8 @@ impl<'a, T: Scalar> BlockReflector<'a, T> {
     ) -> Result<Self, Failure> {
         let size = taus.len();
         let mut products = vec![T::ZERO; size * size];
-        let (left, right) = (lines.view(size, length)?, lines.transposed().view(length, size)?);
-        multiply(par, left, right, rows_mut(&mut products, size, size, size)?)?;
+        let (left, right) = (lines.conjugated(), lines.transposed());
+        multiply(par, [size, length, size], left, right, &mut products, size)?;
         let mut t = vec![T::ZERO; size * size];
         for (column, tau) in taus.iter().enumerate() {
             for row in 0..column {
@@ -91,7 +95,8 @@ impl<'a, T: Scalar> BlockReflector<'a, T> {
         Ok(Self { lines, length, t, size })
     }
 
-    /// Multiplies each of `count` rows from the right by the transformation, or by its transpose.
+    /// Multiplies each of `count` rows from the right by the conjugated transformation, or by its transpose:
+    /// applies the conjugate transpose, or the transformation itself, to columns that are stored as rows.
     pub(super) fn apply(
         &self,
         par: &dyn Par,
@@ -102,24 +107,21 @@ impl<'a, T: Scalar> BlockReflector<'a, T> {
     ) -> Result<(), Failure> {
         let (size, length) = (self.size, self.length);
         let (mut along, mut mixed) = (vec![T::ZERO; count * size], vec![T::ZERO; count * size]);
-        let from = Block::rows(rows, stride).view(count, length)?;
-        let columns = self.lines.transposed().view(length, size)?;
-        multiply(par, from, columns, rows_mut(&mut along, count, size, size)?)?;
+        let (from, columns) = (Block::rows(rows, stride), self.lines.transposed().conjugated());
+        multiply(par, [count, length, size], from, columns, &mut along, size)?;
         let t = Block::rows(&self.t, size);
-        let t = if transposed { t.transposed() } else { t };
-        let along = Block::rows(&along, size).view(count, size)?;
-        multiply(par, along, t.view(size, size)?, rows_mut(&mut mixed, count, size, size)?)?;
-        let mixed = Block::rows(&mixed, size).view(count, size)?;
-        subtract(par, mixed, self.lines.view(size, length)?, rows_mut(rows, count, length, stride)?)
+        let t = if transposed { t.transposed() } else { t.conjugated() };
+        multiply(par, [count, size, size], Block::rows(&along, size), t, &mut mixed, size)?;
+        subtract(par, [count, size, length], Block::rows(&mixed, size), self.lines, rows, stride)
     }
 }
 
 /// Multiplies rows from the right by the transposes of many reflections, the last one first: turns rows of
-/// the unit matrix into those of the transposed orthogonal factor.
+/// the unit matrix into those of the transposed unitary factor.
 ///
 /// Reflection `i` has its leading one at `i + shift` of a line of `length` elements. With `skip`, rows before
 /// the first reflection of a block are known not to change.
-pub(super) fn apply_all<T: Scalar>(
+pub(super) fn apply_all<T: Field>(
     par: &dyn Par,
     lines: &[T],
     length: usize,

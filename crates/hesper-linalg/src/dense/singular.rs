@@ -25,21 +25,21 @@ const SERIAL_ROWS: usize = 160;
 const TINY: f64 = 1e-30;
 
 /// Singular values of an upper bidiagonal matrix in descending order, and its vectors as the rows of `left`
-/// and `right`, which must be zero before. Those of `left` are `stride` apart.
+/// and `right`, which must be zero before.
 pub(super) fn bidiagonal_vectors<T: Scalar>(
     par: &dyn Par,
     diagonal: &[T],
     superdiagonal: &[T],
-    (left, stride): (&mut [T], usize),
+    left: &mut [T],
     right: &mut [T],
 ) -> Result<Vec<f64>, Failure> {
     let n = diagonal.len();
-    let sides = (Some(Vectors::whole(left, stride, n)), Vectors::whole(right, n, n));
+    let sides = (Some(Vectors::whole(left, n, n)), Vectors::whole(right, n, n));
     let values = solve(par, diagonal, superdiagonal, sides)?;
     let mut order: Vec<usize> = (0..n).collect();
     order.sort_by(|a, b| values[*b].total_cmp(&values[*a]));
-    arrange(par, &order, left, stride);
-    arrange(par, &order, right, n);
+    arrange(par, &order, left);
+    arrange(par, &order, right);
     Ok(order.iter().map(|at| values[*at]).collect())
 }
 
@@ -77,12 +77,10 @@ fn solve<'a, T: Scalar>(
 }
 
 /// Permutes rows.
-fn arrange<T: Scalar>(par: &dyn Par, order: &[usize], rows: &mut [T], stride: usize) {
+fn arrange<T: Scalar>(par: &dyn Par, order: &[usize], rows: &mut [T]) {
     let n = order.len();
-    let old: Vec<T> = rows.chunks(stride).take(n).flat_map(|row| row[..n].to_vec()).collect();
-    each(par, rows.chunks_mut(stride).zip(order), |(row, from)| {
-        row[..n].copy_from_slice(&old[from * n..][..n]);
-    });
+    let old = rows.to_vec();
+    each(par, rows.chunks_mut(n).zip(order), |(row, from)| row.copy_from_slice(&old[from * n..][..n]));
 }
 
 #[derive(Clone, Copy)]

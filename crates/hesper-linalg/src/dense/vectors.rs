@@ -3,8 +3,8 @@
 
 use hesper_compute::Par;
 
-use super::Scalar;
-use super::block::{Block, multiply, rows_mut};
+use super::block::{Block, multiply};
+use super::field::Scalar;
 use super::implicit_qr::rotate_rows;
 use crate::Failure;
 
@@ -161,14 +161,13 @@ impl<'a, T: Scalar> Vectors<'a, T> {
         }
         let mixed = Block::rows(mixed, k);
         let (first, stride) = (self.first, self.stride);
-        let to = rows_mut(&mut self.rows[first..], k, cut, stride)?;
-        multiply(par, mixed.view(k, lefts)?, Block::rows(&old_left, cut).view(lefts, cut)?, to)?;
+        let old = Block::rows(&old_left, cut);
+        multiply(par, [k, lefts, cut], mixed, old, &mut self.rows[first..], stride)?;
         if width == cut {
             return Ok(());
         }
-        let to = rows_mut(&mut self.rows[first + cut..], k, width - cut, stride)?;
-        let old = Block::rows(&old_right, width - cut).view(rights, width - cut)?;
-        multiply(par, mixed.from(0, k - rights).view(k, rights)?, old, to)
+        let (mixed, old) = (mixed.from(0, k - rights), Block::rows(&old_right, width - cut));
+        multiply(par, [k, rights, width - cut], mixed, old, &mut self.rows[first + cut..], stride)
     }
 }
 
