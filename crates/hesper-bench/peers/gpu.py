@@ -1,4 +1,4 @@
-"""The same work on an NVIDIA GPU by Hesper, MLX and PyTorch: one process each, one after the other, and their ratios.
+"""The same work on a GPU by Hesper, MLX and (on NVIDIA GPUs) PyTorch: one process each, one after the other, and their ratios.
 
     python crates/hesper-bench/peers/gpu.py                     every peer that is installed, then a table
     python crates/hesper-bench/peers/gpu.py --only rows,decode  some of the work
@@ -149,12 +149,14 @@ def by_arrays(package, parts, size):
 
         emit("an add, waited for", median(waits, mx.synchronize, inner=200))
     if "kernel" in parts:
-        n = 1 << 26
-        text = f"auto i = cooperative_groups::this_grid().thread_rank(); if (i < {n}) out[i] = inp[i] * T(2) + T(1);"
-        kernel = mx.fast.cuda_kernel(name="affine", input_names=["inp"], output_names=["out"], source=text)
+        n, language = 1 << 26, "Metal" if mx.metal.is_available() else "CUDA"
+        rank = {"Metal": "thread_position_in_grid.x", "CUDA": "cooperative_groups::this_grid().thread_rank()"}[language]
+        text = f"auto i = {rank}; if (i < {n}) out[i] = inp[i] * T(2) + T(1);"
+        make = mx.fast.metal_kernel if language == "Metal" else mx.fast.cuda_kernel
+        kernel = make(name="affine", input_names=["inp"], output_names=["out"], source=text)
         x = draw(n, dtype=mx.float32)
         call = dict(template=[("T", x.dtype)], grid=(n, 1, 1), threadgroup=(256, 1, 1), output_shapes=[x.shape])
-        measure("kernel of CUDA text", lambda: kernel(inputs=[x], output_dtypes=[x.dtype], **call)[0])
+        measure(f"kernel of {language} text", lambda: kernel(inputs=[x], output_dtypes=[x.dtype], **call)[0])
     if "convolution" in parts:
         x, w = draw(32, 56, 56, 256), draw(256, 3, 3, 256)
         measure("convolution 3x3", lambda: mx.conv2d(x, w, padding=1))
@@ -250,6 +252,8 @@ def by_torch(parts, size):
     import torch
     import torch.nn.functional as F
 
+    if not torch.cuda.is_available():
+        sys.exit("PyTorch is measured on NVIDIA GPUs alone")
     half, wait = torch.bfloat16, torch.cuda.synchronize
     torch.set_default_device("cuda")
 

@@ -2,6 +2,7 @@
 //! untouched.
 
 use hesper_corpus::outside::{GROUP, Outside, THREADS, indices, outside_cases};
+use hesper_kernel::bounds::Violation;
 use hesper_kernel::custom::{Binding, CallInfo, CustomKernel, InputInfo, KernelDtype, Specialised};
 use hesper_kernel::exec::{Cancel, ExecError, Program, SimdLevel};
 use hesper_kernel::interp::{self, FindingKind};
@@ -121,6 +122,34 @@ fn every_kind_of_access_out_of_range_is_harmless_and_writes_are_reported() {
     }
     let wanted = !crate::jit::levels().is_empty();
     assert!(machine_code > 4 || !wanted, "{machine_code} kernels were machine code");
+}
+
+#[test]
+fn a_write_through_a_null_pointer_names_its_address_space() {
+    for (space, memory) in [("device", "device"), ("threadgroup", "threadgroup"), ("thread", "thread")] {
+        let source = format!(
+            "{space} float* nowhere = nullptr;\nif (indices[0] > 99) {{ nowhere = nullptr; }}\n*nowhere = x[0];\nout[0] = 1;\nother[0] = 1;"
+        );
+        let kernel =
+            CustomKernel::new("null", &["x", "indices"], &["out", "other"], &source, "", true, false);
+        let input = |s| InputInfo { dtype: KernelDtype::Scalar(s), ndim: 1, size: THREADS as u64 };
+        let call = CallInfo {
+            inputs: vec![input(Scalar::F32), input(Scalar::I32)],
+            template: Vec::new(),
+            output_dtypes: vec![KernelDtype::Scalar(Scalar::F32); 2],
+        };
+        let special = kernel.unwrap().specialise(&call).unwrap();
+        let wanted = format!("write through a null pointer to {memory} memory");
+        for (name, compile) in executors() {
+            let program = compile(&special.kernel);
+            let (_, outcome) = run(&special, |b, launch| program.run(b, launch, &Cancel::new()));
+            let text = outcome.unwrap_err().to_string();
+            assert!(text.contains(&wanted), "{space} by {name}: {text}");
+        }
+        // The report of a GPU's launch: the number of the instruction, and object 0.
+        let found = (1..1000).find_map(|number| Violation::reported(&special.kernel, &[number, 0, 0, 0]));
+        assert!(found.unwrap().to_string().contains(&wanted), "{space}");
+    }
 }
 
 #[test]

@@ -264,6 +264,30 @@ error[constant]: static assertion failed: n must be even
 }
 
 #[test]
+fn static_assertions_of_structs_are_checked_for_each_instance() {
+    let text = |used: &str| {
+        format!(
+            "template <typename T, int N> struct Tile {{ static_assert(N % 8 == 0, \"N must be a multiple of 8\"); T at[N]; }};\n\
+             kernel void k(device float* x [[buffer(0)]]) {{ Tile<float, {used}> tile; tile.at[0] = 1; x[0] = tile.at[0]; }}"
+        )
+    };
+    assert!(compile_file("tile.metal", &text("16")).is_ok());
+    let error = compile_file("tile.metal", &text("12")).unwrap_err().to_string();
+    assert!(error.contains("static assertion failed: N must be a multiple of 8"), "{error}");
+    assert!(error.contains("--> tile.metal:1:"), "{error}");
+    // That of a plain struct needs no use; it may name the struct's own size.
+    let plain = |size: usize| {
+        format!(
+            "struct Block {{ half d; uchar codes[16]; static_assert(sizeof(Block) == {size}, \"a block of Q4_0\"); }};\n\
+             kernel void k(device float* x [[buffer(0)]]) {{ x[0] = 1; }}"
+        )
+    };
+    assert!(compile_file("block.metal", &plain(18)).is_ok());
+    let error = compile_file("block.metal", &plain(20)).unwrap_err().to_string();
+    assert!(error.contains("static assertion failed: a block of Q4_0"), "{error}");
+}
+
+#[test]
 fn line_directives_name_the_text_that_a_line_comes_from() {
     let text = "#line 7 \"first.h\"\nfloat f() { return 1; }\n#line 20\nfloat g() { return 2; }\n\
                 #line 1 \"second.h\"\n\nkernel void k(device int* x [[buffer(0)]]) { x[0] = int(f() + g()); }";

@@ -30,6 +30,17 @@ fn integer_arithmetic_promotes_and_wraps_as_in_cpp() {
 }
 
 #[test]
+fn operands_of_sizeof_and_decltype_are_not_evaluated() {
+    check(
+        "int bump(device int* to) { to[1] = 7; return ++to[2]; }",
+        "int i = 3; out[0] = sizeof(i++); out[3] = i; out[4] = sizeof(bump(out)); decltype(bump(out)) a = 5; \
+         out[5] = a; out[6] = sizeof(i > 2 ? x[0] : 1.0f); out[7] = sizeof(half(x[9999]) * half(1));",
+        I32,
+        &[4.0, 0.0, 0.0, 3.0, 4.0, 5.0, 4.0, 2.0],
+    );
+}
+
+#[test]
 fn half_stays_half_and_widens_next_to_float() {
     check(
         "",
@@ -422,6 +433,25 @@ fn whole_kernel_functions_take_their_parameters_by_attribute() {
     let names: Vec<&str> = compiled.kernels.iter().map(|k| k.name.as_str()).collect();
     assert_eq!(names, ["fill", "scale_float", "scale_half"]);
     assert_eq!(compiled.kernels[1].params.len(), 3);
+}
+
+#[test]
+fn threadgroup_arguments_have_their_index_and_an_assumed_length() {
+    let kernel = |params: &str| {
+        let text = format!("kernel void fill(device int* out [[buffer(0)]], {params}) {{ out[0] = 1; }}");
+        hesper_kernel::front::compile_file("fill.metal", &text).map(|compiled| compiled.kernels[0].clone())
+    };
+    let arguments = |params: &str| {
+        let vars = kernel(params).unwrap().threadgroup_vars;
+        vars.iter().map(|var| (var.argument, var.size, var.align)).collect::<Vec<_>>()
+    };
+    assert_eq!(arguments("threadgroup float* a [[threadgroup(2)]]"), [(Some(2), 16384, 16)]);
+    let three = "threadgroup float* a, threadgroup half* b, threadgroup char* c";
+    assert_eq!(arguments(three), [(Some(0), 5456, 16), (Some(1), 5456, 16), (Some(2), 5456, 16)]);
+    assert_eq!(kernel(three).unwrap().declared_threadgroup_memory(), 0);
+    let same = "threadgroup float* a [[threadgroup(1)]], threadgroup half* b [[threadgroup(1)]]";
+    let error = kernel(same).unwrap_err().to_string();
+    assert!(error.contains("two parameters are the threadgroup argument 1"), "{error}");
 }
 
 #[test]

@@ -167,7 +167,7 @@ impl Memory {
     }
 
     /// Sets the bytes of buffers that stay resident and returns the old limit; `None` if the system has no
-    /// residency sets.
+    /// residency sets. The caller keeps the `queues` alive.
     pub(crate) fn set_wired_limit(&self, limit: usize, queues: impl Fn() -> Vec<Queue>) -> Option<usize> {
         let mut buffers = lock(&self.buffers);
         let set = match buffers.residency.set {
@@ -176,7 +176,7 @@ impl Memory {
             None => {
                 let set = self.edge.new_residency_set()?;
                 for queue in queues() {
-                    // SAFETY: both are alive: the caller's streams own the queues.
+                    // SAFETY: both are alive: the caller keeps the queues.
                     unsafe { self.edge.use_residency_set(queue, set) };
                 }
                 buffers.residency.set = Some(set);

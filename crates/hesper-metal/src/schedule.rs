@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use hesper_runtime::{DeviceError, FaultKind, OpRef, RawStream, Scope, Work};
 
-use crate::edge::{Buffer, CommandError};
+use crate::edge::{Buffer, CommandError, ErrorCode};
 use crate::encode::{Encoded, Part};
 use crate::error::{MetalError, Result, command_error};
 use crate::event_pool::Signal;
@@ -46,9 +46,8 @@ impl MetalShared {
         let mut streams = lock(&self.streams);
         streams.next += 1;
         let id = streams.next;
-        streams.streams.insert(id, StreamState { queue, fence, fenced: false, flights: VecDeque::new() });
-        drop(streams);
         self.memory.add_queue(queue);
+        streams.streams.insert(id, StreamState { queue, fence, fenced: false, flights: VecDeque::new() });
         Ok(RawStream(id))
     }
 
@@ -174,7 +173,12 @@ impl MetalShared {
         reports: &Reports,
         outcome: std::result::Result<(), CommandError>,
     ) {
-        let error = outcome.err().map(command_error);
+        let error = outcome.err();
+        if error.as_ref().is_some_and(|error| error.code == ErrorCode::OutOfMemory) {
+            // Asking again needs the memory that the runtime keeps for reuse.
+            self.memory.press();
+        }
+        let error = error.map(command_error);
         if let Some(DeviceError::Lost(cause)) = &error {
             self.lose(cause);
         }

@@ -119,7 +119,9 @@ impl MetalShared {
     /// use resident memory for anything else. `None` if the system is older than residency sets (macOS 15,
     /// iOS 18).
     pub fn set_wired_limit(&self, bytes: usize) -> Option<usize> {
-        self.memory.set_wired_limit(bytes, || lock(&self.streams).queues())
+        // Held: a queue that is named here must not be released meanwhile.
+        let streams = lock(&self.streams);
+        self.memory.set_wired_limit(bytes, || streams.queues())
     }
 
     /// Captures all GPU work into a `.gputrace` file until the returned value is dropped.

@@ -298,6 +298,22 @@ fn under_memory_pressure_the_pool_is_freed_and_work_goes_on() {
 }
 
 #[test]
+fn the_wired_limit_is_set_while_other_threads_end_their_streams() {
+    for seed in 0..100 {
+        let world = World::new(SimMetal::builder(seed));
+        let device = world.device();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| (0..8).for_each(|_| drop(world.runtime.stream().unwrap())));
+            }
+            scope.spawn(|| assert_eq!(device.set_wired_limit(1 << 20), Some(0)));
+        });
+        drop(device);
+        world.end("wired limit");
+    }
+}
+
+#[test]
 fn resident_buffers_stay_below_the_wired_limit() {
     let world = World::new(SimMetal::builder(1));
     let device = world.device();

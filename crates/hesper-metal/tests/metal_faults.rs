@@ -95,6 +95,22 @@ fn an_application_in_the_background_goes_on_when_it_returns() {
 }
 
 #[test]
+fn a_command_buffer_without_memory_frees_what_the_pool_keeps() {
+    let world = World::new(SimMetal::builder(1).fault(0, ErrorCode::OutOfMemory));
+    let stream = world.runtime.stream().unwrap();
+    let x = world.runtime.upload(&elements(1)).unwrap();
+    drop(world.runtime.alloc(1 << 20).unwrap());
+    assert!(world.runtime.counters().cached >= 1 << 20);
+    let y = world.mix(&stream, "mix 1", &[&x]).unwrap();
+    assert!(read(&y).unwrap_err().to_string().contains("no memory"));
+    let again = world.mix(&stream, "mix 1", &[&x]).unwrap();
+    assert!(world.runtime.counters().cached < 1 << 20);
+    assert_eq!(read(&again).unwrap(), mixed(1, &[&elements(1)]));
+    drop((x, y, again, stream));
+    world.end("out of memory");
+}
+
+#[test]
 fn a_kernel_that_leaves_its_buffer_is_a_page_fault_of_its_command_buffer() {
     let world = World::new(SimMetal::builder(1).kernel("wild", |launch| launch.store(0, 1 << 40, [1])));
     let stream = world.runtime.stream().unwrap();

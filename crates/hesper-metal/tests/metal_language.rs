@@ -117,6 +117,28 @@ fn a_kernel_without_one_of_its_buffers_is_a_page_fault() {
     assert_eq!(metal.violations()[0].rule, Rule::Materialised);
 }
 
+/// Bindings have the indices 0, 1, ...: a text that skips one reads a null buffer, as it does on Metal.
+#[test]
+fn a_kernel_gets_the_buffers_of_the_indices_that_it_names() {
+    const TEXT: &str = "
+        kernel void copy(device float* out [[buffer(LAST)]], device const float* x [[buffer(0)]],
+                         uint at [[thread_position_in_grid]]) { out[at] = x[at]; }";
+    let world = World::with(SimMetal::builder(1).compiler(language::compiler()), options());
+    let stream = world.runtime.stream().unwrap();
+    let x = world.runtime.upload(&[1.0f32, 2.0, 3.0, 4.0]).unwrap();
+    let run = |last: u32| {
+        let source = PipelineSource::new("copy", "metal", TEXT);
+        let source = source.specialised(format!("entry copy\ndefine LAST={last}").as_str());
+        let pipeline = world.runtime.pipeline(&source).unwrap();
+        let out = stream.alloc(16).unwrap();
+        stream.encode("copy").read(&x).write(&out).dispatch(&pipeline, [4, 1, 1], [4, 1, 1]).unwrap();
+        out.read().map(|read| read.as_slice::<f32>().unwrap().to_vec()).map_err(|error| error.to_string())
+    };
+    assert_eq!(run(1), Ok(vec![1.0, 2.0, 3.0, 4.0]));
+    let error = run(2).unwrap_err();
+    assert!(error.contains("buffer 2 is null"), "{error}");
+}
+
 /// Threadgroup memory that a kernel declares counts towards the limit of the GPU.
 #[test]
 fn a_kernel_with_too_much_threadgroup_memory_is_refused_before_it_runs() {
@@ -133,6 +155,38 @@ fn a_kernel_with_too_much_threadgroup_memory_is_refused_before_it_runs() {
     let error = world.runtime.pipeline(&source).unwrap_err().to_string();
     assert!(error.contains("8192 bytes of threadgroup memory") && error.contains("has 4096"), "{error}");
     world.end("threadgroup memory");
+}
+
+/// A threadgroup argument has the length that the host sets, and no other.
+#[test]
+fn a_threadgroup_argument_has_the_length_of_the_specialisation() {
+    const TEXT: &str = "
+        kernel void reversed(device float* x [[buffer(0)]], threadgroup float* cells [[threadgroup(0)]],
+                             constant uint& last [[buffer(1)]], uint at [[thread_position_in_threadgroup]]) {
+            cells[last - at] = x[at];
+            threadgroup_barrier(mem_flags::mem_threadgroup);
+            x[at] = cells[at + last - 31];
+        }";
+    let world = World::with(SimMetal::builder(1).compiler(language::compiler()), options());
+    let stream = world.runtime.stream().unwrap();
+    let run = |threadgroup: &str, last: u32| {
+        let source = PipelineSource::new("reversed", "metal", TEXT);
+        let source = source.specialised(format!("entry reversed\n{threadgroup}").as_str());
+        let pipeline = world.runtime.pipeline(&source).unwrap();
+        let x = world.runtime.upload(&(0..32).map(|at| at as f32).collect::<Vec<f32>>()).unwrap();
+        let command = stream.encode("reversed").read_write(&x).constants(&last.to_le_bytes());
+        command.dispatch(&pipeline, [32, 1, 1], [32, 1, 1]).unwrap();
+        x.read().map(|read| read.as_slice::<f32>().unwrap().to_vec()).map_err(|error| error.to_string())
+    };
+    let reversed: Vec<f32> = (0..32).rev().map(|at| at as f32).collect();
+    assert_eq!(run("threadgroup 128", 31), Ok(reversed.clone()));
+    assert_eq!(run("threadgroup 256", 63), Ok(reversed));
+    let error = run("threadgroup 128", 63).unwrap_err();
+    assert!(error.contains("cells") && error.contains("128 bytes"), "{error}");
+    let error = run("", 31).unwrap_err();
+    assert!(error.contains("threadgroup argument 0 has no length"), "{error}");
+    drop(stream);
+    world.end("threadgroup argument");
 }
 
 /// The texts of copies and clears are compiled by Metal on an Apple machine only; here they pass through the

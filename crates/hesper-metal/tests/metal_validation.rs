@@ -136,6 +136,42 @@ misuse!(a_handler_after_the_commit, "addCompletedHandler after commit", |b| {
     b.metal.on_completed(b.commands, Box::new(|_| {}));
 });
 
+misuse!(a_second_handler, "second completed handler", |b| {
+    b.metal.end_encoding(b.encoder);
+    b.metal.on_completed(b.commands, Box::new(|_| {}));
+    b.metal.on_completed(b.commands, Box::new(|_| {}));
+});
+
+misuse!(a_fence_that_is_waited_for_behind_its_update, "behind updateFence", |b| {
+    let fence = b.metal.new_fence().unwrap();
+    b.metal.update_fence(b.encoder, fence);
+    b.metal.wait_fence(b.encoder, fence);
+});
+
+misuse!(a_buffer_that_is_released_while_it_is_resident, "member of a residency set", |b| {
+    let set = b.metal.new_residency_set().unwrap();
+    b.metal.set_resident(set, &[b.buffer], true);
+    b.metal.release(b.buffer.into());
+});
+
+misuse!(a_residency_set_of_a_released_queue, "addResidencySet", |b| {
+    let (set, queue) = (b.metal.new_residency_set().unwrap(), b.metal.new_queue(1).unwrap());
+    b.metal.release(queue.into());
+    b.metal.use_residency_set(queue, set);
+});
+
+misuse!(threadgroup_memory_at_an_index_that_does_not_exist, "setThreadgroupMemoryLength", |b| {
+    b.metal.set_threadgroup_memory(b.encoder, 16, 31);
+});
+
+misuse!(more_threadgroup_memory_than_the_gpu_has, "bytes of threadgroup memory", |b| {
+    b.metal.set_pipeline(b.encoder, b.pipeline);
+    b.metal.set_buffer(b.encoder, Some(b.buffer), 0, 0);
+    b.metal.set_threadgroup_memory(b.encoder, 32 << 10, 0);
+    b.metal.set_threadgroup_memory(b.encoder, 16, 1);
+    b.metal.dispatch(b.encoder, [1; 3], [1; 3]);
+});
+
 misuse!(a_signal_inside_of_an_encoder, "while an encoder is open", |b| {
     let event = b.metal.new_event().unwrap();
     b.metal.encode_signal(b.commands, event, 1);

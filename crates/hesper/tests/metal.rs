@@ -5,7 +5,7 @@ use crate::alone;
 use std::sync::MutexGuard;
 
 use hesper::fast::{self, AttentionMask};
-use hesper::metal::sim::{ErrorCode, SimMetal};
+use hesper::metal::sim::{ErrorCode, Failure, SimBuilder, SimMetal, language};
 use hesper::metal::{simulated, simulation};
 
 use hesper::ops::step::{PageRows, Pages, StepHeads, Turns, attend_token, keep_token};
@@ -168,6 +168,66 @@ fn arrays_of_a_failed_command_buffer_fail_and_the_program_asks_again() {
         });
         world.end();
     }
+}
+
+/// Whatever call Metal refuses and whatever command buffer fails: each result is right or an error, and the
+/// whole program, asked for again, is right.
+#[test]
+fn a_mixed_program_goes_on_after_a_failure_at_each_position() {
+    let _alone = alone();
+    let text = "uint i = thread_position_in_grid.x; out[i] = 2 * x[i] + 1;";
+    let kernel = CustomKernel::new("affine", &["x"], &["out"], text).unwrap();
+    let program = |streams: &[Stream; 2]| -> Vec<Result<Vec<f32>, Error>> {
+        let arrays = || -> Result<Vec<Array>, Error> {
+            let x = numbers(24).reshape(&[4, 6])?;
+            let y = placement::with_stream(&streams[0], || x.matmul(&x.swapaxes(0, 1)?)?.softmax(-1))?;
+            placement::with_stream(&streams[1], || {
+                let z = y.cumsum(Some(1), false, true)?.sort(Some(-1))?;
+                let call = kernel.call(std::slice::from_ref(&z)).grid([16, 1, 1]).threadgroup([16, 1, 1]);
+                let mut custom = call.output(&[4, 4], Dtype::Float32).run()?;
+                Ok(vec![y.clone(), z, custom.remove(0)])
+            })
+        };
+        match arrays() {
+            Ok(arrays) => arrays.iter().rev().map(|array| array.to_vec::<f32>()).collect(),
+            Err(error) => vec![Err(error)],
+        }
+    };
+    let run = |builder: SimBuilder, what: &str, wanted: Option<&Vec<Vec<f32>>>| {
+        let metal = builder.compiler(language::compiler()).build();
+        let runtime = simulated(&metal).unwrap();
+        let stream = || runtime.stream().or_else(|_| runtime.stream()).unwrap();
+        let streams = [stream(), stream()];
+        let first = program(&streams);
+        let again: Result<Vec<Vec<f32>>, Error> = program(&streams).into_iter().collect();
+        let again = again.unwrap_or_else(|error| panic!("{what}: asked again: {error}"));
+        let wanted = wanted.unwrap_or(&again).clone();
+        assert_eq!(again, wanted, "{what}: asked again");
+        let failed = first.iter().any(Result::is_err);
+        for (found, wanted) in first.iter().zip(&wanted) {
+            assert!(found.as_ref().is_ok_and(|found| found == wanted) || found.is_err(), "{what}: {found:?}");
+        }
+        let calls = metal.calls();
+        runtime.synchronize().unwrap();
+        drop((streams, runtime));
+        metal.drain();
+        assert_eq!(metal.misuse(), [] as [String; 0], "{what}");
+        assert_eq!(metal.violations(), [], "{what}");
+        assert_eq!(metal.alive(), [] as [String; 0], "{what}");
+        (wanted, calls, failed)
+    };
+    let (wanted, calls, failed) = run(SimMetal::builder(1), "no failure", None);
+    assert!(!failed && calls > 20, "{calls} calls");
+    let mut lost = 0;
+    for at in 0..calls * 2 / 3 {
+        let builder = SimMetal::builder(at).fail(Failure::Any(at));
+        lost += usize::from(run(builder, &format!("call {at}"), Some(&wanted)).2);
+    }
+    for at in 0..4 {
+        let builder = SimMetal::builder(at).fault(at, ErrorCode::Timeout).late(at);
+        lost += usize::from(run(builder, &format!("command buffer {at}"), Some(&wanted)).2);
+    }
+    assert!(lost > 8, "{lost} runs lost a result");
 }
 
 /// Numbers between -1 and 1, of a shape and type.

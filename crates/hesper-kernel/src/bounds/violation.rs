@@ -34,6 +34,8 @@ pub struct WriteSite {
     pub loc: Loc,
     /// `Write` or `AtomicWrite`.
     pub access: AccessKind,
+    /// The address space of its pointer.
+    pub space: Space,
     /// Bytes written.
     pub size: u64,
 }
@@ -41,13 +43,16 @@ pub struct WriteSite {
 impl WriteSite {
     /// The site of an instruction, if it writes memory.
     pub fn of(kernel: &Kernel, op: &Op, loc: Loc) -> Option<WriteSite> {
-        let (access, value) = match *op {
-            Op::Store { value, .. } => (AccessKind::Write, value),
-            Op::AtomicRmw { value, .. } | Op::AtomicStore { value, .. } => (AccessKind::AtomicWrite, value),
-            Op::AtomicCompareExchange { desired, .. } => (AccessKind::AtomicWrite, desired),
+        let (access, ptr, value) = match *op {
+            Op::Store { ptr, value, .. } => (AccessKind::Write, ptr, value),
+            Op::AtomicRmw { ptr, value, .. } | Op::AtomicStore { ptr, value } => {
+                (AccessKind::AtomicWrite, ptr, value)
+            }
+            Op::AtomicCompareExchange { ptr, desired, .. } => (AccessKind::AtomicWrite, ptr, desired),
             _ => return None,
         };
-        Some(WriteSite { loc, access, size: kernel.ty(value).size() })
+        let space = kernel.ty(ptr).space()?;
+        Some(WriteSite { loc, access, space, size: kernel.ty(value).size() })
     }
 }
 
@@ -77,11 +82,11 @@ impl Violation {
     /// The violation of a site. Reads only the names, parameters, variables and source locations of the
     /// kernel.
     pub fn new(kernel: &Kernel, site: &WriteSite, target: &Target) -> Violation {
-        let WriteSite { loc, access, size } = *site;
+        let WriteSite { loc, access, space, size } = *site;
         let Target { len, offset, .. } = *target;
         let inside = size <= len && offset as u64 <= len - size;
         let kind = match memory(kernel, target) {
-            None => FindingKind::NullPointer { access, space: Space::Device },
+            None => FindingKind::NullPointer { access, space },
             Some((memory, _)) if !inside => FindingKind::OutOfBounds { access, memory, offset, size },
             Some((memory, false)) => FindingKind::ReadOnly { memory, offset },
             Some((memory, true)) => FindingKind::Misaligned { access, memory, offset, align: size as u32 },

@@ -65,7 +65,7 @@ pub(crate) fn split(text: &'static str) -> Vec<PreludeItem> {
         depth += count('{') - count('}');
         if depth == 0 && !line.trim_end().ends_with('\\') {
             let (text, names) = (&text[start..end], names.take().unwrap_or_default());
-            items.push(PreludeItem { text, names, words: words(text).collect() });
+            items.push(PreludeItem { text, names, words: code_words(text).collect() });
             start = end;
         }
     }
@@ -82,6 +82,26 @@ fn defined(line: &'static str) -> Vec<&'static str> {
     calls.filter(|name| name.chars().any(char::is_lowercase)).collect()
 }
 
+/// The words of a text outside of its comments.
+fn code_words(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().flat_map(|line| words(line.split("//").next().unwrap_or_default()))
+}
+
 pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{needed, split};
+
+    #[test]
+    fn a_name_in_a_comment_reaches_no_function() {
+        let text = "// Used by twice and thrice.\nHESPER_FN int once(int x) {\n  return x;  // unlike twice\n}\n\
+                    HESPER_FN int twice(int x) {\n  return once(x) + once(x);\n}\n";
+        let items = split(text);
+        let kept = needed(items.iter(), "x = once(x);");
+        assert!(kept.contains("int once") && !kept.contains("int twice"), "{kept}");
+        assert!(needed(items.iter(), "x = twice(x);").contains("int once"));
+    }
 }

@@ -88,7 +88,8 @@ impl Machine<'_> {
                 unsafe { if size == 4 { word32(p, at, x, expected) } else { word64(p, at, x, expected) } }
             } else {
                 if !reads {
-                    let site = WriteSite { loc: at.loc, access: AccessKind::AtomicWrite, size };
+                    let (loc, space) = (at.loc, at.space);
+                    let site = WriteSite { loc, access: AccessKind::AtomicWrite, space, size };
                     self.drop_write(site, at.root, lane, offset);
                 }
                 0

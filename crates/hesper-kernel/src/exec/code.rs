@@ -2,7 +2,7 @@
 
 use super::groups::{FnGroup, FnMatrix, FnShuffle};
 use super::lanes::{Fn1, Fn2, Fn3};
-use crate::ir::{AtomicOp, BinaryOp, Builtin, CmpOp, Group, Loc, Scalar, ShuffleKind};
+use crate::ir::{AtomicOp, BinaryOp, Builtin, CmpOp, Group, Loc, Scalar, ShuffleKind, Space};
 
 /// Number of a register.
 pub(super) type Reg = u32;
@@ -54,6 +54,8 @@ pub(super) struct MemAccess {
     pub regs: [Reg; 4],
     /// Converts between the forms in memory and in registers, if they differ.
     pub pack: Option<Fn1>,
+    /// The address space of its pointer.
+    pub space: Space,
     /// Its source location.
     pub loc: Loc,
 }
@@ -72,6 +74,8 @@ pub(super) struct Atomic {
     pub expected: Option<Reg>,
     /// Register of the old value.
     pub result: Option<Reg>,
+    /// The address space of its pointer.
+    pub space: Space,
     /// Its source location.
     pub loc: Loc,
 }

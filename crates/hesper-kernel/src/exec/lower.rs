@@ -196,8 +196,8 @@ impl Compiler<'_> {
                     *r = self.alloc(lane_size(s));
                 }
                 let pack = half::unpack(s, self.level);
-                let access =
-                    MemAccess { root, offset, imm, scalar: s, n: ty.lanes(), regs, pack, loc: inst.loc };
+                let (n, space, loc) = (ty.lanes(), self.space(ptr), inst.loc);
+                let access = MemAccess { root, offset, imm, scalar: s, n, regs, pack, space, loc };
                 let i = self.code.accesses.len() as u32;
                 self.code.accesses.push(access);
                 self.emit(Ins::Load(i));
@@ -227,7 +227,8 @@ impl Compiler<'_> {
                 let (regs, n) = self.regs(value)?;
                 let scalar = self.kernel.ty(value).scalar().unwrap_or(Scalar::U8);
                 let pack = half::pack(scalar, self.level);
-                self.emit_store(MemAccess { root, offset, imm, scalar, n, regs, pack, loc }, value);
+                let space = self.space(ptr);
+                self.emit_store(MemAccess { root, offset, imm, scalar, n, regs, pack, space, loc }, value);
             }
             Op::AtomicStore { ptr, value } => {
                 let s = self.kernel.ty(value).scalar().unwrap_or(Scalar::U32);
@@ -575,6 +576,11 @@ impl Compiler<'_> {
         Ok(())
     }
 
+    /// The address space of a pointer.
+    fn space(&self, ptr: ValueId) -> Space {
+        self.kernel.ty(ptr).space().unwrap_or(Space::Device)
+    }
+
     fn atomic(
         &mut self,
         loc: Loc,
@@ -589,8 +595,9 @@ impl Compiler<'_> {
         let expected = expected.map(|v| self.reg(v)).transpose()?;
         let used = d.filter(|d| self.info.uses[d.index()] > 0);
         let result = used.map(|_| self.alloc(lane_size(scalar)));
-        let i = self.code.atomics.len() as u32;
-        self.code.atomics.push(Atomic { kind, root, offset, imm, scalar, value, expected, result, loc });
+        let (i, space) = (self.code.atomics.len() as u32, self.space(ptr));
+        let atomic = Atomic { kind, root, offset, imm, scalar, value, expected, result, space, loc };
+        self.code.atomics.push(atomic);
         self.emit(Ins::Atomic(i));
         if let (Some(d), Some(r)) = (used, result) {
             self.scalar(d, r);

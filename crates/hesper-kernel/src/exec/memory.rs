@@ -592,7 +592,7 @@ impl MemAccess {
     /// The site of a store.
     fn site(&self) -> WriteSite {
         let size = self.scalar.size() * u64::from(self.n);
-        WriteSite { loc: self.loc, access: AccessKind::Write, size }
+        WriteSite { loc: self.loc, access: AccessKind::Write, space: self.space, size }
     }
 }
 

@@ -510,6 +510,8 @@ pub struct StructDecl {
     pub structs: Vec<StructDecl>,
     /// Enums inside.
     pub enums: Vec<EnumDecl>,
+    /// Assertions inside, checked for each instance.
+    pub asserts: Vec<(Expr, Option<Name>, Span)>,
     /// `union`
     pub is_union: bool,
     /// Forward declaration only.

@@ -5,6 +5,10 @@ use crate::ir::Builtin;
 /// Bytes of threadgroup memory a kernel may declare.
 pub const MAX_THREADGROUP_MEMORY: u64 = 32 << 10;
 
+/// Bytes that the threadgroup arguments of a kernel share in equal parts until the host sets their lengths
+/// ([`MemVar::argument`](crate::ir::MemVar)).
+pub const THREADGROUP_ARGUMENTS: u64 = 16 << 10;
+
 /// Thread positions and sizes that a body may name: name, meaning, number of components.
 pub const ATTRIBUTES: [(&str, Builtin, u8); 19] = [
     ("dispatch_quadgroups_per_threadgroup", Builtin::DispatchQuadgroupsPerThreadgroup, 1),

@@ -39,6 +39,15 @@ pub struct Builder {
     error: Option<IrError>,
 }
 
+/// A position in the code of a [`Builder`].
+#[derive(Clone, Copy)]
+pub(crate) struct Mark {
+    block: BlockId,
+    insts: usize,
+    blocks: usize,
+    count: usize,
+}
+
 impl Builder {
     /// Begins a kernel of this name.
     pub fn new(name: impl Into<String>) -> Builder {
@@ -157,8 +166,14 @@ impl Builder {
 
     /// Adds a parameter; [`Builder::param_ptr`] and [`Builder::param`] take its number.
     pub fn add_param(&mut self, name: String, kind: ParamKind) -> u32 {
-        self.kernel.params.push(Param { name, kind });
-        self.kernel.params.len() as u32 - 1
+        let index = self.kernel.params.len() as u32;
+        self.kernel.params.push(Param { name, kind, index });
+        index
+    }
+
+    /// Sets the index that a Metal text gives parameter `i`.
+    pub(crate) fn set_param_index(&mut self, i: u32, index: u32) {
+        self.kernel.params[i as usize].index = index;
     }
 
     /// The pointer of buffer parameter `i`.
@@ -181,14 +196,27 @@ impl Builder {
 
     /// Adds a threadgroup variable; its number goes into [`Builder::threadgroup_ptr`].
     pub fn threadgroup_var(&mut self, name: impl Into<String>, size: u64, align: u32) -> u32 {
-        self.kernel.threadgroup_vars.push(MemVar { name: name.into(), size, align });
+        self.kernel.threadgroup_vars.push(MemVar { name: name.into(), size, align, argument: None });
+        self.kernel.threadgroup_vars.len() as u32 - 1
+    }
+
+    /// The same for a threadgroup argument, with the length that is assumed until the host sets one.
+    pub fn threadgroup_argument(
+        &mut self,
+        name: impl Into<String>,
+        index: u32,
+        size: u64,
+        align: u32,
+    ) -> u32 {
+        let argument = Some(index);
+        self.kernel.threadgroup_vars.push(MemVar { name: name.into(), size, align, argument });
         self.kernel.threadgroup_vars.len() as u32 - 1
     }
 
     /// Adds a thread variable (array, struct or address-taken local); its number goes into
     /// [`Builder::thread_ptr`].
     pub fn thread_var(&mut self, name: impl Into<String>, size: u64, align: u32) -> u32 {
-        self.kernel.thread_vars.push(MemVar { name: name.into(), size, align });
+        self.kernel.thread_vars.push(MemVar { name: name.into(), size, align, argument: None });
         self.kernel.thread_vars.len() as u32 - 1
     }
 
@@ -245,6 +273,25 @@ impl Builder {
     /// Appends an instruction without result.
     pub fn push_void(&mut self, op: Op) {
         self.emit(None, op, self.loc);
+    }
+
+    /// The end of the code so far, to discard what is appended behind it.
+    pub(crate) fn mark(&self) -> Mark {
+        let block = self.open.last().copied().unwrap_or(self.kernel.body);
+        Mark {
+            block,
+            insts: self.kernel.block(block).insts.len(),
+            blocks: self.kernel.blocks.len(),
+            count: self.insts,
+        }
+    }
+
+    /// Discards the instructions behind a mark of the current block. Their results have types, and no
+    /// definition.
+    pub(crate) fn rewind(&mut self, mark: Mark) {
+        self.kernel.blocks[mark.block.index()].insts.truncate(mark.insts);
+        self.kernel.blocks.truncate(mark.blocks);
+        self.insts = mark.count;
     }
 
     pub(super) fn emit(&mut self, result: Option<ValueId>, op: Op, loc: Loc) {

@@ -57,6 +57,8 @@ pub struct Param {
     pub name: String,
     /// What it is.
     pub kind: ParamKind,
+    /// The index that a Metal text gives it (`[[buffer(n)]]`), else its position.
+    pub index: u32,
 }
 
 /// What a parameter is.
@@ -103,6 +105,8 @@ pub struct MemVar {
     pub size: u64,
     /// Alignment in bytes, a power of two.
     pub align: u32,
+    /// The index of a threadgroup argument. The host sets its length; `size` is the one that is assumed.
+    pub argument: Option<u32>,
 }
 
 /// A read-only table that travels with the kernel.
@@ -182,6 +186,12 @@ impl Kernel {
     /// each variable.
     pub fn threadgroup_layout(&self) -> (u64, Vec<u64>) {
         layout(&self.threadgroup_vars)
+    }
+
+    /// The bytes of threadgroup memory that the kernel declares, without those of its arguments.
+    pub fn declared_threadgroup_memory(&self) -> u64 {
+        let declared = |var: &&MemVar| var.argument.is_none();
+        layout(&self.threadgroup_vars.iter().filter(declared).cloned().collect::<Vec<_>>()).0
     }
 
     /// Total bytes of thread memory with each variable at its alignment, and the offset of each

@@ -229,7 +229,14 @@ unsafe impl Metal for SimMetal {
 
     unsafe fn wait_fence(&self, encoder: Encoder, fence: Fence) {
         self.encode_use(encoder, fence.0, "waitForFence");
-        self.encode(encoder, "waitForFence", |encoder| encoder.waits.push(fence.0));
+        let mut updated = false;
+        self.encode(encoder, "waitForFence", |encoder| {
+            updated = encoder.updates.contains(&fence.0);
+            encoder.waits.push(fence.0);
+        });
+        if updated {
+            lock(&self.0.engine).misuse("waitForFence behind updateFence of the same encoder".into());
+        }
     }
 
     unsafe fn update_fence(&self, encoder: Encoder, fence: Fence) {
@@ -268,12 +275,15 @@ unsafe impl Metal for SimMetal {
         self.encode(encoder, "setBytes", |encoder| encoder.slots[index] = Slot::Bytes(bytes.to_vec()));
     }
 
-    unsafe fn set_threadgroup_memory(&self, encoder: Encoder, len: usize, _: usize) {
+    unsafe fn set_threadgroup_memory(&self, encoder: Encoder, len: usize, index: usize) {
         let most = self.0.properties.threadgroup_memory;
-        if !len.is_multiple_of(16) || len > most {
-            lock(&self.0.engine).misuse(format!("setThreadgroupMemoryLength: {len} bytes of {most}"));
+        if !len.is_multiple_of(16) || len > most || index >= INDICES {
+            let what = format!("setThreadgroupMemoryLength: {len} bytes of {most} at index {index}");
+            return lock(&self.0.engine).misuse(what);
         }
-        self.encode(encoder, "setThreadgroupMemoryLength", |encoder| encoder.threadgroup_memory = len);
+        self.encode(encoder, "setThreadgroupMemoryLength", |encoder| {
+            encoder.threadgroup_memory.insert(index, len);
+        });
     }
 
     unsafe fn dispatch(&self, encoder: Encoder, grid: [u64; 3], threadgroup: [u64; 3]) {
@@ -281,6 +291,7 @@ unsafe impl Metal for SimMetal {
         let Some(state) = engine.objects.encoder(encoder.0) else { return };
         let (open, pipeline, epoch) = (state.open, state.pipeline, state.epoch);
         let (slots, label) = (state.slots.clone(), state.label.clone());
+        let threadgroup_memory = state.threadgroup_memory.clone();
         if !open {
             return engine.misuse("dispatchThreads after endEncoding".into());
         }
@@ -293,6 +304,11 @@ unsafe impl Metal for SimMetal {
         if threads == 0 || threads > most {
             return engine.misuse(format!("{name}: a threadgroup of {threads} threads, of {most} at most"));
         }
+        let declared = pipeline.function.as_ref().map_or(0, |function| function.threadgroup_memory);
+        let shared = threadgroup_memory.values().sum::<usize>() + declared;
+        if shared > self.0.properties.threadgroup_memory {
+            return engine.misuse(format!("{name}: {shared} bytes of threadgroup memory"));
+        }
         if grid.contains(&0) {
             return engine.misuse(format!("{name}: the grid {grid:?} is empty"));
         }
@@ -304,7 +320,8 @@ unsafe impl Metal for SimMetal {
             engine.misuse(format!("{name}: a buffer index below {last} is not bound"));
         }
         let label = if label.is_empty() { name } else { label };
-        let dispatch = SimDispatch { pipeline: id, slots, grid, threadgroup, epoch, label, ran: 0 };
+        let dispatch =
+            SimDispatch { pipeline: id, slots, grid, threadgroup, threadgroup_memory, epoch, label, ran: 0 };
         if let Some(state) = engine.objects.encoder(encoder.0) {
             state.dispatches.push(dispatch);
         }
@@ -335,6 +352,7 @@ unsafe impl Metal for SimMetal {
     unsafe fn on_completed(&self, commands: CommandBuffer, handler: CompletedHandler) {
         let mut engine = lock(&self.0.engine);
         match engine.objects.commands(commands.0) {
+            Some(state) if state.handler.is_some() => engine.misuse("a second completed handler".into()),
             Some(state) if state.status == Status::Encoding => state.handler = Some(handler),
             _ => engine.misuse("addCompletedHandler after commit".into()),
         }
@@ -470,11 +488,23 @@ unsafe impl Metal for SimMetal {
         allowed.then(|| ResidencySet(engine.objects.add(SimObject::ResidencySet(Vec::new()))))
     }
 
-    unsafe fn use_residency_set(&self, _: Queue, _: ResidencySet) {}
+    unsafe fn use_residency_set(&self, queue: Queue, set: ResidencySet) {
+        let mut engine = lock(&self.0.engine);
+        for object in [queue.0, set.0] {
+            if !engine.objects.is_alive(object) {
+                let name = engine.objects.name(object);
+                engine.misuse(format!("addResidencySet: {name} was released"));
+            }
+        }
+    }
 
     unsafe fn set_resident(&self, set: ResidencySet, buffers: &[Buffer], resident: bool) {
         let mut engine = lock(&self.0.engine);
         for buffer in buffers {
+            if !engine.objects.is_alive(buffer.0) {
+                let name = engine.objects.name(buffer.0);
+                engine.misuse(format!("residency set: {name} was released"));
+            }
             let Some(SimObject::ResidencySet(members)) =
                 engine.objects.get_mut(set.0).map(|entry| &mut entry.kind)
             else {

@@ -150,6 +150,9 @@ impl Engine {
             let rule = if self.objects.pipeline(id).is_some() { Rule::Identity } else { Rule::Retention };
             self.violate(rule, "release", format!("destroys {name} while a command buffer needs it"));
         }
+        if self.objects.is_resident(id) {
+            self.misuse(format!("{name} is released as a member of a residency set"));
+        }
         let mut left_open = false;
         let mut abandoned = false;
         match self.objects.get_mut(id).map(|entry| &mut entry.kind) {
@@ -400,6 +403,7 @@ impl Engine {
             grid: dispatch.grid,
             threadgroup: dispatch.threadgroup,
             threads: Range { start: ran, end },
+            threadgroup_memory: &dispatch.threadgroup_memory,
             arguments: &arguments,
         };
         let outcome = (function.run)(&launch);

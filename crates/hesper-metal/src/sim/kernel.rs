@@ -1,6 +1,6 @@
 //! Kernels of the simulated GPU: Rust functions that access the bound buffers like a kernel does.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -66,6 +66,7 @@ pub struct Launch<'a> {
     pub threadgroup: [u64; 3],
     /// The threads to run, counted along x, then y, then z.
     pub threads: Range<u64>,
+    pub(super) threadgroup_memory: &'a BTreeMap<usize, usize>,
     pub(super) arguments: &'a [Argument],
 }
 
@@ -128,6 +129,11 @@ impl Launch<'_> {
             Some(Argument::Buffer(address, len, _)) => Ok((*address, *len)),
             _ => Err(format!("buffer {index} is null")),
         }
+    }
+
+    /// The length of a threadgroup argument, if the host has set it.
+    pub fn threadgroup_length(&self, index: u32) -> Option<usize> {
+        self.threadgroup_memory.get(&(index as usize)).copied()
     }
 
     /// The offset at which a buffer is bound.

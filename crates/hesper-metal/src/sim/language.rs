@@ -1,6 +1,7 @@
 //! Metal texts on the simulated GPU: the kernel language's front end parses them, and its reference
 //! interpreter runs them with the sanitizer. A finding is an error of the dispatch.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use hesper_kernel::front::diag::Severity;
@@ -26,7 +27,7 @@ fn compile(text: &SimText<'_>) -> Result<SimFunctions, String> {
     let compiled = compiled.map_err(|error| message(&error))?;
     let function = |kernel: Kernel| {
         let name = kernel.name.clone();
-        let threadgroup_memory = kernel.threadgroup_layout().0 as usize;
+        let threadgroup_memory = kernel.declared_threadgroup_memory() as usize;
         let run = move |launch: &Launch<'_>| interpret(&kernel, launch);
         (name, SimFunction { run: Arc::new(run), divisible: false, threadgroup_memory })
     };
@@ -65,8 +66,22 @@ fn message(error: &CompileError) -> String {
     lines.join("\n")
 }
 
+/// The kernel with the lengths that the host has set for its threadgroup arguments.
+fn with_lengths<'a>(kernel: &'a Kernel, launch: &Launch<'_>) -> Result<Cow<'a, Kernel>, String> {
+    let mut sized = Cow::Borrowed(kernel);
+    for (at, var) in kernel.threadgroup_vars.iter().enumerate() {
+        let Some(index) = var.argument else { continue };
+        let Some(length) = launch.threadgroup_length(index) else {
+            return Err(format!("kernel {}: threadgroup argument {index} has no length", kernel.name));
+        };
+        sized.to_mut().threadgroup_vars[at].size = length as u64;
+    }
+    Ok(sized)
+}
+
 fn interpret(kernel: &Kernel, launch: &Launch<'_>) -> Result<(), String> {
-    for (index, param) in kernel.params.iter().enumerate() {
+    for param in &kernel.params {
+        let index = param.index as usize;
         let offset = launch.offset(index);
         if matches!(param.kind, ParamKind::Buffer { space: Space::Constant, .. })
             && !offset.is_multiple_of(CONSTANT_ALIGNMENT)
@@ -81,12 +96,12 @@ fn interpret(kernel: &Kernel, launch: &Launch<'_>) -> Result<(), String> {
     let bound: Vec<(Option<(*mut u8, usize)>, bool)> = kernel
         .params
         .iter()
-        .enumerate()
-        .map(|(index, param)| match &param.kind {
-            ParamKind::Buffer { access, .. } => (launch.raw(index).ok(), access.writes()),
+        .map(|param| match &param.kind {
+            ParamKind::Buffer { access, .. } => (launch.raw(param.index as usize).ok(), access.writes()),
             ParamKind::Value(_) => (None, false),
         })
         .collect();
+    let kernel = &*with_lengths(kernel, launch)?;
     let mut used = vec![false; kernel.params.len()];
     for inst in kernel.blocks.iter().flat_map(|block| &block.insts) {
         if let Op::ParamPtr(at) | Op::Param(at) = inst.op {
@@ -106,11 +121,11 @@ fn interpret(kernel: &Kernel, launch: &Launch<'_>) -> Result<(), String> {
         Some((address, len)) => unsafe {
             Ok(Arg::from_raw(*address, end_of(index, *address, *len) as u64, *writes))
         },
-        None => match launch.bytes(index) {
+        None => match launch.bytes(kernel.params[index].index as usize) {
             Some(bytes) => Ok(Arg::read(bytes)),
             // An argument that depends on a function constant may be missing.
             None if !used[index] => Ok(Arg::read(&[])),
-            None => Err(format!("buffer {index} is null")),
+            None => Err(format!("buffer {} is null", kernel.params[index].index)),
         },
     });
     let arguments = arguments.collect::<Result<_, String>>()?;

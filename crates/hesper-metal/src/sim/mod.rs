@@ -7,7 +7,6 @@
 //! when they are released: a command that names one is reported. Calls that Metal's validation layer rejects
 //! are reported, too. Any call can be refused and any command buffer can fail. A run is a function of its
 //! seed.
-
 //!
 //! This file configures a simulation and observes it. `calls` has the calls of the edge, `engine` what can
 //! happen next, `objects` what there is, `kernel` and [`language`] what kernels compute.

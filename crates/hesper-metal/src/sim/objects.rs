@@ -72,6 +72,8 @@ pub(super) struct SimDispatch {
     pub(super) slots: Vec<Slot>,
     pub(super) grid: [u64; 3],
     pub(super) threadgroup: [u64; 3],
+    /// Lengths of threadgroup arguments, by index.
+    pub(super) threadgroup_memory: BTreeMap<usize, usize>,
     /// Barriers before it.
     pub(super) epoch: usize,
     pub(super) label: String,
@@ -96,7 +98,8 @@ pub(super) struct SimEncoder {
     pub(super) open: bool,
     pub(super) pipeline: Option<u64>,
     pub(super) slots: Vec<Slot>,
-    pub(super) threadgroup_memory: usize,
+    /// Lengths of threadgroup arguments, by index.
+    pub(super) threadgroup_memory: BTreeMap<usize, usize>,
     pub(super) label: String,
     pub(super) epoch: usize,
     pub(super) dispatches: Vec<SimDispatch>,
@@ -198,6 +201,7 @@ pub(super) struct Entry {
 pub(super) struct Objects {
     entries: BTreeMap<u64, Entry>,
     next: u64,
+    residency_sets: Vec<u64>,
     pub(super) live_bytes: usize,
     pub(super) live_buffers: usize,
 }
@@ -208,6 +212,9 @@ impl Objects {
         if let SimObject::Buffer(buffer) = &kind {
             self.live_buffers += 1;
             self.live_bytes += buffer.held_bytes();
+        }
+        if let SimObject::ResidencySet(_) = &kind {
+            self.residency_sets.push(self.next);
         }
         self.entries.insert(self.next, Entry { kind, alive: true, used: 0 });
         self.next
@@ -320,6 +327,15 @@ impl Objects {
             _ => 0,
         };
         self.entries.values().map(members).sum()
+    }
+
+    /// Whether a live residency set has a buffer.
+    pub(super) fn is_resident(&self, id: u64) -> bool {
+        let sets = self.residency_sets.iter().filter_map(|set| self.entries.get(set));
+        sets.filter(|entry| entry.alive).any(|entry| match &entry.kind {
+            SimObject::ResidencySet(members) => members.contains(&id),
+            _ => false,
+        })
     }
 
     /// The names of the live objects.

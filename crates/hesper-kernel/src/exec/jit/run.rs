@@ -15,6 +15,7 @@ use crate::exec::machine::Dropped;
 use crate::exec::program::Cancel;
 use crate::exec::stream::STREAM_BYTES;
 use crate::interp::AccessKind;
+use crate::ir::Space;
 use crate::launch::{Bindings, Launch};
 
 /// Lanes of the staging area; half as many if some are 64-bit.
@@ -371,7 +372,8 @@ impl<'a> Session<'a> {
                 // SAFETY: machine code wrote the lanes; stored parameters are bound writable.
                 let dropped = unsafe { place.scatter(first, n, at) };
                 if let Some(offset) = dropped.filter(|_| self.dropped.get().is_none()) {
-                    let site = WriteSite { loc: access.loc, access: AccessKind::Write, size: place.total };
+                    let (loc, size) = (access.loc, place.total);
+                    let site = WriteSite { loc, access: AccessKind::Write, space: Space::Device, size };
                     let target = Target { object: u64::from(access.param) + 1, len: place.len, offset };
                     self.dropped.set(Some((site, target)));
                 }

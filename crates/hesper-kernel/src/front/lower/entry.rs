@@ -4,6 +4,7 @@ use super::scope::Entity;
 use super::types::{bind, space_of};
 use super::value::{LValue, RValue, Storage, ValueRepr};
 use super::*;
+use crate::front::attributes::THREADGROUP_ARGUMENTS;
 use crate::front::diag::did_you_mean;
 use crate::ir::{Access, Builtin, Kernel, Op, ParamKind, Scalar, Space, Type};
 
@@ -414,17 +415,18 @@ impl<'a> Lower<'a> {
         for (i, p) in f.params.iter().enumerate() {
             let given = p.attrs.iter().find(|a| &*a.name == "buffer").and_then(|a| a.arg);
             let number = given.unwrap_or(next);
-            if p.attrs.iter().all(|a| attribute_builtin(&a.name).is_none()) {
+            let is_buffer = p.ty.quals.space != Some(SpaceSyntax::Threadgroup);
+            if is_buffer && p.attrs.iter().all(|a| attribute_builtin(&a.name).is_none()) {
                 next = number + 1;
             }
             order.push((number, i));
         }
         order.sort();
-        let shared =
-            f.params.iter().filter(|p| p.ty.quals.space == Some(SpaceSyntax::Threadgroup)).count() as u64;
-        for (_, i) in order {
+        let shared = f.params.iter().filter(|p| p.ty.quals.space == Some(SpaceSyntax::Threadgroup));
+        let bytes = THREADGROUP_ARGUMENTS / (shared.count() as u64).max(1) / 16 * 16;
+        for (number, i) in order {
             let p = &f.params[i];
-            let lv = self.kernel_param(p, shared)?;
+            let lv = self.kernel_param(p, number as u32, bytes)?;
             self.declare(&p.name, lv, p.span)?;
         }
         Ok(())
@@ -451,7 +453,9 @@ impl<'a> Lower<'a> {
         }
     }
 
-    fn kernel_param(&mut self, p: &'a ParamDecl, shared: u64) -> LowerResult<LValue> {
+    /// A parameter of a kernel, the buffer `index` if it is one. A threadgroup argument is assumed to have
+    /// `threadgroup` bytes.
+    fn kernel_param(&mut self, p: &'a ParamDecl, index: u32, threadgroup: u64) -> LowerResult<LValue> {
         let r = self.resolve_type(&p.ty)?;
         let exists = self.has_param(p)?;
         if let Some(what) = p.attrs.iter().find_map(|a| attribute_builtin(&a.name)) {
@@ -502,10 +506,17 @@ impl<'a> Lower<'a> {
         };
         let storage = match space {
             Space::Threadgroup => {
-                let size = 16 * 1024 / shared.max(1);
-                let ty = Ty::Array(Rc::new(Ty::Scalar(Scalar::U8)), size);
-                let lv = self.threadgroup_local(&p.name, p.id, &ty, p.span)?;
-                lv.storage
+                let given = p.attrs.iter().find(|a| &*a.name == "threadgroup").and_then(|a| a.arg);
+                let known = || self.b.kernel().threadgroup_vars.iter().filter_map(|var| var.argument);
+                let next = known().max().map_or(0, |last| last + 1);
+                let index = given.and_then(|given| u32::try_from(given).ok()).unwrap_or(next);
+                if known().any(|known| known == index) {
+                    let text = format!("two parameters are the threadgroup argument {index}");
+                    return fail(ErrorKind::Type, p.span, text);
+                }
+                // Metal aligns threadgroup memory to 16 bytes.
+                let var = self.b.threadgroup_argument(&*p.name, index, threadgroup, 16);
+                Storage::Mem { ptr: self.b.threadgroup_ptr(var), space }
             }
             Space::Device | Space::Constant => {
                 let writable = space == Space::Device && !is_const;
@@ -519,6 +530,7 @@ impl<'a> Lower<'a> {
                     t => t.ir().filter(|t| !t.is_ptr()).unwrap_or(Type::Scalar(Scalar::U8)),
                 };
                 let i = self.b.add_param(p.name.to_string(), ParamKind::Buffer { space, elem, access });
+                self.b.set_param_index(i, index);
                 // An absent parameter keeps its number, and nothing need be bound there.
                 let ptr = if exists { self.b.param_ptr(i) } else { self.b.null(space) };
                 Storage::Mem { ptr, space }

@@ -22,10 +22,12 @@ impl<'a> Lower<'a> {
         self.rvalue_of(x, e.span)
     }
 
-    /// The type of an expression, for `decltype` and `sizeof`. The expression is lowered to find its type, so
-    /// its effects remain.
+    /// The type of an expression that is not evaluated: the operand of `decltype` or `sizeof`.
     pub(super) fn expr_type(&mut self, e: &'a Expr) -> LowerResult<Ty> {
-        Ok(self.expr(e)?.ty().clone())
+        let mark = self.b.mark();
+        let ty = self.expr(e)?.ty().clone();
+        self.b.rewind(mark);
+        Ok(ty)
     }
 
     /// A compile-time value.

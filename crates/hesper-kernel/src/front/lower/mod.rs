@@ -255,9 +255,16 @@ impl<'a> Lower<'a> {
             }
         }
         for item in &unit.items {
-            if let Item::StaticAssert(e, text, span) = item
-                && let Err(f) = self.static_assert(e, text.as_deref(), *span)
-            {
+            let checked = match item {
+                Item::StaticAssert(e, text, span) => self.static_assert(e, text.as_deref(), *span),
+                // Those of a template are checked for each instance.
+                Item::Struct(s) if s.template.is_none() && !s.asserts.is_empty() => {
+                    let root = self.root.clone();
+                    self.instantiate_struct(s, Vec::new(), Vec::new(), root, s.span).map(|_| ())
+                }
+                _ => Ok(()),
+            };
+            if let Err(f) = checked {
                 self.report(f);
             }
         }

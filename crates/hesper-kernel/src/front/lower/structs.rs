@@ -122,7 +122,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Instantiates a struct: `bound` for its own parameters, `args` as written by the user.
-    fn instantiate_struct(
+    pub(super) fn instantiate_struct(
         &mut self,
         s: &'a StructDecl,
         bound: Vec<TArg>,
@@ -245,7 +245,10 @@ impl<'a> Lower<'a> {
         info.size = size.next_multiple_of(align).max(1);
         info.align = align;
         info.fields = Rc::new(fields);
-        Ok(())
+        // Behind the layout: an assertion may ask for the size of the struct.
+        s.asserts.iter().try_for_each(|(e, text, span)| {
+            self.in_scope(scope, |l| l.static_assert(e, text.as_deref(), *span))
+        })
     }
 
     pub(super) fn struct_info(&self, id: StructId) -> &StructInfo<'a> {

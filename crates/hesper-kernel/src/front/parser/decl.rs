@@ -638,6 +638,7 @@ impl Parser<'_> {
             aliases: Vec::new(),
             structs: Vec::new(),
             enums: Vec::new(),
+            asserts: Vec::new(),
             is_union,
             is_forward: false,
             is_prelude: self.is_prelude,
@@ -717,7 +718,9 @@ impl Parser<'_> {
             return Ok(());
         }
         if self.is_word("static_assert") {
-            self.static_assert()?;
+            let span = self.span();
+            let (e, text) = self.static_assert()?;
+            s.asserts.push((e, text, span));
             return Ok(());
         }
         if (self.is_word("struct") || self.is_word("union") || self.is_word("class")) && self.defines_struct()

@@ -281,7 +281,7 @@ impl Parser<'_> {
         match &*word {
             "const" | "constexpr" | "static" | "volatile" | "device" | "constant" | "threadgroup"
             | "thread" | "auto" | "typename" | "register" | "struct" | "class" | "enum" => return true,
-            "unsigned" | "signed" => {}
+            "unsigned" | "signed" | "decltype" => {}
             _ if is_keyword(&word) && !is_builtin_type(&word) => return false,
             _ => {}
         }
