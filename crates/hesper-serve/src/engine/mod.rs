@@ -32,7 +32,7 @@ mod prefix;
 mod run_loop;
 pub mod scheduler;
 mod state;
-mod stats;
+pub(crate) mod stats;
 mod steps;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -312,7 +312,7 @@ impl Generator for Engine {
                     }),
                     Err(Rejected::QueueFull) => Err(Refusal::QueueFull {
                         limit: self.options.max_waiting,
-                        retry_after: state.stats.retry_after(),
+                        retry_after: state.stats.requests.retry_after(),
                     }),
                 }
             }
@@ -320,7 +320,7 @@ impl Generator for Engine {
         let (job, options, filter, now) = match accepted {
             Ok(accepted) => accepted,
             Err(refusal) => {
-                state.stats.refused += 1;
+                state.stats.requests.refused += 1;
                 return Err(refusal);
             }
         };

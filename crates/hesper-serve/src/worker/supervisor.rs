@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
 use super::{Order, Report, messages, writer};
+use crate::engine::stats::RequestStats;
 use crate::protocol::{
     Event, EventSender, Events, Failure, FailureKind, Finish, Generator, Health, Refusal, Request, Snapshot,
     Usage, channel,
@@ -66,6 +67,8 @@ struct OpenRequest {
     started: bool,
     /// Tokens that were sent to the client.
     sent: Vec<u32>,
+    /// When the last of them was sent.
+    last_token: Option<Instant>,
     /// The number of tokens that came from the current worker.
     received: usize,
     /// Workers that exited after they had accepted it.
@@ -92,9 +95,14 @@ struct State {
     ids: HashMap<String, u64>,
     last_key: u64,
     health: Health,
+    /// The last report of the current worker.
     snapshot: Snapshot,
     /// The summed counters of earlier workers.
     earlier_counts: Snapshot,
+    /// What clients see is counted here: it outlives the workers, and a request that two workers compute
+    /// counts once.
+    stats: RequestStats,
+    start: Instant,
     restarts: u64,
     stopping: bool,
     /// The supervisor was dropped.
@@ -134,6 +142,8 @@ impl State {
             if self.ids.get(&open.request.id) == Some(&key) {
                 self.ids.remove(&open.request.id);
             }
+            let (now, time) = (self.start.elapsed(), open.submitted.elapsed());
+            self.stats.add_end(&open.request.id, &event, now, time);
             let _ = open.sender.send(event);
         }
     }
@@ -185,6 +195,7 @@ impl State {
         match event {
             Event::Started { .. } => {
                 if !std::mem::replace(&mut open.started, true) {
+                    self.stats.queue_time.add(open.submitted.elapsed());
                     let _ = open.sender.send(event);
                 }
             }
@@ -193,6 +204,8 @@ impl State {
                 match open.sent.get(open.received - 1).copied() {
                     None => {
                         open.sent.push(token.id);
+                        let since_last = open.last_token.replace(Instant::now()).map(|last| last.elapsed());
+                        self.stats.add_token(open.submitted.elapsed(), since_last);
                         let _ = open.sender.send(Event::Token(token));
                     }
                     Some(sent) if sent == token.id => {}
@@ -236,13 +249,8 @@ impl State {
     }
 }
 
-/// Adds the counters of `from` to those of `to`.
+/// Adds the counters of an engine's steps in `from` to those of `to`.
 fn add_counts(to: &mut Snapshot, from: &Snapshot) {
-    to.accepted += from.accepted;
-    to.refused += from.refused;
-    to.completed += from.completed;
-    to.failed += from.failed;
-    to.cancelled += from.cancelled;
     to.preemptions += from.preemptions;
     to.steps += from.steps;
     to.steps_ahead += from.steps_ahead;
@@ -250,7 +258,6 @@ fn add_counts(to: &mut Snapshot, from: &Snapshot) {
     to.scheduler_seconds += from.scheduler_seconds;
     to.prompt_tokens += from.prompt_tokens;
     to.cached_tokens += from.cached_tokens;
-    to.generated_tokens += from.generated_tokens;
     to.draft_tokens += from.draft_tokens;
     to.accepted_drafts += from.accepted_drafts;
 }
@@ -278,6 +285,8 @@ impl Supervisor {
             health: Health::Loading { what: "a worker".into() },
             snapshot: Snapshot::default(),
             earlier_counts: Snapshot::default(),
+            stats: RequestStats::default(),
+            start: Instant::now(),
             restarts: 0,
             stopping: false,
             shut_down: false,
@@ -451,6 +460,7 @@ impl Generator for Supervisor {
             submitted: Instant::now(),
             started: false,
             sent: Vec::new(),
+            last_token: None,
             received: 0,
             attempts: 0,
             answer: Answer::None,
@@ -499,8 +509,8 @@ impl Generator for Supervisor {
         let state = self.shared.lock();
         let mut snapshot = state.snapshot.clone();
         add_counts(&mut snapshot, &state.earlier_counts);
-        snapshot.restarts = state.restarts;
-        snapshot
+        (snapshot.restarts, snapshot.uptime_seconds) = (state.restarts, state.start.elapsed().as_secs_f64());
+        state.stats.snapshot(snapshot)
     }
 
     fn drain(&self, limit: Duration) {
