@@ -121,6 +121,14 @@ impl State {
         }
     }
 
+    /// Sends the embedding of a request and ends it.
+    pub(super) fn embed(&mut self, job: JobId, embedding: Vec<f32>, now: Duration) {
+        if let Some((active, usage)) = self.take(job) {
+            active.send(Event::Embedding(embedding));
+            self.end(&active, Event::Done { finish: Finish::Stop, usage }, now);
+        }
+    }
+
     pub(super) fn fail(&mut self, job: JobId, failure: &Failure, now: Duration) {
         if let Some((active, _)) = self.take(job) {
             self.end(&active, Event::Failed(failure.clone()), now);

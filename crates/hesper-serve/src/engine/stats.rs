@@ -59,7 +59,7 @@ impl RequestStats {
     /// Counts a request that ends with `event` at `now`, after `time`.
     pub(crate) fn add_end(&mut self, id: &str, event: &Event, now: Duration, time: Duration) {
         match event {
-            Event::Started { .. } | Event::Token(_) => return,
+            Event::Started { .. } | Event::Token(_) | Event::Embedding(_) => return,
             Event::Done { finish: Finish::Cancelled, .. } => self.cancelled += 1,
             Event::Done { finish: Finish::Stop | Finish::Length, .. } => self.completed += 1,
             Event::Failed(failure) => {

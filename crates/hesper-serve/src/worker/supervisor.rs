@@ -84,6 +84,8 @@ enum Answer {
     None,
     Accepted,
     Refused(Refusal),
+    /// The worker had no room for a request that was accepted before. It is submitted again.
+    NoRoom,
 }
 
 struct State {
@@ -134,6 +136,26 @@ impl State {
             // If the worker has exited, its successor gets the unfinished requests.
             let _ = orders.send(order);
         }
+    }
+
+    /// Why a request is refused without asking the worker, if it is.
+    fn refusal(&self, request: &Request, limit: usize) -> Option<Refusal> {
+        let waiting = self.open.values().filter(|open| open.answer == Answer::None).count();
+        let retry_after = self.stats.retry_after();
+        if self.stopping {
+            return Some(Refusal::Unavailable("the server is stopping".into()));
+        }
+        if let Health::LostDevice { cause } = &self.health {
+            return Some(Refusal::Unavailable(cause.clone()));
+        }
+        if self.ids.contains_key(&request.id) {
+            let what = format!("the id {:?} is in use by an unfinished request", request.id);
+            return Some(Refusal::Invalid(what));
+        }
+        // Requests that wait for room in a new worker go first.
+        let no_room = self.open.values().any(|open| open.answer == Answer::NoRoom);
+        ((self.orders.is_none() && waiting >= limit) || no_room)
+            .then_some(Refusal::QueueFull { limit, retry_after })
     }
 
     /// Removes a request and sends its last event.
@@ -189,6 +211,14 @@ impl State {
         self.order(Order::Submit { key, request });
     }
 
+    /// Submits requests to the worker in the order of their arrival, by whether it has answered them.
+    fn send_all(&mut self, which: impl Fn(&Answer) -> bool) {
+        let open = self.open.iter().filter(|(_, open)| which(&open.answer));
+        let mut keys: Vec<u64> = open.map(|(key, _)| *key).collect();
+        keys.sort_unstable();
+        keys.into_iter().for_each(|key| self.send(key));
+    }
+
     /// Forwards an event of the current worker, unless an earlier worker has sent the same one.
     fn forward(&mut self, key: u64, event: Event) {
         let Some(open) = self.open.get_mut(&key) else { return };
@@ -219,6 +249,7 @@ impl State {
                     }
                 }
             }
+            Event::Embedding(_) => drop(open.sender.send(event)),
             Event::Done { .. } | Event::Failed(_) => self.end(key, event),
         }
     }
@@ -226,13 +257,17 @@ impl State {
     /// Records that the worker exited. Requests that were tried too often fail; the others wait for the next
     /// worker.
     fn lost(&mut self, cause: &str, max_attempts: usize) {
+        let was_ready = self.orders.is_some();
         (self.orders, self.process) = (None, None);
         self.restarts += 1;
         let of_worker = std::mem::take(&mut self.snapshot);
         add_counts(&mut self.earlier_counts, &of_worker);
         let mut failed = Vec::new();
+        // A worker reads its orders one after the other: the first one without an answer may be the cause.
+        let unanswered = self.open.iter().filter(|(_, open)| open.answer == Answer::None);
+        let suspect = unanswered.map(|(key, _)| *key).min().filter(|_| was_ready);
         for (key, open) in &mut self.open {
-            if open.answer == Answer::Accepted {
+            if open.answer == Answer::Accepted || suspect == Some(*key) {
                 open.attempts += 1;
             }
             if open.attempts >= max_attempts {
@@ -399,14 +434,13 @@ fn watch(shared: &Shared, child: &mut Child) -> WorkerExit {
                 {
                     was_ready = true;
                     state.orders = Some(orders);
-                    let mut waiting: Vec<u64> = state.open.keys().copied().collect();
-                    waiting.sort_unstable();
-                    waiting.into_iter().for_each(|key| state.send(key));
+                    state.send_all(|_| true);
                 }
                 if !state.stopping {
                     state.health = health;
                 }
                 state.snapshot = *snapshot;
+                state.send_all(|answer| *answer == Answer::NoRoom);
             }
             Ok(Report::Accepted { key }) => {
                 if let Some(open) = state.open.get_mut(&key) {
@@ -414,14 +448,16 @@ fn watch(shared: &Shared, child: &mut Child) -> WorkerExit {
                 }
             }
             Ok(Report::Refused { key, refusal }) => {
-                let message = refusal.to_string();
-                let kind = match &refusal {
-                    Refusal::Invalid(_) | Refusal::TooLarge { .. } => FailureKind::Request,
-                    Refusal::QueueFull { .. } | Refusal::Unavailable(_) => FailureKind::Lost,
-                };
-                match state.open.get_mut(&key) {
-                    Some(open) if open.submitting => open.answer = Answer::Refused(refusal),
-                    _ => state.end(key, Event::Failed(Failure { kind, message })),
+                match (state.open.get_mut(&key), &refusal) {
+                    (Some(open), _) if open.submitting => open.answer = Answer::Refused(refusal),
+                    // It waited for a worker, or an earlier one had accepted it.
+                    (Some(open), Refusal::QueueFull { .. } | Refusal::Unavailable(_)) => {
+                        open.answer = Answer::NoRoom;
+                    }
+                    _ => {
+                        let (kind, message) = (FailureKind::Request, refusal.to_string());
+                        state.end(key, Event::Failed(Failure { kind, message }));
+                    }
                 }
             }
             Ok(Report::Event { key, event }) => state.forward(key, event),
@@ -435,22 +471,9 @@ fn watch(shared: &Shared, child: &mut Child) -> WorkerExit {
 impl Generator for Supervisor {
     fn submit(&self, request: Request) -> Result<Events, Refusal> {
         let mut state = self.shared.lock();
-        let waiting = state.open.values().filter(|open| open.answer == Answer::None).count();
-        let limit = self.shared.options.max_waiting;
-        if state.stopping {
-            return Err(Refusal::Unavailable("the server is stopping".into()));
-        }
-        if let Health::LostDevice { cause } = &state.health {
-            return Err(Refusal::Unavailable(cause.clone()));
-        }
-        if state.ids.contains_key(&request.id) {
-            return Err(Refusal::Invalid(format!(
-                "the id {:?} is in use by an unfinished request",
-                request.id
-            )));
-        }
-        if state.orders.is_none() && waiting >= limit {
-            return Err(Refusal::QueueFull { limit, retry_after: Duration::from_secs(5) });
+        if let Some(refusal) = state.refusal(&request, self.shared.options.max_waiting) {
+            state.stats.refused += 1;
+            return Err(refusal);
         }
         state.last_key += 1;
         let (key, id, (sender, receiver)) = (state.last_key, request.id.clone(), channel());
@@ -480,9 +503,11 @@ impl Generator for Supervisor {
             if let Answer::Refused(refusal) = open.answer.clone() {
                 state.open.remove(&key);
                 state.ids.remove(&id);
+                state.stats.refused += 1;
                 return Err(refusal);
             }
         }
+        state.stats.accepted += 1;
         drop(state);
         let shared = Arc::downgrade(&self.shared);
         let cancel = move || {
