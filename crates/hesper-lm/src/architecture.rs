@@ -64,7 +64,10 @@ pub(crate) trait CausalLm: Module + CloneLm + fmt::Debug + Send + Sync {
     /// `cache` has an open step for them.
     fn hidden(&self, ids: &Array, cache: &mut dyn KvCache) -> Result<Array>;
 
-    /// The float32 logits of hidden states.
+    /// Hidden states after the last norm.
+    fn normed(&self, hidden: &Array) -> Result<Array>;
+
+    /// The float32 logits of hidden states, which are not normed yet.
     fn logits(&self, hidden: &Array) -> Result<Array>;
 }
 

@@ -1,6 +1,6 @@
 //! A decoder with its configuration: checks the tokens of a step and runs it as a transaction on the cache.
 
-use hesper_core::Array;
+use hesper_core::{Array, Dtype};
 use hesper_nn::{KvCache, Module};
 
 use crate::architecture::{Architecture, CausalLm};
@@ -50,17 +50,27 @@ impl Model {
         outputs: &[u32],
         cache: &mut dyn KvCache,
     ) -> Result<Array> {
-        let mut hidden = self.hidden(ids, tokens, cache)?;
-        if !outputs.iter().copied().eq(0..hidden.shape()[0] as u32) {
-            let size = self.config.hidden_size as isize;
-            hidden = match *outputs {
-                [only] => hidden.slice(&[only as isize, 0], &[only as isize + 1, size], &[1, 1])?,
-                _ => hidden.take(Array::try_from_slice(outputs, &[outputs.len()])?, Some(0))?,
-            };
-        }
-        let logits = self.network.logits(&hidden)?;
+        Ok(self.propose_with_states(ids, tokens, outputs, &[], cache)?.0)
+    }
+
+    /// The same, with the hidden states after the last norm of the tokens at the indices `states`: float32 of
+    /// shape (states, hidden size). An embedding of a text is pooled from those of its tokens.
+    pub fn propose_with_states(
+        &self,
+        ids: &Array,
+        tokens: &[usize],
+        outputs: &[u32],
+        states: &[u32],
+        cache: &mut dyn KvCache,
+    ) -> Result<(Array, Option<Array>)> {
+        let hidden = self.hidden(ids, tokens, cache)?;
+        let logits = self.network.logits(&rows_of(&hidden, outputs)?)?;
+        let states = match states {
+            [] => None,
+            _ => Some(self.network.normed(&rows_of(&hidden, states)?)?.astype(Dtype::Float32)?),
+        };
         cache.end();
-        Ok(logits)
+        Ok((logits, states))
     }
 
     /// Logits after the last token of every sequence, whose tokens are committed at once. Other pending
@@ -107,6 +117,18 @@ impl Model {
         cache.begin(tokens)?;
         self.network.hidden(ids, cache)
     }
+}
+
+/// The rows of a matrix at `indices`.
+fn rows_of(all: &Array, indices: &[u32]) -> Result<Array> {
+    let [rows, width] = [all.shape()[0], all.shape()[1]];
+    if indices.iter().copied().eq(0..rows as u32) {
+        return Ok(all.clone());
+    }
+    Ok(match *indices {
+        [only] => all.slice(&[only as isize, 0], &[only as isize + 1, width as isize], &[1, 1])?,
+        _ => all.take(Array::try_from_slice(indices, &[indices.len()])?, Some(0))?,
+    })
 }
 
 /// Sequences and tokens of ids.

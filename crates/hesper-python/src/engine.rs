@@ -228,7 +228,7 @@ impl Events_ {
     /// What an event means to Python; `None` if nothing.
     fn read(&self, event: Option<Event>) -> PyResult<Option<Happened>> {
         match event {
-            Some(Event::Started { .. }) => Ok(None),
+            Some(Event::Started { .. } | Event::Embedding(_)) => Ok(None),
             Some(Event::Token(token)) => {
                 Ok(Some(Happened::Token((token.id, token.text, token.logprob, token.top))))
             }

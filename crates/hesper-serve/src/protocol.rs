@@ -112,6 +112,18 @@ pub struct Request {
     pub tenant: u64,
     /// Whether the request uses the prefix cache.
     pub use_prefix_cache: bool,
+    /// Computes an embedding of the prompt instead of tokens.
+    pub embed: Option<Pooling>,
+}
+
+/// How an embedding is made from the hidden states of the tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pooling {
+    /// Their mean.
+    Mean,
+    /// That of the last token, for models that are trained for it.
+    Last,
 }
 
 impl Default for Request {
@@ -130,6 +142,7 @@ impl Default for Request {
             deadline: None,
             tenant: 0,
             use_prefix_cache: true,
+            embed: None,
         }
     }
 }
@@ -170,6 +183,8 @@ pub enum Event {
     },
     /// A token was chosen.
     Token(Token),
+    /// The embedding of the prompt, of length 1.
+    Embedding(Vec<f32>),
     /// The answer is complete.
     Done {
         /// Why.

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::support::{End, LIMIT, collect, language, request, small, texts};
-use hesper_lm::{LanguageModel, LoadOptions, fetch};
+use hesper::Array;
+use hesper_lm::{CacheKind, LanguageModel, LoadOptions, fetch};
 use hesper_serve::engine::{Engine, EngineOptions};
 use hesper_serve::protocol::{
-    Event, Events, FailureKind, Finish, Generator, Health, Phase, Refusal, Request, Sampling, Usage,
+    Event, Events, FailureKind, Finish, Generator, Health, Phase, Pooling, Refusal, Request, Sampling, Usage,
 };
 
 fn engine(options: EngineOptions) -> Engine {
@@ -220,6 +221,79 @@ fn draft_tokens_change_no_text() {
         assert_eq!(texts, expected);
         assert!(with.accepted_drafts > 0, "{} of {}", with.accepted_drafts, with.draft_tokens);
         assert_eq!((with.pages_used, with.failed), (0, 0));
+    }
+}
+
+/// The embedding that a request gets.
+fn embedding(events: &Events) -> Vec<f32> {
+    let mut found = None;
+    loop {
+        match events.next_within(LIMIT).unwrap() {
+            Event::Started { .. } => {}
+            Event::Embedding(embedding) => found = Some(embedding),
+            Event::Done { finish, usage } => {
+                assert_eq!((finish, usage.completion_tokens), (Finish::Stop, 0));
+                return found.unwrap();
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn an_embedding_is_pooled_from_the_hidden_states_and_does_not_depend_on_others() {
+    let language = language();
+    let (model, width) = (language.model(), language.model().config().hidden_size);
+    for pooling in [Pooling::Mean, Pooling::Last] {
+        let requests = |round: usize| {
+            let embed = Some(pooling);
+            let request = move |(at, text): (usize, &String)| Request {
+                embed,
+                ..request(&format!("{round} {at}"), text, 1)
+            };
+            texts().iter().enumerate().map(request).collect::<Vec<Request>>()
+        };
+        let one = engine(small());
+        let alone: Vec<Vec<f32>> =
+            requests(0).into_iter().map(|request| embedding(&one.submit(request).unwrap())).collect();
+        for (request, found) in requests(0).iter().zip(&alone) {
+            let count = request.prompt.len();
+            let mut cache = CacheKind::of(None, None).create(model.config()).unwrap();
+            let (ids, all): (_, Vec<u32>) = (Array::from_slice(&request.prompt), (0..count as u32).collect());
+            let (_, states) = model.propose_with_states(&ids, &[count], &[0], &all, &mut *cache).unwrap();
+            let states = states.unwrap().to_vec::<f32>().unwrap();
+            let rows = match pooling {
+                Pooling::Mean => &states[..],
+                Pooling::Last => &states[(count - 1) * width..],
+            };
+            let mut sum = vec![0.0f64; width];
+            for row in rows.chunks_exact(width) {
+                sum.iter_mut().zip(row).for_each(|(sum, one)| *sum += f64::from(*one));
+            }
+            let length = sum.iter().map(|one| one * one).sum::<f64>().sqrt();
+            for (own, found) in sum.iter().zip(found) {
+                assert!((own / length - f64::from(*found)).abs() < 1e-4, "{own} / {length}: {found}");
+            }
+        }
+        // Beside requests that generate, preempted for lack of memory.
+        for look_ahead in [false, true] {
+            let options = EngineOptions { reserve_tokens: 0, look_ahead: Some(look_ahead), ..small() };
+            let engine = engine(pages(30, options));
+            let beside: Vec<Events> = super::engine::requests()
+                .into_iter()
+                .map(|request| {
+                    engine.submit(Request { id: format!("text {}", request.id), ..request }).unwrap()
+                })
+                .collect();
+            let events: Vec<Events> =
+                requests(1).into_iter().map(|request| engine.submit(request).unwrap()).collect();
+            for (at, events) in events.iter().enumerate() {
+                assert_eq!(embedding(events), alone[at], "{pooling:?} of text {at}");
+            }
+            beside.iter().for_each(|events| assert!(matches!(collect(events).2, End::Done(..))));
+            let snapshot = engine.snapshot();
+            assert_eq!((snapshot.completed, snapshot.failed, snapshot.pages_used), (24, 0, 0));
+        }
     }
 }
 

@@ -3,8 +3,9 @@
 #![cfg(feature = "grammar")]
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use crate::support::{End, collect, language, request, small};
+use crate::support::{End, LIMIT, collect, language, request, small};
 use hesper_lm::{LanguageModel, LoadOptions, fetch};
 use hesper_serve::engine::{Engine, EngineOptions};
 use hesper_serve::protocol::{Constraint, Finish, Generator, Refusal, Request, Sampling};
@@ -48,6 +49,34 @@ fn invalid_or_too_large_constraints_are_refused() {
         let what = format!("{:.60?}", constraint);
         let refused = engine.submit(constrained("wrong", constraint));
         assert!(matches!(refused, Err(Refusal::Invalid(_))), "{what}: {refused:?}");
+    }
+    // Parsers recurse: on the stack of a thread of the server, deep nesting must not end the process.
+    let nested = |open: &str, middle: &str, close: &str, depth: usize| {
+        format!("{}{middle}{}", open.repeat(depth), close.repeat(depth))
+    };
+    let hostile = [
+        Constraint::Regex(nested("(", "a", ")", 4000)),
+        Constraint::Regex(nested("(", "a", ")+", 120)),
+        Constraint::Regex(nested("[", "a", "]", 4000)),
+        Constraint::Lark(format!("start: {}", nested("(", "\"a\"", ")", 30_000))),
+        Constraint::Lark(format!("start: {}", nested("(", "\"a\"", ")?", 120))),
+        Constraint::Lark("start: start\n".into()),
+        Constraint::JsonSchema(nested("{\"items\":", "{}", "}", 120)),
+        Constraint::JsonSchema(nested("{\"anyOf\":[", "{}", "]}", 60)),
+        Constraint::JsonSchema(nested("{\"not\":", "{}", "}", 8000)),
+        Constraint::JsonSchema(r##"{"$ref": "#"}"##.into()),
+        Constraint::JsonSchema(r##"{"allOf": [{"$ref": "#"}, {"$ref": "#"}]}"##.into()),
+        Constraint::JsonSchema(
+            r##"{"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}"##
+                .into(),
+        ),
+        Constraint::JsonSchema(r#"{"type": "string", "pattern": "(a{1,9999}){1,9999}"}"#.into()),
+        Constraint::JsonSchema(r#"{"type": "array", "minItems": 1000000000}"#.into()),
+    ];
+    for (at, constraint) in hostile.into_iter().enumerate() {
+        let begin = Instant::now();
+        let end = engine.submit(constrained("hostile", constraint)).map(|events| collect(&events).2);
+        assert!(begin.elapsed() < LIMIT / 4, "constraint {at}: {end:?} after {:?}", begin.elapsed());
     }
     // The cost of a constraint during generation is limited too.
     let costly = Constraint::Regex("( the| sun){1,5000}{1,5000}".into());

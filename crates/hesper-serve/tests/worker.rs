@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use crate::support::{End, LIMIT, collect, language, request, small, texts};
 use hesper_serve::engine::{Engine, EngineOptions};
 use hesper_serve::protocol::{
-    Event, Events, FailureKind, Finish, Generator, Health, Refusal, Request, Sampling,
+    Event, Events, FailureKind, Finish, Generator, Health, Histogram, Phase, Refusal, Request, Sampling,
+    Snapshot,
 };
 use hesper_serve::worker::{Supervisor, SupervisorOptions, serve};
 
@@ -16,23 +17,60 @@ use hesper_serve::worker::{Supervisor, SupervisorOptions, serve};
 #[ignore = "runs as the worker of the other tests"]
 fn worker_process() {
     let look_ahead = std::env::var_os(LOOK_AHEAD).map(|_| true);
-    serve(Arc::new(Engine::start(language(), EngineOptions { look_ahead, ..small() }).unwrap()));
+    let options = match std::env::var_os(SMALL_QUEUE) {
+        Some(_) => EngineOptions { max_running: 2, max_waiting: 3, ..small() },
+        None => small(),
+    };
+    let engine = Engine::start(language(), EngineOptions { look_ahead, ..options }).unwrap();
+    match std::env::var_os(PANICS) {
+        Some(_) => serve(Arc::new(Panics(engine))),
+        None => serve(Arc::new(engine)),
+    }
 }
 
-/// Set for a worker that looks ahead.
+/// Set for a worker that looks ahead, for one that runs 2 requests and queues 3, and for one that panics when
+/// a request with the id "panic" is submitted, and aborts at "abort".
 const LOOK_AHEAD: &str = "HESPER_TEST_LOOK_AHEAD";
+const SMALL_QUEUE: &str = "HESPER_TEST_SMALL_QUEUE";
+const PANICS: &str = "HESPER_TEST_PANICS";
+
+struct Panics(Engine);
+
+impl Generator for Panics {
+    fn submit(&self, request: Request) -> Result<Events, Refusal> {
+        match request.id.as_str() {
+            "panic" => panic!("a hostile request"),
+            "abort" => std::process::abort(),
+            _ => self.0.submit(request),
+        }
+    }
+
+    fn cancel(&self, id: &str) -> bool {
+        self.0.cancel(id)
+    }
+
+    fn health(&self) -> Health {
+        self.0.health()
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        self.0.snapshot()
+    }
+
+    fn drain(&self, limit: Duration) {
+        self.0.drain(limit);
+    }
+}
 
 fn options() -> SupervisorOptions {
-    options_with(false)
+    options_with(&[])
 }
 
-fn options_with(look_ahead: bool) -> SupervisorOptions {
+fn options_with(variables: &'static [&'static str]) -> SupervisorOptions {
     let command = move || {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["worker::worker_process", "--exact", "--ignored", "--nocapture"]);
-        if look_ahead {
-            command.env(LOOK_AHEAD, "1");
-        }
+        command.envs(variables.iter().map(|name| (name, "1")));
         command
     };
     SupervisorOptions { silence_limit: Duration::from_secs(2), ..SupervisorOptions::new(command) }
@@ -77,15 +115,15 @@ fn requests(max_tokens: usize, temperature: f32) -> Vec<Request> {
 fn every_text_is_complete_and_unchanged_after_the_worker_is_killed_or_stopped() {
     let engine = Engine::start(language(), small()).unwrap();
     // Requests without a temperature let the worker look ahead.
-    for (name, temperature, look_ahead) in
-        [("-KILL", 0.4, false), ("-STOP", 0.4, false), ("-KILL", 0.0, true)]
+    for (name, temperature, variables) in
+        [("-KILL", 0.4, &[][..]), ("-STOP", 0.4, &[]), ("-KILL", 0.0, &[LOOK_AHEAD])]
     {
         let requests = || requests(40, temperature).into_iter();
         let expected: Vec<(Vec<u32>, String)> = requests()
             .map(|request| collect(&engine.submit(request).unwrap()))
             .map(|(tokens, text, _)| (tokens, text))
             .collect();
-        let supervisor = started(options_with(look_ahead));
+        let supervisor = started(options_with(variables));
         let events: Vec<Events> = requests().map(|request| supervisor.submit(request).unwrap()).collect();
         // Some requests are being generated now, others have no token yet.
         let mut first = Vec::new();
@@ -107,6 +145,74 @@ fn every_text_is_complete_and_unchanged_after_the_worker_is_killed_or_stopped() 
         assert_eq!(supervisor.snapshot().restarts, 1);
         until(|| supervisor.health() == Health::Ok);
     }
+}
+
+#[test]
+fn counters_and_histograms_keep_their_totals_when_workers_are_killed() {
+    let supervisor = supervisor();
+    let count = |histogram: &Histogram| histogram.counts.iter().sum::<u64>();
+    let (mut before, mut steps) = (supervisor.snapshot(), 0);
+    for round in 0..2 {
+        let id = |name: &str| format!("{name} {round}");
+        assert_eq!(collect(&supervisor.submit(request(&id("short"), "The", 4)).unwrap()).0.len(), 4);
+        let failed =
+            Request { deadline: Some(Duration::from_millis(1)), ..request(&id("late"), "The", 100_000) };
+        assert!(matches!(collect(&supervisor.submit(failed).unwrap()).2, End::Failed(..)));
+        until(|| supervisor.snapshot().steps > steps);
+        let long = supervisor.submit(request(&id("long"), &texts()[3], 30)).unwrap();
+        while !matches!(long.next_within(LIMIT).unwrap(), Event::Token(_)) {}
+        signal(&supervisor, "-KILL");
+        assert!(matches!(collect(&long).2, End::Done(Finish::Length, _)));
+        until(|| supervisor.health() == Health::Ok);
+        let now = supervisor.snapshot();
+        let rounds = round + 1;
+        assert_eq!((now.restarts, now.accepted), (rounds, 3 * rounds), "{now:?}");
+        assert_eq!((now.completed, now.failed), (2 * rounds, rounds), "{now:?}");
+        // The tokens of the long text that two workers computed count once.
+        assert_eq!(now.generated_tokens, 34 * rounds);
+        assert_eq!(now.recent_failures.len() as u64, rounds);
+        assert_eq!((count(&now.time_to_first_token), count(&now.inter_token)), (2 * rounds, 32 * rounds));
+        assert_eq!(count(&now.request_seconds), 3 * rounds);
+        assert!(now.steps > before.steps && now.uptime_seconds > before.uptime_seconds, "{now:?}");
+        (steps, before) = (now.steps, now);
+    }
+}
+
+#[test]
+fn requests_of_a_full_queue_survive_the_death_of_the_worker() {
+    let supervisor = started(options_with(&[SMALL_QUEUE]));
+    let submit = |at: usize| supervisor.submit(request(&at.to_string(), &texts()[at], 60));
+    let mut events: Vec<Events> = (0..2).map(|at| submit(at).unwrap()).collect();
+    until(|| supervisor.snapshot().requests.iter().filter(|one| one.phase != Phase::Queued).count() == 2);
+    events.extend((2..5).map(|at| submit(at).unwrap()));
+    assert!(matches!(submit(5), Err(Refusal::QueueFull { limit: 3, .. })));
+    signal(&supervisor, "-KILL");
+    // The new worker gets five requests at once; its queue holds three.
+    for (at, events) in events.iter().enumerate() {
+        let end = collect(events).2;
+        assert!(matches!(end, End::Done(Finish::Length, _)), "request {at}: {end:?}");
+    }
+    assert_eq!(supervisor.snapshot().restarts, 1);
+    assert_eq!(collect(&submit(0).unwrap()).0.len(), 60);
+}
+
+#[test]
+fn a_request_that_panics_or_kills_the_worker_when_it_is_submitted_fails_alone() {
+    let supervisor = started(SupervisorOptions { max_attempts: 2, ..options_with(&[PANICS]) });
+    let beside = supervisor.submit(request("beside", &texts()[2], 40)).unwrap();
+    let refused = supervisor.submit(request("panic", "The", 3));
+    assert!(matches!(&refused, Err(Refusal::Invalid(what)) if what.contains("panicked")), "{refused:?}");
+    assert!(matches!(collect(&beside).2, End::Done(..)));
+    assert_eq!(supervisor.snapshot().restarts, 0);
+    if let Ok(events) = supervisor.submit(request("abort", "The", 3)) {
+        let end = collect(&events).2;
+        assert!(
+            matches!(&end, End::Failed(FailureKind::Lost, what) if what.contains("2 workers")),
+            "{end:?}"
+        );
+    }
+    assert_eq!(collect(&supervisor.submit(request("next", "The", 3)).unwrap()).0.len(), 3);
+    assert_eq!(supervisor.snapshot().restarts, 2);
 }
 
 #[test]
@@ -157,7 +263,7 @@ fn clients_that_disconnect_while_the_worker_is_stopped_are_cancelled_when_it_con
         });
         let snapshot = supervisor.snapshot();
         assert_eq!((snapshot.completed, snapshot.failed), (1, 0), "{snapshot:?}");
-        assert_eq!(snapshot.cancelled, if continues { 3 } else { 0 });
+        assert_eq!(snapshot.cancelled, 3);
     }
 }
 

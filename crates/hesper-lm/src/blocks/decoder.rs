@@ -69,8 +69,12 @@ impl CausalLm for Decoder {
         Ok(x)
     }
 
+    fn normed(&self, hidden: &Array) -> Result<Array> {
+        Ok(self.norm.forward(hidden)?)
+    }
+
     fn logits(&self, hidden: &Array) -> Result<Array> {
-        let normed = self.norm.forward(hidden)?;
+        let normed = self.normed(hidden)?;
         let logits = match &self.head {
             Some(head) => head.forward(&normed)?,
             None => self.embedding.tokens().weight().apply(&normed)?,

@@ -187,6 +187,12 @@ impl PagedCache {
         self.room
     }
 
+    /// Gives all pages memory at once, now or with the first step: then later steps neither copy the pools nor
+    /// meet pools of another shape.
+    pub fn reserve(&mut self) -> Result<()> {
+        self.grow(self.capacity)
+    }
+
     /// Bytes of a page over all layers; 0 before the first step.
     pub fn page_bytes(&self) -> usize {
         let bytes = |pool: &Array| pool.nbytes() / pool.shape()[0].max(1);

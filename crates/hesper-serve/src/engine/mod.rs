@@ -1,7 +1,7 @@
 //! The engine: one thread that runs the steps of a model for many requests at once.
 //!
 //! [`scheduler`] decides what a step computes, [`pace`] limits its prompt tokens, [`draft`] proposes draft
-//! tokens, [`prefix`] caches the pages of prompts, [`steps`] runs the model, and [`run_loop`] connects them
+//! tokens, [`pool`] makes embeddings, [`prefix`] caches the pages of prompts, [`steps`] runs the model, and [`run_loop`] connects them
 //! with the requests. [`Engine`] is the interface: it accepts, cancels and reports. The lock is held between
 //! steps only, never while the model computes, so the engine answers while a step hangs.
 //!
@@ -28,11 +28,12 @@ mod draft;
 #[cfg(feature = "grammar")]
 mod grammar;
 mod pace;
+mod pool;
 mod prefix;
 mod run_loop;
 pub mod scheduler;
 mod state;
-mod stats;
+pub(crate) mod stats;
 mod steps;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,7 +44,7 @@ use hesper_core::placement;
 use hesper_lm::{GenerateOptions, LanguageModel, PageFormat, Sampler, check_prompt};
 
 use crate::protocol::{
-    Constraint, Events, Failure, FailureKind, Generator, Health, Refusal, Request, Snapshot, channel,
+    Constraint, Events, Failure, FailureKind, Generator, Health, Pooling, Refusal, Request, Snapshot, channel,
 };
 use scheduler::{JobSpec, Limits, Rejected, Scheduler};
 use state::{Active, State};
@@ -298,10 +299,14 @@ impl Generator for Engine {
                 let now = self.shared.now();
                 let spec = JobSpec {
                     prompt: request.prompt.clone(),
-                    max_tokens: request.max_tokens.min(context - request.prompt.len()),
+                    max_tokens: match request.embed {
+                        Some(_) => 1,
+                        None => request.max_tokens.min(context - request.prompt.len()),
+                    },
                     priority: request.priority,
                     tenant: request.tenant,
-                    use_prefix: request.use_prefix_cache,
+                    // A mean needs the states of all tokens, and the cache has only keys and values.
+                    use_prefix: request.use_prefix_cache && request.embed != Some(Pooling::Mean),
                     deadline: request.deadline.map(|limit| now.saturating_add(limit)),
                 };
                 match state.scheduler.submit(spec) {
@@ -312,7 +317,7 @@ impl Generator for Engine {
                     }),
                     Err(Rejected::QueueFull) => Err(Refusal::QueueFull {
                         limit: self.options.max_waiting,
-                        retry_after: state.stats.retry_after(),
+                        retry_after: state.stats.requests.retry_after(),
                     }),
                 }
             }
@@ -320,7 +325,7 @@ impl Generator for Engine {
         let (job, options, filter, now) = match accepted {
             Ok(accepted) => accepted,
             Err(refusal) => {
-                state.stats.refused += 1;
+                state.stats.requests.refused += 1;
                 return Err(refusal);
             }
         };

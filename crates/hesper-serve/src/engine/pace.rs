@@ -1,8 +1,8 @@
 //! The prefill budget: how many prompt tokens a step computes in addition to the decoding rows.
 //!
 //! Prompt tokens delay the decoding requests: a step may take [`MAX_SLOWDOWN`] times as long as without
-//! prompts. If the waiting prompts need more than [`MAX_BACKLOG_SECONDS`], the budget grows in proportion.
-//! The costs of a row and of a prompt token are measured, so the budget adapts to the model, the device and
+//! prompts. If the waiting prompts need more than [`MAX_BACKLOG_SECONDS`], the budget grows with the square of
+//! the backlog: the last first token of a burst then comes about as early as if prompts went first. The costs of a row and of a prompt token are measured, so the budget adapts to the model, the device and
 //! the number of rows. Both go through the model together: the cost of the prompt tokens is the time that a
 //! step takes longer than its rows alone.
 
@@ -152,7 +152,8 @@ impl Pace {
             return Some((MAX_PREFILL_SECONDS / token) as usize);
         }
         let (decode, waiting) = (self.decode(rows)?, waiting as f64 * token);
-        let seconds = (MAX_SLOWDOWN - 1.0) * decode * (waiting / MAX_BACKLOG_SECONDS).max(1.0);
+        let urgency = (waiting / MAX_BACKLOG_SECONDS).max(1.0);
+        let seconds = (MAX_SLOWDOWN - 1.0) * decode * urgency * urgency;
         Some((seconds.min(MAX_PREFILL_SECONDS.max(decode)) / token) as usize)
     }
 }
@@ -183,9 +184,9 @@ mod tests {
         assert!((270..340).contains(&tokens), "{tokens}");
         let alone = pace.prompt_tokens(0, 256).unwrap_or(0);
         assert!((7_500..9_200).contains(&alone), "{alone}");
-        // 100,000 tokens take 3 s: they get three times as much.
+        // 100,000 tokens take 3 s: they get nine times as much.
         let many = pace.prompt_tokens(64, 100_000).unwrap_or(0);
-        assert!((810..1020).contains(&many), "{many}");
+        assert!((2430..3060).contains(&many), "{many}");
         assert_eq!(pace.prompt_tokens(64, 1_000_000), Some(alone), "no more than without rows");
     }
 

@@ -161,6 +161,7 @@ fn apply(state: &mut State, plan: &Plan, progress: Progress, now: Duration) {
                     state.finish(job, finish, now);
                 }
             }
+            Outcome::Embedding(embedding) => state.embed(job, embedding, now),
             Outcome::Failed(failure) => state.fail(job, &failure, now),
         }
     }

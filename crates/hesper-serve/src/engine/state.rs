@@ -90,13 +90,13 @@ impl State {
     }
 
     pub(super) fn accept(&mut self, job: JobId, active: Active) {
-        self.stats.accepted += 1;
+        self.stats.requests.accepted += 1;
         self.ids.insert(active.request.id.clone(), job);
         self.requests.insert(job, active);
     }
 
-    /// Removes a request. The caller sends its last event.
-    fn take(&mut self, job: JobId, now: Duration) -> Option<(Active, Usage)> {
+    /// Removes a request. The caller ends it.
+    fn take(&mut self, job: JobId) -> Option<(Active, Usage)> {
         let active = self.requests.remove(&job)?;
         self.ids.remove(&active.request.id);
         let job = self.scheduler.remove(job);
@@ -105,24 +105,33 @@ impl State {
             cached_tokens: job.as_ref().map_or(0, |job| job.cached()),
             completion_tokens: job.as_ref().map_or(0, |job| job.generated()),
         };
-        self.stats.request_time.add(now.saturating_sub(active.submitted));
         Some((active, usage))
     }
 
+    /// Counts the end of a request that was taken, and sends its last event.
+    fn end(&mut self, active: &Active, event: Event, now: Duration) {
+        let time = now.saturating_sub(active.submitted);
+        self.stats.requests.add_end(&active.request.id, &event, now, time);
+        active.send(event);
+    }
+
     pub(super) fn finish(&mut self, job: JobId, finish: Finish, now: Duration) {
-        if let Some((active, usage)) = self.take(job, now) {
-            match finish {
-                Finish::Cancelled => self.stats.cancelled += 1,
-                Finish::Stop | Finish::Length => self.stats.completed += 1,
-            }
-            active.send(Event::Done { finish, usage });
+        if let Some((active, usage)) = self.take(job) {
+            self.end(&active, Event::Done { finish, usage }, now);
+        }
+    }
+
+    /// Sends the embedding of a request and ends it.
+    pub(super) fn embed(&mut self, job: JobId, embedding: Vec<f32>, now: Duration) {
+        if let Some((active, usage)) = self.take(job) {
+            active.send(Event::Embedding(embedding));
+            self.end(&active, Event::Done { finish: Finish::Stop, usage }, now);
         }
     }
 
     pub(super) fn fail(&mut self, job: JobId, failure: &Failure, now: Duration) {
-        if let Some((active, _)) = self.take(job, now) {
-            self.stats.add_failure(now, &active.request.id, &failure.message);
-            active.send(Event::Failed(failure.clone()));
+        if let Some((active, _)) = self.take(job) {
+            self.end(&active, Event::Failed(failure.clone()), now);
         }
     }
 
@@ -154,7 +163,7 @@ impl State {
         for (job, cached_tokens) in &plan.started {
             let Some(active) = self.requests.get(job) else { continue };
             self.stats.cached_tokens += *cached_tokens as u64;
-            self.stats.queue_time.add(now.saturating_sub(active.submitted));
+            self.stats.requests.queue_time.add(now.saturating_sub(active.submitted));
             active.send(Event::Started { cached_tokens: *cached_tokens });
         }
         plan
@@ -163,11 +172,8 @@ impl State {
     /// Records a token that was chosen and sends it.
     pub(super) fn push(&mut self, job: JobId, token: Token, now: Duration) {
         let Some(active) = self.requests.get_mut(&job) else { return };
-        match active.last_token.replace(now) {
-            None => self.stats.time_to_first_token.add(now.saturating_sub(active.submitted)),
-            Some(last) => self.stats.inter_token.add(now.saturating_sub(last)),
-        }
-        self.stats.generated_tokens += 1;
+        let since_last = active.last_token.replace(now).map(|last| now.saturating_sub(last));
+        self.stats.requests.add_token(now.saturating_sub(active.submitted), since_last);
         self.scheduler.push(job, token.id);
         active.send(Event::Token(token));
     }

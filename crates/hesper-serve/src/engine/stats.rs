@@ -1,9 +1,10 @@
-//! Counters and histograms of an engine.
+//! Counters and histograms: [`RequestStats`] of the requests, which a supervisor counts too, and [`Stats`] of
+//! an engine.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::protocol::{Histogram, Snapshot};
+use crate::protocol::{Event, Finish, Histogram, Snapshot};
 
 /// How many recent failures a snapshot lists.
 const MAX_FAILURES: usize = 32;
@@ -38,24 +39,15 @@ impl Durations {
     }
 }
 
-/// The counters of an engine. [`Snapshot`] documents them.
+/// The counters of requests. [`Snapshot`] documents them.
 #[derive(Debug, Default)]
-pub(crate) struct Stats {
+pub(crate) struct RequestStats {
     pub(crate) accepted: u64,
     pub(crate) refused: u64,
     pub(crate) completed: u64,
     pub(crate) failed: u64,
     pub(crate) cancelled: u64,
-    pub(crate) preemptions: u64,
-    pub(crate) steps: u64,
-    pub(crate) steps_ahead: u64,
-    pub(crate) step_time: Duration,
-    pub(crate) scheduler_time: Duration,
-    pub(crate) prompt_tokens: u64,
-    pub(crate) cached_tokens: u64,
     pub(crate) generated_tokens: u64,
-    pub(crate) draft_tokens: u64,
-    pub(crate) accepted_drafts: u64,
     pub(crate) failures: VecDeque<(f64, String, String)>,
     pub(crate) time_to_first_token: Durations,
     pub(crate) inter_token: Durations,
@@ -63,13 +55,31 @@ pub(crate) struct Stats {
     pub(crate) queue_time: Durations,
 }
 
-impl Stats {
-    pub(crate) fn add_failure(&mut self, now: Duration, id: &str, message: &str) {
-        self.failed += 1;
-        if self.failures.len() == MAX_FAILURES {
-            self.failures.pop_front();
+impl RequestStats {
+    /// Counts a request that ends with `event` at `now`, after `time`.
+    pub(crate) fn add_end(&mut self, id: &str, event: &Event, now: Duration, time: Duration) {
+        match event {
+            Event::Started { .. } | Event::Token(_) | Event::Embedding(_) => return,
+            Event::Done { finish: Finish::Cancelled, .. } => self.cancelled += 1,
+            Event::Done { finish: Finish::Stop | Finish::Length, .. } => self.completed += 1,
+            Event::Failed(failure) => {
+                self.failed += 1;
+                if self.failures.len() == MAX_FAILURES {
+                    self.failures.pop_front();
+                }
+                self.failures.push_back((now.as_secs_f64(), id.into(), failure.message.clone()));
+            }
         }
-        self.failures.push_back((now.as_secs_f64(), id.into(), message.into()));
+        self.request_time.add(time);
+    }
+
+    /// Counts a token that comes `since_last` after the last one, or `since_submission` if it is the first.
+    pub(crate) fn add_token(&mut self, since_submission: Duration, since_last: Option<Duration>) {
+        self.generated_tokens += 1;
+        match since_last {
+            None => self.time_to_first_token.add(since_submission),
+            Some(time) => self.inter_token.add(time),
+        }
     }
 
     /// How long a refused client should wait: the mean time of a request, within 1 to 60 s.
@@ -77,13 +87,43 @@ impl Stats {
         Duration::from_secs_f64(self.request_time.mean().clamp(1.0, 60.0))
     }
 
-    pub(crate) fn snapshot(&self) -> Snapshot {
+    /// A snapshot with these counters and the others of `rest`.
+    pub(crate) fn snapshot(&self, rest: Snapshot) -> Snapshot {
         Snapshot {
             accepted: self.accepted,
             refused: self.refused,
             completed: self.completed,
             failed: self.failed,
             cancelled: self.cancelled,
+            generated_tokens: self.generated_tokens,
+            recent_failures: self.failures.iter().cloned().collect(),
+            time_to_first_token: self.time_to_first_token.histogram(),
+            inter_token: self.inter_token.histogram(),
+            request_seconds: self.request_time.histogram(),
+            queue_seconds: self.queue_time.histogram(),
+            ..rest
+        }
+    }
+}
+
+/// The counters of an engine. [`Snapshot`] documents them.
+#[derive(Debug, Default)]
+pub(crate) struct Stats {
+    pub(crate) requests: RequestStats,
+    pub(crate) preemptions: u64,
+    pub(crate) steps: u64,
+    pub(crate) steps_ahead: u64,
+    pub(crate) step_time: Duration,
+    pub(crate) scheduler_time: Duration,
+    pub(crate) prompt_tokens: u64,
+    pub(crate) cached_tokens: u64,
+    pub(crate) draft_tokens: u64,
+    pub(crate) accepted_drafts: u64,
+}
+
+impl Stats {
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.requests.snapshot(Snapshot {
             preemptions: self.preemptions,
             steps: self.steps,
             steps_ahead: self.steps_ahead,
@@ -91,15 +131,9 @@ impl Stats {
             scheduler_seconds: self.scheduler_time.as_secs_f64(),
             prompt_tokens: self.prompt_tokens,
             cached_tokens: self.cached_tokens,
-            generated_tokens: self.generated_tokens,
             draft_tokens: self.draft_tokens,
             accepted_drafts: self.accepted_drafts,
-            recent_failures: self.failures.iter().cloned().collect(),
-            time_to_first_token: self.time_to_first_token.histogram(),
-            inter_token: self.inter_token.histogram(),
-            request_seconds: self.request_time.histogram(),
-            queue_seconds: self.queue_time.histogram(),
             ..Snapshot::default()
-        }
+        })
     }
 }

@@ -23,6 +23,7 @@ use hesper_lm::{
 
 use super::EngineOptions;
 use super::pace::Time;
+use super::pool::Pool;
 use super::scheduler::{JobId, Piece, Plan, UNKNOWN_TOKEN};
 use super::state::State;
 use crate::protocol::{self, Failure, FailureKind, Token};
@@ -73,6 +74,8 @@ struct RunningSequence {
     filter: Option<Box<dyn TokenFilter>>,
     /// How many of the most likely tokens to report. `None` reports no log probabilities.
     logprobs: Option<usize>,
+    /// The hidden states, if the request is for an embedding.
+    pool: Option<Pool>,
 }
 
 /// The result of a step for one request.
@@ -80,6 +83,8 @@ struct RunningSequence {
 pub(super) enum Outcome {
     /// A token, and why it is the last one if it is.
     Token(Token, Option<protocol::Finish>),
+    /// The embedding of the prompt.
+    Embedding(Vec<f32>),
     /// The request fails.
     Failed(Failure),
 }
@@ -127,6 +132,10 @@ struct Pass {
     tokens: Option<Array>,
     /// The logits of the outputs whose tokens the host chooses, in the order of the outputs.
     host_logits: Option<Array>,
+    /// Parts of prompts of which embeddings are made.
+    pooled: Vec<Part>,
+    /// Their hidden states, as far as they are needed.
+    states: Option<Array>,
 }
 
 /// A piece that gets tokens.
@@ -220,6 +229,14 @@ impl Steps {
         if self.device == Device::Cpu {
             return Ok(());
         }
+        // Pools that grow under load would be copied, and kernels compiled again for their new shape. If there
+        // is too little memory, they grow as far as it reaches.
+        let reserved = self.cache.reserve().map_err(hesper_lm::Error::from);
+        let reserved = reserved.and_then(|()| Ok(self.dummy_pass(&[(0, 1)])?.eval()?));
+        match reserved {
+            Ok(()) => self.cache.rollback()?,
+            Err(_) => self.cache.reset(),
+        }
         let rows = rows.min(self.max_rows);
         let counts =
             std::iter::successors(Some(1), |count| Some(count * 2)).take_while(|count| *count < rows);
@@ -232,7 +249,10 @@ impl Steps {
         steps.extend([vec![(0, chunk)], vec![(0, long)], vec![(0, 3)], vec![(0, chunk / 2 + 3)]]);
         let after_chunk = |count: usize| (chunk.min(context - count), count);
         steps.extend([chunk, chunk / 2 + 3].map(|count| vec![after_chunk(count.min(context))]));
+        let long_piece = 4 * chunk.min(context / 4).max(1);
         if !self.fixed_order {
+            // A burst of prompts alone, up to a full step.
+            steps.extend([4, 16].map(|count| vec![(0, long_piece); count]));
             // Prompts together with decoding rows and with other prompts.
             for rows in [1, 2, rows] {
                 let decode = vec![(3, 1); rows];
@@ -240,7 +260,9 @@ impl Steps {
                     vec![(0, chunk)],
                     vec![(0, chunk / 2 + 3), after_chunk(chunk.min(context))],
                     vec![(0, 17), (0, 17), (0, 40)],
-                    vec![(0, 4 * chunk.min(context / 4)), after_chunk(17.min(context))],
+                    vec![(0, long_piece), after_chunk(17.min(context))],
+                    vec![(0, long_piece); 4],
+                    vec![(long_piece.min(context - long_piece), long_piece); 2],
                 ] {
                     steps.push([decode.clone(), prompts].concat());
                 }
@@ -255,6 +277,7 @@ impl Steps {
             hesper_core::eval([&greedy, &choose_tokens(&logits, &vec![drawn; rows])?])?;
             self.cache.rollback()?;
         }
+        self.allocated = self.cache.allocated();
         Ok(())
     }
 
@@ -296,7 +319,8 @@ impl Steps {
                 Ok(mut sequence) => {
                     sequence.choose_on_device(self.look_ahead || self.device != Device::Cpu);
                     let (filter, logprobs) = (active.filter.take(), active.request.logprobs);
-                    self.sequences.insert(*job, RunningSequence { sequence, filter, logprobs });
+                    let pool = active.request.embed.map(Pool::new);
+                    self.sequences.insert(*job, RunningSequence { sequence, filter, logprobs, pool });
                 }
                 Err(error) => {
                     failures.push((*job, Failure { kind: FailureKind::Request, message: error.to_string() }))
@@ -413,10 +437,16 @@ impl Steps {
         // A decode pass computes the logits of all rows, so that their number does not depend on which rows
         // are sampled.
         let (mut outputs, mut logit_rows, mut end) = (Vec::new(), Vec::new(), 0);
+        let (mut pooled, mut state_rows): (Vec<Part>, Vec<u32>) = (Vec::new(), Vec::new());
         for (part, count) in parts.iter().zip(&counts) {
             end += count;
             let (piece, wanted) = (piece(part), 1 + piece(part).drafts);
-            if piece.sample && part.1.end == piece.tokens.len() {
+            let is_end = piece.sample && part.1.end == piece.tokens.len();
+            if let Some(pool) = self.sequences.get(&piece.job).and_then(|running| running.pool.as_ref()) {
+                let needed = pool.needed(*count, is_end);
+                state_rows.extend(needed.map(|row| (end - count + row) as u32));
+                pooled.push(part.clone());
+            } else if is_end {
                 let row = if is_decode { end - 1 } else { logit_rows.len() };
                 logit_rows.extend((end - wanted..end).map(|row| row as u32));
                 outputs.push(Output { piece: part.0, row, by_host: false });
@@ -432,7 +462,8 @@ impl Steps {
         }
         self.cache.bind(tables, starts)?;
         let ids = self.ids(pieces, parts, rows, in_flight)?;
-        let logits = self.language.model().propose_ragged(&ids, &counts, &logit_rows, &mut self.cache)?;
+        let (model, cache) = (self.language.model(), &mut self.cache);
+        let (logits, states) = model.propose_with_states(&ids, &counts, &logit_rows, &state_rows, cache)?;
         let (mut by_host, mut by_device) = (Vec::new(), false);
         let mut choices = vec![DeviceChoice::GREEDY; logit_rows.len()];
         for output in &mut outputs {
@@ -455,12 +486,12 @@ impl Steps {
             _ => Some(logits.take(Array::try_from_slice(&by_host, &[by_host.len()])?, Some(0))?),
         };
         // Logits from which no token is chosen are not evaluated.
-        let submissions =
-            hesper_core::async_eval(tokens.iter().chain(&host_logits).chain(self.cache.arrays()))?;
+        let results = tokens.iter().chain(&host_logits).chain(&states);
+        let submissions = hesper_core::async_eval(results.chain(self.cache.arrays()))?;
         let logits = tokens.is_some().then_some(logits);
         let complete =
             parts.last().map_or(0, |(at, range)| at + usize::from(range.end == pieces[*at].tokens.len()));
-        Ok(Pass { complete, submissions, outputs, logits, tokens, host_logits })
+        Ok(Pass { complete, submissions, outputs, logits, tokens, host_logits, pooled, states })
     }
 
     /// Waits for a step and appends its tokens to the sequences. After an error the pieces that `progress`
@@ -495,6 +526,8 @@ impl Steps {
         let vocabulary = self.language.model().config().vocab_size;
         let (language, sequences) = (&self.language, &mut self.sequences);
         let tokens = pass.tokens.as_ref().map(|tokens| tokens.to_vec::<u32>()).transpose()?;
+        let states =
+            pass.states.as_ref().map(|states| states.to_vec::<f32>()).transpose()?.unwrap_or_default();
         let by_device = pass.outputs.iter().filter(|output| !output.by_host);
         let chosen: Vec<(&Piece, usize, u32)> = match &tokens {
             Some(tokens) => by_device.map(|one| (pieces[one.piece], one.row, tokens[one.row])).collect(),
@@ -532,6 +565,23 @@ impl Steps {
                 let taken = running.sequence.push_chosen(language, *token, piece.start + piece.tokens.len());
                 let taken = taken.map_err(|error| error.to_string());
                 progress.outcomes.push((piece.job, outcome(taken, None, Vec::new())));
+            }
+        }
+        let (width, mut states) = (language.model().config().hidden_size, &states[..]);
+        for (at, range) in &pass.pooled {
+            let piece = pieces[*at];
+            let pool = sequences.get_mut(&piece.job).and_then(|running| running.pool.as_mut());
+            let Some(pool) = pool else { continue };
+            let is_end = piece.sample && range.end == piece.tokens.len();
+            let (rows, rest) = states.split_at(pool.needed(range.len(), is_end).len() * width);
+            pool.add(piece.start, [range.start, range.end].map(|at| piece.start + at), rows, width);
+            states = rest;
+            if is_end {
+                let outcome = match pool.embedding() {
+                    Ok(embedding) => Outcome::Embedding(embedding),
+                    Err(message) => Outcome::Failed(Failure { kind: FailureKind::Request, message }),
+                };
+                progress.outcomes.push((piece.job, outcome));
             }
         }
         Ok(())
@@ -602,8 +652,10 @@ impl RunningSequence {
         let piece = self.choose(language, logits, length);
         let (logprob, top) = match (self.logprobs, &piece) {
             (Some(top), Ok(piece)) => {
-                let (own, top) = log_probabilities(logits, piece.token, top);
-                (Some(own), top)
+                let (own, mut top) = log_probabilities(logits, piece.token, top);
+                // JSON has no infinite numbers: a supervisor would miss the token.
+                top.iter_mut().for_each(|entry| entry.1 = entry.1.max(f32::MIN));
+                (Some(own.max(f32::MIN)), top)
             }
             _ => (None, Vec::new()),
         };

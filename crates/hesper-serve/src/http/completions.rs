@@ -33,7 +33,7 @@ pub(crate) fn submit(state: &Arc<State>, tenant: u64, body: &Map<String, Value>)
     if echo && logprobs.is_some() {
         return Err(body.error("echo", "cannot be combined with logprobs"));
     }
-    let prompts = prompts(&body, &loaded)?;
+    let prompts = prompts(&body, "prompt", MAX_CHOICES as usize, &loaded)?;
     let count = prompts.len() * params.n;
     if count as i64 > MAX_CHOICES {
         let what = format!("{} prompts times n = {} exceed {MAX_CHOICES} choices", prompts.len(), params.n);
@@ -97,8 +97,13 @@ pub(crate) fn limit_tokens(
     Ok(())
 }
 
-/// The prompts and their tokens: a text, tokens, or an array of either.
-fn prompts(body: &Fields<'_>, loaded: &Loaded) -> ApiResult<Vec<(String, Vec<u32>)>> {
+/// The prompts in a field and their tokens: a text, tokens, or an array of at most `most` of either.
+pub(crate) fn prompts(
+    body: &Fields<'_>,
+    field: &str,
+    most: usize,
+    loaded: &Loaded,
+) -> ApiResult<Vec<(String, Vec<u32>)>> {
     let one = |value: &Value, name: &str| match value {
         Value::String(text) => match loaded.language.prompt_tokens(text) {
             Ok(tokens) => Ok((text.clone(), tokens)),
@@ -110,19 +115,19 @@ fn prompts(body: &Fields<'_>, loaded: &Loaded) -> ApiResult<Vec<(String, Vec<u32
             Ok((text.map_err(|error| ApiError::field(name, error))?, tokens))
         }
     };
-    let prompts = match body.get("prompt") {
-        None => return Err(body.error("prompt", "is missing")),
-        Some(Value::Array(list)) if list.len() as i64 > MAX_CHOICES && !list[0].is_number() => {
-            return Err(body.error("prompt", format!("has more than {MAX_CHOICES} prompts")));
+    let prompts = match body.get(field) {
+        None => return Err(body.error(field, "is missing")),
+        Some(Value::Array(list)) if list.len() > most && !list[0].is_number() => {
+            return Err(body.error(field, format!("has more than {most} prompts")));
         }
         Some(Value::Array(list)) if list.iter().any(|value| value.is_string() || value.is_array()) => {
             let each = list.iter().enumerate();
-            each.map(|(at, value)| one(value, &format!("prompt[{at}]"))).collect::<ApiResult<Vec<_>>>()?
+            each.map(|(at, value)| one(value, &format!("{field}[{at}]"))).collect::<ApiResult<Vec<_>>>()?
         }
-        Some(value) => vec![one(value, "prompt")?],
+        Some(value) => vec![one(value, field)?],
     };
-    if prompts.iter().any(|(_, tokens)| tokens.is_empty()) {
-        return Err(body.error("prompt", "must not be empty"));
+    if prompts.is_empty() || prompts.iter().any(|(_, tokens)| tokens.is_empty()) {
+        return Err(body.error(field, "must not be empty"));
     }
     Ok(prompts)
 }

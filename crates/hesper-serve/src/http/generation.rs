@@ -147,7 +147,7 @@ impl Generation {
         let choice = &mut self.choices[at];
         let mut update = Update { choice: at, parts: Vec::new(), token: None, finish: None };
         match event {
-            Some(Event::Started { .. }) => return Ok(None),
+            Some(Event::Started { .. } | Event::Embedding(_)) => return Ok(None),
             Some(Event::Token(token)) => {
                 self.first_token_seconds.get_or_insert_with(|| self.start.elapsed().as_secs_f64());
                 if let Some(texts) = &mut self.texts {

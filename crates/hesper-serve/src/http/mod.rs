@@ -7,6 +7,7 @@
 mod answer;
 mod chat;
 mod completions;
+mod embeddings;
 mod error;
 mod fields;
 mod generation;

@@ -23,7 +23,7 @@ use super::fields::{Fields, parse_body};
 use super::guard::{Tenant, check_key, check_source, cors};
 use super::messages::{self, MessagesError};
 use super::state::{App, State};
-use super::{chat, completions, metrics, params, responses};
+use super::{chat, completions, embeddings, metrics, params, responses};
 use crate::page;
 use crate::protocol::{Generator, Health};
 
@@ -40,7 +40,7 @@ fn table() -> Vec<Route> {
         (Method::POST, "/v1/responses", true, post(create_response)),
         (Method::GET, "/v1/responses/{id}", true, get(find_response)),
         (Method::DELETE, "/v1/responses/{id}", true, delete(delete_response)),
-        (Method::POST, "/v1/embeddings", true, post(embeddings)),
+        (Method::POST, "/v1/embeddings", true, post(create_embeddings)),
         (Method::POST, "/v1/messages", true, post(anthropic_messages)),
         (Method::POST, "/v1/messages/count_tokens", true, post(count_tokens)),
         (Method::GET, "/v1/models", true, get(models)),
@@ -235,10 +235,12 @@ async fn delete_response(
     Ok(json_response(&responses::delete(&app.0, &id, tenant.0)?))
 }
 
-/// Refuses the request: a model that generates text is not trained to produce embeddings.
-async fn embeddings(Extract(app): Extract<App>) -> ApiResult<Response<Body>> {
-    let message = format!("{} generates text and has no embeddings", app.0.loaded()?.name);
-    Err(ApiError::field("model", message).code("model_not_supported"))
+async fn create_embeddings(
+    Extract(app): Extract<App>,
+    Extension(tenant): Extension<Tenant>,
+    request: Request,
+) -> ApiResult<Response<Body>> {
+    with_body(app, tenant, request, embeddings::read).await?.respond().await
 }
 
 async fn anthropic_messages(

@@ -1,10 +1,17 @@
 //! The worker's side: an engine that takes orders from standard input and writes reports to standard output.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, mpsc};
 
 use super::{Order, REPORT_EVERY, Report, messages, writer};
-use crate::protocol::Generator;
+use crate::protocol::{Events, Generator, Refusal, Request};
+
+/// Submits a request. A panic refuses it: it must not end the worker, and with it all other requests.
+fn submit(engine: &dyn Generator, request: Request) -> Result<Events, Refusal> {
+    let submitted = catch_unwind(AssertUnwindSafe(|| engine.submit(request)));
+    submitted.unwrap_or_else(|_| Err(Refusal::Invalid("the engine panicked when it read the request".into())))
+}
 
 /// Executes the orders of a supervisor until standard input is closed. Nothing else may write to standard
 /// output.
@@ -29,7 +36,7 @@ pub fn serve(engine: Arc<dyn Generator>) {
                     engine.cancel(&id);
                 }
             }
-            Order::Submit { key, request } => match engine.submit(*request) {
+            Order::Submit { key, request } => match submit(&*engine, *request) {
                 Err(refusal) => {
                     let _ = reports.send(Report::Refused { key, refusal });
                 }

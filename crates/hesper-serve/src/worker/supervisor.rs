@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
 use super::{Order, Report, messages, writer};
+use crate::engine::stats::RequestStats;
 use crate::protocol::{
     Event, EventSender, Events, Failure, FailureKind, Finish, Generator, Health, Refusal, Request, Snapshot,
     Usage, channel,
@@ -66,6 +67,8 @@ struct OpenRequest {
     started: bool,
     /// Tokens that were sent to the client.
     sent: Vec<u32>,
+    /// When the last of them was sent.
+    last_token: Option<Instant>,
     /// The number of tokens that came from the current worker.
     received: usize,
     /// Workers that exited after they had accepted it.
@@ -81,6 +84,8 @@ enum Answer {
     None,
     Accepted,
     Refused(Refusal),
+    /// The worker had no room for a request that was accepted before. It is submitted again.
+    NoRoom,
 }
 
 struct State {
@@ -92,9 +97,14 @@ struct State {
     ids: HashMap<String, u64>,
     last_key: u64,
     health: Health,
+    /// The last report of the current worker.
     snapshot: Snapshot,
     /// The summed counters of earlier workers.
     earlier_counts: Snapshot,
+    /// What clients see is counted here: it outlives the workers, and a request that two workers compute
+    /// counts once.
+    stats: RequestStats,
+    start: Instant,
     restarts: u64,
     stopping: bool,
     /// The supervisor was dropped.
@@ -128,12 +138,34 @@ impl State {
         }
     }
 
+    /// Why a request is refused without asking the worker, if it is.
+    fn refusal(&self, request: &Request, limit: usize) -> Option<Refusal> {
+        let waiting = self.open.values().filter(|open| open.answer == Answer::None).count();
+        let retry_after = self.stats.retry_after();
+        if self.stopping {
+            return Some(Refusal::Unavailable("the server is stopping".into()));
+        }
+        if let Health::LostDevice { cause } = &self.health {
+            return Some(Refusal::Unavailable(cause.clone()));
+        }
+        if self.ids.contains_key(&request.id) {
+            let what = format!("the id {:?} is in use by an unfinished request", request.id);
+            return Some(Refusal::Invalid(what));
+        }
+        // Requests that wait for room in a new worker go first.
+        let no_room = self.open.values().any(|open| open.answer == Answer::NoRoom);
+        ((self.orders.is_none() && waiting >= limit) || no_room)
+            .then_some(Refusal::QueueFull { limit, retry_after })
+    }
+
     /// Removes a request and sends its last event.
     fn end(&mut self, key: u64, event: Event) {
         if let Some(open) = self.open.remove(&key) {
             if self.ids.get(&open.request.id) == Some(&key) {
                 self.ids.remove(&open.request.id);
             }
+            let (now, time) = (self.start.elapsed(), open.submitted.elapsed());
+            self.stats.add_end(&open.request.id, &event, now, time);
             let _ = open.sender.send(event);
         }
     }
@@ -179,12 +211,21 @@ impl State {
         self.order(Order::Submit { key, request });
     }
 
+    /// Submits requests to the worker in the order of their arrival, by whether it has answered them.
+    fn send_all(&mut self, which: impl Fn(&Answer) -> bool) {
+        let open = self.open.iter().filter(|(_, open)| which(&open.answer));
+        let mut keys: Vec<u64> = open.map(|(key, _)| *key).collect();
+        keys.sort_unstable();
+        keys.into_iter().for_each(|key| self.send(key));
+    }
+
     /// Forwards an event of the current worker, unless an earlier worker has sent the same one.
     fn forward(&mut self, key: u64, event: Event) {
         let Some(open) = self.open.get_mut(&key) else { return };
         match event {
             Event::Started { .. } => {
                 if !std::mem::replace(&mut open.started, true) {
+                    self.stats.queue_time.add(open.submitted.elapsed());
                     let _ = open.sender.send(event);
                 }
             }
@@ -193,6 +234,8 @@ impl State {
                 match open.sent.get(open.received - 1).copied() {
                     None => {
                         open.sent.push(token.id);
+                        let since_last = open.last_token.replace(Instant::now()).map(|last| last.elapsed());
+                        self.stats.add_token(open.submitted.elapsed(), since_last);
                         let _ = open.sender.send(Event::Token(token));
                     }
                     Some(sent) if sent == token.id => {}
@@ -206,6 +249,7 @@ impl State {
                     }
                 }
             }
+            Event::Embedding(_) => drop(open.sender.send(event)),
             Event::Done { .. } | Event::Failed(_) => self.end(key, event),
         }
     }
@@ -213,13 +257,17 @@ impl State {
     /// Records that the worker exited. Requests that were tried too often fail; the others wait for the next
     /// worker.
     fn lost(&mut self, cause: &str, max_attempts: usize) {
+        let was_ready = self.orders.is_some();
         (self.orders, self.process) = (None, None);
         self.restarts += 1;
         let of_worker = std::mem::take(&mut self.snapshot);
         add_counts(&mut self.earlier_counts, &of_worker);
         let mut failed = Vec::new();
+        // A worker reads its orders one after the other: the first one without an answer may be the cause.
+        let unanswered = self.open.iter().filter(|(_, open)| open.answer == Answer::None);
+        let suspect = unanswered.map(|(key, _)| *key).min().filter(|_| was_ready);
         for (key, open) in &mut self.open {
-            if open.answer == Answer::Accepted {
+            if open.answer == Answer::Accepted || suspect == Some(*key) {
                 open.attempts += 1;
             }
             if open.attempts >= max_attempts {
@@ -236,13 +284,8 @@ impl State {
     }
 }
 
-/// Adds the counters of `from` to those of `to`.
+/// Adds the counters of an engine's steps in `from` to those of `to`.
 fn add_counts(to: &mut Snapshot, from: &Snapshot) {
-    to.accepted += from.accepted;
-    to.refused += from.refused;
-    to.completed += from.completed;
-    to.failed += from.failed;
-    to.cancelled += from.cancelled;
     to.preemptions += from.preemptions;
     to.steps += from.steps;
     to.steps_ahead += from.steps_ahead;
@@ -250,7 +293,6 @@ fn add_counts(to: &mut Snapshot, from: &Snapshot) {
     to.scheduler_seconds += from.scheduler_seconds;
     to.prompt_tokens += from.prompt_tokens;
     to.cached_tokens += from.cached_tokens;
-    to.generated_tokens += from.generated_tokens;
     to.draft_tokens += from.draft_tokens;
     to.accepted_drafts += from.accepted_drafts;
 }
@@ -278,6 +320,8 @@ impl Supervisor {
             health: Health::Loading { what: "a worker".into() },
             snapshot: Snapshot::default(),
             earlier_counts: Snapshot::default(),
+            stats: RequestStats::default(),
+            start: Instant::now(),
             restarts: 0,
             stopping: false,
             shut_down: false,
@@ -390,14 +434,13 @@ fn watch(shared: &Shared, child: &mut Child) -> WorkerExit {
                 {
                     was_ready = true;
                     state.orders = Some(orders);
-                    let mut waiting: Vec<u64> = state.open.keys().copied().collect();
-                    waiting.sort_unstable();
-                    waiting.into_iter().for_each(|key| state.send(key));
+                    state.send_all(|_| true);
                 }
                 if !state.stopping {
                     state.health = health;
                 }
                 state.snapshot = *snapshot;
+                state.send_all(|answer| *answer == Answer::NoRoom);
             }
             Ok(Report::Accepted { key }) => {
                 if let Some(open) = state.open.get_mut(&key) {
@@ -405,14 +448,16 @@ fn watch(shared: &Shared, child: &mut Child) -> WorkerExit {
                 }
             }
             Ok(Report::Refused { key, refusal }) => {
-                let message = refusal.to_string();
-                let kind = match &refusal {
-                    Refusal::Invalid(_) | Refusal::TooLarge { .. } => FailureKind::Request,
-                    Refusal::QueueFull { .. } | Refusal::Unavailable(_) => FailureKind::Lost,
-                };
-                match state.open.get_mut(&key) {
-                    Some(open) if open.submitting => open.answer = Answer::Refused(refusal),
-                    _ => state.end(key, Event::Failed(Failure { kind, message })),
+                match (state.open.get_mut(&key), &refusal) {
+                    (Some(open), _) if open.submitting => open.answer = Answer::Refused(refusal),
+                    // It waited for a worker, or an earlier one had accepted it.
+                    (Some(open), Refusal::QueueFull { .. } | Refusal::Unavailable(_)) => {
+                        open.answer = Answer::NoRoom;
+                    }
+                    _ => {
+                        let (kind, message) = (FailureKind::Request, refusal.to_string());
+                        state.end(key, Event::Failed(Failure { kind, message }));
+                    }
                 }
             }
             Ok(Report::Event { key, event }) => state.forward(key, event),
@@ -426,22 +471,9 @@ fn watch(shared: &Shared, child: &mut Child) -> WorkerExit {
 impl Generator for Supervisor {
     fn submit(&self, request: Request) -> Result<Events, Refusal> {
         let mut state = self.shared.lock();
-        let waiting = state.open.values().filter(|open| open.answer == Answer::None).count();
-        let limit = self.shared.options.max_waiting;
-        if state.stopping {
-            return Err(Refusal::Unavailable("the server is stopping".into()));
-        }
-        if let Health::LostDevice { cause } = &state.health {
-            return Err(Refusal::Unavailable(cause.clone()));
-        }
-        if state.ids.contains_key(&request.id) {
-            return Err(Refusal::Invalid(format!(
-                "the id {:?} is in use by an unfinished request",
-                request.id
-            )));
-        }
-        if state.orders.is_none() && waiting >= limit {
-            return Err(Refusal::QueueFull { limit, retry_after: Duration::from_secs(5) });
+        if let Some(refusal) = state.refusal(&request, self.shared.options.max_waiting) {
+            state.stats.refused += 1;
+            return Err(refusal);
         }
         state.last_key += 1;
         let (key, id, (sender, receiver)) = (state.last_key, request.id.clone(), channel());
@@ -451,6 +483,7 @@ impl Generator for Supervisor {
             submitted: Instant::now(),
             started: false,
             sent: Vec::new(),
+            last_token: None,
             received: 0,
             attempts: 0,
             answer: Answer::None,
@@ -470,9 +503,11 @@ impl Generator for Supervisor {
             if let Answer::Refused(refusal) = open.answer.clone() {
                 state.open.remove(&key);
                 state.ids.remove(&id);
+                state.stats.refused += 1;
                 return Err(refusal);
             }
         }
+        state.stats.accepted += 1;
         drop(state);
         let shared = Arc::downgrade(&self.shared);
         let cancel = move || {
@@ -499,8 +534,8 @@ impl Generator for Supervisor {
         let state = self.shared.lock();
         let mut snapshot = state.snapshot.clone();
         add_counts(&mut snapshot, &state.earlier_counts);
-        snapshot.restarts = state.restarts;
-        snapshot
+        (snapshot.restarts, snapshot.uptime_seconds) = (state.restarts, state.start.elapsed().as_secs_f64());
+        state.stats.snapshot(snapshot)
     }
 
     fn drain(&self, limit: Duration) {

@@ -1,9 +1,10 @@
 //! The endpoints of the API.
 
+use std::io::Write;
 use std::time::Duration;
 
 use hesper_serve::http::{ServerOptions, route_list};
-use hesper_serve::protocol::{Constraint, FailureKind, Finish, Health, Refusal};
+use hesper_serve::protocol::{Constraint, FailureKind, Finish, Health, Pooling, Refusal};
 use serde_json::{Value, json};
 
 use crate::client::Running;
@@ -297,10 +298,61 @@ fn lengths_are_limited_by_the_context_and_the_server() {
 }
 
 #[test]
-fn embeddings_are_refused_with_a_code() {
-    let answer = server().post("/v1/embeddings", &json!({ "model": "demo", "input": "x" }));
-    assert_eq!((answer.status, &answer.json()["error"]["code"]), (400, &json!("model_not_supported")));
-    assert!(answer.error().contains("demo"));
+fn embeddings_are_answered_as_numbers_and_as_base64() {
+    let server = server();
+    server.generator.say(&[]);
+    let embed = |body: Value| server.post("/v1/embeddings", &body);
+    let answer = embed(json!({ "model": "demo", "input": ["The evening star", [2, 3]] })).json();
+    let vectors: Vec<&Value> =
+        answer["data"].as_array().unwrap().iter().map(|one| &one["embedding"]).collect();
+    assert_eq!(vectors[1], &json!([0.5, -1.0, 2.0]));
+    assert_eq!(answer["data"][1]["index"], 1);
+    let tokens = vectors[0][2].as_f64().unwrap() as u64 + 2;
+    assert_eq!(answer["usage"], json!({ "prompt_tokens": tokens, "total_tokens": tokens }));
+    let requests = server.generator.requests();
+    assert!(requests.iter().all(|request| request.embed == Some(Pooling::Mean)));
+    let answer = embed(json!({ "input": [5, 6, 7], "encoding_format": "base64", "pooling": "last" })).json();
+    // 0.5, -1.0 and 3.0 in little-endian order.
+    assert_eq!(answer["data"][0]["embedding"], "AAAAPwAAgL8AAEBA");
+    assert_eq!(server.generator.requests().last().unwrap().embed, Some(Pooling::Last));
+    // More texts than are computed at once, and than the queue of the engine may hold.
+    let answer = embed(json!({ "input": vec!["The star"; 300] })).json();
+    assert_eq!(answer["data"].as_array().unwrap().len(), 300);
+    for (wrong, field) in [
+        (json!({}), "input"),
+        (json!({ "input": [] }), "input"),
+        (json!({ "input": "" }), "input"),
+        (json!({ "input": ["x", ""] }), "input"),
+        (json!({ "input": vec!["x"; 3000] }), "input"),
+        (json!({ "input": vec![2; 5000] }), "input"),
+        (json!({ "input": [99_999_999] }), "input"),
+        (json!({ "input": "x", "encoding_format": "int8" }), "encoding_format"),
+        (json!({ "input": "x", "dimensions": 7 }), "dimensions"),
+        (json!({ "input": "x", "pooling": "max" }), "pooling"),
+    ] {
+        let answer = embed(wrong.clone());
+        assert_eq!(answer.status, 400, "{wrong}: {answer:?}");
+        assert!(answer.error().contains(field), "{wrong}: {}", answer.error());
+    }
+    server.generator.change(|script| script.end = End::Failed(FailureKind::OutOfMemory));
+    assert_eq!(embed(json!({ "input": "x" })).status, 503);
+    server.generator.change(|script| script.end = End::Vanish);
+    assert_eq!(embed(json!({ "input": ["x", "y"] })).status, 500);
+}
+
+#[test]
+fn a_client_that_goes_away_cancels_its_embeddings() {
+    let server = server();
+    server.generator.say(&[]);
+    server.generator.change(|script| script.end = End::Hang);
+    let body = json!({ "input": ["a", "b", "c"] }).to_string();
+    let mut client = server.connect();
+    let head =
+        format!("POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", body.len());
+    client.write_all(format!("{head}{body}").as_bytes()).unwrap();
+    server.generator.wait_running();
+    drop(client);
+    assert!(server.generator.wait_idle());
 }
 
 #[test]

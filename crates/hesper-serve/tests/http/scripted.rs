@@ -100,6 +100,9 @@ impl Generator for Scripted {
         let (flag, running, id) = (cancelled.clone(), self.running.clone(), request.id.clone());
         std::thread::spawn(move || {
             let _ = sender.send(Event::Started { cached_tokens: 2 });
+            if request.embed.is_some() {
+                let _ = sender.send(Event::Embedding(vec![0.5, -1.0, request.prompt.len() as f32]));
+            }
             let mut count = 0;
             for piece in script.pieces.iter().take(request.max_tokens) {
                 std::thread::sleep(script.delay);

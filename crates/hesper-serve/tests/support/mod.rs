@@ -39,7 +39,7 @@ pub fn collect(events: &Events) -> (Vec<u32>, String, End) {
     let (mut tokens, mut text) = (Vec::new(), String::new());
     loop {
         let end = match events.next_within(LIMIT).unwrap() {
-            Event::Started { .. } => continue,
+            Event::Started { .. } | Event::Embedding(_) => continue,
             Event::Token(token) => {
                 tokens.push(token.id);
                 text.push_str(&token.text);
