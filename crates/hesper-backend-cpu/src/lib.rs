@@ -125,7 +125,7 @@ impl Backend for Cpu {
     }
 
     fn fusion(&self) -> Fusion {
-        Fusion { in_place: true, row_sources: true, ..Fusion::default() }
+        Fusion { in_place: true, ..Fusion::default() }
     }
 
     /// The executor checks bounds in any case; an unchecked kernel only asks it not to report.

@@ -146,7 +146,7 @@ fn run_single<T>(op: RowOp, l: &mut Lowering<'_>) -> Result<Data>
 where
     T: hesper_core::Element + Plain + hesper_compute::Float,
 {
-    if let Some(rows) = l.take_fused_rows() {
+    if let Some(rows) = l.take_fused_rows()? {
         return run(op, l, RowSource::Fused(rows), single::<T>);
     }
     let axis = match op {

@@ -23,7 +23,7 @@ pub(crate) enum RowSource {
 impl RowSource {
     /// The first input of an op that reads rows.
     pub(crate) fn of<T: Element>(l: &mut Lowering<'_>) -> Result<RowSource> {
-        if let Some(rows) = l.take_fused_rows() {
+        if let Some(rows) = l.take_fused_rows()? {
             return Ok(RowSource::Fused(rows));
         }
         let data = l.row_major(0)?;

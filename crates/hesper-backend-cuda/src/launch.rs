@@ -3,10 +3,11 @@
 //! A kernel's text is a `.cuh` file beside its launcher, after the prelude; it needs no header of a toolkit.
 
 use hesper_backend_gpu::KernelText;
-use hesper_core::Dtype;
+use hesper_core::backend::SlotFunctions;
+use hesper_core::{Dtype, Result};
 use hesper_runtime::PipelineSource;
 
-use crate::{Cuda, early};
+use crate::{Cuda, early, slot};
 
 pub(crate) type Constants = hesper_backend_gpu::Constants<Cuda>;
 pub(crate) type Kernel<'a> = hesper_backend_gpu::Kernel<'a, Cuda>;
@@ -55,14 +56,21 @@ impl KernelText for Cuda {
     }
 
     /// Declares what the kernel reads before it waits for earlier ones.
-    fn source(text: &'static str, instance: &str, options: &str, _threads: u64) -> PipelineSource {
-        let mut specialisation = format!("entry {instance}\nminimal\n{options}");
+    fn source(
+        text: &'static str,
+        instance: &str,
+        options: &str,
+        _threads: u64,
+        functions: Option<&SlotFunctions>,
+    ) -> Result<PipelineSource> {
+        let (before, behind, slot_options) = slot::parts(text, functions);
+        let mut specialisation = format!("entry {instance}\nminimal\n{options}{slot_options}");
         if let Some(bindings) = early::bindings(text, instance.split('<').next().unwrap_or(instance)) {
             specialisation.push_str("\nahead");
             bindings.iter().for_each(|binding| specialisation.push_str(&format!(" {binding}")));
         }
-        PipelineSource::new(instance, "cuda", format!("{PRELUDE}{text}").as_str())
-            .specialised(specialisation.as_str())
+        let whole = format!("{before}{PRELUDE}{behind}{text}");
+        Ok(PipelineSource::new(instance, "cuda", whole.as_str()).specialised(specialisation.as_str()))
     }
 }
 

@@ -35,6 +35,7 @@ mod scan;
 mod scatter;
 mod search;
 mod silu_gate;
+mod slot;
 mod sort;
 mod step;
 

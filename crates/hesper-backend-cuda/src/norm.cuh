@@ -1,12 +1,18 @@
 // Row-wise kernels. KIND 0: softmax, 1: log-sum-exp, 2: RMS norm, 3: layer norm.
+// Products that are added are written as `fma` or `mul`, so that their rounding does not depend on whether the
+// compiler may contract: it may not where a slot is filled.
 template <class A> struct math;
 template <> struct math<float> {
+  static __device__ float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+  static __device__ float mul(float a, float b) { return __fmul_rn(a, b); }
   static __device__ float exp(float x) { return expf(x); }
   static __device__ float log(float x) { return logf(x); }
   static __device__ float rsqrt(float x) { return 1.0f / sqrtf(x); }
   static __device__ float low() { return __int_as_float(0xff800000); }
 };
 template <> struct math<double> {
+  static __device__ double fma(double a, double b, double c) { return __fma_rn(a, b, c); }
+  static __device__ double mul(double a, double b) { return __dmul_rn(a, b); }
   static __device__ double exp(double x) { return ::exp(x); }
   static __device__ double log(double x) { return ::log(x); }
   static __device__ double rsqrt(double x) { return 1.0 / sqrt(x); }
@@ -56,7 +62,10 @@ template <class T, class A> struct relative {
 template <class T, class A, int THREADS>
 __device__ __forceinline__ relative<T, A> all_relative(relative<T, A> x, relative<T, A>* shared) {
   A high = all<A, true, 32>(x.top, nullptr);
-  A sum = all<A, false, 32>(x.sum * x.weight(high), nullptr);
+  const A weight = x.weight(high);
+  A sum = math<A>::fma(x.sum, weight, __shfl_xor_sync(FULL, math<A>::mul(x.sum, weight), 16));
+#pragma unroll
+  for (int m = 8; m > 0; m /= 2) sum += __shfl_xor_sync(FULL, sum, m);
   if (THREADS > 32) {
     if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = relative<T, A>{high, sum};
     __syncthreads();
@@ -65,7 +74,7 @@ __device__ __forceinline__ relative<T, A> all_relative(relative<T, A> x, relativ
       high = high > top || high != high ? high : top;
     }
     sum = 0;
-    for (int w = 0; w < THREADS / 32; ++w) sum += shared[w].sum * shared[w].weight(high);
+    for (int w = 0; w < THREADS / 32; ++w) sum = math<A>::fma(shared[w].sum, shared[w].weight(high), sum);
   }
   return relative<T, A>{high, sum};
 }
@@ -73,21 +82,21 @@ __device__ __forceinline__ relative<T, A> all_relative(relative<T, A> x, relativ
 // Rows that fit into the registers of a block: N words of sixteen bytes per thread.
 template <int KIND, class T, class A, int THREADS, int N>
 __global__ void __launch_bounds__(THREADS > 256 ? THREADS : 256)
-held(const T* __restrict__ in, const T* __restrict__ weight, const T* __restrict__ bias, T* __restrict__ out, i64 rows,
-     i64 length, A eps, i32 weighted, i32 biased) {
+held(SLOT_BUFFERS(T) const T* __restrict__ weight, const T* __restrict__ bias, T* __restrict__ out, i64 rows,
+     i64 length, A eps, i32 weighted, i32 biased SLOT_CONSTANTS) {
   constexpr int V = 16 / sizeof(T);
   constexpr int PER = THREADS >= 256 ? 1 : 256 / THREADS;
   __shared__ A shared[64];
   const i64 row = (i64)blockIdx.x * PER + threadIdx.x / THREADS;
   const bool there = row < rows;
   const int lane = threadIdx.x % THREADS;
-  const T* from = in + (there ? row : 0) * length;
+  const source<T> from = SLOT_SOURCE(T) + (there ? row : 0) * length;
   A x[N][V];
 #pragma unroll
   for (int n = 0; n < N; ++n) {
     const i64 at = (i64)(n * THREADS + lane) * V;
     if (at < length) {
-      const pack<T> loaded = load16(from + at);
+      const pack<T> loaded = from.word(at);
 #pragma unroll
       for (int v = 0; v < V; ++v) x[n][v] = as<A, T>::of(loaded.v[v]);
     } else {
@@ -136,7 +145,7 @@ held(const T* __restrict__ in, const T* __restrict__ weight, const T* __restrict
 #pragma unroll
         for (int v = 0; v < V; ++v) {
           x[n][v] -= shift;
-          squares += x[n][v] * x[n][v];
+          squares = math<A>::fma(x[n][v], x[n][v], squares);
         }
     squares = all<A, false, THREADS>(squares, shared);
     factor = math<A>::rsqrt(squares / (A)length + eps);
@@ -152,8 +161,8 @@ held(const T* __restrict__ in, const T* __restrict__ weight, const T* __restrict
       if (KIND == 3 && biased) b = load16(bias + at);
 #pragma unroll
       for (int v = 0; v < V; ++v) {
-        A r = x[n][v] * factor;
-        if (KIND >= 2 && weighted) r *= as<A, T>::of(w.v[v]);
+        A r = math<A>::mul(x[n][v], factor);
+        if (KIND >= 2 && weighted) r = math<A>::mul(r, as<A, T>::of(w.v[v]));
         if (KIND == 3 && biased) r += as<A, T>::of(b.v[v]);
         y.v[v] = as<T, A>::of(r);
       }
@@ -165,11 +174,11 @@ held(const T* __restrict__ in, const T* __restrict__ weight, const T* __restrict
 // Rows of any length, read once per pass.
 template <int KIND, class T, class A>
 __global__ void __launch_bounds__(256)
-read_again(const T* __restrict__ in, const T* __restrict__ weight, const T* __restrict__ bias, T* __restrict__ out,
-           i64 rows, i64 length, A eps, i32 weighted, i32 biased) {
+read_again(SLOT_BUFFERS(T) const T* __restrict__ weight, const T* __restrict__ bias, T* __restrict__ out, i64 rows,
+           i64 length, A eps, i32 weighted, i32 biased SLOT_CONSTANTS) {
   __shared__ A shared[32];
   const i64 row = blockIdx.x;
-  const T* from = in + row * length;
+  const source<T> from = SLOT_SOURCE(T) + row * length;
   A factor = 0, shift = 0;
   if (KIND < 2) {
     A top = math<A>::low();
@@ -197,15 +206,15 @@ read_again(const T* __restrict__ in, const T* __restrict__ weight, const T* __re
     A squares = 0;
     for (i64 i = threadIdx.x; i < length; i += 256) {
       const A x = as<A, T>::of(from[i]) - shift;
-      squares += x * x;
+      squares = math<A>::fma(x, x, squares);
     }
     squares = all<A, false, 256>(squares, shared);
     factor = math<A>::rsqrt(squares / (A)length + eps);
   }
   for (i64 i = threadIdx.x; i < length; i += 256) {
     A r = as<A, T>::of(from[i]) - shift;
-    r = (KIND == 0 ? exponential<T, A>::of(r) : r) * factor;
-    if (KIND >= 2 && weighted) r *= as<A, T>::of(weight[i]);
+    r = math<A>::mul(KIND == 0 ? exponential<T, A>::of(r) : r, factor);
+    if (KIND >= 2 && weighted) r = math<A>::mul(r, as<A, T>::of(weight[i]));
     if (KIND == 3 && biased) r += as<A, T>::of(bias[i]);
     out[row * length + i] = as<T, A>::of(r);
   }

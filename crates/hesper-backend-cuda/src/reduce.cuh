@@ -159,7 +159,7 @@ template <class Op> struct fold {
     for (int v = 1; v < V; ++v) acc = Op::merge(acc, several[v]);
     return acc;
   }
-  static __device__ __forceinline__ A found(A acc, const T*, i64) { return acc; }
+  static __device__ __forceinline__ A found(A acc, const source<T>&, i64) { return acc; }
 };
 // The index of an extreme: of words first, then of the element in the word.
 template <class E, bool LARGEST> struct fold<Arg<E, LARGEST>> {
@@ -176,9 +176,9 @@ template <class E, bool LARGEST> struct fold<Arg<E, LARGEST>> {
     if (beats(top, best.x) || best.at == 0xffffffffu) best = A{top, (u32)at};
   }
   __device__ __forceinline__ A all() const { return best; }
-  static __device__ __forceinline__ A found(A acc, const T* base, i64 whole) {
+  static __device__ __forceinline__ A found(A acc, const source<T>& base, i64 whole) {
     if (acc.at >= whole) return acc;
-    const pack<T> x = load16(base + acc.at);
+    const pack<T> x = base.word(acc.at);
 #pragma unroll
     for (int v = V - 1; v >= 0; --v) {
       const W y = as<W, T>::of(x.v[v]);
@@ -190,12 +190,13 @@ template <class E, bool LARGEST> struct fold<Arg<E, LARGEST>> {
 
 // As many steps of U words, THREADS words apart, as fit; returns where the next one begins.
 template <int U, int THREADS, class Op>
-__device__ __forceinline__ i64 go_over(fold<Op>& mine, const typename Op::T* base, i64 i, i64 end, const params& p) {
+__device__ __forceinline__ i64 go_over(fold<Op>& mine, const source<typename Op::T>& base, i64 i, i64 end,
+                                       const params& p) {
   constexpr int V = fold<Op>::V;
   for (; i + (U - 1) * THREADS * V + V <= end; i += U * THREADS * V) {
     pack<typename Op::T> x[U];
 #pragma unroll
-    for (int n = 0; n < U; ++n) x[n] = load16(base + i + n * THREADS * V);
+    for (int n = 0; n < U; ++n) x[n] = base.word(i + n * THREADS * V);
 #pragma unroll
     for (int n = 0; n < U; ++n) mine.take(x[n], i + n * THREADS * V, p);
   }
@@ -205,9 +206,9 @@ __device__ __forceinline__ i64 go_over(fold<Op>& mine, const typename Op::T* bas
 // The innermost axes are reduced: THREADS of a block share a result (or a chunk of one). A thread has U words in
 // flight.
 template <class Op, int THREADS, bool PACKED, int U>
-__global__ void __launch_bounds__(256, U > 8 ? 2 : 4) rows(const typename Op::T* __restrict__ in, void* __restrict__ out, walk kept,
+__global__ void __launch_bounds__(256, U > 8 ? 2 : 4) rows(SLOT_BUFFERS(typename Op::T) void* __restrict__ out, walk kept,
                                             walk reduced, i64 kept_rank, i64 reduced_rank, i64 outputs, i64 length,
-                                            i64 chunk, i64 chunks, params p) {
+                                            i64 chunk, i64 chunks, params p SLOT_CONSTANTS) {
   typedef typename Op::T T;
   typedef typename Op::A A;
   constexpr int V = 16 / sizeof(T);
@@ -219,7 +220,7 @@ __global__ void __launch_bounds__(256, U > 8 ? 2 : 4) rows(const typename Op::T*
     o = (u32)o / (u32)chunks;
   }
   const i64 begin = c * chunk, end = !there ? begin : (begin + chunk < length ? begin + chunk : length);
-  const T* base = in + place(kept, (int)kept_rank, o);
+  const source<T> base = SLOT_SOURCE(T) + place(kept, (int)kept_rank, o);
   const int lane = threadIdx.x % THREADS;
   A acc = Op::first();
   const i64 whole = begin + (end - begin) / V * V;
@@ -254,9 +255,9 @@ __global__ void __launch_bounds__(256, U > 8 ? 2 : 4) rows(const typename Op::T*
 
 // The innermost kept axis is inside of the reduced ones: neighbouring threads compute neighbouring results.
 template <class Op, int V, int U>
-__global__ void __launch_bounds__(256, 4) columns(const typename Op::T* __restrict__ in, void* __restrict__ out, walk kept,
+__global__ void __launch_bounds__(256, 4) columns(SLOT_BUFFERS(typename Op::T) void* __restrict__ out, walk kept,
                                                walk reduced, i64 kept_rank, i64 reduced_rank, i64 outer, i64 width,
-                                               i64 length, i64 chunk, i64 chunks, params p) {
+                                               i64 length, i64 chunk, i64 chunks, params p SLOT_CONSTANTS) {
   typedef typename Op::T T;
   typedef typename Op::A A;
   __shared__ A parts[8][32 * V];
@@ -271,15 +272,15 @@ __global__ void __launch_bounds__(256, 4) columns(const typename Op::T* __restri
 #pragma unroll
   for (int v = 0; v < V; ++v) acc[v] = Op::first();
   if (col < width) {
-    const T* base = in + (kept_rank > 0 ? place(kept, (int)kept_rank, o) : 0) + col;
+    const source<T> base = SLOT_SOURCE(T) + ((kept_rank > 0 ? place(kept, (int)kept_rank, o) : 0) + col);
     i64 r = begin + ty;
     if (V > 1 && reduced_rank == 1) {
       const i64 down = 8 * reduced.stride[0];
-      const T* at = base + r * reduced.stride[0];
+      i64 at = r * reduced.stride[0];
       for (; r + 8 * (U - 1) < end; r += 8 * U, at += U * down) {
         pack<T> x[U];
 #pragma unroll
-        for (int n = 0; n < U; ++n) x[n] = load16(at + n * down);
+        for (int n = 0; n < U; ++n) x[n] = base.word(at + n * down);
 #pragma unroll
         for (int n = 0; n < U; ++n)
 #pragma unroll
@@ -288,14 +289,14 @@ __global__ void __launch_bounds__(256, 4) columns(const typename Op::T* __restri
       }
     }
     for (; r < end; r += 8) {
-      const T* at = base + (reduced_rank == 1 ? r * reduced.stride[0] : place(reduced, (int)reduced_rank, r));
+      const i64 at = reduced_rank == 1 ? r * reduced.stride[0] : place(reduced, (int)reduced_rank, r);
       T x[V];
       if (V > 1) {
-        const pack<T> loaded = load16(at);
+        const pack<T> loaded = base.word(at);
 #pragma unroll
         for (int v = 0; v < V; ++v) x[v] = loaded.v[v];
       } else {
-        x[0] = *at;
+        x[0] = base[at];
       }
 #pragma unroll
       for (int v = 0; v < V; ++v) acc[v] = Op::merge(acc[v], Op::load(x[v], r, p));

@@ -2,12 +2,11 @@
 //!
 //! A result is computed by a few threads, by a block, or by several blocks whose parts a second kernel
 //! combines: as many as occupy the device. Parts and their order depend on the shapes and the device only.
+//! Elements come from memory or from a slot.
 
-use std::ops::Range;
-
-use hesper_backend_gpu::{KernelText as _, is_float, nonzero_mask, reduce_instance};
+use hesper_backend_gpu::{KernelText as _, Source, is_float, nonzero_mask, reduce_instance};
 use hesper_compute::{ReduceLayout, ReduceOrder};
-use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, reach};
+use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::reduce::{Reduce, ReduceKind};
 use hesper_core::{Dtype, Result};
@@ -38,8 +37,7 @@ struct Reduction<'a> {
     reduced: &'a [(usize, isize)],
     /// Constants of the op: two floats, a mask, and the length of an axis that is traversed backwards.
     op_constants: (f64, f64, u64, usize),
-    /// The bytes of the input that are reached.
-    bytes: Range<usize>,
+    source: &'a Source,
 }
 
 impl Reduction<'_> {
@@ -52,20 +50,22 @@ impl Reduction<'_> {
         constants.double(a).double(b).bits(mask).sizes(&[reversed_length])
     }
 
-    /// Encodes the reduction of an input to `output`.
-    fn encode(&self, l: &Lowering<'_>, output: &Buffer) -> Result<()> {
+    /// Encodes the reduction to a new buffer with elements of `size` bytes; `None` if the kernel with its slot
+    /// is not compiled.
+    fn encode(&self, l: &Lowering<'_>, size: usize) -> Result<Option<Buffer>> {
         let length: usize = self.reduced.iter().map(|dim| dim.0).product();
         let outputs: usize = self.kept.iter().map(|dim| dim.0).product();
-        let input = &l.input(0).buffer;
         if outputs == 0 {
-            return Ok(l.stream().command("reduce").write(output).run(|_| Ok(()))?);
+            let output = l.stream().alloc(0)?;
+            l.stream().command("reduce").write(&output).run(|_| Ok(()))?;
+            return Ok(Some(output));
         }
         let busy = BLOCKS_PER_MULTIPROCESSOR * multiprocessors(l.stream());
         let inner = self.reduced[self.reduced.len() - 1].1;
         let side = self.kept.last().filter(|dim| dim.1 == 1 && dim.0 >= 16 && inner > 1);
         let v = 16 / self.size;
         let whole = |step: isize| step % v as isize == 0;
-        let aligned = self.bytes.start.is_multiple_of(16);
+        let aligned = self.source.is_aligned();
         let kernel = |name: &str| Kernel::new(l.stream(), TEXT, name).of(&self.op);
         // Kernel, blocks, chunks per result, neighbouring results, constants.
         let (first, blocks, chunks, width, constants) = if let Some((width, _)) = side.copied() {
@@ -80,7 +80,8 @@ impl Reduction<'_> {
             let chunk = length.div_ceil(chunks).max(1);
             let chunks = length.div_ceil(chunk).max(1);
             let constants = self.constants(rest).sizes(&[outputs / width, width, length, chunk, chunks]);
-            (kernel("columns").of(v).of(8usize), across * chunks, chunks, width, constants)
+            let ahead = if self.source.reads() > 1 { 4 } else { 8usize };
+            (kernel("columns").of(v).of(ahead), across * chunks, chunks, width, constants)
         } else {
             let packed = self.reduced.len() == 1
                 && inner == 1
@@ -95,6 +96,8 @@ impl Reduction<'_> {
                 _ if outputs >= 8 * busy => (32, 16),
                 _ => (256, 8),
             };
+            // Words of several arrays take the registers of as many in flight.
+            let ahead = if self.source.reads() > 1 { 4 } else { ahead };
             let most = if length < 16384 { 1 } else { length.div_ceil(16384) };
             let chunks = (busy / outputs).min(most).max(1);
             let chunk = length.div_ceil(chunks).next_multiple_of(1024).max(1);
@@ -103,21 +106,25 @@ impl Reduction<'_> {
             let blocks = (outputs * chunks).div_ceil(256 / threads);
             (kernel("rows").of(threads).of(packed).of(ahead), blocks, chunks, 1, constants)
         };
-        let launch = first.groups(self.with_op_constants(constants), [blocks, 1, 1], 256)?;
+        let (first, constants) = (first.slot(self.source.slot()), self.with_op_constants(constants));
+        let Some(launch) = first.try_threads(constants, [blocks * 256, 1, 1], [256, 1, 1])? else {
+            return Ok(None);
+        };
+        let output = l.stream().alloc(outputs * size)?;
         let parts = match chunks {
             1 => None,
             _ => Some(l.stream().alloc(outputs * chunks * self.accumulator)?),
         };
-        let command = l.stream().command("reduce").read_range(input, self.bytes.clone());
-        launch.encode(command.write(parts.as_ref().unwrap_or(output)))?;
+        let command = self.source.bind(l.stream().command("reduce"));
+        launch.encode(command.write(parts.as_ref().unwrap_or(&output)))?;
         if let Some(parts) = &parts {
             let side: usize = if width < 32 { 1 } else { 32 };
             let constants = self.with_op_constants(Constants::default().sizes(&[outputs, width, chunks]));
-            let command = l.stream().command("reduce chunks").read(parts).write(output);
+            let command = l.stream().command("reduce chunks").read(parts).write(&output);
             let groups = [outputs.div_ceil(side), 1, 1];
             kernel("chunks_of").of(side).groups(constants, groups, 256)?.encode(command)?;
         }
-        Ok(())
+        Ok(Some(output))
     }
 }
 
@@ -130,10 +137,15 @@ fn widths(dtype: Dtype) -> (usize, usize) {
     }
 }
 
+/// Whether there are kernels for an op and a type of elements.
+fn takes(op: &Reduce, dtype: Dtype) -> bool {
+    !matches!(op.kind, ReduceKind::Variance { .. }) || is_float(dtype)
+}
+
 impl Lower<Reduce> for Cuda {
     fn lower(op: &Reduce, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         let dtype = l.input_dtype(0);
-        if matches!(op.kind, ReduceKind::Variance { .. }) && !is_float(dtype) {
+        if !takes(op, dtype) {
             return Ok(None);
         }
         let layout = ReduceLayout::new(l.input_shape(0), &l.input(0).strides, &op.over, ReduceOrder::Any);
@@ -141,6 +153,7 @@ impl Lower<Reduce> for Cuda {
             return Ok(None);
         }
         l.bring()?;
+        let source = Source::strided(l)?;
         let size = dtype.size();
         let (wide, total) = widths(dtype);
         let word = ["u8", "u16", "u32", "u64"][size.trailing_zeros() as usize];
@@ -154,17 +167,23 @@ impl Lower<Reduce> for Cuda {
             ReduceKind::All | ReduceKind::Any | ReduceKind::Count => (4, (0.0, 0.0, nonzero_mask(dtype), 0)),
             ReduceKind::Variance { count, ddof, root } => (16, (count.0, ddof.0, u64::from(root), 0)),
         };
-        let buffer = l.stream().alloc(layout.outputs() * l.dtype().size())?;
-        let keep = l.shape().len() == l.input_shape(0).len();
-        let data =
-            Data { buffer, offset: layout.offset, strides: layout.result_strides(&op.over, keep).into() };
-        let (bytes, _) = reach(l.input(0), l.input_shape(0), size);
         let [kept, reduced] = [&layout.kept, &layout.reduced]
             .map(|dims| dims.iter().map(|dim| (dim.len, dim.stride)).collect::<Vec<_>>());
         let (kept, reduced) = (&kept[..], &reduced[..]);
-        let op = reduce_instance::<Cuda>(op.kind, dtype, word);
-        let reduction = Reduction { op, size, accumulator, kept, reduced, op_constants, bytes };
-        reduction.encode(l, &data.buffer)?;
-        Ok(Some(data))
+        let instance = reduce_instance::<Cuda>(op.kind, dtype, word);
+        let reduction =
+            Reduction { op: instance, size, accumulator, kept, reduced, op_constants, source: &source };
+        let Some(buffer) = reduction.encode(l, l.dtype().size())? else {
+            l.materialize()?;
+            return Self::lower(op, l);
+        };
+        let keep = l.shape().len() == l.input_shape(0).len();
+        let strides = layout.result_strides(&op.over, keep).into();
+        Ok(Some(Data { buffer, offset: layout.offset, strides }))
+    }
+
+    /// Products of complex numbers are contracted, which a slot does not allow.
+    fn takes_rows(op: &Reduce, _: &[usize], dtype: Dtype) -> bool {
+        takes(op, dtype) && dtype != Dtype::Complex64
     }
 }

@@ -56,23 +56,23 @@ template <class Op> __device__ __forceinline__ typename Op::A before(typename Op
 // The last axis: one block per row, or per chunk of one. TOTALS: only the chunk's total is written. PACKED: rows
 // and chunks start at multiples of sixteen bytes, and are not reversed.
 template <class Op, bool TOTALS, bool PACKED>
-__global__ void __launch_bounds__(256) along_rows(const typename Op::T* __restrict__ in, const typename Op::A* __restrict__ carries,
+__global__ void __launch_bounds__(256) along_rows(SLOT_BUFFERS(typename Op::T) const typename Op::A* __restrict__ carries,
                                                   void* __restrict__ out, i64 length, i64 chunk, i64 chunks, i32 reverse,
-                                                  i32 inclusive, i32 carried) {
+                                                  i32 inclusive, i32 carried SLOT_CONSTANTS) {
   typedef typename Op::T T;
   typedef typename Op::A A;
   constexpr int V = PACKED ? 16 / sizeof(T) : 4;
   __shared__ A shared[8];
   const i64 row = blockIdx.x / chunks, c = blockIdx.x % chunks;
   const i64 begin = c * chunk, end = begin + chunk < length ? begin + chunk : length;
-  const T* from_row = in + row * length;
+  const source<T> from_row = SLOT_SOURCE(T) + row * length;
   A carry = carried ? carries[blockIdx.x] : Op::first();
   for (i64 at = begin; at < end; at += 256 * V) {
     A x[V];
     const i64 i0 = at + threadIdx.x * V;
     A mine = Op::first();
     if (PACKED && i0 + V <= end) {
-      const pack<T> loaded = load16(from_row + i0);
+      const pack<T> loaded = from_row.word(i0);
 #pragma unroll
       for (int v = 0; v < V; ++v) x[v] = as<A, T>::of(loaded.v[v < 16 / sizeof(T) ? v : 0]);
     } else {
@@ -126,13 +126,15 @@ __global__ void __launch_bounds__(256) carried(const typename Op::A* __restrict_
 
 // Another axis: a thread to a column.
 template <class Op>
-__global__ void __launch_bounds__(256) along_columns(const typename Op::T* __restrict__ in, typename Op::T* __restrict__ out,
-                                                     i64 outer, i64 length, i64 inner, i32 reverse, i32 inclusive) {
+__global__ void __launch_bounds__(256) along_columns(SLOT_BUFFERS(typename Op::T) typename Op::T* __restrict__ out,
+                                                     i64 outer, i64 length, i64 inner, i32 reverse,
+                                                     i32 inclusive SLOT_CONSTANTS) {
   typedef typename Op::T T;
   typedef typename Op::A A;
   const i64 column = (i64)blockIdx.x * 256 + threadIdx.x;
   if (column >= outer * inner) return;
   const i64 base = column / inner * length * inner + column % inner;
+  const source<T> in = SLOT_SOURCE(T);
   A sum = Op::first();
 #pragma unroll 4
   for (i64 i = 0; i < length; ++i) {

@@ -1,15 +1,13 @@
 //! Cumulative sums, products and extremes. A few long rows are split into chunks: first their totals, then
 //! each chunk from the total before it.
 
-use std::ops::Range;
-
 use hesper_runtime::{Buffer, Stream};
 
-use hesper_backend_gpu::scan_instance;
-use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder, reach};
+use hesper_backend_gpu::{Source, scan_instance};
+use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::scan::Scan;
-use hesper_core::{Dtype, Result};
+use hesper_core::{Dtype, Error, Result, Shape};
 
 use crate::Cuda;
 use crate::chip::multiprocessors;
@@ -28,55 +26,76 @@ pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {
 impl Lower<Scan> for Cuda {
     fn lower(scan: &Scan, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         let (name, dtype) = (scan.name(), l.dtype());
-        if dtype == Dtype::Complex64 || dtype == Dtype::Bool {
+        if !takes(dtype) {
             return Ok(None);
         }
         l.bring()?;
-        let (stream, shape) = (l.stream(), l.shape());
-        let x = l.row_major(0)?;
-        let output = l.output()?;
+        let shape: Shape = l.shape().into();
         let outer: usize = shape[..scan.along].iter().product();
         let inner: usize = shape[scan.along + 1..].iter().product();
         let length = shape[scan.along];
-        let (bytes, _) = reach(&x, shape, dtype.size());
         if outer * inner * length == 0 {
-            stream.command(name).write(&output).run(|_| Ok(()))?;
-            return Ok(Some(Data::contiguous(output, shape)));
+            let output = l.output()?;
+            l.stream().command(name).write(&output).run(|_| Ok(()))?;
+            return Ok(Some(Data::contiguous(output, &shape)));
         }
+        let source = Source::row_major(l)?;
+        let stream = l.stream();
         let op = scan_instance::<Cuda>(scan.kind, dtype);
-        if inner > 1 {
+        let output = if inner > 1 {
             let constants = Constants::default().sizes(&[outer, length, inner]);
             let constants = constants.flag(scan.reverse).flag(scan.inclusive);
-            let kernel = Kernel::new(stream, TEXT, "along_columns").of(&op);
-            let command = stream.command(name).read_range(&x.buffer, bytes).write(&output);
-            kernel.groups(constants, [(outer * inner).div_ceil(256), 1, 1], 256)?.encode(command)?;
-            return Ok(Some(Data::contiguous(output, shape)));
-        }
-        let rows = ScanRows {
-            stream,
-            name,
-            op,
-            accumulator: dtype.size().max(if dtype.size() == 2 { 4 } else { 1 }),
-            size: dtype.size(),
-            rows: outer,
-            length,
-            reverse: scan.reverse,
-            inclusive: scan.inclusive,
+            let kernel = Kernel::new(stream, TEXT, "along_columns").of(&op).slot(source.slot());
+            let grid = [(outer * inner).div_ceil(256) * 256, 1, 1];
+            match kernel.try_threads(constants, grid, [256, 1, 1])? {
+                Some(launch) => {
+                    let output = l.output()?;
+                    launch.encode(source.bind(stream.command(name)).write(&output))?;
+                    Some(output)
+                }
+                None => None,
+            }
+        } else {
+            let rows = ScanRows {
+                stream,
+                name,
+                op,
+                accumulator: dtype.size().max(if dtype.size() == 2 { 4 } else { 1 }),
+                size: dtype.size(),
+                rows: outer,
+                length,
+                reverse: scan.reverse,
+                inclusive: scan.inclusive,
+            };
+            rows.encode(&source)?
         };
-        rows.encode(&x.buffer, bytes, &output)?;
-        Ok(Some(Data::contiguous(output, shape)))
+        match output {
+            Some(output) => Ok(Some(Data::contiguous(output, &shape))),
+            None => {
+                l.materialize()?;
+                Self::lower(scan, l)
+            }
+        }
     }
+
+    fn takes_rows(_: &Scan, _: &[usize], dtype: Dtype) -> bool {
+        takes(dtype)
+    }
+}
+
+/// Whether there are kernels for a type of elements.
+fn takes(dtype: Dtype) -> bool {
+    dtype != Dtype::Complex64 && dtype != Dtype::Bool
 }
 
 /// The exclusive prefix sums of counts, row by row.
 pub(crate) fn running_counts(stream: &Stream, counts: &Buffer, rows: usize, length: usize) -> Result<Buffer> {
-    let output = stream.alloc(rows * length * 4)?;
     let op = "Sum<u32>".to_string();
     let (reverse, inclusive) = (false, false);
     let name = "running counts";
     let scan = ScanRows { stream, name, op, accumulator: 4, size: 4, rows, length, reverse, inclusive };
-    scan.encode(counts, 0..rows * length * 4, &output)?;
-    Ok(output)
+    let source = Source::Memory(Data::contiguous(counts.clone(), &[rows, length]), 0..rows * length * 4);
+    scan.encode(&source)?.ok_or_else(|| Error::value(name, "internal error: a kernel is not compiled"))
 }
 
 /// A scan of rows that lie one after the other.
@@ -103,7 +122,8 @@ impl ScanRows<'_> {
             .flag(carried)
     }
 
-    fn encode(&self, x: &Buffer, bytes: Range<usize>, output: &Buffer) -> Result<()> {
+    /// Encodes the scan to a new buffer; `None` if a kernel with its slot is not compiled.
+    fn encode(&self, source: &Source) -> Result<Option<Buffer>> {
         let (stream, name, op) = (self.stream, self.name, &self.op);
         let chunk =
             if self.rows < ROWS_PER_MULTIPROCESSOR * multiprocessors(stream) && self.length > 2 * CHUNK {
@@ -112,29 +132,37 @@ impl ScanRows<'_> {
                 self.length
             };
         let chunks = self.length.div_ceil(chunk);
-        let groups = [self.rows * chunks, 1, 1];
-        let packed =
-            !self.reverse && bytes.start.is_multiple_of(16) && (self.length * self.size).is_multiple_of(16);
-        let along = |totals: bool| Kernel::new(stream, TEXT, "along_rows").of(op).of(totals).of(packed);
+        if chunks > 1 && !source.is_cheap() {
+            return Ok(None);
+        }
+        let packed = !self.reverse && source.is_aligned() && (self.length * self.size).is_multiple_of(16);
+        let along = |totals: bool| {
+            let kernel = Kernel::new(stream, TEXT, "along_rows").of(op).of(totals).of(packed);
+            let (grid, constants) =
+                ([self.rows * chunks * 256, 1, 1], self.constants(chunk, !totals && chunks > 1));
+            kernel.slot(source.slot()).try_threads(constants, grid, [256, 1, 1])
+        };
+        let totals = if chunks > 1 { along(true)? } else { None };
+        let (Some(launch), true) = (along(false)?, totals.is_some() || chunks == 1) else { return Ok(None) };
+        let output = stream.alloc(self.rows * self.length * self.size)?;
         let mut carries = None;
-        if chunks > 1 {
+        if let Some(launch) = totals {
             let totals = stream.alloc(self.rows * chunks * self.accumulator)?;
             let before = stream.alloc(self.rows * chunks * self.accumulator)?;
-            let command = stream.command(name).read_range(x, bytes.clone()).read_range(x, bytes.clone());
-            along(true).groups(self.constants(chunk, false), groups, 256)?.encode(command.write(&totals))?;
+            let command = source.bind_unused(source.bind(stream.command(name)));
+            launch.encode(command.write(&totals))?;
             let command = stream.command(name).read(&totals).write(&before);
             let kernel = Kernel::new(stream, TEXT, "carried").of(op);
             let sizes = Constants::default().sizes(&[self.rows, chunks]);
             kernel.groups(sizes, [self.rows.div_ceil(256), 1, 1], 256)?.encode(command)?;
             carries = Some(before);
         }
-        let command = stream.command(name).read_range(x, bytes.clone());
+        let command = source.bind(stream.command(name));
         let command = match &carries {
             Some(before) => command.read(before),
-            // Bound in its place, and not read.
-            None => command.read_range(x, bytes),
+            None => source.bind_unused(command),
         };
-        let constants = self.constants(chunk, carries.is_some());
-        along(false).groups(constants, groups, 256)?.encode(command.write(output))
+        launch.encode(command.write(&output))?;
+        Ok(Some(output))
     }
 }

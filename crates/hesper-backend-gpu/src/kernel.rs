@@ -1,13 +1,17 @@
 //! Kernels of a backend's texts: their instances, their constants and their launches.
+//!
+//! A kernel may have a slot: functions of fused element-wise ops become part of its text, and it reads its
+//! elements from them instead of from memory. Such a kernel is compiled in the background ([`background`]).
 
 use std::fmt::{Display, Write as _};
 use std::marker::PhantomData;
 use std::sync::{Arc, LazyLock};
 
-use hesper_core::{Dtype, Result};
+use hesper_core::backend::{Slot, SlotFunctions};
+use hesper_core::{Dtype, Error, Result};
 use hesper_runtime::{Encoder, Pipeline, PipelineSource, Stream};
 
-use crate::KnownPipelines;
+use crate::{KnownPipelines, background};
 
 /// How a backend writes and compiles its kernels.
 pub trait KernelText: Sized + 'static {
@@ -28,8 +32,14 @@ pub trait KernelText: Sized + 'static {
     fn element_grid(n: usize) -> ([usize; 3], [usize; 3]);
 
     /// What is compiled for an instance, as in `rope<float, int>`. `options` are further lines of the
-    /// specialisation; a threadgroup has at most `threads`.
-    fn source(text: &'static str, instance: &str, options: &str, threads: u64) -> PipelineSource;
+    /// specialisation; a threadgroup has at most `threads`. `slot` fills the kernel's slot.
+    fn source(
+        text: &'static str,
+        instance: &str,
+        options: &str,
+        threads: u64,
+        slot: Option<&SlotFunctions>,
+    ) -> Result<PipelineSource>;
 }
 
 /// The constants of a kernel: the fields of a structure, each aligned to its size.
@@ -145,14 +155,16 @@ pub struct Kernel<'a, T> {
     instance: String,
     has_arguments: bool,
     options: String,
+    slot: Option<&'a Slot>,
     of: PhantomData<T>,
 }
 
-/// A device, a text (its address and length), an instance, its options, and the largest threadgroup.
-type Key = (u64, usize, usize, String, String, u64);
+/// A device, a text (its address and length), an instance, its options, the largest threadgroup, and the
+/// functions in its slot, or 0.
+pub(crate) type Key = (u64, usize, usize, String, String, u64, u64);
 
 /// The pipelines of all texts of all backends.
-static KNOWN: LazyLock<KnownPipelines<Key>> = LazyLock::new(KnownPipelines::default);
+pub(crate) static KNOWN: LazyLock<KnownPipelines<Key>> = LazyLock::new(KnownPipelines::default);
 
 /// Threadgroups up to this size share a pipeline.
 const SMALLEST_LIMIT: u64 = 256;
@@ -163,7 +175,8 @@ impl<'a, T: KernelText> Kernel<'a, T> {
         // Most instances fit: their name is written with every launch.
         let mut instance = String::with_capacity(64);
         instance.push_str(name);
-        Kernel { stream, text, instance, has_arguments: false, options: String::new(), of: PhantomData }
+        let (options, slot) = (String::new(), None);
+        Kernel { stream, text, instance, has_arguments: false, options, slot, of: PhantomData }
     }
 
     /// The next template argument.
@@ -181,24 +194,50 @@ impl<'a, T: KernelText> Kernel<'a, T> {
         self
     }
 
+    /// Fills the slot.
+    pub fn slot(self, slot: Option<&'a Slot>) -> Self {
+        Kernel { slot, ..self }
+    }
+
     /// A launch of `grid` threads in groups of `threadgroup`.
     pub fn threads(
-        mut self,
+        self,
         constants: Constants<T>,
         grid: [usize; 3],
         threadgroup: [usize; 3],
     ) -> Result<Launch> {
+        let launch = self.try_threads(constants, grid, threadgroup)?;
+        launch
+            .ok_or_else(|| Error::value("kernel", "internal error: a kernel with a slot may not be compiled"))
+    }
+
+    /// The same for a kernel that may have a slot; `None` while it is not compiled.
+    pub fn try_threads(
+        mut self,
+        mut constants: Constants<T>,
+        grid: [usize; 3],
+        threadgroup: [usize; 3],
+    ) -> Result<Option<Launch>> {
         if self.has_arguments {
             self.instance.push('>');
         }
         let [grid, threadgroup] = [grid, threadgroup].map(|sizes| sizes.map(|size| size as u64));
         let (runtime, text) = (self.stream.runtime(), self.text);
         let limit = threadgroup.iter().product::<u64>().max(SMALLEST_LIMIT);
-        let key = (runtime.id(), text.as_ptr().addr(), text.len(), self.instance, self.options, limit);
-        let pipeline = KNOWN.get(key, |(.., instance, options, limit)| {
-            Ok(runtime.pipeline(&T::source(text, instance, options, *limit))?)
-        })?;
-        Ok(Launch { pipeline, constants: constants.0, grid, threadgroup })
+        let functions = self.slot.map(|slot| &*slot.functions);
+        let id = functions.map_or(0, SlotFunctions::id);
+        let key = (runtime.id(), text.as_ptr().addr(), text.len(), self.instance, self.options, limit, id);
+        let source = |key: &Key| T::source(text, &key.3, &key.4, key.5, functions);
+        let pipeline = match self.slot {
+            None => Some(KNOWN.get(key, |key| Ok(runtime.pipeline(&source(key)?)?))?),
+            Some(slot) => {
+                if !slot.constants.is_empty() {
+                    constants = constants.push(&slot.constants, 8);
+                }
+                background::pipeline(key, &runtime, source)?
+            }
+        };
+        Ok(pipeline.map(|pipeline| Launch { pipeline, constants: constants.0, grid, threadgroup }))
     }
 
     /// A launch over `n` elements.
@@ -256,8 +295,14 @@ mod tests {
             ([n, 1, 1], [1, 1, 1])
         }
 
-        fn source(text: &'static str, instance: &str, options: &str, _: u64) -> PipelineSource {
-            PipelineSource::new(instance, "test", text).specialised(options)
+        fn source(
+            text: &'static str,
+            instance: &str,
+            options: &str,
+            _: u64,
+            _: Option<&SlotFunctions>,
+        ) -> Result<PipelineSource> {
+            Ok(PipelineSource::new(instance, "test", text).specialised(options))
         }
     }
 

@@ -8,6 +8,7 @@
 mod along_axis;
 mod append;
 mod attention_gradient;
+mod background;
 mod concat;
 mod copy;
 mod cross_entropy;
@@ -28,6 +29,7 @@ mod random;
 mod rope;
 mod scatter;
 mod sort;
+mod source;
 mod walk;
 
 use std::marker::PhantomData;
@@ -51,6 +53,7 @@ pub use quant::{block_format, dequantize_float, float_format};
 pub use rope::Rotation;
 pub use scatter::{CombinedRuns, CombinedSlices};
 pub use sort::SortRows;
+pub use source::Source;
 pub use walk::{Axes, fits, joined};
 
 /// The kernels of a GPU backend that the ops of this crate launch.

@@ -4,12 +4,12 @@
 //! text. Kernels index with 32 bits: larger arrays are left to the host ([`fits`]).
 
 use hesper_backend_gpu::KernelText;
-use hesper_core::Dtype;
-use hesper_core::backend::Lowering;
+use hesper_core::backend::{Lowering, SlotFunctions};
+use hesper_core::{Dtype, Result};
 use hesper_metal::LANGUAGE;
 use hesper_runtime::PipelineSource;
 
-use crate::MetalBackend;
+use crate::{MetalBackend, slot};
 
 pub(crate) type Constants = hesper_backend_gpu::Constants<MetalBackend>;
 pub(crate) type Kernel<'a> = hesper_backend_gpu::Kernel<'a, MetalBackend>;
@@ -60,8 +60,15 @@ impl KernelText for MetalBackend {
         ([n, 1, 1], [THREADS.min(n).max(1), 1, 1])
     }
 
-    fn source(text: &'static str, instance: &str, _options: &str, threads: u64) -> PipelineSource {
-        let (mut whole, mut name) = (format!("{PRELUDE}{text}"), instance.to_string());
+    fn source(
+        text: &'static str,
+        instance: &str,
+        _options: &str,
+        threads: u64,
+        functions: Option<&SlotFunctions>,
+    ) -> Result<PipelineSource> {
+        let behind = slot::source(text, functions)?;
+        let (mut whole, mut name) = (format!("{PRELUDE}{behind}{text}"), instance.to_string());
         if let Some((function, _)) = instance.split_once('<') {
             name = instance.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
             whole += &format!(
@@ -69,8 +76,8 @@ impl KernelText for MetalBackend {
             );
             debug_assert!(text.contains(function), "{function}");
         }
-        PipelineSource::new(instance, LANGUAGE, whole.as_str())
-            .specialised(format!("entry {name}\nmax_threads {threads}").as_str())
+        let source = PipelineSource::new(instance, LANGUAGE, whole.as_str());
+        Ok(source.specialised(format!("entry {name}\nmax_threads {threads}").as_str()))
     }
 }
 

@@ -31,6 +31,7 @@ mod random;
 mod reduce;
 mod rope;
 mod scan;
+mod slot;
 mod sort;
 mod step;
 
@@ -94,6 +95,8 @@ fn is_simulated() -> bool {
 /// A device on a simulated Metal; see [`simulation`].
 #[cfg(feature = "sim")]
 pub fn simulated(metal: &sim::SimMetal) -> Result<Runtime> {
+    // The schedule is a function of the seed: no kernel becomes ready at some other time.
+    hesper_core::eval::set_fusion_waits(true);
     let device = MetalDevice::on(metal.edge(), MetalOptions { cache: None, ..options() });
     Ok(Runtime::new(device.map_err(|error| Error::value("device", error.to_string()))?))
 }

@@ -1,10 +1,11 @@
 //! Softmax, norms, log-sum-exp: a threadgroup for each row, which is read once if it fits into its registers.
+//! Rows come from memory or from a slot.
 
-use hesper_backend_gpu::{is_float, read, row_op_number};
-use hesper_core::Result;
+use hesper_backend_gpu::{Source, is_float, read, row_op_number};
 use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::norm::RowOp;
+use hesper_core::{Dtype, Result};
 
 use crate::MetalBackend;
 use crate::launch::{Constants, Kernel, fits};
@@ -30,25 +31,41 @@ impl Lower<RowOp> for MetalBackend {
         let shape = l.input_shape(0);
         let length = shape[shape.len() - 1];
         let rows: usize = shape[..shape.len() - 1].iter().product();
-        let count = 1 + usize::from(weight) + usize::from(bias);
-        let inputs = (0..count).map(|at| l.row_major(at)).collect::<Result<Vec<Data>>>()?;
-        let output = l.output()?;
-        let mut command = l.stream().command(op.name());
-        // A missing vector is bound as the input, and not read.
-        let vector = |there: bool, at: usize| if there { at } else { 0 };
-        for at in [0, vector(weight, 1), vector(bias, 1 + usize::from(weight))] {
-            command = read(command, l, at, &inputs[at]);
-        }
-        let command = command.write(&output);
         if rows == 0 || length == 0 {
-            command.run(|_| Ok(()))?;
+            let output = l.output()?;
+            l.stream().command(op.name()).write(&output).run(|_| Ok(()))?;
             return Ok(Some(Data::contiguous(output, l.shape())));
         }
+        let source = Source::row_major(l)?;
+        let count = 1 + usize::from(weight) + usize::from(bias);
+        let vectors = (1..count).map(|at| l.row_major(at)).collect::<Result<Vec<Data>>>()?;
         let threads = length.div_ceil(HELD).next_multiple_of(32);
         let (threads, held) = if threads <= MAX_THREADS { (threads, HELD) } else { (MAX_THREADS, 0) };
         let kernel = Kernel::new(l.stream(), TEXT, "row_op").of(kind).of(l.input_dtype(0)).of(held);
         let constants = Constants::default().sizes(&[length]).float(eps as f32).flag(weight).flag(bias);
-        kernel.groups(constants, [rows, 1, 1], threads)?.encode(command)?;
+        let launch = match held > 0 || source.is_cheap() {
+            true => {
+                kernel.slot(source.slot()).try_threads(constants, [rows * threads, 1, 1], [threads, 1, 1])?
+            }
+            false => None,
+        };
+        let Some(launch) = launch else {
+            l.materialize()?;
+            return Self::lower(op, l);
+        };
+        let output = l.output()?;
+        let mut command = source.bind(l.stream().command(op.name()));
+        for (there, at) in [(weight, 1), (bias, 1 + usize::from(weight))] {
+            command = match there {
+                true => read(command, l, at, &vectors[at - 1]),
+                false => source.bind_unused(command),
+            };
+        }
+        launch.encode(command.write(&output))?;
         Ok(Some(Data::contiguous(output, l.shape())))
+    }
+
+    fn takes_rows(_: &RowOp, _: &[usize], dtype: Dtype) -> bool {
+        is_float(dtype)
     }
 }

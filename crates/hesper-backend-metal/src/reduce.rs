@@ -1,11 +1,12 @@
 //! Reductions.
 //!
 //! A result is computed by a thread, by a SIMD group, by a threadgroup, or by several threadgroups whose
-//! parts a second kernel combines. Parts and their order depend on the shapes only.
+//! parts a second kernel combines. Parts and their order depend on the shapes only. Elements come from memory
+//! or from a slot.
 
-use hesper_backend_gpu::{KernelText as _, is_float, nonzero_mask, reduce_instance};
+use hesper_backend_gpu::{KernelText, Source, is_float, nonzero_mask, reduce_instance};
 use hesper_compute::{ReduceLayout, ReduceOrder};
-use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, reach};
+use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::reduce::{Reduce, ReduceKind};
 use hesper_core::{Dtype, Result};
@@ -40,7 +41,7 @@ fn accumulator(kind: ReduceKind, dtype: Dtype) -> usize {
 impl Lower<Reduce> for MetalBackend {
     fn lower(op: &Reduce, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         let dtype = l.input_dtype(0);
-        if !fits(l) || matches!(op.kind, ReduceKind::Variance { .. }) && !is_float(dtype) {
+        if !fits(l) || !takes(op, dtype) {
             return Ok(None);
         }
         let layout = ReduceLayout::new(l.input_shape(0), &l.input(0).strides, &op.over, ReduceOrder::Any);
@@ -48,6 +49,7 @@ impl Lower<Reduce> for MetalBackend {
             return Ok(None);
         }
         l.bring()?;
+        let source = Source::strided(l)?;
         let size = dtype.size();
         let common = || reduce_instance::<MetalBackend>(op.kind, dtype, MetalBackend::word_name(size));
         let (instance, scale, ddof) = match op.kind {
@@ -58,17 +60,13 @@ impl Lower<Reduce> for MetalBackend {
             _ => (common(), 0.0, 0.0),
         };
         let (outputs, length) = (layout.outputs(), layout.length());
-        let buffer = l.stream().alloc(outputs * l.dtype().size())?;
         let keep = l.shape().len() == l.input_shape(0).len();
-        let data =
-            Data { buffer, offset: layout.offset, strides: layout.result_strides(&op.over, keep).into() };
-        let (stream, parts);
-        stream = l.stream();
-        let (bytes, _) = reach(l.input(0), l.input_shape(0), size);
-        let command = stream.command("reduce").read_range(&l.input(0).buffer, bytes);
+        let strides = layout.result_strides(&op.over, keep).into();
+        let stream = l.stream();
         if outputs == 0 {
-            command.write(&data.buffer).run(|_| Ok(()))?;
-            return Ok(Some(data));
+            let buffer = stream.alloc(0)?;
+            stream.command("reduce").write(&buffer).run(|_| Ok(()))?;
+            return Ok(Some(Data { buffer, offset: layout.offset, strides }));
         }
         let inner = |dims: &[hesper_compute::Dim]| dims.last().map_or(1, |dim| dim.stride);
         let chunks = if outputs < MANY_RESULTS { length.div_ceil(CHUNK).max(1) } else { 1 };
@@ -82,22 +80,40 @@ impl Lower<Reduce> for MetalBackend {
         let constants = constants.bits(nonzero_mask(dtype));
         let constants = constants.sizes(&[if layout.reversed { length } else { 0 }]);
         let kernel = |name: &str| Kernel::new(stream, TEXT, name).of(&instance);
-        if chunks > 1 {
-            parts = stream.alloc(outputs * chunks * accumulator(op.kind, dtype))?;
-            let launch = kernel("reduce_chunks").groups(constants.clone(), [outputs * chunks, 1, 1], 256)?;
-            launch.encode(command.write(&parts))?;
-            let command = stream.command("reduce chunks").read(&parts).write(&data.buffer);
-            kernel("join_chunks").elements(constants, outputs)?.encode(command)?;
-            return Ok(Some(data));
-        }
-        let command = command.write(&data.buffer);
         // Neighbouring threads read neighbouring elements.
-        if length <= 16 || inner(&layout.kept) < inner(&layout.reduced) && outputs >= MANY_RESULTS {
-            kernel("reduce_columns").elements(constants, outputs)?.encode(command)?;
+        let columns = length <= 16 || inner(&layout.kept) < inner(&layout.reduced) && outputs >= MANY_RESULTS;
+        let (name, (grid, threadgroup)) = match chunks {
+            1 if columns => ("reduce_columns", MetalBackend::element_grid(outputs)),
+            1 => {
+                let threads = if length <= 1024 || outputs >= 1 << 20 { 32 } else { 256 };
+                ("reduce_rows", ([outputs * threads, 1, 1], [threads, 1, 1]))
+            }
+            _ => ("reduce_chunks", ([outputs * chunks * 256, 1, 1], [256, 1, 1])),
+        };
+        let first = kernel(name).slot(source.slot());
+        let Some(launch) = first.try_threads(constants.clone(), grid, threadgroup)? else {
+            l.materialize()?;
+            return Self::lower(op, l);
+        };
+        let buffer = stream.alloc(outputs * l.dtype().size())?;
+        let command = source.bind(stream.command("reduce"));
+        if chunks > 1 {
+            let parts = stream.alloc(outputs * chunks * accumulator(op.kind, dtype))?;
+            launch.encode(command.write(&parts))?;
+            let command = stream.command("reduce chunks").read(&parts).write(&buffer);
+            kernel("join_chunks").elements(constants, outputs)?.encode(command)?;
         } else {
-            let threads = if length <= 1024 || outputs >= 1 << 20 { 32 } else { 256 };
-            kernel("reduce_rows").groups(constants, [outputs, 1, 1], threads)?.encode(command)?;
+            launch.encode(command.write(&buffer))?;
         }
-        Ok(Some(data))
+        Ok(Some(Data { buffer, offset: layout.offset, strides }))
     }
+
+    fn takes_rows(op: &Reduce, _: &[usize], dtype: Dtype) -> bool {
+        takes(op, dtype)
+    }
+}
+
+/// Whether there are kernels for an op and a type of elements.
+fn takes(op: &Reduce, dtype: Dtype) -> bool {
+    !matches!(op.kind, ReduceKind::Variance { .. }) || is_float(dtype)
 }

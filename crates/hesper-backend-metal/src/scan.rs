@@ -1,10 +1,10 @@
-//! Cumulative sums, products and extremes.
+//! Cumulative sums, products and extremes. Elements come from memory or from a slot.
 
-use hesper_backend_gpu::{read, scan_instance};
+use hesper_backend_gpu::{KernelText, Source, scan_instance};
 use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::scan::{Scan, ScanKind};
-use hesper_core::{Dtype, Result};
+use hesper_core::{Dtype, Result, Shape};
 
 use crate::MetalBackend;
 use crate::launch::{Constants, Kernel, fits};
@@ -17,33 +17,46 @@ pub(crate) fn register(table: OpTableBuilder<MetalBackend>) -> OpTableBuilder<Me
 
 impl Lower<Scan> for MetalBackend {
     fn lower(scan: &Scan, l: &mut Lowering<'_>) -> Result<Option<Data>> {
-        let known = match l.dtype() {
-            Dtype::Bool => false,
-            Dtype::Complex64 => scan.kind != ScanKind::LogSum,
-            _ => true,
-        };
-        if !known || l.input_dtype(0) != l.dtype() || !fits(l) {
+        if !takes(scan, l.dtype()) || l.input_dtype(0) != l.dtype() || !fits(l) {
             return Ok(None);
         }
         l.bring()?;
-        let (stream, shape) = (l.stream(), l.shape());
-        let (x, output) = (l.row_major(0)?, l.output()?);
+        let shape: Shape = l.shape().into();
         let outer: usize = shape[..scan.along].iter().product();
         let inner: usize = shape[scan.along + 1..].iter().product();
         let length = shape[scan.along];
-        let command = read(stream.command(scan.name()), l, 0, &x).write(&output);
         if outer * inner * length == 0 {
-            command.run(|_| Ok(()))?;
-            return Ok(Some(Data::contiguous(output, shape)));
+            let output = l.output()?;
+            l.stream().command(scan.name()).write(&output).run(|_| Ok(()))?;
+            return Ok(Some(Data::contiguous(output, &shape)));
         }
+        let source = Source::row_major(l)?;
         let op = scan_instance::<MetalBackend>(scan.kind, l.dtype());
-        let kernel = |name: &str| Kernel::new(stream, TEXT, name).of(&op);
         let constants = Constants::default().sizes(&[length, inner]).flag(scan.reverse).flag(scan.inclusive);
-        let launch = match inner {
-            0..=1 => kernel("scan_rows").groups(constants, [outer, 1, 1], 256)?,
-            _ => kernel("scan_columns").elements(constants, outer * inner)?,
+        let (name, (grid, threadgroup)) = match inner {
+            0..=1 => ("scan_rows", ([outer * 256, 1, 1], [256, 1, 1])),
+            _ => ("scan_columns", MetalBackend::element_grid(outer * inner)),
         };
-        launch.encode(command)?;
-        Ok(Some(Data::contiguous(output, shape)))
+        let kernel = Kernel::new(l.stream(), TEXT, name).of(&op).slot(source.slot());
+        let Some(launch) = kernel.try_threads(constants, grid, threadgroup)? else {
+            l.materialize()?;
+            return Self::lower(scan, l);
+        };
+        let output = l.output()?;
+        launch.encode(source.bind(l.stream().command(scan.name())).write(&output))?;
+        Ok(Some(Data::contiguous(output, &shape)))
+    }
+
+    fn takes_rows(scan: &Scan, _: &[usize], dtype: Dtype) -> bool {
+        takes(scan, dtype)
+    }
+}
+
+/// Whether there are kernels for an op and a type of elements.
+fn takes(scan: &Scan, dtype: Dtype) -> bool {
+    match dtype {
+        Dtype::Bool => false,
+        Dtype::Complex64 => scan.kind != ScanKind::LogSum,
+        _ => true,
     }
 }

@@ -19,7 +19,7 @@
 //! ```
 
 pub use crate::eval::compose::compose;
-pub use crate::graph::{CompositeSet, Data, Lowering, Op, OpRef, Operand, Owned};
+pub use crate::graph::{CompositeSet, Data, Lowering, Op, OpRef, Operand, Owned, Slot, SlotFunctions};
 pub use crate::ops::multi::Parts;
 pub use crate::registry::{
     BACKENDS, Backend, BackendKind, Fusion, Lower, OpTable, OpTableBuilder, backends, copy, fallbacks,

@@ -107,8 +107,6 @@ pub struct Fusion {
     pub vector_threads: Option<u64>,
     /// Whether an output may be stored in the place of an input that nothing reads any more.
     pub in_place: bool,
-    /// Whether ops that read rows take them from a producer ([`Lowering::take_fused_rows`]).
-    pub row_sources: bool,
     /// Whether kernels compute with float64; if not, the host runs those that do.
     pub double: bool,
     /// How many buffers a kernel can bind; the host runs those that need more.
@@ -118,13 +116,7 @@ pub struct Fusion {
 impl Default for Fusion {
     /// One element per thread, nothing in place, no limits.
     fn default() -> Self {
-        Fusion {
-            vector_threads: None,
-            in_place: false,
-            row_sources: false,
-            double: true,
-            max_buffers: usize::MAX,
-        }
+        Fusion { vector_threads: None, in_place: false, double: true, max_buffers: usize::MAX }
     }
 }
 
@@ -135,8 +127,9 @@ pub trait Lower<O: Op> {
     /// [`Lowering::bring`] moves them.
     fn lower(op: &O, lowering: &mut Lowering<'_>) -> Result<Option<Data>>;
 
-    /// Whether the implementation reads its first input, of such a shape and type, row by row, so that the
-    /// rows may be produced as they are read. The planner asks only where [`Fusion::row_sources`] is set.
+    /// Whether the implementation takes its first input, of such a shape and type, from a group of element-wise
+    /// ops that is computed as it is read: as rows ([`Lowering::take_fused_rows`]) or in the slot of a kernel
+    /// ([`Lowering::slot`]).
     fn takes_rows(op: &O, shape: &[usize], dtype: Dtype) -> bool {
         let _ = (op, shape, dtype);
         false
@@ -383,7 +376,7 @@ mod testing {
         }
 
         fn fusion(&self) -> Fusion {
-            Fusion { in_place: true, row_sources: true, ..Fusion::default() }
+            Fusion { in_place: true, ..Fusion::default() }
         }
 
         fn copy(&self, stream: &Stream, data: &Data, shape: &[usize], dtype: Dtype) -> Result<Buffer> {

@@ -16,6 +16,7 @@ mod patterns;
 mod producer_fusion;
 mod random;
 mod retry;
+mod slots;
 mod third_backend;
 mod written_kernels;
 

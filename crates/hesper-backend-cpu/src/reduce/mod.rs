@@ -146,7 +146,7 @@ fn combine<T: Number, R: Pod + Send + Sync>(
     done: bool,
     finish: impl Fn(T::Acc) -> R + Send + Sync + 'static,
 ) -> Result<Data> {
-    let Some(rows) = l.take_fused_rows() else {
+    let Some(rows) = l.take_fused_rows()? else {
         let rounds = l.input_dtype(0).is(Category::Inexact);
         let sums = rounds && matches!(reduction, Reduction::Sum | Reduction::Prod);
         let order = if sums { ReduceOrder::Sum } else { ReduceOrder::Any };

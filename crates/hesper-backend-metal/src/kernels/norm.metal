@@ -1,5 +1,5 @@
 // Row-wise kernels. KIND 0: softmax, 1: log-sum-exp, 2: RMS norm, 3: layer norm.
-struct RowParams { int length; float eps; int weighted; int biased; };
+struct RowParams { int length; float eps; int weighted; int biased; SLOT_FIELDS };
 
 inline float group_max(float x, threadgroup float* cells, uint thread_index, uint threads) {
   x = simd_max(x);
@@ -21,35 +21,34 @@ inline float sum_of(float x, threadgroup float* cells, uint thread_index, uint t
 template <typename T, int N> struct Held {
   float values[N];
   int count;
-  void load(device const T* row, int length, uint thread_index, uint) {
+  void load(Source<T> row, int length, uint thread_index, uint) {
     const int first = int(thread_index) * N;
     count = max(0, min(N, length - first));
-    for (int i = 0; i < N; ++i) values[i] = i < count ? to_float(row[first + i]) : 0.0f;
+    for (int i = 0; i < N; ++i) values[i] = i < count ? to_float(row.at(first + i)) : 0.0f;
   }
-  float at(device const T*, int i) const { return values[i]; }
+  float at(Source<T>, int i) const { return values[i]; }
   int place_of(int i, uint thread_index, uint) const { return int(thread_index) * N + i; }
 };
 template <typename T> struct Held<T, 0> {
   int first;
   int step;
   int count;
-  void load(device const T*, int length, uint thread_index, uint threads) {
+  void load(Source<T>, int length, uint thread_index, uint threads) {
     first = int(thread_index);
     step = int(threads);
     count = max(0, (length - first + step - 1) / step);
   }
-  float at(device const T* row, int i) const { return to_float(row[first + i * step]); }
+  float at(Source<T> row, int i) const { return to_float(row.at(first + i * step)); }
   int place_of(int i, uint thread_index, uint threads) const { return int(thread_index) + i * int(threads); }
 };
 
 template <int KIND, typename T, int N>
-[[kernel]] void row_op(device const T* in [[buffer(0)]], device const T* weight [[buffer(1)]],
-                       device const T* bias [[buffer(2)]], device T* out [[buffer(3)]],
-                       constant RowParams& p [[buffer(4)]], uint group [[threadgroup_position_in_grid]],
+[[kernel]] void row_op(SLOT_BUFFERS(T) device const T* weight, device const T* bias, device T* out,
+                       constant RowParams& p, uint group [[threadgroup_position_in_grid]],
                        uint thread_index [[thread_index_in_threadgroup]], uint threads [[threads_per_threadgroup]]) {
   threadgroup float cells[32];
   const ulong start = ulong(group) * ulong(p.length);
-  device const T* row = in + start;
+  const Source<T> row = SLOT_SOURCE(T, p).from(int(start));
   Held<T, N> held;
   held.load(row, p.length, thread_index, threads);
   if (KIND <= 1) {

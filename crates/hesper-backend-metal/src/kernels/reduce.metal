@@ -13,6 +13,7 @@ struct Reduction {
   uint mask_high;
   // The length of the reduced axis if it is traversed backwards, else 0.
   int reversed_length;
+  SLOT_FIELDS
 };
 
 template <typename T> struct total { typedef T type; typedef T result; };
@@ -159,21 +160,22 @@ inline typename Op::A merge_group(typename Op::A x, threadgroup typename Op::A* 
 }
 
 template <typename Op>
-inline typename Op::A merge_elements(device const typename Op::T* in, constant Reduction& r, int output, int begin,
-                                     int end, int step) {
+inline typename Op::A merge_elements(Source<typename Op::T> in, constant Reduction& r, int output, int begin, int end,
+                                     int step) {
   const int base = place(r.kept, output);
   typename Op::A x = Op::first();
-  for (int i = begin; i < end; i += step) x = Op::merge(x, Op::load(in[base + place(r.reduced, i)], i, r));
+  for (int i = begin; i < end; i += step) x = Op::merge(x, Op::load(in.at(base + place(r.reduced, i)), i, r));
   return x;
 }
 
 // A threadgroup for each result.
 template <typename Op>
-[[kernel]] void reduce_rows(device const typename Op::T* in [[buffer(0)]], device typename Op::R* out [[buffer(1)]],
-                            constant Reduction& r [[buffer(2)]], uint group [[threadgroup_position_in_grid]],
+[[kernel]] void reduce_rows(SLOT_BUFFERS(typename Op::T) device typename Op::R* out, constant Reduction& r,
+                            uint group [[threadgroup_position_in_grid]],
                             uint thread_index [[thread_index_in_threadgroup]],
                             uint threads [[threads_per_threadgroup]]) {
   threadgroup typename Op::A cells[8];
+  const Source<typename Op::T> in = SLOT_SOURCE(typename Op::T, r);
   typename Op::A x = merge_elements<Op>(in, r, int(group), int(thread_index), r.length, int(threads));
   x = merge_group<Op>(x, cells, thread_index, threads);
   if (thread_index == 0) out[group] = Op::finish(x, r);
@@ -181,13 +183,14 @@ template <typename Op>
 
 // A threadgroup for each part of a result.
 template <typename Op>
-[[kernel]] void reduce_chunks(device const typename Op::T* in [[buffer(0)]], device typename Op::A* out [[buffer(1)]],
-                              constant Reduction& r [[buffer(2)]], uint group [[threadgroup_position_in_grid]],
+[[kernel]] void reduce_chunks(SLOT_BUFFERS(typename Op::T) device typename Op::A* out, constant Reduction& r,
+                              uint group [[threadgroup_position_in_grid]],
                               uint thread_index [[thread_index_in_threadgroup]],
                               uint threads [[threads_per_threadgroup]]) {
   threadgroup typename Op::A cells[8];
   const int output = int(group) / r.chunks, begin = (int(group) % r.chunks) * r.chunk;
   const int end = min(begin + r.chunk, r.length);
+  const Source<typename Op::T> in = SLOT_SOURCE(typename Op::T, r);
   typename Op::A x = merge_elements<Op>(in, r, output, begin + int(thread_index), end, int(threads));
   x = merge_group<Op>(x, cells, thread_index, threads);
   if (thread_index == 0) out[group] = x;
@@ -204,7 +207,8 @@ template <typename Op>
 
 // A thread for each result.
 template <typename Op>
-[[kernel]] void reduce_columns(device const typename Op::T* in [[buffer(0)]], device typename Op::R* out [[buffer(1)]],
-                               constant Reduction& r [[buffer(2)]], uint n [[thread_position_in_grid]]) {
+[[kernel]] void reduce_columns(SLOT_BUFFERS(typename Op::T) device typename Op::R* out, constant Reduction& r,
+                               uint n [[thread_position_in_grid]]) {
+  const Source<typename Op::T> in = SLOT_SOURCE(typename Op::T, r);
   out[n] = Op::finish(merge_elements<Op>(in, r, int(n), 0, r.length, 1), r);
 }

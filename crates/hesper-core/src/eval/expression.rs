@@ -2,8 +2,8 @@
 //!
 //! An expression is what a group computes: ops, types, the operands of each op, the stored values. Its
 //! [`Form`] is the layout of inputs and the iteration. Together they are the [`KernelKey`]: everything that
-//! the content of a kernel depends on, compared by value. One cache holds the kernels for devices and those
-//! for rows on the host.
+//! the content of a kernel depends on, compared by value. One cache holds the kernels for devices, those for
+//! rows on the host, and the functions for slots.
 
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +17,7 @@ use super::cache::Cache;
 use super::graph::Emit;
 use crate::Dtype;
 use crate::error::Result;
+use crate::graph::SlotFunctions;
 use crate::ids::WordHash;
 use crate::registry::Fusion;
 
@@ -129,6 +130,8 @@ pub(super) enum Target {
     Device(u64),
     /// Calls on the host, for some rows at a time.
     Rows,
+    /// The slots of kernels of GPUs.
+    Slot,
 }
 
 /// How a kernel iterates over the elements of an expression.
@@ -139,7 +142,8 @@ pub(super) struct Form {
     pub(super) rank: usize,
     /// Elements per thread.
     pub(super) lanes: usize,
-    /// Whether the grid may exceed the largest number of groups that some devices allow along an outer axis.
+    /// Whether the grid may exceed the largest number of groups that some devices allow along an outer axis; of
+    /// a slot, whether the index of an element may need more than 32 bits.
     pub(super) tall: bool,
     pub(super) layouts: SmallVec<[Layout; 8]>,
 }
@@ -154,6 +158,7 @@ enum Kernel {
     /// bound all pipelines.
     Device(Weak<Pipeline>, Label),
     Rows(Arc<exec::Program>),
+    Slot(Arc<SlotFunctions>),
 }
 
 /// Everything that the content of a kernel depends on.
@@ -243,6 +248,22 @@ impl Fused {
 
     fn remember(&self, form: Form, (pipeline, label): &Built) {
         *self.last() = Some((form, Arc::downgrade(pipeline), label.clone()));
+    }
+
+    /// The functions of a form for slots, found or built.
+    pub(super) fn slot_functions(
+        self: &Arc<Self>,
+        form: Form,
+        build: impl FnOnce() -> Result<SlotFunctions>,
+    ) -> Result<Arc<SlotFunctions>> {
+        let key = KernelKey { expression: self.clone(), form };
+        let found = kernels().get(&key);
+        if let Some(Kernel::Slot(functions)) = found {
+            return Ok(functions);
+        }
+        let functions = Arc::new(build()?);
+        kernels().insert(key, Kernel::Slot(functions.clone()), 1);
+        Ok(functions)
     }
 
     /// The kernel of a form for rows on the host, found or built.

@@ -5,8 +5,10 @@
 //! op had been a kernel of its own: fusion changes no number. A complex number is a vector of two floats.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::sync::Arc;
 
+use hesper_kernel::function::Function;
 use hesper_kernel::ir::{Access, BinaryOp, Builder, Builtin, Inst, Kernel, Scalar, Space, Type, ValueId};
 use hesper_runtime::{Buffer, PipelineSource, Runtime, Stream};
 use smallvec::{SmallVec, smallvec};
@@ -16,7 +18,7 @@ use super::program::{self, StepView, Store, missing};
 use super::{FUSED, caught, vectorize};
 use crate::Dtype;
 use crate::error::{Error, Result};
-use crate::graph::{Data, KnownBytes, Operand};
+use crate::graph::{Data, KnownBytes, Operand, Slot, SlotFunctions};
 use crate::ops::command::Commands;
 use crate::ops::complex;
 use crate::placement;
@@ -28,6 +30,9 @@ pub(super) enum Value {
     Known(KnownBytes),
     Memory(Operand, Shape),
 }
+
+/// The position of an element along each axis, innermost first.
+type Positions = SmallVec<[ValueId; 6]>;
 
 pub(super) type Values = SmallVec<[Value; 8]>;
 
@@ -173,7 +178,7 @@ pub(super) type AxisOrder = SmallVec<[usize; 6]>;
 /// The order in which the outputs are stored. They keep the order of the inputs, so that the kernel reads and
 /// writes neighbours: a transposed array has a transposed result. Inputs that are broadcast do not count;
 /// where the others differ, or where an op uses the index of its element, the order is row-major.
-fn storage_order(fused: &Fused, shape: &[usize], values: &[Value]) -> AxisOrder {
+pub(super) fn storage_order(fused: &Fused, shape: &[usize], values: &[Value]) -> AxisOrder {
     let row_major: AxisOrder = (0..shape.len()).collect();
     if shape.iter().filter(|length| **length > 1).count() < 2 || fused.expression.is_indexed() {
         return row_major;
@@ -200,7 +205,7 @@ fn storage_order(fused: &Fused, shape: &[usize], values: &[Value]) -> AxisOrder 
 }
 
 /// The strides of an array without gaps whose axes are stored in an order.
-fn stored_strides(shape: &[usize], order: &[usize]) -> Strides {
+pub(super) fn stored_strides(shape: &[usize], order: &[usize]) -> Strides {
     let stored: Shape = order.iter().map(|axis| shape[*axis]).collect();
     let mut strides = Strides::from_elem(0, shape.len());
     for (axis, stride) in order.iter().zip(row_major(&stored)) {
@@ -334,6 +339,14 @@ impl<'a> Specialization<'a> {
         let expression = &self.fused.expression;
         let written = expression.output_dtypes().map(Dtype::size);
         let lanes = vectorize::lanes(read.chain(written).max().unwrap_or(8), expression.members.len());
+        let size: usize = self.lengths.iter().product();
+        if size >= vectorize::MIN_ELEMENTS && self.vectorizes(lanes) {
+            self.lanes = lanes;
+        }
+    }
+
+    /// Whether `lanes` neighbours of every input are contiguous and aligned, or one element.
+    fn vectorizes(&self, lanes: usize) -> bool {
         let rank = self.lengths.len();
         let inner = self.lengths[rank - 1];
         let whole = |number: isize| number % lanes as isize == 0;
@@ -345,13 +358,17 @@ impl<'a> Specialization<'a> {
             }
             Layout::Strided(Inner::Any) => false,
         };
-        let size: usize = self.lengths.iter().product();
-        if size >= vectorize::MIN_ELEMENTS
-            && (rank == 1 || whole(inner as isize))
-            && self.inputs.iter().all(fits)
-        {
-            self.lanes = lanes;
-        }
+        (rank == 1 || whole(inner as isize)) && self.inputs.iter().all(fits)
+    }
+
+    /// Whether all inputs can be loaded in words of `lanes` elements.
+    fn loads_words(&self, lanes: usize) -> bool {
+        let whole = |input: &Input<'_>| match (input.layout, input.dtype.size()) {
+            (Layout::Known | Layout::Strided(Inner::Zero), _) => true,
+            (_, 16) => false,
+            (_, size) => (lanes * size).is_multiple_of(if size == 8 { 16 } else { 4 }),
+        };
+        self.vectorizes(lanes) && self.inputs.iter().all(whole)
     }
 
     /// Encodes the kernel; `new` are the outputs that take no input's place.
@@ -361,31 +378,14 @@ impl<'a> Specialization<'a> {
         (pipeline, label): Built,
         new: impl Iterator<Item = &'b Buffer>,
     ) -> Result<()> {
-        let rank = self.lengths.len();
-        let mut constants: SmallVec<[u8; 64]> = SmallVec::new();
-        let mut push = |value: i64| constants.extend_from_slice(&value.to_ne_bytes());
-        for axis in (1..rank.saturating_sub(2)).rev() {
-            push(self.lengths[axis] as i64);
-        }
+        let constants = self.constants(1..self.lengths.len().saturating_sub(2));
         let mut command = stream.command(label);
         for input in &self.inputs {
-            match (input.layout, input.data) {
-                (Layout::Known, _) | (_, None) => constants.extend_from_slice(&input.known.0),
-                (layout, Some(data)) => {
-                    if let Layout::Strided(inner) = layout {
-                        let mut push = |value: i64| constants.extend_from_slice(&value.to_ne_bytes());
-                        push(data.offset as i64);
-                        for (axis, stride) in input.strides.iter().enumerate().rev() {
-                            if axis + 1 < rank || inner == Inner::Any {
-                                push(*stride as i64);
-                            }
-                        }
-                    }
-                    command = match layout {
-                        Layout::InPlace(_) => command.read_write(&data.buffer),
-                        _ => command.read(&data.buffer),
-                    };
-                }
+            if let Some(data) = input.data {
+                command = match input.layout {
+                    Layout::InPlace(_) => command.read_write(&data.buffer),
+                    _ => command.read(&data.buffer),
+                };
             }
         }
         for output in new {
@@ -394,6 +394,80 @@ impl<'a> Specialization<'a> {
         let grid = self.grid();
         let threadgroup = vectorize::threadgroup(self.fusion, grid);
         Ok(command.constants(&constants).dispatch(&pipeline, grid, threadgroup)?)
+    }
+
+    /// The arguments of the kernel, of eight bytes each: the lengths of some axes, then those of the inputs.
+    fn constants(&self, axes: Range<usize>) -> SmallVec<[u8; 64]> {
+        let rank = self.lengths.len();
+        let mut constants: SmallVec<[u8; 64]> = SmallVec::new();
+        let mut push = |value: i64| constants.extend_from_slice(&value.to_ne_bytes());
+        axes.rev().for_each(|axis| push(self.lengths[axis] as i64));
+        for input in &self.inputs {
+            match (input.layout, input.data) {
+                (Layout::Strided(inner), Some(data)) => {
+                    push(data.offset as i64);
+                    for (axis, stride) in input.strides.iter().enumerate().rev() {
+                        if axis + 1 < rank || inner == Inner::Any {
+                            push(*stride as i64);
+                        }
+                    }
+                }
+                (Layout::Known, _) | (_, None) => push(i64::from_ne_bytes(input.known.0)),
+                _ => {}
+            }
+        }
+        constants
+    }
+
+    /// The expression as functions of the index of an element, and of the first of `lanes` neighbours; `None`
+    /// if they compute with float64 and the backend does not.
+    pub(super) fn slot(mut self, lanes: usize, double: bool) -> Result<Option<Slot>> {
+        let memory: Vec<Data> = self.inputs.iter().filter_map(|input| input.data.cloned()).collect();
+        if memory.is_empty() {
+            return Ok(None);
+        }
+        let size: usize = self.lengths.iter().product();
+        let words = lanes > 1 && self.loads_words(lanes);
+        let mut form = self.form(Target::Slot);
+        (form.lanes, form.tall) = (if words { lanes } else { 1 }, u32::try_from(size).is_err());
+        let index = if form.tall { Scalar::U64 } else { Scalar::U32 };
+        let fused = self.fused;
+        let constants = self.constants(1..self.lengths.len()).to_vec();
+        let functions = fused.slot_functions(form, || {
+            let one = self.function(index)?;
+            self.lanes = lanes;
+            let word = if words { Some(self.function(index)?) } else { None };
+            Ok(SlotFunctions::new(one, word, fused.expression.members.len()))
+        })?;
+        if !double && has_double(functions.one.kernel()) {
+            fused.needs_double();
+            return Ok(None);
+        }
+        Ok(Some(Slot { functions, memory, constants }))
+    }
+
+    /// The function of an index of a type.
+    fn function(&self, index: Scalar) -> Result<Function> {
+        let wrong = |error| Error::Kernel(format!("a fused function is not well formed: {error}"));
+        let mut b = Builder::new("fused");
+        let first = b.builtin64(Builtin::ThreadPositionInGrid, 0);
+        let linear = b.convert(first, Scalar::I64);
+        let mut rest = b.convert(first, index);
+        // Position along each axis, innermost first.
+        let mut position = Positions::new();
+        for axis in (1..self.lengths.len()).rev() {
+            let length = b.value_param(format!("length{axis}"), Type::Scalar(Scalar::I64));
+            let length = b.convert(length, index);
+            let quotient = b.div(rest, length);
+            let whole = b.mul(quotient, length);
+            let at = b.sub(rest, whole);
+            position.push(b.convert(at, Scalar::I64));
+            rest = quotient;
+        }
+        position.push(b.convert(rest, Scalar::I64));
+        let (results, _) = self.compute(&mut b, &position, linear);
+        let results = results.into_iter().next_back().ok_or_else(missing)?;
+        Function::new(b.finish().map_err(wrong)?, results).map_err(wrong)
     }
 
     /// The threads that handle all elements: along the innermost axis, the next one, and all further ones.
@@ -430,8 +504,7 @@ impl<'a> Specialization<'a> {
             return Ok(Some(found));
         }
         let (kernel, label) = (self.build()?, self.fused.expression.label());
-        let is_double = |inst: &Inst| inst.result.is_some_and(|v| kernel.ty(v).scalar() == Some(Scalar::F64));
-        if !self.fusion.double && kernel.blocks.iter().flat_map(|block| &block.insts).any(is_double) {
+        if !self.fusion.double && has_double(&kernel) {
             return Ok(None);
         }
         let source = PipelineSource::new(&*label, "hesper-ir", content(&kernel).as_str());
@@ -444,12 +517,6 @@ impl<'a> Specialization<'a> {
 
     /// Builds the kernel. Parameters come in the order in which `dispatch` passes them.
     pub(super) fn build(&self) -> Result<Kernel> {
-        // Complex numbers are in memory as words of their size, or as two float64.
-        let stored = |dtype: Dtype| match dtype {
-            Dtype::Complex128 => Type::Scalar(Scalar::F64),
-            _ => Type::Scalar(dtype.scalar().unwrap_or(Scalar::U64)),
-        };
-        let expression = &self.fused.expression;
         let mut b = Builder::new("fused");
         let long = Type::Scalar(Scalar::I64);
         let rank = self.lengths.len();
@@ -461,7 +528,7 @@ impl<'a> Specialization<'a> {
             x = b.mul(x, wide);
         }
         // Position along each axis, innermost first.
-        let mut position: SmallVec<[ValueId; 6]> = SmallVec::from_slice(&[x]);
+        let mut position = Positions::from_slice(&[x]);
         if rank > 1 {
             let y = b.builtin64(Builtin::ThreadPositionInGrid, 1);
             position.push(b.convert(y, Scalar::I64));
@@ -497,7 +564,31 @@ impl<'a> Specialization<'a> {
             let before = b.mul(row, nx);
             linear = b.add(before, x);
         }
+        let (results, in_place) = self.compute(&mut b, &position, linear);
+        for (at, (dtype, list)) in self.fused.expression.output_dtypes().zip(&results).enumerate() {
+            let ty = stored(dtype);
+            let new = |b: &mut Builder| b.buffer(format!("out{at}"), Space::Device, ty, Access::ReadWrite);
+            let pointer = in_place[at].unwrap_or_else(|| new(&mut b));
+            if dtype == Dtype::Complex128 {
+                complex::store_double(&mut b, pointer, linear, list[0]);
+            } else if lanes == 1 {
+                b.store_index(pointer, linear, list[0]);
+            } else {
+                vectorize::store(&mut b, pointer, linear, list);
+            }
+        }
+        b.finish().map_err(|error| Error::Kernel(format!("a fused kernel is not well formed: {error}")))
+    }
 
+    /// The values of each output for the elements that a thread handles, from the position of the first one
+    /// along each axis, innermost first, and in order; and the pointers of outputs that take an input's place.
+    fn compute(
+        &self,
+        b: &mut Builder,
+        position: &Positions,
+        linear: ValueId,
+    ) -> (Vec<Vec<ValueId>>, SmallVec<[Option<ValueId>; 4]>) {
+        let (expression, lanes, long) = (&self.fused.expression, self.lanes, Type::Scalar(Scalar::I64));
         // Of each input the elements that the thread handles; one that all lanes share comes once.
         let mut values: Vec<Vec<ValueId>> = Vec::new();
         let mut in_place: SmallVec<[Option<ValueId>; 4]> = smallvec![None; expression.outputs.len()];
@@ -532,13 +623,13 @@ impl<'a> Specialization<'a> {
                 *output = Some(pointer);
             }
             values.push(if lanes == 1 || input.layout == Layout::Strided(Inner::Zero) {
-                vec![load(&mut b, pointer, index, input.dtype)]
+                vec![load(b, pointer, index, input.dtype)]
             } else {
                 let scalar = input.dtype.scalar();
-                let bits = vectorize::load(&mut b, pointer, index, scalar.unwrap_or(Scalar::U64), lanes);
+                let bits = vectorize::load(b, pointer, index, scalar.unwrap_or(Scalar::U64), lanes);
                 match scalar {
                     Some(_) => bits,
-                    None => bits.into_iter().map(|bits| complex::from_bits(&mut b, bits)).collect(),
+                    None => bits.into_iter().map(|bits| complex::from_bits(b, bits)).collect(),
                 }
             });
         }
@@ -564,29 +655,31 @@ impl<'a> Specialization<'a> {
                 if member.op.indexed {
                     arguments.push(place);
                 }
-                let value = (member.op.emit)(&mut b, &arguments);
-                computed.push(convert(&mut b, value, member.dtype));
+                let value = (member.op.emit)(b, &arguments);
+                computed.push(convert(b, value, member.dtype));
             }
             for (output, list) in expression.outputs.iter().zip(&mut results) {
                 let value = computed[*output as usize];
                 let is_word = b.ty(value).scalar() == Some(Scalar::F32) && b.ty(value).is_vec();
-                list.push(if is_word { complex::to_bits(&mut b, value) } else { value });
+                list.push(if is_word { complex::to_bits(b, value) } else { value });
             }
         }
-        for (at, (dtype, list)) in expression.output_dtypes().zip(&results).enumerate() {
-            let ty = stored(dtype);
-            let new = |b: &mut Builder| b.buffer(format!("out{at}"), Space::Device, ty, Access::ReadWrite);
-            let pointer = in_place[at].unwrap_or_else(|| new(&mut b));
-            if dtype == Dtype::Complex128 {
-                complex::store_double(&mut b, pointer, linear, list[0]);
-            } else if lanes == 1 {
-                b.store_index(pointer, linear, list[0]);
-            } else {
-                vectorize::store(&mut b, pointer, linear, list);
-            }
-        }
-        b.finish().map_err(|error| Error::Kernel(format!("a fused kernel is not well formed: {error}")))
+        (results, in_place)
     }
+}
+
+/// The type of elements in memory. Complex numbers are there as words of their size, or as two float64.
+fn stored(dtype: Dtype) -> Type {
+    match dtype {
+        Dtype::Complex128 => Type::Scalar(Scalar::F64),
+        _ => Type::Scalar(dtype.scalar().unwrap_or(Scalar::U64)),
+    }
+}
+
+/// Whether a kernel computes with float64.
+fn has_double(kernel: &Kernel) -> bool {
+    let is_double = |inst: &Inst| inst.result.is_some_and(|v| kernel.ty(v).scalar() == Some(Scalar::F64));
+    kernel.blocks.iter().flat_map(|block| &block.insts).any(is_double)
 }
 
 /// The output to store in the place of an input of a type: the first of that type that is not stored in place

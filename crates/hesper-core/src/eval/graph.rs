@@ -99,7 +99,7 @@ impl Role {
 /// Whether the stream's backend takes the rows of the op's first input from a producer.
 fn takes_rows(op: &dyn Op, stream: &Stream, shape: &[usize], dtype: Dtype) -> bool {
     registry::of_stream(stream)
-        .is_ok_and(|backend| backend.fusion().row_sources && backend.ops().takes_rows(op, shape, dtype))
+        .is_ok_and(|backend| backend.takes(dtype) && backend.ops().takes_rows(op, shape, dtype))
 }
 
 /// The expression of an element-wise op, known by the function that writes it. The name is for labels.

@@ -49,7 +49,7 @@ use program::{Input, Store};
 pub use crate::graph::{Lowering, Operand, Owned};
 pub use drawing::GraphPicture;
 pub use explain::{Apart, why_apart};
-pub use plan::{fusion_enabled, set_fusion};
+pub use plan::{fusion_enabled, fusion_waits, set_fusion, set_fusion_waits};
 pub use quick::is_quick;
 pub use report::{Plan, PlanStep, StepKind};
 
@@ -165,6 +165,7 @@ pub(crate) fn lower_op(op: &dyn Op, l: &mut Lowering<'_>) -> Result<Data> {
         return Err(Error::value(op.name(), what));
     }
     registry::count_fallback(op.name());
+    l.materialize()?;
     l.host = Some(placement::default_stream(placement::Device::Cpu)?);
     lower_op(op, l)
 }

@@ -24,6 +24,25 @@ use super::program::{Input, Program, Step, Work};
 pub(super) const MAX_GROUP: usize = 64;
 
 static FUSION: AtomicU8 = AtomicU8::new(2);
+static WAITS: AtomicU8 = AtomicU8::new(2);
+
+/// Whether `HESPER_FUSION` has a value.
+fn says(value: &str) -> bool {
+    std::env::var_os("HESPER_FUSION").is_some_and(|given| given == value)
+}
+
+/// The value of a switch that its environment sets first.
+fn switch(of: &AtomicU8, first: impl FnOnce() -> bool) -> bool {
+    match of.load(Ordering::Relaxed) {
+        0 => false,
+        1 => true,
+        _ => {
+            let on = first();
+            of.store(u8::from(on), Ordering::Relaxed);
+            on
+        }
+    }
+}
 
 /// Whether element-wise ops are fused: yes, unless `HESPER_FUSION=0` or [`set_fusion`] says no.
 ///
@@ -34,15 +53,19 @@ static FUSION: AtomicU8 = AtomicU8::new(2);
 /// # Ok::<(), hesper::Error>(())
 /// ```
 pub fn fusion_enabled() -> bool {
-    match FUSION.load(Ordering::Relaxed) {
-        0 => false,
-        1 => true,
-        _ => {
-            let on = std::env::var_os("HESPER_FUSION").is_none_or(|value| value != "0");
-            FUSION.store(u8::from(on), Ordering::Relaxed);
-            on
-        }
-    }
+    switch(&FUSION, || !says("0"))
+}
+
+/// Whether a GPU waits for the compilation of a kernel whose slot is filled. It does not, unless
+/// `HESPER_FUSION=wait` or [`set_fusion_waits`] says so: it computes the group first, until the kernel is
+/// ready, and only kernels that are needed again are compiled.
+pub fn fusion_waits() -> bool {
+    switch(&WAITS, || says("wait"))
+}
+
+/// Lets GPUs wait for kernels whose slots are filled, or not: for tests and measurements.
+pub fn set_fusion_waits(on: bool) {
+    WAITS.store(u8::from(on), Ordering::Relaxed);
 }
 
 /// Switches fusion on or off for the process.

@@ -18,10 +18,10 @@ use super::expression::Fused;
 use super::graph::Slot;
 use super::patterns::Pattern;
 use super::producer_fusion::RowInput;
-use super::{FUSED, Lowering, Operand, caught, fast_path, fuse, lower_op};
+use super::{Lowering, Operand, caught, fast_path, fuse, lower_op};
 use crate::Dtype;
 use crate::error::{Error, Result};
-use crate::graph::{Data, KnownBytes, OpKind, OpRef};
+use crate::graph::{Data, KnownBytes, OpKind, OpRef, Producer};
 use crate::shape::Shape;
 
 /// What a step does.
@@ -169,8 +169,8 @@ impl Program {
                 }
                 Work::Rows(fused) => {
                     let (group, op) = step.inputs.split_at(fused.expression.inputs.len());
-                    let rows = rows(store, fused, group, op)?;
-                    let data = lower(store, op, step.outputs, Some(rows))?;
+                    let mut rows = rows(store, fused, group, op)?;
+                    let data = lower(store, op, step.outputs, Some(&mut rows))?;
                     store.resolve(step.outputs[0] as usize, data)?;
                 }
                 Work::Composite(pattern) => {
@@ -196,11 +196,11 @@ impl std::fmt::Debug for Program {
 /// The value of a group as the first input of the op that reads it row by row.
 fn rows(store: &mut impl Store, fused: &Arc<Fused>, group: &[Input], op: &[Input]) -> Result<RowInput> {
     // The inputs of rows are read as the op runs: they are borrowed.
-    let mut values = fuse::gather(store, fused, group, false)?;
+    let values = fuse::gather(store, fused, group, false)?;
     let Some(first) = op.first() else { return Err(missing()) };
     let super::graph::SlotKind::Node(last) = first.slot.kind() else { return Err(missing()) };
     let node = store.node(last)?;
-    caught(FUSED, || RowInput::of(fused, node.stream, node.shape, &mut values))
+    Ok(RowInput::new(fused, node.stream, node.shape, values))
 }
 
 /// The result of an op that is a view of its input.
@@ -216,11 +216,17 @@ fn view(store: &impl Store, step: &StepView<'_>) -> Result<Option<Data>> {
 }
 
 /// Lowers the op of a step; its first input may be computed as it is read.
-fn lower(store: &mut impl Store, inputs: &[Input], outputs: &[u32], rows: Option<RowInput>) -> Result<Data> {
-    let (first, fused_rows) = rows.map_or((None, None), |rows| (Some(rows.data), rows.fused));
+fn lower(
+    store: &mut impl Store,
+    inputs: &[Input],
+    outputs: &[u32],
+    rows: Option<&mut RowInput>,
+) -> Result<Data> {
+    let first = rows.as_ref().map(|rows| rows.data()).transpose()?;
     with_operands(store, inputs, outputs, first, |store, operands| {
         let node = store.node(outputs[0] as usize)?;
-        let mut l = Lowering::new(node.stream, node.shape, node.dtype, operands).with_fused_rows(fused_rows);
+        let mut l = Lowering::new(node.stream, node.shape, node.dtype, operands)
+            .with_producer(rows.map(|rows| rows as &mut dyn Producer));
         l.describe(store, inputs)?;
         caught(node.op.name(), || lower_op(node.op.get(), &mut l))
     })

@@ -1,14 +1,30 @@
-//! Rows that are computed as they are read. [`producer_fusion`](crate::eval::producer_fusion) makes them.
+//! The first input of an op as a group of element-wise ops, which is computed as the op reads it.
+//! [`producer_fusion`](crate::eval::producer_fusion) makes them.
 
 use std::sync::Arc;
 
 use bytemuck::Pod;
 use hesper_kernel::exec::{Cancel, Program};
 use hesper_kernel::launch::{Arg, Bindings, Launch};
+use hesper_runtime::Stream;
 use smallvec::SmallVec;
 
-use super::Data;
+use super::{Data, Slot};
+use crate::error::Result;
 use crate::shape::Strides;
+
+/// A group whose value is the first input of an op. Inputs are moved to the device that reads them.
+pub(crate) trait Producer {
+    /// The rows for a kernel of the host; `None` if only memory can have them.
+    fn rows(&mut self, stream: &Stream) -> Result<Option<FusedRows>>;
+
+    /// The functions for the text of a kernel, with `lanes` elements of a word; `None` if only memory can have
+    /// the value. Elements are in the order in which they would be stored, or row-major.
+    fn slot(&mut self, stream: &Stream, lanes: usize, row_major: bool) -> Result<Option<Slot>>;
+
+    /// Computes the value into memory.
+    fn run(&mut self) -> Result<Data>;
+}
 
 /// The rows of an expression that are computed as they are read: the memory of its inputs, and the kernel.
 pub struct FusedRows {

@@ -3,9 +3,9 @@
 use hesper_runtime::{Buffer, Stream};
 use smallvec::SmallVec;
 
-use super::Data;
-use super::fused_rows::FusedRows;
+use super::fused_rows::{FusedRows, Producer};
 use super::operand::{Operand, Owned};
+use super::{Data, Slot};
 use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::shape::is_row_major;
@@ -20,8 +20,8 @@ pub struct Lowering<'a> {
     /// Where the inputs are, and their shapes and types.
     pub(crate) operands: &'a mut [Operand],
     pub(crate) inputs: SmallVec<[(&'a [usize], Dtype); 3]>,
-    /// What computes the rows of the first input, which then has no memory.
-    fused_rows: Option<FusedRows>,
+    /// What computes the first input, which then has strides but no memory.
+    producer: Option<&'a mut dyn Producer>,
 }
 
 impl<'a> Lowering<'a> {
@@ -31,17 +31,45 @@ impl<'a> Lowering<'a> {
         dtype: Dtype,
         operands: &'a mut [Operand],
     ) -> Self {
-        Lowering { stream, host: None, shape, dtype, operands, inputs: SmallVec::new(), fused_rows: None }
+        Lowering { stream, host: None, shape, dtype, operands, inputs: SmallVec::new(), producer: None }
     }
 
     /// The same with a first input that is computed as it is read.
-    pub(crate) fn with_fused_rows(self, fused_rows: Option<FusedRows>) -> Self {
-        Lowering { fused_rows, ..self }
+    pub(crate) fn with_producer(self, producer: Option<&'a mut dyn Producer>) -> Self {
+        Lowering { producer, ..self }
     }
 
-    /// What computes the first input, if that is not in memory. Ops whose `takes_rows` says yes ask for it.
-    pub fn take_fused_rows(&mut self) -> Option<FusedRows> {
-        self.fused_rows.take()
+    /// What computes rows of the first input on the host, if that is not in memory. Implementations for the
+    /// host whose `takes_rows` says yes ask for it; if they get none, the input is in memory.
+    pub fn take_fused_rows(&mut self) -> Result<Option<FusedRows>> {
+        let stream = self.stream().clone();
+        let rows = self.producer.as_mut().map_or(Ok(None), |producer| producer.rows(&stream))?;
+        if rows.is_none() {
+            self.materialize()?;
+        }
+        Ok(rows)
+    }
+
+    /// What computes the first input in a kernel's slot, if that is not in memory: functions of an index, in
+    /// the order of the input's strides or `row_major`, with `lanes` elements of a word. Implementations for
+    /// GPUs whose `takes_rows` says yes ask for it; if they get none, the input is in memory.
+    pub fn slot(&mut self, lanes: usize, row_major: bool) -> Result<Option<Slot>> {
+        let stream = self.stream().clone();
+        let slot =
+            self.producer.as_mut().map_or(Ok(None), |producer| producer.slot(&stream, lanes, row_major))?;
+        if slot.is_none() {
+            self.materialize()?;
+        }
+        Ok(slot)
+    }
+
+    /// Computes the first input into memory, if it is not there.
+    pub fn materialize(&mut self) -> Result<()> {
+        if let Some(producer) = self.producer.take() {
+            let data = producer.run()?;
+            self.operands[0].replace(data);
+        }
+        Ok(())
     }
 
     /// The stream for the commands.

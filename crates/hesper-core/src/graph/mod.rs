@@ -18,14 +18,16 @@ mod operand;
 mod record;
 pub mod rule;
 pub(crate) mod scope;
+mod slot;
 mod unlink;
 
 pub use elementwise::{Derivative, Elementwise, Factor, Types};
-pub(crate) use fused_rows::KernelInput;
 pub use fused_rows::{FusedRows, RowKernel};
+pub(crate) use fused_rows::{KernelInput, Producer};
 pub use lowering::Lowering;
 pub use node::{Array, Call, Data};
 pub(crate) use node::{KnownBytes, Node, State, Visit, failure};
 pub use op::{CompositeSet, Op, OpKind, OpRef, PatternOp};
 pub use operand::{Operand, Owned};
 pub use record::{Attributes, Export, ReadOne, Reader, Record, Replay, Value};
+pub use slot::{Slot, SlotFunctions};

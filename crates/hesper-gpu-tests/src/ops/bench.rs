@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use hesper::fast::{self, AttentionMask};
 use hesper::placement::{self, Device};
-use hesper::{Array, CustomKernel, Dtype, Error, QuantMode, random, transform};
+use hesper::{Array, CustomKernel, Dtype, Error, QuantMode, eval, random, transform};
 
 /// How work is measured.
 #[derive(Clone, Copy)]
@@ -24,7 +24,8 @@ struct BenchLines<'a> {
 pub fn run(part: &str) -> usize {
     let mut bench = BenchLines { part, failures: 0 };
     let done = placement::with_device(Device::Gpu(0), || {
-        let groups = [elementwise, reductions, products, quantized, attention, sequences, overheads];
+        let groups =
+            [elementwise, reductions, fused_rows, products, quantized, attention, sequences, overheads];
         groups.iter().for_each(|group| {
             if let Err(error) = group(&mut bench) {
                 bench.failures += 1;
@@ -155,6 +156,47 @@ fn reductions(b: &mut BenchLines<'_>) -> Result<(), Error> {
     b.line("strided copy", Unit::Bytes(2.0 * bytes), || {
         x.reshape(&[128, 128, 8192])?.transpose(&[1, 0, 2])?.contiguous()
     });
+    Ok(())
+}
+
+/// Ops of rows whose input is computed in their slot, and the same with the input in memory. The bytes are those
+/// that must be read and written.
+fn fused_rows(b: &mut BenchLines<'_>) -> Result<(), Error> {
+    type Program = fn(&Array) -> Result<Array, Error>;
+    type Group = fn(&[Array]) -> Result<Array, Error>;
+    let dtype = Dtype::Bfloat16;
+    let (x, y) = (noise(&[16384, 8192], dtype)?, noise(&[16384, 8192], dtype)?);
+    let (mask, mean) = (noise(&[8192], dtype)?, noise(&[16384, 1], dtype)?);
+    let scale = Array::full(&[], 0.125f32, Some(dtype))?;
+    scale.eval()?;
+    let inputs = [x, y, mask, mean, scale];
+    let lines: [(&str, f64, Group, Program); 10] = [
+        ("sum(x * y)", 2.0, |i| i[0].multiply(&i[1]), |x| x.sum(-1)),
+        ("sum of columns(x * y)", 2.0, |i| i[0].multiply(&i[1]), |x| x.sum(0)),
+        ("sum of all(x * y)", 2.0, |i| i[0].multiply(&i[1]), |x| x.sum(())),
+        ("softmax(x * scale + mask)", 2.0, |i| i[0].multiply(&i[4])?.add(&i[2]), |x| x.softmax(-1)),
+        ("mean((x - m)^2)", 1.0, |i| i[0].subtract(&i[3])?.square(), |x| x.mean(-1)),
+        ("rms_norm(x + r)", 3.0, |i| i[0].add(&i[1]), |x| fast::rms_norm(x, None, 1e-5)),
+        ("variance(x * y)", 2.0, |i| i[0].multiply(&i[1]), |x| x.var(-1, 0)),
+        ("logsumexp(x * scale)", 1.0, |i| i[0].multiply(&i[4]), |x| x.logsumexp(-1)),
+        ("argmax(x + mask)", 1.0, |i| i[0].add(&i[2]), |x| x.argmax(-1)),
+        ("cumsum(x * y)", 3.0, |i| i[0].multiply(&i[1]), |x| x.cumsum(Some(-1), false, true)),
+    ];
+    let waits = eval::fusion_waits();
+    eval::set_fusion_waits(true);
+    for (name, arrays, group, consume) in lines {
+        let unit = Unit::Bytes(arrays * inputs[0].nbytes() as f64);
+        b.line(&format!("slot: {name}"), unit, || consume(&group(&inputs)?));
+        // A held value goes to memory.
+        let held = std::cell::RefCell::new(None);
+        b.line(&format!("memory: {name}"), unit, || {
+            let value = group(&inputs)?;
+            let result = consume(&value)?;
+            held.replace(Some(value));
+            Ok(result)
+        });
+    }
+    eval::set_fusion_waits(waits);
     Ok(())
 }
 

@@ -19,6 +19,15 @@ fn results(case: &Case, device: Device) -> Result<Vec<Array>, String> {
     Ok(arrays)
 }
 
+/// The bytes of an array in row-major order.
+pub fn bytes(array: &Array) -> Result<Vec<u8>, Error> {
+    placement::with_device(Device::Cpu, || -> Result<Vec<u8>, Error> {
+        let flat = array.reshape(&[-1, 1])?.contiguous()?;
+        let flat = if flat.dtype() == Dtype::Bool { flat.astype(Dtype::Uint8)? } else { flat };
+        flat.view(Dtype::Uint8)?.to_vec::<u8>()
+    })?
+}
+
 /// A hash (FNV-1a) of the shapes, dtypes and bytes of a case on a device.
 pub fn hash(case: &Case, device: Device) -> Result<u64, String> {
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
@@ -27,12 +36,7 @@ pub fn hash(case: &Case, device: Device) -> Result<u64, String> {
     };
     for array in results(case, device)? {
         add(format!("{:?} {:?}", array.shape(), array.dtype()).as_bytes());
-        let bytes = placement::with_device(Device::Cpu, || -> Result<Vec<u8>, Error> {
-            let flat = array.reshape(&[-1, 1])?.contiguous()?;
-            let flat = if flat.dtype() == Dtype::Bool { flat.astype(Dtype::Uint8)? } else { flat };
-            flat.view(Dtype::Uint8)?.to_vec::<u8>()
-        });
-        add(&bytes.and_then(|bytes| bytes).map_err(|error| error.to_string())?);
+        add(&bytes(&array).map_err(|error| error.to_string())?);
     }
     Ok(hash)
 }

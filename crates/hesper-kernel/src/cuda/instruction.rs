@@ -52,6 +52,7 @@ impl Emitter<'_> {
     fn expression(&self, op: &Op, ty: Type) -> String {
         match *op {
             Op::Param(i) => from_memory(ty, &format!("p{i}")),
+            Op::Builtin { .. } if self.is_function => format!("({})index", type_name(ty)),
             Op::Builtin { what, axis } => builtin(what, axis, ty),
             Op::Compare(f, a, b) if self.kernel.ty(a).is_ptr() => {
                 compare_pointers(f, a, b, self.options.bounds)

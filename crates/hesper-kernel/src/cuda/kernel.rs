@@ -2,11 +2,12 @@
 
 use super::analysis::{Flow, flows, ignores_threadgroups, turns};
 use super::control::JumpScope;
-use super::memory::memory_type;
+use super::memory::{memory_type, to_memory};
 use super::prelude::{is_plain, needed, sections};
 use super::{CudaSource, Options, STATIC_SHARED_LIMIT, Slot};
 use crate::cpp::scalar::type_name;
 use crate::cpp::writer::{Writer, parameters, writes_by};
+use crate::function::Function;
 use crate::ir::*;
 
 /// Writes the text of one kernel.
@@ -17,6 +18,8 @@ pub(super) struct Emitter<'a> {
     pub scopes: Vec<JumpScope>,
     /// The most grid threads that one CUDA thread handles.
     pub turns: u32,
+    /// Whether the text is a function of the thread's position.
+    pub is_function: bool,
 }
 
 writes_by!(Emitter);
@@ -30,7 +33,34 @@ impl<'a> Emitter<'a> {
             flows: flows(kernel),
             scopes: Vec::new(),
             turns: turns(kernel),
+            is_function: false,
         }
+    }
+
+    /// The text of a function.
+    fn function(kernel: &'a Kernel, name: &str, results: &[ValueId], options: Options) -> String {
+        let mut emitter = Emitter { turns: 1, is_function: true, ..Emitter::new(kernel, options, &[]) };
+        let buffers = parameters(kernel, true).map(|i| format!("const u8* p{i}, ")).collect::<String>();
+        emitter.line(&format!(
+            "HESPER_FN void {name}(u8* out, const u64 index, {buffers}const u8* constants) {{"
+        ));
+        emitter.indent = 1;
+        for (at, i) in parameters(kernel, false).enumerate() {
+            if let ParamKind::Value(ty) = kernel.params[i as usize].kind {
+                let ty = type_name(memory_type(ty));
+                emitter.line(&format!("const {ty} p{i} = load<8, {ty}>(constants + {});", 8 * at));
+            }
+        }
+        emitter.locals();
+        emitter.block(kernel.body, None);
+        for (at, value) in results.iter().enumerate() {
+            let ty = kernel.ty(*value);
+            let (size, value) = (ty.size(), to_memory(ty, &format!("v{}", value.0)));
+            emitter.line(&format!("store<{size}>(out + {}, {value});", size as usize * at));
+        }
+        emitter.indent = 0;
+        emitter.line("}");
+        emitter.writer.text
     }
 
     pub fn run(mut self) -> CudaSource {
@@ -156,6 +186,18 @@ impl<'a> Emitter<'a> {
             self.line(&format!("{ty} x{i} = {};", zero_value(v.ty, self.options.bounds)));
         }
     }
+}
+
+/// The text of functions behind the prelude that they need.
+pub(super) fn functions(functions: &[(&str, &Function)], options: Options) -> String {
+    let (mut text, mut wanted) = (String::new(), Vec::new());
+    for (name, function) in functions {
+        text += &Emitter::function(function.kernel(), name, function.results(), options);
+        wanted.extend(sections(function.kernel(), options.bounds, options.fast_half));
+    }
+    wanted.sort_unstable();
+    wanted.dedup();
+    needed(&wanted, &text) + &text
 }
 
 fn zero_value(ty: Type, bounds: bool) -> String {

@@ -24,7 +24,7 @@ pub(super) fn from_memory(ty: Type, bytes: &str) -> String {
     }
 }
 
-fn to_memory(ty: Type, value: &str) -> String {
+pub(super) fn to_memory(ty: Type, value: &str) -> String {
     match ty {
         Type::Scalar(Scalar::Bool) => format!("(u8){value}"),
         Type::Vec(Scalar::Bool, n) => {

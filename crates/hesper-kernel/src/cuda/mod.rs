@@ -43,6 +43,7 @@ mod prelude;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use crate::function::Function;
 use crate::ir::Kernel;
 
 /// Options of NVRTC besides the architecture: no contraction, IEEE division and root, subnormals kept.
@@ -131,6 +132,12 @@ pub fn emit(kernel: &Kernel, options: &Options) -> CudaSource {
 /// ([`bounds::Proof`](crate::bounds::Proof)).
 pub fn emit_proven(kernel: &Kernel, options: &Options, proven: &[bool]) -> CudaSource {
     kernel::Emitter::new(kernel, *options, proven).run()
+}
+
+/// Writes named [functions](crate::function) with the prelude that they need. The text may stand in a namespace;
+/// compile it with [`COMPILE_OPTIONS`].
+pub fn emit_functions(functions: &[(&str, &Function)], options: &Options) -> String {
+    kernel::functions(functions, *options)
 }
 
 impl CudaSource {

@@ -5,6 +5,7 @@ use super::prelude;
 use super::{EmitError, MAX_BUFFERS, MetalSource, Options, Slot, THREADGROUP_LIMIT};
 use crate::cpp::scalar;
 use crate::cpp::writer::{Writer, parameters, writes_by};
+use crate::function::Function;
 use crate::ir::*;
 use std::collections::BTreeMap;
 
@@ -58,6 +59,25 @@ impl<'a> Emitter<'a> {
             format!("{}kernel void {entry}({}) {{\n{}}}\n", self.tables(), parameters.join(", "), self.text);
         let text = prelude::complete(&body, self.options.bounds);
         Ok(MetalSource { text, entry, slots, threadgroup_bytes: shared })
+    }
+
+    /// The text of a function; its argument has the name of the attribute.
+    fn function(kernel: &'a Kernel, name: &str, results: &[ValueId]) -> Result<String, EmitError> {
+        refuse(kernel)?;
+        let mut emitter = Emitter::new(kernel, Options::default(), &[]);
+        emitter.constants();
+        emitter.locals();
+        emitter.block(kernel.body);
+        for (at, value) in results.iter().enumerate() {
+            emitter.store_result(*value, at);
+        }
+        let buffers =
+            parameters(kernel, true).map(|i| format!("const device u8* p{i}, ")).collect::<String>();
+        Ok(format!(
+            "HESPER_FN void {name}(thread u8* out, const uint3 thread_position_in_grid, {buffers}const constant u8* \
+             constants) {{\n{}}}\n",
+            emitter.text
+        ))
     }
 
     /// Constant tables, as words.
@@ -130,6 +150,15 @@ impl<'a> Emitter<'a> {
             }
         }
     }
+}
+
+/// The text of functions behind the prelude that they need.
+pub(super) fn functions(functions: &[(&str, &Function)]) -> Result<String, EmitError> {
+    let texts = functions
+        .iter()
+        .map(|(name, function)| Emitter::function(function.kernel(), name, function.results()));
+    let text = texts.collect::<Result<String, EmitError>>()?;
+    Ok(format!("{}{}", prelude::FUNCTION, prelude::behind_head(&text, false)))
 }
 
 /// The parameters of the entry and the bytes of threadgroup memory, or why the kernel cannot be written.

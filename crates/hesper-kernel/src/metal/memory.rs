@@ -215,6 +215,14 @@ impl Emitter<'_> {
         self.define(result, &text);
     }
 
+    /// A store of a function's result.
+    pub(super) fn store_result(&mut self, value: ValueId, number: usize) {
+        let s = self.scalar_of(value);
+        let (word, place) = (word_name(s), at("out", s, number));
+        let bits = to_bits(s, &format!("v{}", value.0));
+        self.line(&format!("*(thread {word}*)({place}) = {bits};"));
+    }
+
     /// A store.
     pub(super) fn store(&mut self, ptr: ValueId, value: ValueId, align: u32) {
         let (ty, space) = (self.kernel.ty(value), self.space(ptr));

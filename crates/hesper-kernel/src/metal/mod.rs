@@ -41,6 +41,7 @@ mod prelude;
 #[cfg(test)]
 mod tests;
 
+use crate::function::Function;
 use crate::ir::Kernel;
 
 /// Bytes of threadgroup memory of a Metal threadgroup.
@@ -136,6 +137,12 @@ pub enum EmitError {
 /// Writes a verified kernel in Metal Shading Language.
 pub fn emit(kernel: &Kernel, options: &Options) -> Result<MetalSource, EmitError> {
     emit_proven(kernel, options, &[])
+}
+
+/// Writes named [functions](crate::function) with the prelude that they need, for a text that includes Metal's
+/// library. The text may stand in a namespace.
+pub fn emit_functions(functions: &[(&str, &Function)]) -> Result<String, EmitError> {
+    kernel::functions(functions)
 }
 
 /// Whether [`emit`] can write a kernel, without writing it.

@@ -16,8 +16,9 @@ const HEAD: &str = "\
 using namespace metal;
 #pragma METAL fp math_mode(safe)
 #pragma METAL fp contract(off)
-#define HESPER_FN inline
 ";
+/// How functions of the prelude begin.
+pub(super) const FUNCTION: &str = "#define HESPER_FN inline\n";
 
 /// Items of one text.
 struct Section {
@@ -79,6 +80,11 @@ fn named(mut item: PreludeItem) -> PreludeItem {
 
 /// The whole text of a kernel.
 pub(super) fn complete(body: &str, bounds: bool) -> String {
+    format!("{HEAD}{FUNCTION}{}", behind_head(body, bounds))
+}
+
+/// A text behind the functions that it reaches.
+pub(super) fn behind_head(body: &str, bounds: bool) -> String {
     let wanted = |wide: bool| {
         sections().iter().filter(move |section| match section.wanted {
             SectionUse::Always => true,
@@ -94,7 +100,7 @@ pub(super) fn complete(body: &str, bounds: bool) -> String {
     if words(&prelude).any(|word| word == "f64") {
         prelude = of(true);
     }
-    format!("{HEAD}{prelude}{}", numbers(body, false))
+    format!("{prelude}{}", numbers(body, false))
 }
 
 /// A shared text in Metal.
