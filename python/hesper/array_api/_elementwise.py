@@ -52,6 +52,9 @@ def positive(x, /):
 def sign(x, /):
     """-1, 0 or 1; NaN for NaN. Complex numbers are divided by their absolute value."""
     result = mx.sign(x)
+    if kind(x.dtype) == 3:
+        # The zero has no signs.
+        return mx.where(x == 0, mx.zeros_like(x), result)
     return mx.where(mx.isnan(x), x, result + 0) if kind(x.dtype) == 2 else result
 
 
