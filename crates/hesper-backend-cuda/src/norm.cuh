@@ -62,10 +62,7 @@ template <class T, class A> struct relative {
 template <class T, class A, int THREADS>
 __device__ __forceinline__ relative<T, A> all_relative(relative<T, A> x, relative<T, A>* shared) {
   A high = all<A, true, 32>(x.top, nullptr);
-  const A weight = x.weight(high);
-  A sum = math<A>::fma(x.sum, weight, __shfl_xor_sync(FULL, math<A>::mul(x.sum, weight), 16));
-#pragma unroll
-  for (int m = 8; m > 0; m /= 2) sum += __shfl_xor_sync(FULL, sum, m);
+  A sum = all<A, false, 32>(math<A>::mul(x.sum, x.weight(high)), nullptr);
   if (THREADS > 32) {
     if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = relative<T, A>{high, sum};
     __syncthreads();
