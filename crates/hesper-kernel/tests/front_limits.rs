@@ -32,6 +32,7 @@ fn deep_nesting_is_an_error_and_not_a_crash() {
     refused("", &format!("out[0] = 1{};", " + 1".repeat(50_000)), "too long");
     refused("", &format!("out[0] = {}1{};", "f(".repeat(50_000), ")".repeat(50_000)), "nests too deeply");
     refused("", &format!("int a{};", "[2]".repeat(1000)), "dimensions");
+    refused("", &format!("{}1{};", "decltype([]{ ".repeat(60), " }) a;".repeat(60)), "error");
     refused("", &format!("vec<{}", "vec<".repeat(50_000)), "error");
     refused(
         &format!("{} int a; {}", "namespace n {".repeat(50_000), "}".repeat(50_000)),

@@ -281,7 +281,8 @@ impl Parser<'_> {
         match &*word {
             "const" | "constexpr" | "static" | "volatile" | "device" | "constant" | "threadgroup"
             | "thread" | "auto" | "typename" | "register" | "struct" | "class" | "enum" => return true,
-            "unsigned" | "signed" | "decltype" => {}
+            "unsigned" | "signed" => {}
+            "decltype" => return self.decltype_declares(),
             _ if is_keyword(&word) && !is_builtin_type(&word) => return false,
             _ => {}
         }
@@ -306,6 +307,32 @@ impl Parser<'_> {
         };
         self.reset(&mark);
         ok
+    }
+
+    /// Whether `decltype(...)` begins a declaration. Its operand is skipped: parsing it twice at each level
+    /// would take exponential time.
+    fn decltype_declares(&self) -> bool {
+        let (mut at, mut depth) = (1, 0usize);
+        loop {
+            let next = self.peek(at);
+            depth = match &next.tok {
+                Tok::Punct("(") => depth + 1,
+                Tok::Punct(")") => depth.saturating_sub(1),
+                Tok::End => return false,
+                _ => depth,
+            };
+            at += 1;
+            if depth == 0 {
+                break;
+            }
+        }
+        while self.peek(at).is("*")
+            || self.peek(at).is("&")
+            || self.peek(at).ident().is_some_and(|name| &**name == "const")
+        {
+            at += 1;
+        }
+        self.peek(at).ident().is_some_and(|name| !is_keyword(name))
     }
 
     /// `static constexpr T a = 1, *b;` without the semicolon.
