@@ -100,6 +100,7 @@ impl RequestOptions {
             deadline: self.timeout.map(|limit| seconds("timeout", limit)).transpose()?,
             tenant: 0,
             use_prefix_cache: self.cache_prompt,
+            embed: None,
         })
     }
 }

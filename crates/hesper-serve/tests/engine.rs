@@ -251,7 +251,7 @@ fn an_embedding_is_pooled_from_the_hidden_states_and_does_not_depend_on_others()
                 embed,
                 ..request(&format!("{round} {at}"), text, 1)
             };
-            texts().iter().enumerate().map(request).collect::<Vec<Request>>()
+            texts().iter().skip(3).step_by(4).enumerate().map(request).collect::<Vec<Request>>()
         };
         let one = engine(small());
         let alone: Vec<Vec<f32>> =
@@ -292,7 +292,7 @@ fn an_embedding_is_pooled_from_the_hidden_states_and_does_not_depend_on_others()
             }
             beside.iter().for_each(|events| assert!(matches!(collect(events).2, End::Done(..))));
             let snapshot = engine.snapshot();
-            assert_eq!((snapshot.completed, snapshot.failed, snapshot.pages_used), (24, 0, 0));
+            assert_eq!((snapshot.completed, snapshot.failed, snapshot.pages_used), (15, 0, 0));
         }
     }
 }

@@ -132,8 +132,25 @@ def test_a_response_is_answered_streamed_and_continued(client):
     client.responses.delete(whole.id)
     with pytest.raises(openai.BadRequestError, match="previous_response_id"):
         client.responses.create(input="and", previous_response_id=whole.id, **options)
-    with pytest.raises(openai.BadRequestError, match="no embeddings"):
-        client.embeddings.create(model="chatty", input="x")
+
+
+def test_embeddings_are_unit_vectors_in_both_encodings(client):
+    texts = ["The evening star", "The evening star is", "A language model"]
+    # The client asks for base64 unless told otherwise.
+    one = client.embeddings.create(model="chatty", input=texts)
+    other = client.embeddings.create(model="chatty", input=texts, encoding_format="float")
+    assert [entry.index for entry in one.data] == [0, 1, 2]
+    for entry, same in zip(one.data, other.data, strict=True):
+        assert entry.embedding == pytest.approx(same.embedding, abs=1e-6)
+        assert sum(x * x for x in entry.embedding) == pytest.approx(1, abs=1e-5)
+    assert one.usage.prompt_tokens == one.usage.total_tokens > 6
+
+    def similarity(a, b):
+        return sum(x * y for x, y in zip(one.data[a].embedding, one.data[b].embedding, strict=True))
+
+    assert similarity(0, 1) > similarity(0, 2)
+    with pytest.raises(openai.BadRequestError, match="input"):
+        client.embeddings.create(model="chatty", input="")
 
 
 def test_models_are_listed(client):

@@ -116,7 +116,7 @@ pub const MAX_TOP_LOGPROBS: usize = 20;
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Wakes the loop.
+    /// Wakes the loop and the thread that watches deadlines.
     wake: Condvar,
     /// Notified when requests may have finished: after a step, after a cancellation, when the loop exits.
     answered: Condvar,
@@ -143,6 +143,16 @@ impl Shared {
     fn step_time(&self) -> Option<Duration> {
         let began = self.step_began.load(Ordering::Acquire);
         (began > 0).then(|| self.now().saturating_sub(Duration::from_micros(began)))
+    }
+
+    /// Waits until something is submitted, the engine ends, or the earliest deadline passes.
+    fn wait_for_deadline<'a>(&self, state: MutexGuard<'a, State>, now: Duration) -> MutexGuard<'a, State> {
+        let wait =
+            state.scheduler.next_deadline().map_or(Duration::from_secs(3600), |at| at.saturating_sub(now));
+        match self.wake.wait_timeout(state, wait) {
+            Ok((state, _)) => state,
+            Err(poisoned) => poisoned.into_inner().0,
+        }
     }
 
     fn cancel(&self, id: &str) -> bool {
@@ -224,13 +234,17 @@ impl Engine {
             start: Instant::now(),
             step_began: AtomicU64::new(0),
         });
-        let of_loop = shared.clone();
-        std::thread::Builder::new()
-            .name("hesper-engine".into())
-            .spawn(move || run_loop::run(&of_loop, steps))
-            .map_err(|error| {
+        let (of_loop, of_watch) = (shared.clone(), shared.clone());
+        let threads: [(&str, Box<dyn FnOnce() + Send>); 2] = [
+            ("hesper-engine", Box::new(move || run_loop::run(&of_loop, steps))),
+            ("hesper-deadlines", Box::new(move || run_loop::watch_deadlines(&of_watch))),
+        ];
+        for (name, run) in threads {
+            let started = std::thread::Builder::new().name(name.into()).spawn(run);
+            started.map_err(|error| {
                 hesper_lm::Error::InvalidArgument(format!("cannot start the engine: {error}"))
             })?;
+        }
         Ok(Engine {
             shared,
             language,

@@ -13,7 +13,7 @@ use hesper_core::placement;
 use super::Shared;
 use super::scheduler::{Plan, Scheduler};
 use super::state::State;
-use super::steps::{Outcome, Progress, Steps};
+use super::steps::{Launched, Outcome, Progress, Steps};
 use crate::protocol::{Failure, FailureKind};
 
 /// Why a step failed.
@@ -67,6 +67,7 @@ pub(super) fn run(shared: &Shared, mut steps: Steps) {
     drop(state);
     shared.step_began.store(0, Ordering::Release);
     shared.answered.notify_all();
+    shared.wake.notify_all();
 }
 
 /// Runs a part of a step and turns a panic into an error.
@@ -74,6 +75,36 @@ fn guarded<T>(part: impl FnOnce() -> hesper_lm::Result<T>) -> Result<T, StepErro
     match catch_unwind(AssertUnwindSafe(part)) {
         Ok(result) => result.map_err(|error| StepError::of(&error)),
         Err(payload) => Err(StepError::of_panic(&*payload)),
+    }
+}
+
+/// Launches a plan. The tests of this file let it fail.
+fn launch(steps: &mut Steps, plan: Plan, in_flight: Option<&Launched>) -> Result<Launched, StepError> {
+    guarded(|| {
+        #[cfg(test)]
+        tests::inject(tests::Stage::Launch, &plan)?;
+        steps.launch(plan, in_flight)
+    })
+}
+
+/// Waits for a step. The tests of this file let it fail.
+fn finish(steps: &mut Steps, step: &Launched, progress: &mut Progress) -> Result<(), StepError> {
+    guarded(|| {
+        #[cfg(test)]
+        tests::inject(tests::Stage::Finish, &step.plan)?;
+        steps.finish(step, progress)
+    })
+}
+
+/// Fails requests at their deadlines, also while a step runs or hangs. Returns when the engine ends.
+pub(super) fn watch_deadlines(shared: &Shared) {
+    let mut state = shared.lock();
+    while !state.shut_down {
+        let now = shared.now();
+        if state.expire(now) {
+            shared.answered.notify_all();
+        }
+        state = shared.wait_for_deadline(state, now);
     }
 }
 
@@ -88,18 +119,18 @@ fn serve(shared: &Shared, steps: &mut Steps) -> String {
                 let Some(plan) = next_plan(shared, steps) else { return "the engine was stopped".into() };
                 began = Instant::now();
                 shared.step_begins();
-                guarded(|| steps.launch(plan, None))
+                launch(steps, plan, None)
             }
         };
         // Plan and encode the next step while the device computes this one.
         let ahead = step.as_ref().ok().filter(|step| steps.can_look_ahead(step)).and_then(|step| {
             let plan = plan_ahead(&mut shared.lock(), steps, shared.now())?;
-            Some(guarded(|| steps.launch(plan, Some(step))))
+            Some(launch(steps, plan, Some(step)))
         });
         let mut progress = Progress::default();
         let (plan, mut result) = match step {
             Ok(step) => {
-                let result = guarded(|| steps.finish(&step, &mut progress));
+                let result = finish(steps, &step, &mut progress);
                 (step.plan, result)
             }
             Err(error) => (Plan::default(), Err(error)),
@@ -213,11 +244,202 @@ fn next_plan(shared: &Shared, steps: &mut Steps) -> Option<Plan> {
             return Some(plan);
         }
         shared.answered.notify_all();
-        let wait =
-            state.scheduler.next_deadline().map_or(Duration::from_secs(3600), |at| at.saturating_sub(now));
-        state = match shared.wake.wait_timeout(state, wait) {
-            Ok((state, _)) => state,
-            Err(poisoned) => poisoned.into_inner().0,
+        state = shared.wait_for_deadline(state, now);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+    use super::*;
+    use crate::engine::{Engine, EngineOptions};
+    use crate::protocol::{Event, Events, Finish, Generator, Health, Refusal, Request};
+
+    /// A part of a step.
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    pub(super) enum Stage {
+        Launch,
+        Finish,
+    }
+
+    type Hook = Box<dyn FnMut(Stage, &Plan) -> hesper_lm::Result<()> + Send>;
+
+    /// What the parts of all steps call first.
+    static HOOK: Mutex<Option<Hook>> = Mutex::new(None);
+
+    pub(super) fn inject(stage: Stage, plan: &Plan) -> hesper_lm::Result<()> {
+        // A hook may panic.
+        let mut hook = HOOK.lock().unwrap_or_else(PoisonError::into_inner);
+        hook.as_mut().map_or(Ok(()), |hook| hook(stage, plan))
+    }
+
+    fn set_hook(hook: Option<Hook>) {
+        *HOOK.lock().unwrap_or_else(PoisonError::into_inner) = hook;
+    }
+
+    /// Runs one test at a time: they share the hook.
+    fn alone() -> MutexGuard<'static, ()> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        set_hook(None);
+        alone
+    }
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    fn engine(look_ahead: bool) -> Engine {
+        let model = Arc::new(hesper_lm::demo::model().unwrap());
+        let (page_tokens, chunk_tokens, step_tokens) = (4, Some(8), Some(16));
+        let (look_ahead, step_limit) = (Some(look_ahead), Duration::from_millis(200));
+        let options = EngineOptions {
+            page_tokens,
+            chunk_tokens,
+            step_tokens,
+            look_ahead,
+            step_limit,
+            ..EngineOptions::default()
         };
+        Engine::start(model, options).unwrap()
+    }
+
+    fn request(engine: &Engine, id: usize) -> Request {
+        let text = "The evening star is the brightest star of the sky".repeat(1 + id % 3);
+        let prompt = engine.language().prompt_tokens(&text[..10 + 7 * id]).unwrap();
+        Request { id: id.to_string(), prompt, max_tokens: 12, ignore_eos: true, ..Request::default() }
+    }
+
+    fn end(events: &Events) -> (Vec<u32>, Event) {
+        let mut tokens = Vec::new();
+        loop {
+            match events.next_within(LIMIT).unwrap() {
+                Event::Token(token) => tokens.push(token.id),
+                last @ (Event::Done { .. } | Event::Failed(_)) => return (tokens, last),
+                Event::Started { .. } | Event::Embedding(_) => {}
+            }
+        }
+    }
+
+    fn kernel_fault(kind: hesper_runtime::FaultKind) -> hesper_lm::Error {
+        let scope = hesper_runtime::Scope::Device;
+        let fault = hesper_runtime::Fault::new(kind, scope, "a kernel", 0, 0, "on fire");
+        hesper_lm::Error::Array(hesper_core::Error::Runtime(fault.into()))
+    }
+
+    #[test]
+    fn a_request_whose_steps_panic_or_fail_is_failed_alone() {
+        let _alone = alone();
+        for look_ahead in [false, true] {
+            let one = engine(look_ahead);
+            let expected: Vec<Vec<u32>> =
+                (0..5).map(|id| end(&one.submit(request(&one, id)).unwrap()).0).collect();
+            for (stage, panics) in
+                [(Stage::Launch, true), (Stage::Finish, true), (Stage::Launch, false), (Stage::Finish, false)]
+            {
+                let engine = engine(look_ahead);
+                // Jobs are numbered from 1.
+                set_hook(Some(Box::new(move |at, plan| {
+                    let is_hit = at == stage && plan.pieces().any(|piece| piece.job == 3);
+                    assert!(!(is_hit && panics), "a bug");
+                    match is_hit {
+                        true => Err(kernel_fault(hesper_runtime::FaultKind::Failed)),
+                        false => Ok(()),
+                    }
+                })));
+                let events: Vec<Events> =
+                    (0..5).map(|id| engine.submit(request(&engine, id)).unwrap()).collect();
+                for (id, events) in events.iter().enumerate() {
+                    match (id, end(events)) {
+                        (2, (_, Event::Failed(failure))) => {
+                            let cause = if panics { "a bug" } else { "on fire" };
+                            assert!(failure.message.contains(cause), "{failure}");
+                        }
+                        (_, (tokens, Event::Done { .. })) => assert_eq!(tokens, expected[id], "request {id}"),
+                        other => panic!("{stage:?}: {other:?}"),
+                    }
+                }
+                set_hook(None);
+                assert_eq!((engine.health(), engine.snapshot().pages_used), (Health::Ok, 0));
+                assert_eq!(end(&engine.submit(request(&engine, 2)).unwrap()).0, expected[2]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_step_that_fails_once_is_repeated() {
+        let _alone = alone();
+        for look_ahead in [false, true] {
+            let engine = engine(look_ahead);
+            let expected: Vec<Vec<u32>> =
+                (0..3).map(|id| end(&engine.submit(request(&engine, id)).unwrap()).0).collect();
+            let mut calls = 0;
+            set_hook(Some(Box::new(move |_, _| {
+                calls += 1;
+                match calls % 7 {
+                    0 => Err(kernel_fault(hesper_runtime::FaultKind::Failed)),
+                    _ => Ok(()),
+                }
+            })));
+            let events: Vec<Events> = (0..3).map(|id| engine.submit(request(&engine, id)).unwrap()).collect();
+            for (id, events) in events.iter().enumerate() {
+                assert_eq!(end(events).0, expected[id], "request {id}");
+            }
+            assert_eq!((engine.health(), engine.snapshot().failed), (Health::Ok, 0));
+            set_hook(None);
+        }
+    }
+
+    #[test]
+    fn a_lost_device_fails_all_requests_with_its_cause() {
+        let _alone = alone();
+        let engine = engine(false);
+        let events: Vec<Events> = (0..3).map(|id| engine.submit(request(&engine, id)).unwrap()).collect();
+        set_hook(Some(Box::new(|_, _| Err(kernel_fault(hesper_runtime::FaultKind::Lost)))));
+        let later = engine.submit(Request { max_tokens: 2000, ..request(&engine, 3) });
+        for events in events.iter().chain(&later) {
+            let end = end(events).1;
+            let is_lost = matches!(&end, Event::Failed(failure) if failure.kind == FailureKind::Lost);
+            // The first ones may have been finished before.
+            assert!(is_lost || matches!(end, Event::Done { finish: Finish::Length, .. }), "{end:?}");
+        }
+        let health = engine.health();
+        assert!(matches!(&health, Health::LostDevice { cause } if cause.contains("on fire")), "{health:?}");
+        assert!(matches!(engine.submit(request(&engine, 4)), Err(Refusal::Unavailable(_))));
+        engine.drain(Duration::from_secs(5));
+        set_hook(None);
+    }
+
+    #[test]
+    fn requests_are_answered_while_a_step_hangs() {
+        let _alone = alone();
+        let engine = engine(false);
+        let mut hangs = true;
+        set_hook(Some(Box::new(move |_, _| {
+            if std::mem::take(&mut hangs) {
+                std::thread::sleep(Duration::from_secs(3));
+            }
+            Ok(())
+        })));
+        let begin = Instant::now();
+        let deadline = Some(Duration::from_millis(300));
+        let stays = engine.submit(request(&engine, 0)).unwrap();
+        let late = engine.submit(Request { deadline, ..request(&engine, 1) }).unwrap();
+        let gone = engine.submit(request(&engine, 2)).unwrap();
+        while !matches!(engine.health(), Health::Stalled { .. }) {
+            assert!(begin.elapsed() < LIMIT);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(engine.cancel("2"));
+        assert!(matches!(end(&gone).1, Event::Done { finish: Finish::Cancelled, .. }));
+        let end_of_late = end(&late).1;
+        assert!(
+            matches!(&end_of_late, Event::Failed(failure) if failure.kind == FailureKind::Deadline),
+            "{end_of_late:?}"
+        );
+        assert!(begin.elapsed() < Duration::from_secs(3), "answered after the step: {:?}", begin.elapsed());
+        assert!(matches!(end(&stays).1, Event::Done { .. }));
+        assert_eq!((engine.health(), engine.snapshot().requests.len()), (Health::Ok, 0));
+        set_hook(None);
     }
 }

@@ -146,14 +146,15 @@ impl State {
         true
     }
 
-    /// Fails requests whose deadline has passed.
-    pub(super) fn expire(&mut self, now: Duration) {
-        for job in self.scheduler.expired(now) {
-            let limit =
-                self.requests.get(&job).and_then(|active| active.request.deadline).unwrap_or_default();
+    /// Fails requests whose deadline has passed. Returns whether there were any.
+    pub(super) fn expire(&mut self, now: Duration) -> bool {
+        let expired = self.scheduler.expired(now);
+        for job in &expired {
+            let limit = self.requests.get(job).and_then(|active| active.request.deadline).unwrap_or_default();
             let message = format!("the request was not finished within its deadline of {limit:?}");
-            self.fail(job, &Failure { kind: FailureKind::Deadline, message }, now);
+            self.fail(*job, &Failure { kind: FailureKind::Deadline, message }, now);
         }
+        !expired.is_empty()
     }
 
     /// Plans a step by `next` and reports the requests that it starts.
