@@ -24,6 +24,7 @@ type Outcome = Result<(), Failure>;
 type Solve<T> = fn(&dyn Par, usize, Factor<'_, T>, &mut [T], usize, usize) -> Outcome;
 
 /// The factorizations of a type, compiled in this crate, not in those that call its functions.
+#[allow(clippy::type_complexity, reason = "each signature is that of one function, named by its field")]
 pub struct Routines<T: Field> {
     pub(crate) lu: fn(&dyn Par, usize, usize, &mut [T], &mut [u32]) -> Outcome,
     pub(crate) solve_lower: Solve<T>,

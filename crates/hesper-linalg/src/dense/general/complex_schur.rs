@@ -17,6 +17,8 @@ type Number = Complex<f64>;
 const WINDOW: usize = 32;
 /// Columns updated for many rotations at once.
 const STRIP: usize = 256;
+/// Elements of a row updated at once.
+const CHUNK: usize = 8;
 /// Rows updated at once.
 const LANES: usize = 4;
 
@@ -243,43 +245,69 @@ impl Multiversioned for RotateLines<'_> {
             while at < steps.len() {
                 let (re, rest_re) = a.re[(first + at) * n..].split_at_mut(n);
                 let (im, rest_im) = a.im[(first + at) * n..].split_at_mut(n);
-                let (re, im) = (&mut re[from..to], &mut im[from..to]);
-                let width = re.len();
                 let (next_re, last_re) = rest_re.split_at_mut(n);
                 let (next_im, last_im) = rest_im.split_at_mut(n);
-                let (next_re, next_im) = (&mut next_re[from..to][..width], &mut next_im[from..to][..width]);
-                let im = &mut im[..width];
-                let Rotation { c, s: [p, q] } = steps[at];
+                let (x, y) = (
+                    [&mut re[from..to], &mut im[from..to]],
+                    [&mut next_re[from..to], &mut next_im[from..to]],
+                );
                 if at + 1 == steps.len() {
-                    for i in 0..width {
-                        let [x, xi, y, yi] = [re[i], im[i], next_re[i], next_im[i]];
-                        re[i] = c * x + p * y - q * yi;
-                        im[i] = c * xi + p * yi + q * y;
-                        next_re[i] = c * y - p * x - q * xi;
-                        next_im[i] = c * yi - p * xi + q * x;
-                    }
+                    rotate_rows(steps[at], x, y);
                     at += 1;
-                    continue;
+                } else {
+                    let z = [&mut last_re[from..to], &mut last_im[from..to]];
+                    rotate_three_rows(steps[at], steps[at + 1], x, y, z);
+                    at += 2;
                 }
-                // Two rotations at once load and store the row between them once.
-                let Rotation { c: d, s: [r, s] } = steps[at + 1];
-                let (last_re, last_im) = (&mut last_re[from..to][..width], &mut last_im[from..to][..width]);
-                for i in 0..width {
-                    let [x, xi, y, yi] = [re[i], im[i], next_re[i], next_im[i]];
-                    re[i] = c * x + p * y - q * yi;
-                    im[i] = c * xi + p * yi + q * y;
-                    let (x, xi) = (c * y - p * x - q * xi, c * yi - p * xi + q * x);
-                    let (y, yi) = (last_re[i], last_im[i]);
-                    next_re[i] = d * x + r * y - s * yi;
-                    next_im[i] = d * xi + r * yi + s * y;
-                    last_re[i] = d * y - r * x - s * xi;
-                    last_im[i] = d * yi - r * xi + s * x;
-                }
-                at += 2;
             }
             from = to;
         }
     }
+}
+
+/// One element of two rows after a rotation.
+#[inline(always)]
+fn rotated(
+    Rotation { c, s: [p, q] }: Rotation,
+    [x, xi]: [f64; 2],
+    [y, yi]: [f64; 2],
+) -> ([f64; 2], [f64; 2]) {
+    ([c * x + p * y - q * yi, c * xi + p * yi + q * y], [c * y - p * x - q * xi, c * yi - p * xi + q * x])
+}
+
+#[inline(always)]
+fn rotate_rows(step: Rotation, [x, xi]: [&mut [f64]; 2], [y, yi]: [&mut [f64]; 2]) {
+    for (((x, xi), y), yi) in x.iter_mut().zip(xi).zip(y).zip(yi) {
+        ([*x, *xi], [*y, *yi]) = rotated(step, [*x, *xi], [*y, *yi]);
+    }
+}
+
+/// Two rotations at once load and store the row between them once. Chunks are copied, since a loop over six
+/// slices that may overlap is not vectorized.
+#[inline(always)]
+fn rotate_three_rows(
+    one: Rotation,
+    other: Rotation,
+    [x, xi]: [&mut [f64]; 2],
+    [y, yi]: [&mut [f64]; 2],
+    [z, zi]: [&mut [f64]; 2],
+) {
+    let ((x, x_rest), (xi, xi_rest)) = (x.as_chunks_mut::<CHUNK>(), xi.as_chunks_mut::<CHUNK>());
+    let ((y, y_rest), (yi, yi_rest)) = (y.as_chunks_mut::<CHUNK>(), yi.as_chunks_mut::<CHUNK>());
+    let ((z, z_rest), (zi, zi_rest)) = (z.as_chunks_mut::<CHUNK>(), zi.as_chunks_mut::<CHUNK>());
+    for (((((x, xi), y), yi), z), zi) in x.iter_mut().zip(xi).zip(y).zip(yi).zip(z).zip(zi) {
+        let (mut a, mut ai, mut b, mut bi, mut c, mut ci) = (*x, *xi, *y, *yi, *z, *zi);
+        for lane in 0..CHUNK {
+            let (first, middle) = rotated(one, [a[lane], ai[lane]], [b[lane], bi[lane]]);
+            let (middle, last) = rotated(other, middle, [c[lane], ci[lane]]);
+            [a[lane], ai[lane]] = first;
+            [b[lane], bi[lane]] = middle;
+            [c[lane], ci[lane]] = last;
+        }
+        (*x, *xi, *y, *yi, *z, *zi) = (a, ai, b, bi, c, ci);
+    }
+    rotate_rows(one, [x_rest, xi_rest], [y_rest, yi_rest]);
+    rotate_rows(other, [y_rest, yi_rest], [z_rest, zi_rest]);
 }
 
 /// Rotates columns of the rows between two: step `i` those from `first + i` on, of rows above the diagonal.
