@@ -109,7 +109,7 @@ fn run_gradient<T: Float + hesper_compute::Float>(op: &AttentionGradient, l: &Lo
             mask: mask_of(masked.then(|| (&inputs[3], &bound[3])), marks, causal)?,
         };
         let to = [dq.as_mut_slice::<T>()?, dk.as_mut_slice()?, dv.as_mut_slice()?];
-        attention_gradient(&Cores, shape, given, to).map_err(|error| error.to_string().into())
+        attention_gradient(&Cores, shape, given, to).map_err(crate::refused)
     })?;
     Ok(Data::contiguous(output, l.shape()))
 }
@@ -170,8 +170,7 @@ fn run<T: Float + hesper_compute::Float>(
                 strides: [shape.q_heads * width, width, width].map(|s| s as isize),
             };
         }
-        attention_slices(&Cores, shape, q, k, v, to, scale.0, mask, scores.as_deref())
-            .map_err(|error| error.to_string().into())
+        attention_slices(&Cores, shape, q, k, v, to, scale.0, mask, scores.as_deref()).map_err(crate::refused)
     })?;
     // The output is laid out by batch, query, head, so that merging heads is a view.
     let (row, across) = (v[3] as isize, (v[3] * q[1]) as isize);

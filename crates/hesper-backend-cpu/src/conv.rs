@@ -69,7 +69,7 @@ fn run<T: Element>(geometry: &Geometry, l: &Lowering<'_>, compute: Compute<T>) -
             let [input, weight, output] = native.take()?;
             let output = output.as_mut_slice::<T>()?;
             let (input, weight) = (input.as_slice::<T>()?, weight.as_slice::<T>()?);
-            compute(&shape, input, weight, output).map_err(|error| error.to_string().into())
+            compute(&shape, input, weight, output).map_err(crate::refused)
         })?;
     Ok(Data::contiguous(output, l.shape()))
 }

@@ -67,5 +67,5 @@ pub(crate) fn copy_to<T: Carrier>(
 ) -> std::result::Result<(), NativeError> {
     let source = StridedView { offset: layout.offset, strides: &layout.strides };
     let target = StridedView { offset: at as isize, strides };
-    copy_elements(&Cores, &layout.shape, from, source, to, target).map_err(|error| error.to_string().into())
+    copy_elements(&Cores, &layout.shape, from, source, to, target).map_err(crate::refused)
 }

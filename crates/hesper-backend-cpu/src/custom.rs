@@ -56,9 +56,9 @@ fn run_checked(
             }
         });
     }
-    let mut bindings = Bindings::new(arguments).map_err(|error| error.to_string())?;
+    let mut bindings = Bindings::new(arguments).map_err(crate::refused)?;
     let options = interp::Options { checked: true, ..Default::default() };
-    let report = interp::run(kernel, launch, &mut bindings, &options).map_err(|error| error.to_string())?;
+    let report = interp::run(kernel, launch, &mut bindings, &options).map_err(crate::refused)?;
     match report.findings.first() {
         None => Ok(()),
         Some(first) => {

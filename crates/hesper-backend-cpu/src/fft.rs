@@ -142,8 +142,7 @@ fn lower_powers(op: &Transform, l: &Lowering<'_>) -> Result<Option<Data>> {
         let command = l.stream().command("fft").read_range(&input.data.buffer, input.bytes.clone());
         command.write(&output).run(move |native| {
             let [from, to] = native.take()?;
-            fft.run_columns(&Cores, from.as_slice()?, axis, to.as_mut_slice()?, scale)
-                .map_err(|error| error.to_string().into())
+            fft.run_columns(&Cores, from.as_slice()?, axis, to.as_mut_slice()?, scale).map_err(crate::refused)
         })?;
         let strides = input.data.strides.clone();
         return Ok(Some(Data { buffer: output, offset: 0, strides }));
@@ -152,8 +151,7 @@ fn lower_powers(op: &Transform, l: &Lowering<'_>) -> Result<Option<Data>> {
     let command = l.stream().command("fft").read_range(&input.data.buffer, input.bytes.clone());
     command.write(&output).run(move |native| {
         let [from, to] = native.take()?;
-        fft.run(&Cores, from.as_slice()?, given, to.as_mut_slice()?, scale)
-            .map_err(|error| error.to_string().into())
+        fft.run(&Cores, from.as_slice()?, given, to.as_mut_slice()?, scale).map_err(crate::refused)
     })?;
     Ok(Some(Data::contiguous(output, l.shape())))
 }

@@ -57,7 +57,7 @@ fn run<T: Element + hesper_compute::Float>(op: &GatedDelta, l: &Lowering<'_>) ->
             rate: inputs[4].as_slice()?,
             marks,
         };
-        gated_delta(&Cores, s, &given, state, out.as_mut_slice()?).map_err(|error| error.to_string().into())
+        gated_delta(&Cores, s, &given, state, out.as_mut_slice()?).map_err(crate::refused)
     })?;
     Ok(Data::contiguous(output, l.shape()))
 }

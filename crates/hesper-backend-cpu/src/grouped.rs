@@ -94,7 +94,7 @@ fn gathered<T: Element + hesper_compute::Element>(l: &Lowering<'_>) -> Result<Da
                     let products = MatMut::row_major(&mut products, list.len() * m, n)?;
                     gemm(&Cores, rows, own?, products, &GemmOptions::default())
                 })
-                .map_err(|error| error.to_string())?;
+                .map_err(crate::refused)?;
             for ((at, _), product) in list.iter().zip(products.chunks(m * n)) {
                 to[at * m * n..(at + 1) * m * n].copy_from_slice(product);
             }
@@ -138,7 +138,7 @@ fn segmented<T: Element + hesper_compute::Element>(l: &Lowering<'_>) -> Result<D
                     let rows = MatRef::row_major(&y[start * n..][..width * n], width, n)?;
                     gemm(&Cores, columns, rows, MatMut::row_major(part, m, n)?, &GemmOptions::default())
                 })
-                .map_err(|error| error.to_string())?;
+                .map_err(crate::refused)?;
         }
         Ok(())
     })?;

@@ -60,5 +60,5 @@ fn run<T: Element>(
     decode: impl FnOnce(&[u8], &mut [T]) -> std::result::Result<(), Mismatch>,
 ) -> NativeResult {
     let [input, output] = native.take()?;
-    decode(input.bytes()?, output.as_mut_slice::<T>()?).map_err(|error| error.to_string().into())
+    decode(input.bytes()?, output.as_mut_slice::<T>()?).map_err(crate::refused)
 }

@@ -53,8 +53,13 @@ use hesper_core::backend::{BACKENDS, Backend, BackendKind, Data, Fusion, OpTable
 use hesper_core::{Dtype, Result};
 use hesper_cpu::CpuDevice;
 use hesper_kernel::bounds::Proof;
-use hesper_runtime::{Buffer, DeviceInfo, PipelineSource, Runtime, Stream};
+use hesper_runtime::{Buffer, DeviceInfo, NativeError, PipelineSource, Runtime, Stream};
 use linkme::distributed_slice;
+
+/// The failure of a command whose kernel refused its operands.
+fn refused(error: impl std::error::Error + Send + Sync + 'static) -> NativeError {
+    NativeError::caused_by(error)
+}
 
 /// The host.
 #[derive(Debug)]

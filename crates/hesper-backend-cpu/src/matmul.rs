@@ -12,7 +12,7 @@ use hesper_core::ops::matmul::Matmul;
 use hesper_core::shape::Shape;
 use hesper_core::{Dtype, Element, Result};
 use hesper_cpu::Cores;
-use hesper_runtime::Access;
+use hesper_runtime::{Access, NativeResult};
 use smallvec::SmallVec;
 
 use crate::Cpu;
@@ -104,15 +104,14 @@ impl<T: Element> Products<'_, T> {
     fn each(
         &self,
         out: &mut [T],
-        one: impl Fn(MatRef<'_, T>, MatRef<'_, T>, &mut [T], &dyn Par) -> std::result::Result<(), String> + Sync,
-    ) -> std::result::Result<(), String> {
+        one: impl Fn(MatRef<'_, T>, MatRef<'_, T>, &mut [T], &dyn Par) -> NativeResult + Sync,
+    ) -> NativeResult {
         let (m, n, k) = self.sizes;
         let (a, b) = (self.a, self.b);
         let product = |number: usize, out: &mut [T], par: &dyn Par| {
             let (x, y) = (a.start(self.batch, number), b.start(self.batch, number));
-            let x = MatRef::strided(self.left, x, m, k, a.rows, a.cols).map_err(|error| error.to_string())?;
-            let y =
-                MatRef::strided(self.right, y, k, n, b.rows, b.cols).map_err(|error| error.to_string())?;
+            let x = MatRef::strided(self.left, x, m, k, a.rows, a.cols).map_err(crate::refused)?;
+            let y = MatRef::strided(self.right, y, k, n, b.rows, b.cols).map_err(crate::refused)?;
             one(x, y, out, par)
         };
         if out.len() > m * n && m.saturating_mul(n).saturating_mul(k) < SMALL {
@@ -148,7 +147,7 @@ dense!(f16 bf16 f32 f64);
 fn encode<T: Element>(
     op: &Matmul,
     l: &Lowering<'_>,
-    all: impl Fn(Products<'_, T>, &mut [T]) -> std::result::Result<(), String> + Send + Sync + 'static,
+    all: impl Fn(Products<'_, T>, &mut [T]) -> NativeResult + Send + Sync + 'static,
 ) -> Result<Data> {
     let shape = l.shape();
     let axes = shape.len() - 2;
@@ -206,8 +205,7 @@ fn run<T: Dense>(op: &Matmul, l: &Lowering<'_>) -> Result<Data> {
     encode::<T>(op, l, move |products, out| {
         let options = GemmOptions { alpha, beta };
         let (a, b) = (products.a.stack(products.left), products.b.stack(products.right));
-        gemm_stacked(&Cores, products.batch, products.sizes, a, b, out, &options)
-            .map_err(|error| error.to_string())
+        gemm_stacked(&Cores, products.batch, products.sizes, a, b, out, &options).map_err(crate::refused)
     })
 }
 
@@ -245,8 +243,7 @@ fn row_products<T: Dense>(op: &RowProducts, l: &Lowering<'_>) -> Result<Data> {
         for ((matrix, n), right) in matrices.iter().zip(&inputs[1..]) {
             let (product, rest) = std::mem::take(&mut out).split_at_mut(*n);
             let (a, b) = (row.stack(left), matrix.stack(right.as_slice::<T>()?));
-            gemm_stacked(&Cores, &[], (1, *n, k), a, b, product, &options)
-                .map_err(|error| error.to_string())?;
+            gemm_stacked(&Cores, &[], (1, *n, k), a, b, product, &options).map_err(crate::refused)?;
             out = rest;
         }
         Ok(())
@@ -266,12 +263,12 @@ where
         let (a, b) = (parts(&a), parts(&b));
         let mut sums = [vec![T::default(); m * n], vec![T::default(); m * n]];
         for (part, x, y, sign) in [(0, 0, 0, 1.0), (0, 1, 1, -1.0), (1, 0, 1, 1.0), (1, 1, 0, 1.0)] {
-            let left = MatRef::row_major(&a[x], m, k).map_err(|error| error.to_string())?;
-            let right = MatRef::row_major(&b[y], k, n).map_err(|error| error.to_string())?;
-            let to = MatMut::row_major(&mut sums[part], m, n).map_err(|error| error.to_string())?;
+            let left = MatRef::row_major(&a[x], m, k).map_err(crate::refused)?;
+            let right = MatRef::row_major(&b[y], k, n).map_err(crate::refused)?;
+            let to = MatMut::row_major(&mut sums[part], m, n).map_err(crate::refused)?;
             let (alpha, beta) = (T::factor(alpha * sign), T::factor(1.0));
             let options = GemmOptions { alpha, beta };
-            gemm(par, left, right, to, &options).map_err(|error| error.to_string())?;
+            gemm(par, left, right, to, &options).map_err(crate::refused)?;
         }
         for (out, (re, im)) in out.iter_mut().zip(sums[0].iter().zip(&sums[1])) {
             // With a beta of zero the output is uninitialized.

@@ -162,8 +162,7 @@ where
     let command = l.stream().command(op.name()).read_range(&input.buffer, bytes);
     command.write(&output).run(move |native| {
         let [x, out] = native.take()?;
-        columns(op, x.as_slice::<T>()?, axis, out.as_mut_slice::<T>()?)
-            .map_err(|error| error.to_string().into())
+        columns(op, x.as_slice::<T>()?, axis, out.as_mut_slice::<T>()?).map_err(crate::refused)
     })?;
     if op == RowOp::LogSumExp {
         return Ok(Data::contiguous(output, l.shape()));
@@ -199,8 +198,7 @@ fn run<T: hesper_core::Element + Plain>(
             if x.count() == 0 {
                 return Ok(());
             }
-            compute(op, x, length, weight, bias, out.as_mut_slice::<T>()?)
-                .map_err(|error| error.to_string().into())
+            compute(op, x, length, weight, bias, out.as_mut_slice::<T>()?).map_err(crate::refused)
         })
     })?;
     Ok(Data::contiguous(output, l.shape()))

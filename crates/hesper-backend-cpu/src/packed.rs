@@ -25,8 +25,7 @@ impl Lower<Pack> for Cpu {
         let command = l.stream().command(op.name()).read_range(&buffer, x.bytes).write(&output);
         command.run(move |native| {
             let [x, out] = native.take()?;
-            gguf_quantize(format, x.as_slice()?, out.as_mut_slice()?)
-                .map_err(|error| error.to_string().into())
+            gguf_quantize(format, x.as_slice()?, out.as_mut_slice()?).map_err(crate::refused)
         })?;
         Ok(Some(Data::contiguous(output, l.shape())))
     }
@@ -60,7 +59,7 @@ fn unpack<T: Element + hesper_compute::Float>(op: &Unpack, l: &Lowering<'_>) -> 
         let (bytes, out) = (bytes.as_slice()?, out.as_mut_slice::<T>()?);
         GgufMat::new(format, rows, cols, bytes)
             .and_then(|w| gguf_dequantize(&Cores, &w, out))
-            .map_err(|error| error.to_string().into())
+            .map_err(crate::refused)
     })?;
     Ok(Data::contiguous(output, l.shape()))
 }
@@ -88,7 +87,7 @@ fn unpack_rows<T: Element + hesper_compute::Float>(op: &UnpackRows, l: &Lowering
             }
         });
         let failed = failed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-        failed.map_or(Ok(()), |error| Err(error.to_string().into()))
+        failed.map_or(Ok(()), |error| Err(crate::refused(error)))
     })?;
     Ok(Data::contiguous(output, l.shape()))
 }
@@ -108,7 +107,7 @@ fn multiply<T: Element + hesper_compute::Float>(op: &PackedMatmul, l: &Lowering<
                 let w = GgufMat::new(format, n, k, bytes)?;
                 gguf_matmul(&Cores, x, &w, MatMut::row_major(out, m, n)?, activations)
             })
-            .map_err(|error| error.to_string().into())
+            .map_err(crate::refused)
     })?;
     Ok(Data::contiguous(output, l.shape()))
 }

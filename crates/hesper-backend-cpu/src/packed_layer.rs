@@ -42,7 +42,7 @@ impl Lower<PackedLayer> for Cpu {
             let mut all: SmallVec<[GgufMat<'_>; 3]> = SmallVec::new();
             for (at, (format, rows)) in matrices.iter().enumerate() {
                 let matrix = GgufMat::new(*format, *rows, cols, inputs[first + at].as_slice()?);
-                all.push(matrix.map_err(|error| error.to_string())?);
+                all.push(matrix.map_err(crate::refused)?);
             }
             let end = match end {
                 End::Plain => LayerEnd::Plain,
@@ -50,7 +50,7 @@ impl Lower<PackedLayer> for Cpu {
                 End::SiluGate => LayerEnd::SiluGate,
             };
             gguf_layer(&Cores, x, norm, &all, end, activations, out.as_mut_slice::<f32>()?)
-                .map_err(|error| error.to_string().into())
+                .map_err(crate::refused)
         })?;
         Ok(Some(Data::contiguous(output, l.shape())))
     }

@@ -54,7 +54,7 @@ fn run<T: Pod + Send + Sync>(
     command.write(&output).run(move |native| {
         let [x, out] = native.take()?;
         let (x, out) = (x.as_slice::<T>()?, out.as_mut_slice::<T>()?);
-        kernel(x, axis, out).map_err(|error| error.to_string().into())
+        kernel(x, axis, out).map_err(crate::refused)
     })?;
     Ok(Data::contiguous(output, shape))
 }

@@ -71,7 +71,7 @@ fn keep<T: Float + bytemuck::Pod>(op: &Keep, l: &mut Lowering<'_>) -> Result<Opt
             let (from, block) = (from.as_slice::<T>()?, block.as_mut_slice::<u8>()?);
             let pages = tables(pages.as_ref(), shape.room);
             keep_step(shape, from, &starts, pages, turns.as_ref().map(turn), block, first)
-                .map_err(|error| error.to_string().into())
+                .map_err(crate::refused)
         })?;
         return Ok(Some(old));
     }
@@ -82,8 +82,7 @@ fn keep<T: Float + bytemuck::Pod>(op: &Keep, l: &mut Lowering<'_>) -> Result<Opt
         let (from, block) = (from.as_slice::<T>()?, block.as_mut_slice::<u8>()?);
         block.copy_from_slice(before.as_slice::<u8>()?);
         let pages = tables(pages.as_ref(), shape.room);
-        keep_step(shape, from, &starts, pages, turns.as_ref().map(turn), block, 0)
-            .map_err(|error| error.to_string().into())
+        keep_step(shape, from, &starts, pages, turns.as_ref().map(turn), block, 0).map_err(crate::refused)
     })?;
     Ok(Some(Data::contiguous(output, l.shape())))
 }
@@ -112,7 +111,7 @@ fn attend<T: Float + bytemuck::Pod>(op: &Attend, l: &mut Lowering<'_>) -> Result
         let (turn, out) = (turns.as_ref().map(turn), out.as_mut_slice::<T>()?);
         let pages = tables(pages.as_ref(), shape.room);
         attend_step(&Cores, shape, tokens, &starts, pages, turn, block, scale.0, window, out)
-            .map_err(|error| error.to_string().into())
+            .map_err(crate::refused)
     })?;
     Ok(Some(Data::contiguous(output, l.shape())))
 }

@@ -43,7 +43,10 @@ pub unsafe fn copy_strided<T: Copy + Send + Sync + 'static>(
         (8, 8) => walk::<u64>(par, &axes, src, dst),
         (8, 4) => walk::<[u32; 2]>(par, &axes, src, dst),
         (16, 8) => walk::<[u64; 2]>(par, &axes, src, dst),
-        (n, _) => return Err(Mismatch { what: "bytes of an element", expected: 8, given: n }),
+        _ => {
+            let instead = "give elements of 1, 2, 4, 8 or 16 bytes";
+            return Err(Mismatch::Unsupported { what: "copying elements of this size", instead });
+        }
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::error::Mismatch;
+use crate::error::{Mismatch, at_least, product, reached};
 
 /// A matrix to read: element `(i, j)` is at `ptr + i * row_stride + j * col_stride`.
 ///
@@ -67,14 +67,7 @@ impl<'a, T> MatRef<'a, T> {
         let (down, across) = (reach(rows, row_stride), reach(cols, col_stride));
         let low = first as i128 + down.min(0) + across.min(0);
         let high = first as i128 + down.max(0) + across.max(0);
-        if low < 0 || high >= data.len() as i128 {
-            let expected = usize::try_from(high + 1).unwrap_or(usize::MAX);
-            return Err(Mismatch {
-                what: "elements that a strided matrix reaches",
-                expected,
-                given: data.len(),
-            });
-        }
+        reached("elements that a strided matrix reaches", low, high, data.len())?;
         let ptr = data.as_ptr().wrapping_add(first);
         Ok(Self { ptr, rows, cols, row_stride, col_stride, of: PhantomData })
     }
@@ -186,10 +179,5 @@ impl<'a, T> MatMut<'a, T> {
 }
 
 fn check(len: usize, rows: usize, cols: usize) -> Result<(), Mismatch> {
-    let need =
-        rows.checked_mul(cols).ok_or(Mismatch { what: "matrix size", expected: usize::MAX, given: len })?;
-    if len < need {
-        return Err(Mismatch { what: "elements of a matrix", expected: need, given: len });
-    }
-    Ok(())
+    at_least("elements of a matrix", product("elements of a matrix", &[rows, cols])?, len)
 }

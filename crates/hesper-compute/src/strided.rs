@@ -1,6 +1,6 @@
 //! Axes of strided memory: merging, bounds checks, offsets.
 
-use crate::error::{Mismatch, at_least};
+use crate::error::{Mismatch, reached};
 
 /// The length of an axis and its stride, in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,9 +72,5 @@ pub(crate) fn within(offset: isize, dims: impl IntoIterator<Item = Dim>, len: us
         low += far.min(0);
         high += far.max(0);
     }
-    let what = "elements that strides reach";
-    if low < 0 {
-        return Err(Mismatch { what, expected: 0, given: usize::MAX });
-    }
-    at_least(what, usize::try_from(high + 1).unwrap_or(usize::MAX), len)
+    reached("elements that strides reach", low, high, len)
 }

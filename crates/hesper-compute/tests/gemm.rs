@@ -4,7 +4,8 @@ use crate::common::{Rng, close, levels};
 use half::{bf16, f16};
 use hesper_compute::internals::bf16_product;
 use hesper_compute::{
-    AtLevel, Float, GemmOptions, MatMut, MatRef, Par, Serial, Simd, Stack, Threads, gemm, gemm_stacked,
+    AtLevel, Float, GemmOptions, MatMut, MatRef, Mismatch, Par, Serial, Simd, Stack, Threads, gemm,
+    gemm_stacked,
 };
 
 const SIZES: [(usize, usize, usize); 23] = [
@@ -222,8 +223,12 @@ fn mismatched_sizes_are_named() {
     let (a, b) = (MatRef::row_major(&x, 2, 3).unwrap(), MatRef::row_major(&x, 2, 2).unwrap());
     let out = MatMut::row_major(&mut c, 2, 2).unwrap();
     let e = gemm(&Serial, a, b, out, &GemmOptions::default()).unwrap_err();
-    assert_eq!(e.to_string(), "rows of the right operand: expected 3, given 2");
-    assert!(MatRef::row_major(&x, 3, 3).is_err());
+    assert_eq!(e, Mismatch::Product { left: [2, 3], right: [2, 2], result: [2, 2] });
+    assert!(e.to_string().starts_with("matrices of shape [2, 3] and [2, 2] have no product"), "{e}");
+    let short = MatRef::row_major(&x, 3, 3).unwrap_err();
+    assert_eq!(short.to_string(), "elements of a matrix: at least 9 needed, given 6");
+    let before = MatRef::strided(&x, 0, 2, 2, -2, 1).unwrap_err();
+    assert!(matches!(before, Mismatch::BeforeStart { .. }), "{before}");
 }
 
 #[test]

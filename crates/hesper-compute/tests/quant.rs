@@ -3,9 +3,9 @@
 use crate::common::{Rng, close, levels};
 use half::{bf16, f16};
 use hesper_compute::{
-    Activations, AtLevel, Float, GgmlType, GgufMat, LayerEnd, MatMut, MatRef, Par, QuantFormat, QuantMat,
-    Scales, Serial, Simd, Threads, dequantize, gguf_dequantize, gguf_layer, gguf_matmul, gguf_quantize,
-    qmatmul, quantize_affine, quantize_fp, rms_norm,
+    Activations, AtLevel, Float, GgmlType, GgufMat, LayerEnd, MatMut, MatRef, Mismatch, Par, QuantFormat,
+    QuantMat, Scales, Serial, Simd, Threads, dequantize, gguf_dequantize, gguf_layer, gguf_matmul,
+    gguf_quantize, qmatmul, quantize_affine, quantize_fp, rms_norm,
 };
 use std::collections::HashMap;
 
@@ -450,6 +450,14 @@ fn formats_that_do_not_exist_are_refused() {
     for format in bad {
         assert!(QuantMat::new(format, 1, 64, &[0; 64], Scales::F32(&[0.0; 4]), None).is_err());
     }
+    let bytes = Scales::Bytes(&[0; 4]);
+    let refused = |format, cols, scales| QuantMat::new(format, 1, cols, &[0; 64], scales, None).unwrap_err();
+    let wrong = refused(bad[0], 64, bytes).to_string();
+    assert_eq!(wrong, "this number of bits of an affine code is not supported: give 1 to 6, or 8");
+    let wrong = refused(QuantFormat::Affine { bits: 4, group: 64 }, 96, bytes);
+    assert_eq!(wrong, Mismatch::Multiple { what: "columns of a quantized matrix", unit: 64, given: 96 });
+    let wrong = refused(QuantFormat::Affine { bits: 4, group: 64 }, 64, bytes).to_string();
+    assert!(wrong.starts_with("this type of scales is not supported: affine formats take floats"), "{wrong}");
     let affine = QuantFormat::Affine { bits: 4, group: 64 };
     assert!(QuantMat::new(affine, 1, 96, &[0; 64], Scales::F32(&[0.0; 4]), None).is_err());
     assert!(QuantMat::new(affine, 1, 64, &[0; 8], Scales::F32(&[0.0; 4]), None).is_err());

@@ -147,6 +147,25 @@ impl Array {
         }
         self.read_bytes(|bytes| bytes.iter().map(|byte| *byte != 0).collect())
     }
+
+    /// The one element of an array of bools of size one: what [`Array::item`] is for numbers.
+    ///
+    /// ```
+    /// use hesper::array;
+    /// let (x, y) = (array![1.0, 2.0], array![1.0, 2.5]);
+    /// assert!(!x.array_equal(&y, false)?.to_bool()?);
+    /// assert!(array![true, false].to_bool().is_err());
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
+    pub fn to_bool(&self) -> Result<bool> {
+        match self.to_bools()?[..] {
+            [one] => Ok(one),
+            _ => Err(Error::value(
+                "to_bool",
+                format!("an array of shape {:?} has no single element", self.shape()),
+            )),
+        }
+    }
 }
 
 /// An array of literals: float literals are float32, integers int32.
@@ -176,19 +195,33 @@ macro_rules! array {
 pub trait Literal: Nested {}
 
 macro_rules! literals {
-    ($($t:ty),*) => { $(impl Literal for $t {})* };
+    ($($t:ty),*) => {$(
+        impl Literal for $t {}
+
+        /// A number as an array without axes. Panics if the host is out of memory, as a vector does.
+        impl From<$t> for Array {
+            fn from(value: $t) -> Self {
+                literal(&value)
+            }
+        }
+    )*};
 }
 
 literals!(bool, u8, u16, u32, u64, i8, i16, i32, i64, f32, half::f16, half::bf16);
 impl<T: Literal, const N: usize> Literal for [T; N] {}
 
+/// The array of a literal, whose lists have one length by their type.
+fn literal(elements: &impl Nested) -> Array {
+    match Array::from_nested(elements) {
+        Ok(array) => array,
+        Err(error) => panic!("{error}"),
+    }
+}
+
 /// The array of literals. Panics if the host is out of memory, as a vector does.
 impl<T: Literal, const N: usize> From<[T; N]> for Array {
     fn from(elements: [T; N]) -> Self {
-        match Array::from_nested(&elements) {
-            Ok(array) => array,
-            Err(error) => panic!("{error}"),
-        }
+        literal(&elements)
     }
 }
 
@@ -220,6 +253,15 @@ impl<T: Element> TryFrom<&Array> for Vec<T> {
     type Error = Error;
 
     fn try_from(array: &Array) -> Result<Self> {
+        array.to_vec()
+    }
+}
+
+/// The elements in row-major order, as [`Array::to_vec`].
+impl<T: Element> TryFrom<Array> for Vec<T> {
+    type Error = Error;
+
+    fn try_from(array: Array) -> Result<Self> {
         array.to_vec()
     }
 }

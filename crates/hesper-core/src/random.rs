@@ -115,7 +115,7 @@ pub fn bits(shape: &[usize], key: Option<&Array>) -> Result<Array> {
     let key = match key {
         Some(key) if key.shape() != [2] => {
             let what = format!("a key has the shape [2], and was given one of shape {:?}", key.shape());
-            return Err(Error::shape("random bits", what));
+            return Err(Error::shape("random bits", what).with_shapes([key]));
         }
         Some(key) if key.dtype() != Dtype::Uint32 => {
             let what = "a key is uint32, and was given as an array".into();
@@ -504,7 +504,7 @@ pub fn multivariate_normal(
     }
     let bad = || {
         let what = format!("a mean of shape {:?} with a covariance of {:?}", mean.shape(), cov.shape());
-        Err(Error::shape(op, what))
+        Err(Error::shape(op, what).with_shapes([mean, cov]))
     };
     let ([batch @ .., n], [stack @ .., rows, columns]) = (mean.shape(), cov.shape()) else { return bad() };
     if rows != columns || rows != n {

@@ -39,10 +39,7 @@ pub enum Failure {
         /// Elements of the slice.
         given: usize,
     },
-}
-
-impl From<hesper_compute::Mismatch> for Failure {
-    fn from(mismatch: hesper_compute::Mismatch) -> Self {
-        Self::Size { rows: mismatch.expected, columns: 1, given: mismatch.given }
-    }
+    /// The operands of a product do not fit.
+    #[error(transparent)]
+    Operands(#[from] hesper_compute::Mismatch),
 }

@@ -206,6 +206,7 @@ struct FaultInner {
     stream: u64,
     submission: u64,
     message: String,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Fault {
@@ -225,7 +226,17 @@ impl Fault {
             stream,
             submission,
             message: message.into(),
+            source: None,
         }))
+    }
+
+    /// The same fault with the error that caused it. For the fault's first holder: one that was cloned keeps
+    /// its source.
+    pub(crate) fn with_source(mut self, source: Option<Arc<dyn std::error::Error + Send + Sync>>) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            inner.source = source;
+        }
+        self
     }
 
     /// The kind of the first cause.
@@ -278,4 +289,8 @@ impl fmt::Debug for Fault {
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for Fault {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+}

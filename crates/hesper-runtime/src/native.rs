@@ -6,6 +6,7 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use bytemuck::Pod;
 
@@ -26,11 +27,20 @@ pub struct NativeError {
     pub kind: FaultKind,
     /// A description.
     pub message: String,
+    /// The error that made the command fail, if it was one.
+    pub source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+}
+
+impl NativeError {
+    /// The failure of a command because of another error, which becomes the source of the fault.
+    pub fn caused_by(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        NativeError { kind: FaultKind::Failed, message: error.to_string(), source: Some(Arc::new(error)) }
+    }
 }
 
 impl From<String> for NativeError {
     fn from(message: String) -> Self {
-        NativeError { kind: FaultKind::Failed, message }
+        NativeError { kind: FaultKind::Failed, message, source: None }
     }
 }
 

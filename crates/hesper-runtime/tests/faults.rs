@@ -1,7 +1,9 @@
 //! Faults: every read of a dependent result returns the first cause; other results are not affected.
 
+use std::error::Error as _;
+
 use hesper_runtime::sim::{Call, Failure, Sim};
-use hesper_runtime::{Buffer, Error, FaultKind, Runtime, Scope, Stream};
+use hesper_runtime::{Buffer, Error, FaultKind, NativeError, Runtime, Scope, Stream};
 
 fn copy(stream: &Stream, from: &Buffer) -> Buffer {
     let out = stream.alloc(from.len()).unwrap();
@@ -29,6 +31,21 @@ fn a_buffer_on_the_block_of_a_poisoned_one_is_not_poisoned() {
         assert_eq!(copy(&stream, &fresh).read().unwrap().bytes(), [1u8; 8], "round {round}");
         assert!(unfilled.fault().is_none());
         assert!(matches!(unfilled.read(), Err(Error::Unfilled { .. })), "round {round}");
+    }
+}
+
+#[test]
+fn the_error_of_a_command_is_the_source_of_its_fault() {
+    let runtime = Runtime::new(Sim::new(1));
+    let stream = runtime.stream().unwrap();
+    let out = stream.alloc(8).unwrap();
+    let cause = || std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "the file ends early");
+    stream.encode("load").write(&out).run(move |_| Err(NativeError::caused_by(cause()))).unwrap();
+    for reader in [&out, &copy(&stream, &out)] {
+        let error = reader.read().err().expect("it must be poisoned");
+        assert!(error.to_string().ends_with("the file ends early"), "{error}");
+        let source = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+        assert_eq!(source.expect("the cause").kind(), std::io::ErrorKind::UnexpectedEof);
     }
 }
 

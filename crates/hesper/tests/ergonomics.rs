@@ -26,6 +26,43 @@ fn vecdot_broadcasts_arrays_of_different_ranks() {
 }
 
 #[test]
+fn errors_about_shapes_carry_the_shapes_of_the_arguments() {
+    let (matrix, cube) = (ints(&[2, 3]), ints(&[2, 3, 4]));
+    let floats = matrix.astype(Dtype::Float32).unwrap();
+    let mask = array![true, false, true];
+    let refused: [(&str, hesper::Result<Array>, &[&[usize]]); 12] = [
+        ("matmul", matrix.matmul(&matrix), &[&[2, 3], &[2, 3]]),
+        ("reshape", matrix.reshape(&[4, -1]), &[&[2, 3]]),
+        ("squeeze", matrix.squeeze(0), &[&[2, 3]]),
+        ("unflatten", matrix.unflatten(1, &[2, 2]), &[&[2, 3]]),
+        ("diag", cube.diag(0), &[&[2, 3, 4]]),
+        ("kron", matrix.kron(&ints(&[0])), &[&[2, 3], &[0]]),
+        ("tensordot", matrix.tensordot(&cube, &[1], &[0]), &[&[2, 3], &[2, 3, 4]]),
+        ("searchsorted", matrix.searchsorted(&cube, false), &[&[2, 3], &[2, 3, 4]]),
+        ("index", matrix.masked_select(&mask), &[&[2, 3], &[3]]),
+        ("pad", cube.pad(&[(1, 1), (0, 0)], &hesper::Pad::Constant(0.into())), &[&[2, 3, 4]]),
+        ("cross_entropy", hesper::fast::cross_entropy(&floats, &array![0, 1, 2]), &[&[2, 3], &[3]]),
+        ("vmap", vmapped(&matrix, &ints(&[4, 3])), &[&[4, 3]]),
+    ];
+    for (name, result, given) in refused {
+        match result.expect_err(name) {
+            Error::Shape { op, shapes, .. } => assert_eq!((op.as_str(), &*shapes), (name, &*owned(given))),
+            other => panic!("{name}: {other}"),
+        }
+    }
+}
+
+fn owned(shapes: &[&[usize]]) -> Vec<Vec<usize>> {
+    shapes.iter().map(|shape| shape.to_vec()).collect()
+}
+
+fn vmapped(a: &Array, b: &Array) -> hesper::Result<Array> {
+    let each = [Some(0), Some(0)];
+    let add = hesper::transform::vmap(|x| Ok(vec![x[0].add(&x[1])?]), &each, &[Some(0)]);
+    Ok(add(&[a.clone(), b.clone()])?.remove(0))
+}
+
+#[test]
 fn operators_take_owned_borrowed_and_plain_operands() {
     let (x, y) = (array![4.0, 8.0], array![1.0, 2.0]);
     let forms = [&x - &y, x.clone() - &y, &x - y.clone(), x.clone() - y.clone()];
@@ -176,6 +213,10 @@ fn literals_and_collections_become_arrays() {
     assert!(ragged.contains("one length"), "{ragged}");
     assert_eq!(Vec::<i32>::try_from(&array![1, 2]).unwrap(), [1, 2]);
     assert!(matches!(Vec::<f32>::try_from(&array![1, 2]), Err(Error::Type { .. })));
+    assert_eq!(Vec::<i32>::try_from(array![1, 2]).unwrap(), [1, 2]);
+    let (number, flag) = (Array::from(2.5), Array::from(true));
+    assert_eq!((number.shape(), number.dtype(), flag.dtype()), (&[][..], Dtype::Float32, Dtype::Bool));
+    assert_eq!(number.item::<f32>().unwrap(), 2.5);
 }
 
 #[test]
@@ -204,6 +245,10 @@ fn arrays_of_ndarray_come_and_go_whatever_their_strides_are() {
     let back = ndarray::ArrayD::<f32>::try_from(&x.t().unwrap()).unwrap();
     assert_eq!(back, matrix.t().into_dyn());
     assert!(matches!(ndarray::ArrayD::<i32>::try_from(&x), Err(Error::Type { .. })));
+    let fixed: ndarray::Array2<f32> = (&Array::try_from(matrix.clone()).unwrap()).try_into().unwrap();
+    assert_eq!(fixed, matrix);
+    let error = ndarray::Array1::<f32>::try_from(&x).unwrap_err();
+    assert!(error.to_string().contains("cannot make an array of 1 axes of shape [2, 3]"), "{error}");
 }
 
 #[test]

@@ -38,8 +38,7 @@ fn quantized<T: Element + hesper_compute::Float>(op: &Quantize, l: &Lowering<'_>
         command.run(move |native| {
             let [x, words, scales] = native.take()?;
             let (words, scales) = (words.as_mut_slice()?, scales.as_mut_slice()?);
-            quantize_fp::<T>(&Cores, format, x.as_slice()?, cols, words, scales)
-                .map_err(|error| error.to_string().into())
+            quantize_fp::<T>(&Cores, format, x.as_slice()?, cols, words, scales).map_err(crate::refused)
         })?;
         return Ok(Data::contiguous(output, l.shape()));
     }
@@ -47,7 +46,7 @@ fn quantized<T: Element + hesper_compute::Float>(op: &Quantize, l: &Lowering<'_>
         let [x, words, scales, biases] = native.take()?;
         let (words, scales) = (words.as_mut_slice()?, scales.as_mut_slice()?);
         quantize_affine::<T>(&Cores, format, x.as_slice()?, cols, words, scales, biases.as_mut_slice()?)
-            .map_err(|error| error.to_string().into())
+            .map_err(crate::refused)
     })?;
     Ok(Data::contiguous(output, l.shape()))
 }
@@ -64,8 +63,7 @@ fn dequantized<T: Element + hesper_compute::Float>(op: &Dequantize, l: &Lowering
             let count = weights.batch().iter().product::<usize>().max(1);
             let each = (out.len() / count).max(1);
             for (number, out) in out.chunks_mut(each).enumerate() {
-                dequantize::<T>(&Cores, &weights.matrix(inputs, number)?, out)
-                    .map_err(|error| error.to_string())?;
+                dequantize::<T>(&Cores, &weights.matrix(inputs, number)?, out).map_err(crate::refused)?;
             }
             Ok(())
         }

@@ -64,7 +64,7 @@ fn run<T: Element + hesper_compute::Float>(op: &GatherQmm, l: &Lowering<'_>) -> 
                         let to = MatMut::row_major(&mut products, list.len() * m, n)?;
                         qmatmul(&Cores, rows, &w, transpose, to, Activations::Exact)
                     })
-                    .map_err(|error| error.to_string())?;
+                    .map_err(crate::refused)?;
                 for ((_, at, _), product) in list.iter().zip(products.chunks(m * n)) {
                     out[at * m * n..(at + 1) * m * n].copy_from_slice(product);
                 }

@@ -41,7 +41,7 @@ fn run<T: Element + hesper_compute::Float>(op: &QuantizedMatmul, l: &Lowering<'_
                     .and_then(|x| {
                         qmatmul(&Cores, x, &w, transpose, MatMut::row_major(out, m, n)?, activations)
                     })
-                    .map_err(|error| error.to_string())?;
+                    .map_err(crate::refused)?;
             }
             Ok(())
         }

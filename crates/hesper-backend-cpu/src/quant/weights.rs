@@ -76,8 +76,7 @@ impl Weights {
         };
         let packed = tail(views[self.at].as_slice::<u32>()?, start(0));
         let biases = if self.parts.len() > 2 { Some(scales(2)?) } else { None };
-        QuantMat::new(self.format, self.rows, self.cols, packed, scales(1)?, biases)
-            .map_err(|error| error.to_string().into())
+        QuantMat::new(self.format, self.rows, self.cols, packed, scales(1)?, biases).map_err(crate::refused)
     }
 }
 

@@ -133,7 +133,7 @@ fn run<T: Pod + Plain, R: Pod + Send + Sync>(
     command.write(&data.buffer).run(move |native| {
         let [from, to] = native.take()?;
         let (x, out) = (from.as_slice::<T>()?, to.as_mut_slice::<R>()?);
-        layout.input(x).and_then(|x| kernel(&x, out)).map_err(|error| error.to_string().into())
+        layout.input(x).and_then(|x| kernel(&x, out)).map_err(crate::refused)
     })?;
     Ok(data)
 }
@@ -163,7 +163,7 @@ fn combine<T: Number, R: Pod + Send + Sync>(
         reader.with::<T>(native, |x, rest| {
             let Some(out) = rest.last_mut() else { return Ok(()) };
             let reduce = |to: &mut [T::Acc]| hesper_compute::reduce_rows(&Cores, reduction, x, length, to);
-            finished(out.as_mut_slice::<R>()?, done, finish, reduce).map_err(|error| error.to_string().into())
+            finished(out.as_mut_slice::<R>()?, done, finish, reduce).map_err(crate::refused)
         })
     })?;
     Ok(Data::contiguous(output, l.shape()))

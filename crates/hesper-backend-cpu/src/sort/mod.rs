@@ -57,7 +57,7 @@ fn run<T: Key>(op: &Sort, l: &Lowering<'_>) -> Result<Data> {
                 hesper_compute::partition(&Cores, from, length, kth, to.as_mut_slice()?)
             }
         };
-        done.map_err(|error| error.to_string().into())
+        done.map_err(crate::refused)
     })?;
     Ok(Data::contiguous(output, l.shape()))
 }

@@ -5,7 +5,7 @@
 //! result for the query. Rows are independent, so a task runs some rows of a head through all steps while
 //! they stay in the cache.
 
-use crate::error::{Mismatch, product, same};
+use crate::error::{Mismatch, multiple, product, same};
 use crate::par::{Par, Shared};
 use crate::scratch::Scratch;
 use crate::simd::{Float, Isa, Kernel, dispatch};
@@ -59,9 +59,7 @@ pub fn gated_delta<T: Float>(
     out: &mut [T],
 ) -> Result<(), Mismatch> {
     let DeltaShape { batch, length, k_heads, v_heads, key_dim, value_dim } = shape;
-    let groups = k_heads.max(1);
-    same("value heads in whole groups", v_heads / groups * groups, v_heads)?;
-    same("key heads", k_heads.max(usize::from(v_heads > 0)), k_heads)?;
+    multiple("value heads", k_heads, v_heads)?;
     let of = |what, sizes: &[usize]| product(what, sizes);
     let keys = of("keys", &[batch, length, k_heads, key_dim])?;
     same("queries", keys, inputs.q.len())?;

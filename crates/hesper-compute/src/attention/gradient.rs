@@ -7,7 +7,7 @@
 use super::slices::{HeadSlice, MaskSlice, heads_of, inside, mask_of};
 use super::softmax::Running;
 use super::{AttentionShape, Heads, HeadsMut, Job, Mask};
-use crate::error::{Mismatch, product, same};
+use crate::error::{Mismatch, multiple, product, same};
 use crate::gemm::{GemmOptions, gemm};
 use crate::mat::{MatMut, MatRef};
 use crate::par::{AtLevel, Par, Serial, Shared};
@@ -44,7 +44,7 @@ pub fn attention_gradient<T: Float>(
 ) -> Result<(), Mismatch> {
     let s = &shape;
     let GradientInputs { q, k, v, cotangent, scale, mask } = inputs;
-    same("query heads in whole groups", s.q_heads / s.kv_heads.max(1) * s.kv_heads, s.q_heads)?;
+    multiple("query heads", s.kv_heads, s.q_heads)?;
     let rows = |heads: HeadSlice<'_, T>, what, count, length, width| {
         inside(what, heads.data.len(), heads.first, &[s.batch, count, length], &heads.strides, width)
     };

@@ -21,7 +21,7 @@ pub use rows::RowFormat;
 pub use slices::{HeadSlice, MaskSlice, attention_slices};
 pub use step::{PageTables, Rotary, StepShape, attend_step, keep_step};
 
-use crate::error::{Mismatch, same};
+use crate::error::{Mismatch, multiple, same};
 use crate::par::Par;
 use crate::simd::{Float, FloatKind};
 
@@ -177,13 +177,12 @@ pub unsafe fn attention<T: Float>(
     mask: Mask<T>,
     sinks: Option<&[f32]>,
 ) -> Result<(), Mismatch> {
-    let heads = shape.kv_heads.max(1);
-    same("query heads in whole groups", shape.q_heads / heads * heads, shape.q_heads)?;
+    multiple("query heads", shape.kv_heads, shape.q_heads)?;
     if let Some(sinks) = sinks {
         same("sinks", shape.q_heads, sinks.len())?;
     }
     if shape.kv_heads == 0 || shape.batch == 0 || shape.q_len == 0 || shape.value_dim == 0 {
-        return same("key heads", shape.kv_heads.max(usize::from(shape.q_heads > 0)), shape.kv_heads);
+        return Ok(());
     }
     let out = HeadsMut { ptr: out.ptr.cast::<()>(), strides: out.strides };
     let job = Job {

@@ -1,7 +1,7 @@
 //! Attention on slices: the same kernels, after a check that every row lies within its slice.
 
 use super::{AttentionShape, Heads, HeadsMut, Mask, attention};
-use crate::error::{Mismatch, same};
+use crate::error::{Mismatch, reached, same};
 use crate::par::Par;
 use crate::simd::Float;
 
@@ -63,11 +63,7 @@ pub(super) fn inside(
         low += far.min(0);
         high += far.max(0);
     }
-    if low < 0 || high > len as i128 {
-        let expected = usize::try_from(high).unwrap_or(usize::MAX);
-        return Err(Mismatch { what, expected, given: len });
-    }
-    Ok(())
+    reached(what, low, high - 1, len)
 }
 
 /// The rows of a slice as a pointer.

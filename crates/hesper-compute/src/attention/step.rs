@@ -7,7 +7,7 @@
 
 use super::rows::{Affine, Dense};
 use super::{AttentionShape, Heads, HeadsMut, Job, Mask, RowFormat, decode};
-use crate::error::{Mismatch, at_least, product, same};
+use crate::error::{Mismatch, at_least, multiple, product, same, supported};
 use crate::par::Par;
 use crate::scratch::Scratch;
 use crate::simd::Float;
@@ -113,9 +113,10 @@ impl StepShape {
     ) -> Result<(), Mismatch> {
         same("elements of the tokens", product("tokens", &[starts.len(), self.token()])?, tokens.len())?;
         if let RowFormat::Affine { bits, group } = self.rows {
-            same("bits of 4 or 8", if bits == 4 { 4 } else { 8 }, bits)?;
-            same("codes of a group in whole vectors", group.max(1).next_multiple_of(32), group)?;
-            same("elements of a head in whole groups", self.width / group * group, self.width)?;
+            supported(matches!(bits, 4 | 8), "this number of bits of a code", "give 4 or 8")?;
+            at_least("codes of a group", 32, group)?;
+            multiple("codes of a group", 32, group)?;
+            multiple("elements of a head", group, self.width)?;
         }
         match pages {
             None => {
@@ -144,6 +145,7 @@ pub fn keep_step<T: Float>(
 ) -> Result<(), Mismatch> {
     shape.check(tokens, starts, pages, rotary.as_ref())?;
     let StepShape { q_heads, kv_heads, width, .. } = shape;
+    let length = block.len();
     let mut angles = vec![0.0f32; 2 * rotary.map_or(0, |rotary| rotary.steps.len())];
     let (mut plain, mut rotated) = (vec![0.0f32; width], vec![0.0f32; width]);
     for (sequence, (token, &start)) in tokens.chunks_exact(shape.token()).zip(starts).enumerate() {
@@ -159,7 +161,8 @@ pub fn keep_step<T: Float>(
             plain.iter_mut().zip(from).for_each(|(to, from)| *to = from.to_f32());
             let begin = shape.row(at, head, row).checked_sub(first);
             let Some(to) = begin.and_then(|begin| block.get_mut(begin..begin + shape.row_bytes())) else {
-                return same("rows of the token within the block", 1, 0);
+                let (what, needed) = ("bytes of the block", shape.row(at, head, row) + shape.row_bytes());
+                return Err(Mismatch::TooFew { what, needed, given: first + length });
             };
             match &rotary {
                 Some(rotary) if head < kv_heads => {
@@ -190,13 +193,12 @@ pub fn attend_step<T: Float>(
 ) -> Result<(), Mismatch> {
     shape.check(tokens, starts, pages, rotary.as_ref())?;
     let StepShape { q_heads, kv_heads, width, room, rows } = shape;
-    let heads = kv_heads.max(1);
-    same("query heads in whole groups", q_heads / heads * heads, q_heads)?;
+    multiple("query heads", kv_heads, q_heads)?;
     same("elements of the result", starts.len() * q_heads * width, out.len())?;
     if out.is_empty() || kv_heads == 0 {
         return Ok(());
     }
-    same("alignment of the block", 0, block.as_ptr().addr() % rows.unit())?;
+    multiple("address of the block", rows.unit(), block.as_ptr().addr())?;
     let spans: Vec<(usize, usize)> =
         starts.iter().map(|start| ((start + 1).saturating_sub(window.max(1)), start + 1)).collect();
     match pages {

@@ -11,7 +11,7 @@ mod windows;
 
 use half::{bf16, f16};
 
-use crate::error::{Mismatch, product, same};
+use crate::error::{Mismatch, at_least, multiple, product, same};
 use crate::gemm::columns::{Columns, LeftRows};
 use crate::gemm::precision::Single;
 use crate::gemm::{Epilogue, Problem, driver};
@@ -59,7 +59,7 @@ impl ConvShape {
         for (d, out) in out.iter_mut().enumerate() {
             let positive =
                 self.stride[d].min(self.dilation[d]).min(self.input_dilation[d]).min(self.kernel[d]);
-            crate::error::at_least("stride, dilation and extent of a kernel", 1, positive)?;
+            at_least("stride, dilation and extent of a kernel", 1, positive)?;
             let dilated =
                 self.input[d].saturating_sub(1) * self.input_dilation[d] + usize::from(self.input[d] > 0);
             let padded = (dilated as isize)
@@ -67,7 +67,7 @@ impl ConvShape {
                 .saturating_add(self.padding_high[d])
                 .max(0) as usize;
             let window = (self.kernel[d] - 1) * self.dilation[d] + 1;
-            crate::error::at_least("extent of the padded input", window, padded)?;
+            at_least("extent of the padded input", window, padded)?;
             *out = (padded - window) / self.stride[d] + 1;
         }
         Ok(out)
@@ -170,10 +170,9 @@ pub fn conv<T: Float>(
     w: &[T],
     out: &mut [T],
 ) -> Result<(), Mismatch> {
-    let groups = shape.groups.max(1);
-    same("groups", groups, shape.groups)?;
-    same("channels in whole groups", shape.channels / groups * groups, shape.channels)?;
-    same("output channels in whole groups", shape.out_channels / groups * groups, shape.out_channels)?;
+    at_least("groups", 1, shape.groups)?;
+    multiple("channels", shape.groups, shape.channels)?;
+    multiple("output channels", shape.groups, shape.out_channels)?;
     let places = shape.output()?;
     let count =
         |n: usize, e: &[usize; 3], c: usize| product("elements of an array", &[n, e[0], e[1], e[2], c]);

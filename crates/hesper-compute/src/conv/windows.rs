@@ -7,7 +7,7 @@ use crate::gemm::columns::{Columns, Panel};
 use crate::gemm::pack;
 use crate::gemm::precision::{Precision, Single};
 use crate::scratch::Scratch;
-use crate::simd::{Float, Isa};
+use crate::simd::{Float, Isa, Local};
 
 /// The windows of the input as rows of the left operand.
 pub(super) struct Windows<'a, 'b, T> {
@@ -26,12 +26,26 @@ impl<T: Float> Columns<Single<T>> for Windows<'_, '_, T> {
 
     #[inline(always)]
     unsafe fn pack<S: Isa>(&self, s: S, panel: Panel<f32>) {
-        // SAFETY: the caller's promise.
+        s.call(PackWindows { windows: self, panel });
+    }
+}
+
+/// [`Columns::pack`] as a part of a kernel: the blocks of a product share its code.
+struct PackWindows<'a, 'b, 'c, T> {
+    windows: &'a Windows<'b, 'c, T>,
+    panel: Panel<f32>,
+}
+
+impl<S: Isa, T: Float> Local<S> for PackWindows<'_, '_, '_, T> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let Self { windows, panel } = self;
+        // SAFETY: it is built in `Columns::pack` only, whose caller promised the memory.
         unsafe {
-            if self.job.shape.input_dilation == [1; 3] && panel.width <= S::LANES {
-                self.pack_runs(s, panel);
+            if windows.job.shape.input_dilation == [1; 3] && panel.width <= S::LANES {
+                windows.pack_runs(s, panel);
             } else {
-                self.pack_lines(s, panel);
+                windows.pack_lines(s, panel);
             }
         }
     }

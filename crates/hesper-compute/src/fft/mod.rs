@@ -14,7 +14,7 @@ mod rows;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use crate::error::{Mismatch, at_least, same};
+use crate::error::{Mismatch, at_least, multiple, same};
 use crate::par::Par;
 use crate::rows::Axis;
 pub use lines::root;
@@ -141,7 +141,7 @@ impl Fft {
     ) -> Result<(), Mismatch> {
         let row = given * self.input_floats();
         let rows = out.len() / self.output_row();
-        same("floats in whole rows", rows * self.output_row(), out.len())?;
+        multiple("floats of the result", self.output_row(), out.len())?;
         same("floats of the input", rows * row, x.len())?;
         at_least("elements of a row", 1, given)?;
         if let Some(lines) = &self.batched {
@@ -170,9 +170,9 @@ impl Fft {
                 columns::run(par, lines, self.inverse, x, axis, out, scale);
                 Ok(())
             }
-            _ => Err(Mismatch {
+            _ => Err(Mismatch::TooMany {
                 what: "elements of a column",
-                expected: MAX_BATCHED_LENGTH,
+                limit: MAX_BATCHED_LENGTH,
                 given: self.length,
             }),
         }

@@ -1,7 +1,7 @@
 //! Many products of one shape, with broadcasting: parallel over the batch, or within each product.
 
 use super::{Element, GemmOptions, check};
-use crate::error::{Mismatch, product, same};
+use crate::error::{Mismatch, product, reached, same};
 use crate::mat::{MatMut, MatRef};
 use crate::par::{AtLevel, Par, Serial, Shared};
 
@@ -37,11 +37,7 @@ impl<'a, T> Stack<'a, T> {
             let reach = (*length as i128 - 1) * *stride as i128;
             (low, high) = (low + reach.min(0), high + reach.max(0));
         }
-        if low < 0 || high >= self.data.len() as i128 {
-            let expected = usize::try_from(high + 1).unwrap_or(usize::MAX);
-            let what = "elements that strided matrices reach";
-            return Err(Mismatch { what, expected, given: self.data.len() });
-        }
+        reached("elements that strided matrices reach", low, high, self.data.len())?;
         MatRef::strided(self.data, self.first, rows, cols, self.rows, self.cols)
     }
 

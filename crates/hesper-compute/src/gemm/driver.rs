@@ -11,7 +11,7 @@ use super::{Epilogue, Problem};
 use crate::mat::MatMut;
 use crate::par::{AtLevel, Par, Serial, Shared};
 use crate::scratch::Scratch;
-use crate::simd::{Isa, Kernel, Simd, dispatch, dispatch_dot};
+use crate::simd::{Isa, Kernel, Simd, dispatch, dispatch_pairs};
 
 /// Most packed steps along K between two updates of the sums.
 const KC: usize = 512;
@@ -49,7 +49,7 @@ impl<P: Precision> Kernel for TileSizeOf<P> {
 
 /// Dispatches to the SIMD levels that this precision distinguishes.
 fn dispatch_for<P: Precision, K: Kernel>(simd: Simd, kernel: K) -> K::Out {
-    if P::PAIRED { dispatch_dot(simd, kernel) } else { dispatch(simd, kernel) }
+    if P::PAIRED { dispatch_pairs(simd, kernel) } else { dispatch(simd, kernel) }
 }
 
 /// Packed steps of each range of K but the last. Ranges are about equal, so that the last is not tiny, and

@@ -17,11 +17,13 @@ const STRIP: usize = 2048;
 /// Elements of the right operand in one range of K.
 const RANGE: usize = 1 << 19;
 
-/// Runs the product if the layout of the right operand allows it. Returns whether it did.
-pub(super) fn run<P: Precision>(par: &dyn Par, p: &Problem<'_, P>) -> bool {
-    if p.m > MAX_ROWS || !(p.b.row_stride == 1 || p.b.col_stride == 1) || p.k == 0 {
-        return false;
-    }
+/// Whether the product has few rows, and the right operand a layout that allows this path.
+pub(super) fn fits<P: Precision>(p: &Problem<'_, P>) -> bool {
+    p.m <= MAX_ROWS && (p.b.row_stride == 1 || p.b.col_stride == 1) && p.k > 0
+}
+
+/// Runs a product that [`fits`].
+pub(super) fn run<P: Precision>(par: &dyn Par, p: &Problem<'_, P>) {
     let x = Scratch::<P::Acc>::new(p.m * p.k);
     for i in 0..p.m {
         for k in 0..p.k {
@@ -68,7 +70,6 @@ pub(super) fn run<P: Precision>(par: &dyn Par, p: &Problem<'_, P>) -> bool {
             dispatch(simd, AddRanges { p, sums, ranges, j0, j1 });
         });
     }
-    true
 }
 
 struct Dots<'a, 'b, P: Precision> {

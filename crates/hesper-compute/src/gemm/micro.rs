@@ -99,19 +99,27 @@ pub(crate) struct Tile<P: Precision> {
     pub accumulate: bool,
 }
 
+/// Computes `M` rows and writes the first `rows`: rows of a packed panel past the last are readable.
+///
 /// # Safety
 /// All memory that the tile describes is valid.
 #[inline(always)]
-unsafe fn tile_of<S: Isa, P: Precision, const M: usize, const V: usize>(s: S, t: &Tile<P>) {
+unsafe fn tile_of<S: Isa, P: Precision, const M: usize, const V: usize>(s: S, t: &Tile<P>, rows: usize) {
     let lanes = P::lanes::<S>();
     // SAFETY: the caller's promise.
     unsafe {
         let acc = product::<S, P, M, V>(s, t);
+        // Only the last vector of a row may be partial.
+        let last = t.cols - (V - 1) * lanes;
         for (i, row) in acc.into_iter().enumerate() {
+            // `continue`, not `break`: the loop is unrolled because its number of rounds is constant.
+            if i >= rows {
+                continue;
+            }
             for (j, v) in row.into_iter().enumerate() {
                 let p = t.c.add(i * t.ldc + j * lanes);
-                let n = t.cols - j * lanes;
-                if n >= lanes {
+                let n = if j + 1 < V { lanes } else { last };
+                if n == lanes {
                     let v = if t.accumulate { P::add(s, v, P::load(s, p)) } else { v };
                     P::store(s, p, v);
                 } else {
@@ -120,6 +128,17 @@ unsafe fn tile_of<S: Isa, P: Precision, const M: usize, const V: usize>(s: S, t:
                 }
             }
         }
+    }
+}
+
+/// The rows that are computed for a tile of `rows` rows. Some sizes share the code of the next larger one: the
+/// compiler spends minutes on these loops.
+#[inline(always)]
+fn computed(rows: usize) -> usize {
+    match rows {
+        7 => 8,
+        5 => 6,
+        other => other,
     }
 }
 
@@ -143,16 +162,16 @@ impl<S: Isa, P: Precision> Local<S> for Column<P> {
                 ($($m:literal)*) => {
                     // SAFETY: the column was made with valid memory.
                     unsafe {
-                        match (m, vectors) {
-                            $(($m, 3) if $m <= S::MR && S::NV == 3 => tile_of::<S, P, $m, 3>(s, &t),
-                              ($m, 2) if $m <= S::MR => tile_of::<S, P, $m, 2>(s, &t),
-                              ($m, 1) if $m <= S::MR => tile_of::<S, P, $m, 1>(s, &t),)*
+                        match (computed(m).min(S::MR), vectors) {
+                            $(($m, 3) if $m <= S::MR && S::NV == 3 => tile_of::<S, P, $m, 3>(s, &t, m),
+                              ($m, 2) if $m <= S::MR => tile_of::<S, P, $m, 2>(s, &t, m),
+                              ($m, 1) if $m <= S::MR => tile_of::<S, P, $m, 1>(s, &t, m),)*
                             _ => {}
                         }
                     }
                 };
             }
-            of_rows!(8 7 6 5 4 3 2 1);
+            of_rows!(8 6 4 3 2 1);
             rows -= m;
             t.a = t.a.wrapping_add(panel);
             t.c = t.c.wrapping_add(m * t.ldc);

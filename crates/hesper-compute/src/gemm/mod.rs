@@ -40,7 +40,7 @@ use precision::{Double, Pairs, Precision, Single};
 pub use sweep::{Lines, add_rows, rows_times, symmetric_rows};
 pub use vectors::{Real, axpy, dot};
 
-use crate::error::{Mismatch, same};
+use crate::error::Mismatch;
 use crate::mat::{MatMut, MatRef};
 use crate::par::Par;
 
@@ -157,9 +157,11 @@ pub fn gemm<T: Element>(
 }
 
 fn check<T>(a: &MatRef<'_, T>, b: &MatRef<'_, T>, c: &MatMut<'_, T>) -> Result<(), Mismatch> {
-    same("rows of the right operand", a.cols, b.rows)?;
-    same("rows of the result", a.rows, c.rows)?;
-    same("columns of the result", b.cols, c.cols)
+    let [left, right, result] = [[a.rows, a.cols], [b.rows, b.cols], [c.rows, c.cols]];
+    if left[1] == right[0] && result == [left[0], right[1]] {
+        return Ok(());
+    }
+    Err(Mismatch::Product { left, right, result })
 }
 
 /// Factors of the product and of the old result.
@@ -182,6 +184,14 @@ pub(crate) struct Problem<
     pub b: B,
     pub c: MatMut<'a, P::Out>,
     pub epilogue: Epilogue<P>,
+}
+
+impl<'a, P: Precision> Problem<'a, P> {
+    /// The same product of widened elements.
+    fn widened(self) -> Problem<'a, P::Widened> {
+        let Self { m, n, k, a, b, c, epilogue: Epilogue { alpha, beta } } = self;
+        Problem { m, n, k, a, b, c, epilogue: Epilogue { alpha, beta } }
+    }
 }
 
 fn product<P>(
@@ -218,7 +228,11 @@ fn product<P>(
     };
     if k == 0 {
         driver::empty(par, &p);
-    } else if !unpacked::run(par, &p) && !gemv::run(par, &p) {
-        driver::run(par, &p);
+    } else if !unpacked::run(par, &p) {
+        if gemv::fits(&p) {
+            gemv::run(par, &p.widened());
+        } else {
+            driver::run(par, &p);
+        }
     }
 }

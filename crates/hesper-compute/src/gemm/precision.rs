@@ -21,6 +21,8 @@ pub(crate) trait Precision: Sized + Send + Sync + 'static {
     type V<S: Isa>: Copy;
     /// The precision whose inner loop this one shares.
     type Core: Precision<Acc = Self::Acc>;
+    /// The precision of products without packing, where elements are widened.
+    type Widened: Precision<In = Self::In, Out = Self::Out, Acc = Self::Acc>;
 
     const ZERO: Self::Acc;
     const ONE: Self::Acc;
@@ -172,6 +174,7 @@ impl<T: Float> Precision for Single<T> {
     type In = T;
     type Out = T;
     type Core = Single<f32>;
+    type Widened = Self;
     const OUT_IS_ACC: bool = matches!(T::KIND, crate::simd::FloatKind::F32);
     f32_sums!();
 
@@ -200,6 +203,7 @@ impl Precision for Pairs {
     type In = bf16;
     type Out = bf16;
     type Core = Self;
+    type Widened = Single<bf16>;
     const OUT_IS_ACC: bool = false;
     const PAIRED: bool = true;
     f32_sums!();
@@ -229,6 +233,7 @@ impl Precision for Double {
     type In = f64;
     type Out = f64;
     type Core = Self;
+    type Widened = Self;
     const OUT_IS_ACC: bool = true;
     sums!(f64, D, 2: d_splat d_load d_load_n d_store d_store_n d_fma d_add d_reduce_add);
 

@@ -7,7 +7,7 @@
 use half::f16;
 use hesper_types::GgmlType;
 
-use crate::error::{Mismatch, same};
+use crate::error::{Mismatch, multiple, same, supported};
 use crate::par::{Par, Shared, chunks, grain};
 
 /// The packed words of blocks: as many for each block as an element has bits.
@@ -58,9 +58,9 @@ fn each_block<T: Send>(
     per_block: usize,
     f: impl Fn(&[u8], &mut [T]) + Sync,
 ) -> Result<(), Mismatch> {
-    same("block types with an affine layout", 1, usize::from(kind.affine_bits().is_some()))?;
+    supported(kind.affine_bits().is_some(), "an affine layout of this block type", "dequantize it")?;
     let (count, bytes) = (blocks.len() / kind.block_bytes(), kind.block_bytes());
-    same("bytes of whole blocks", count * bytes, blocks.len())?;
+    multiple("bytes of blocks", bytes, blocks.len())?;
     same("outputs of the blocks", count * per_block, out.len())?;
     let to = Shared::new(out.as_mut_ptr());
     chunks(par, count, grain(par, count, 2048), |a, b| {

@@ -2,7 +2,7 @@
 
 use super::tables::{E2M1, e4m3, e8m0, to_e2m1, to_e4m3, to_e8m0};
 use super::{QuantFormat, QuantMat};
-use crate::error::{Mismatch, product, same};
+use crate::error::{Mismatch, multiple, product, same};
 use crate::par::{Par, Shared, grain};
 use crate::simd::Float;
 
@@ -30,7 +30,10 @@ pub fn quantize_affine<T: Float>(
     biases: &mut [T],
 ) -> Result<(), Mismatch> {
     let QuantFormat::Affine { bits, group } = format else {
-        return Err(Mismatch { what: "affine formats", expected: 1, given: 0 });
+        return Err(Mismatch::Unsupported {
+            what: "rounding to this format with biases",
+            instead: "use quantize_fp",
+        });
     };
     let (rows, groups) = sizes(format, w.len(), cols, packed.len(), scales.len())?;
     same("biases", rows * groups, biases.len())?;
@@ -99,7 +102,12 @@ pub fn quantize_fp<T: Float>(
     scales: &mut [u8],
 ) -> Result<(), Mismatch> {
     let (group, largest) = match format {
-        QuantFormat::Affine { .. } => return Err(Mismatch { what: "affine formats", expected: 0, given: 1 }),
+        QuantFormat::Affine { .. } => {
+            return Err(Mismatch::Unsupported {
+                what: "rounding to an affine format without biases",
+                instead: "use quantize_affine",
+            });
+        }
         QuantFormat::Mxfp8 => (32, 448.0),
         _ => (format.group(), 6.0),
     };
@@ -180,7 +188,7 @@ fn sizes(
 ) -> Result<(usize, usize), Mismatch> {
     super::check(format, cols)?;
     let rows = len.checked_div(cols).unwrap_or(0);
-    same("elements in whole rows", rows * cols, len)?;
+    multiple("elements to round", cols, len)?;
     same("packed words", rows * format.words(cols), packed)?;
     let groups = cols / format.group();
     same("scales", rows * groups, scales)?;

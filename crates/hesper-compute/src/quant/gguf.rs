@@ -6,10 +6,9 @@ use hesper_types::GgmlType;
 use super::columns::QuantColumns;
 use super::decode::decode_block;
 use super::gguf_dot::Tiles;
-use super::int8::{self, with_block_codes};
-use super::{Activations, as_bf16, in_f32, panels};
-use crate::error::{Mismatch, at_least, product, same};
-use crate::gemm::precision::{Pairs, Single};
+use super::int8;
+use super::{Activations, as_bf16, bf16_panels, f32_panels, in_f32};
+use crate::error::{Mismatch, at_least, multiple, product, same, supported};
 use crate::mat::{MatMut, MatRef};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::simd::{Float, FloatKind, Isa, Kernel, Local, dispatch};
@@ -34,9 +33,9 @@ pub struct GgufMat<'a> {
 impl<'a> GgufMat<'a> {
     /// A matrix of `rows` x `cols` elements; rows are whole blocks.
     pub fn new(kind: GgmlType, rows: usize, cols: usize, data: &'a [u8]) -> Result<Self, Mismatch> {
-        same("block types that can be decoded", 1, usize::from(kind.is_decoded()))?;
+        supported(kind.is_decoded(), "decoding this block type", "convert the file to a type that is")?;
         let unit = kind.block_len();
-        same("columns in whole blocks", cols / unit * unit, cols)?;
+        multiple("columns of a matrix of blocks", unit, cols)?;
         let bytes = product("bytes of blocks", &[rows, cols / unit, kind.block_bytes()])?;
         at_least("bytes of blocks", bytes, data.len())?;
         Ok(Self { kind, rows, cols, data })
@@ -73,8 +72,8 @@ pub fn gguf_dequantize<T: Float>(par: &dyn Par, w: &GgufMat<'_>, out: &mut [T]) 
 
 /// Quantizes elements to Q4_0, Q4_1 or Q8_0 blocks, as GGUF writers do.
 pub fn gguf_quantize(kind: GgmlType, x: &[f32], out: &mut [u8]) -> Result<(), Mismatch> {
-    same("block types that can be quantized to", 1, usize::from(kind.is_plain()))?;
-    same("elements in whole blocks", x.len() / BLOCK * BLOCK, x.len())?;
+    supported(kind.is_plain(), "rounding to this block type", "give Q4_0, Q4_1 or Q8_0")?;
+    multiple("elements to round", BLOCK, x.len())?;
     same("bytes of blocks", x.len() / BLOCK * kind.block_bytes(), out.len())?;
     for (x, out) in x.chunks_exact(BLOCK).zip(out.chunks_exact_mut(kind.block_bytes())) {
         let top = x.iter().copied().fold(0.0f32, |t, v| if v.abs() > t.abs() { v } else { t });
@@ -123,38 +122,41 @@ pub fn gguf_matmul<T: Float>(
         return Ok(());
     }
     if activations == Activations::Int8 {
-        with_block_codes!(w, w => {
-            in_f32(par, x, y, &|x, y| int8::product(par, x, w, y));
+        if let Some(w) = int8::ByteCodes::of_blocks(w) {
+            in_f32(par, x, y, &|x, y| int8::product(par, x, &w, y));
             return Ok(());
-        }, _ => ());
+        }
     }
     let many = x.rows > MAX_TILED_ROWS && w.cols > 0;
     if many && T::KIND == FloatKind::Bf16 && par.simd().has_fast_bf16() {
         // SAFETY: `T` is `bf16`.
         let (a, c) = unsafe { as_bf16(x, y) };
-        panels::<Pairs>(par, a, QuantColumns::Blocks(*w), c);
+        bf16_panels(par, a, QuantColumns::Blocks(*w), c);
         return Ok(());
     }
     in_f32(par, x, y, &|x, y| {
         if many {
-            // SAFETY: the same view, and no other task writes it.
-            let y = unsafe { MatMut::from_raw(y.ptr, y.rows, y.cols, y.row_stride, y.col_stride) };
-            return panels::<Single<f32>>(par, x, QuantColumns::Blocks(*w), y);
+            f32_panels(par, x, QuantColumns::Blocks(*w), y);
+        } else {
+            few_rows(par, x, w, y);
         }
-        let simd = par.simd();
-        let chunk = grain(par, w.rows, (16384 / w.cols.max(1) / x.rows).max(1));
-        let x = Tiles::of(simd, x);
-        let x = &x;
-        chunks(par, w.rows, chunk, |j0, j1| {
-            x.times(simd, w, j0, j1, &mut |j, sums| {
-                for (i, sum) in sums.iter().enumerate() {
-                    // SAFETY: in the result, and this task alone writes it.
-                    unsafe { *y.at(i, j) = *sum };
-                }
-            });
-        });
     });
     Ok(())
+}
+
+/// A few rows: every row of blocks is decoded once and multiplied with all of them.
+fn few_rows(par: &dyn Par, x: MatRef<'_, f32>, w: &GgufMat<'_>, y: &MatMut<'_, f32>) {
+    let simd = par.simd();
+    let chunk = grain(par, w.rows, (16384 / w.cols.max(1) / x.rows).max(1));
+    let x = &Tiles::of(simd, x);
+    chunks(par, w.rows, chunk, |j0, j1| {
+        x.times(simd, w, j0, j1, &mut |j, sums| {
+            for (i, sum) in sums.iter().enumerate() {
+                // SAFETY: in the result, and this task alone writes it.
+                unsafe { *y.at(i, j) = *sum };
+            }
+        });
+    });
 }
 
 /// A part of a row of elements; whoever builds it guarantees what [`decode_line`] requires.

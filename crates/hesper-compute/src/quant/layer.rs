@@ -9,10 +9,9 @@ use hesper_types::math::sigmoid;
 
 use super::gguf::{GgufMat, MAX_TILED_ROWS};
 use super::gguf_dot::Tiles;
-use super::int8::{self, Rounded};
-use super::{Activations, gguf_matmul, panels};
+use super::int8::{self, ByteCodes, Rounded};
+use super::{Activations, f32_panels, gguf_matmul};
 use crate::error::{Mismatch, same};
-use crate::gemm::precision::Single;
 use crate::mat::{MatMut, MatRef};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::rows::norm::rms_norm;
@@ -76,8 +75,8 @@ pub fn gguf_layer(
     };
     let x = MatRef::row_major(x, m, k)?;
     if activations == Activations::Int8 {
-        if matrices.iter().all(|w| int8::block_rounding(w).is_some()) {
-            rounded(par, x, matrices, end, y);
+        if let Some(codes) = matrices.iter().map(ByteCodes::of_blocks).collect::<Option<Vec<_>>>() {
+            rounded(par, x, matrices, &codes, end, y);
             return Ok(());
         }
         return each_product(par, m, matrices, end, y, |w, to| gguf_matmul(par, x, w, to, activations));
@@ -87,20 +86,28 @@ pub fn gguf_layer(
         return Ok(());
     }
     each_product(par, m, matrices, end, y, |w, to| {
-        panels::<Single<f32>>(par, x, QuantColumns::Blocks(*w), to);
+        f32_panels(par, x, QuantColumns::Blocks(*w), &to);
         Ok(())
     })
 }
 
 /// The products of rounded rows, a few rows of the matrices at a time.
-fn rounded(par: &dyn Par, x: MatRef<'_, f32>, matrices: &[GgufMat<'_>], end: LayerEnd<'_>, y: &mut [f32]) {
+fn rounded(
+    par: &dyn Par,
+    x: MatRef<'_, f32>,
+    matrices: &[GgufMat<'_>],
+    codes: &[ByteCodes<'_>],
+    end: LayerEnd<'_>,
+    y: &mut [f32],
+) {
     let simd = par.simd();
     let m = x.rows;
     let n = y.len() / m;
     // Round the activations once for each rounding that the matrices need.
     let mut inputs: Vec<Rounded> = Vec::with_capacity(1);
     let mut which = Vec::with_capacity(matrices.len());
-    for rounding in matrices.iter().filter_map(int8::block_rounding) {
+    for ByteCodes { rounding, .. } in codes {
+        let rounding = *rounding;
         let known = inputs.iter().position(|x| x.rounding == rounding);
         which.push(known.unwrap_or_else(|| {
             inputs.push(Rounded::of(par, x, rounding));
@@ -112,12 +119,12 @@ fn rounded(par: &dyn Par, x: MatRef<'_, f32>, matrices: &[GgufMat<'_>], end: Lay
     let LayerEnd::SiluGate = end else {
         return chunks(par, n, chunk, |j0, j1| {
             let mut begin = 0;
-            for (w, which) in matrices.iter().zip(&which) {
+            for ((w, codes), which) in matrices.iter().zip(codes).zip(&which) {
                 let (from, until) = (j0.clamp(begin, begin + w.rows), j1.clamp(begin, begin + w.rows));
-                int8::block_times(
+                int8::times(
                     simd,
                     &inputs[*which],
-                    w,
+                    codes,
                     from - begin,
                     until - begin,
                     &mut |i, j, values| {
@@ -139,8 +146,8 @@ fn rounded(par: &dyn Par, x: MatRef<'_, f32>, matrices: &[GgufMat<'_>], end: Lay
         let mut j = j0;
         while j < j1 {
             let until = (j + WIDE_PIECE).min(j1);
-            for ((w, which), to) in matrices.iter().zip(&which).zip([gates.ptr(), up.ptr()]) {
-                int8::block_times(simd, &inputs[*which], w, j, until, &mut |i, at, values| {
+            for ((codes, which), to) in codes.iter().zip(&which).zip([gates.ptr(), up.ptr()]) {
+                int8::times(simd, &inputs[*which], codes, j, until, &mut |i, at, values| {
                     let to = to.wrapping_add(i * WIDE_PIECE + at - j);
                     // SAFETY: a part of row `i` of the piece.
                     unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), to, values.len()) };

@@ -31,9 +31,7 @@ pub use layer::{LayerEnd, gguf_layer};
 use half::{bf16, f16};
 use hesper_types::{Activations, QuantFormat};
 
-use int8::with_affine_codes;
-
-use crate::error::{Mismatch, at_least, product, same};
+use crate::error::{Mismatch, at_least, multiple, product, same, supported};
 use crate::gemm::columns::{Columns, LeftRows};
 use crate::gemm::precision::{Pairs, Precision, Single};
 use crate::gemm::{Epilogue, Problem, driver};
@@ -45,19 +43,10 @@ use crate::simd::{Float, FloatKind};
 /// Whether a format exists and rows of `cols` codes can have it.
 fn check(format: QuantFormat, cols: usize) -> Result<(), Mismatch> {
     if let QuantFormat::Affine { bits, group } = format {
-        if !matches!(bits, 1..=6 | 8) {
-            return Err(Mismatch { what: "bits of an affine code (1 to 6, or 8)", expected: 4, given: bits });
-        }
-        if !matches!(group, 32 | 64 | 128) {
-            return Err(Mismatch {
-                what: "codes of an affine group (32, 64 or 128)",
-                expected: 64,
-                given: group,
-            });
-        }
+        supported(matches!(bits, 1..=6 | 8), "this number of bits of an affine code", "give 1 to 6, or 8")?;
+        supported(matches!(group, 32 | 64 | 128), "this size of an affine group", "give 32, 64 or 128")?;
     }
-    let unit = format.group();
-    same("columns of a quantized matrix", cols / unit * unit, cols)
+    multiple("columns of a quantized matrix", format.group(), cols)
 }
 
 /// The scales or biases of a quantized matrix, row by row.
@@ -123,17 +112,16 @@ impl<'a> QuantMat<'a> {
         at_least("words of a quantized matrix", words, packed.len())?;
         at_least("scales of a quantized matrix", groups, scales.len())?;
         let affine = matches!(format, QuantFormat::Affine { .. });
-        same(
-            "kinds of scale that fit the format",
-            1,
-            usize::from(affine != matches!(scales, Scales::Bytes(_))),
-        )?;
+        let bytes = matches!(scales, Scales::Bytes(_));
+        supported(affine != bytes, "this type of scales", "affine formats take floats, the others bytes")?;
         match biases {
             Some(b) if affine => {
                 at_least("biases of a quantized matrix", groups, b.len())?;
-                same("biases that are bytes", 0, usize::from(matches!(b, Scales::Bytes(_))))?;
+                supported(!matches!(b, Scales::Bytes(_)), "a bias of bytes", "affine formats take floats")?;
             }
-            given => same("bias arrays of the format", usize::from(affine), usize::from(given.is_some()))?,
+            None if affine => at_least("biases of a quantized matrix", groups, 0)?,
+            Some(_) => supported(false, "a bias in this format", "only affine formats have biases")?,
+            None => {}
         }
         Ok(Self { format, rows, cols, packed, scales, biases })
     }
@@ -179,25 +167,23 @@ pub fn qmatmul<T: Float>(
         return Ok(());
     }
     if transpose && activations == Activations::Int8 {
-        with_affine_codes!(w, w => {
-            in_f32(par, x, y, &|x, y| int8::product(par, x, w, y));
+        if let Some(w) = int8::ByteCodes::of_affine(w) {
+            in_f32(par, x, y, &|x, y| int8::product(par, x, &w, y));
             return Ok(());
-        }, _ => ());
+        }
     }
     let pairs = T::KIND == FloatKind::Bf16 && par.simd().has_fast_bf16();
     if pairs && x.rows > MAX_EXACT_ROWS {
         // SAFETY: `T` is `bf16`.
         let (a, c) = unsafe { as_bf16(x, y) };
-        panels::<Pairs>(par, a, columns::QuantColumns::Codes { w: *w, transpose }, c);
+        bf16_panels(par, a, columns::QuantColumns::Codes { w: *w, transpose }, c);
         return Ok(());
     }
     in_f32(par, x, y, &|x, y| {
         if transpose && x.rows <= MAX_EXACT_ROWS && k > 0 {
             exact::run(par, x, w, y);
         } else {
-            // SAFETY: the same view, and no other task writes it.
-            let y = unsafe { MatMut::from_raw(y.ptr, y.rows, y.cols, y.row_stride, y.col_stride) };
-            panels::<Single<f32>>(par, x, columns::QuantColumns::Codes { w: *w, transpose }, y);
+            f32_panels(par, x, columns::QuantColumns::Codes { w: *w, transpose }, y);
         }
     });
     Ok(())
@@ -263,7 +249,20 @@ fn in_f32<T: Float>(
     }
 }
 
-/// Many rows: the packed product, whose right operand is dequantized while packing.
+/// Many rows in `f32`: the packed product, whose right operand is dequantized while packing.
+///
+/// It is no generic function, so that its kernels are compiled in this crate alone.
+fn f32_panels(par: &dyn Par, a: MatRef<'_, f32>, b: columns::QuantColumns<'_>, c: &MatMut<'_, f32>) {
+    // SAFETY: the same view, and no other task writes it.
+    let c = unsafe { MatMut::from_raw(c.ptr, c.rows, c.cols, c.row_stride, c.col_stride) };
+    panels::<Single<f32>>(par, a, b, c);
+}
+
+/// [`f32_panels`] of bfloat16, in pairs.
+fn bf16_panels(par: &dyn Par, a: MatRef<'_, bf16>, b: columns::QuantColumns<'_>, c: MatMut<'_, bf16>) {
+    panels::<Pairs>(par, a, b, c);
+}
+
 fn panels<P: Precision<Acc = f32>>(
     par: &dyn Par,
     a: MatRef<'_, P::In>,

@@ -5,7 +5,7 @@ use super::input::{ReduceInput, Tile};
 use super::integers::extreme_of;
 use super::source::Plain;
 use super::tree::{self, Reducer};
-use crate::error::{Mismatch, at_least, same};
+use crate::error::{Mismatch, at_least, at_most, same};
 use crate::par::Par;
 use crate::simd::{Float, Isa, Kernel, Simd, dispatch, dispatch_256};
 
@@ -91,7 +91,7 @@ pub fn arg_extreme<T: Ordered>(
     same("elements of the result", x.results(), out.len())?;
     if !out.is_empty() {
         at_least("elements to choose from", 1, x.row_len())?;
-        at_least("the largest index", x.row_len() - 1, u32::MAX as usize)?;
+        at_most("elements to choose from", 1 << 32, x.row_len())?;
     }
     T::run(par, max, x, out);
     Ok(())

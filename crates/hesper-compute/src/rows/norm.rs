@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use super::source::{Room, Source, pieces};
-use crate::error::{Mismatch, same};
+use crate::error::{Mismatch, multiple, same};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::scratch::Scratch;
 use crate::simd::{Float, FloatKind, Isa, Kernel, NON_TEMPORAL_BYTES, dispatch, math};
@@ -102,7 +102,7 @@ fn vector<T>(v: Option<&[T]>, n: usize) -> Result<*const (), Mismatch> {
 
 fn run<T: Float>(par: &dyn Par, op: Op, x: &dyn Source<T>, n: usize, out: *mut T) -> Result<(), Mismatch> {
     let rows = x.count().checked_div(n).unwrap_or(0);
-    same("elements in whole rows", rows * n, x.count())?;
+    multiple("elements of the input", n, x.count())?;
     run_kind(T::KIND, par, &NormRows { op, x: &Typed(x), out: out.cast(), rows, n });
     Ok(())
 }

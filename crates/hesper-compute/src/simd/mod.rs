@@ -173,7 +173,19 @@ pub(crate) fn dispatch_256<K: Kernel>(level: Simd, kernel: K) -> K::Out {
     }
 }
 
-/// [`dispatch`] for kernels that multiply bytes or bfloat16 pairs.
+/// [`dispatch`] for products of bfloat16 pairs, which are fast at the level with such an instruction only
+/// ([`Simd::has_fast_bf16`]). The plain level stands for all others: it lets tests run on any machine.
+#[inline]
+pub(crate) fn dispatch_pairs<K: Kernel>(level: Simd, kernel: K) -> K::Out {
+    match level.min(Simd::detect()) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the level was detected.
+        Simd::Avx512Dot => unsafe { avx512::run_dot(kernel) },
+        _ => plain::run(kernel),
+    }
+}
+
+/// [`dispatch`] for kernels that multiply bytes.
 #[inline]
 pub(crate) fn dispatch_dot<K: Kernel>(level: Simd, kernel: K) -> K::Out {
     match level.min(Simd::detect()) {

@@ -162,7 +162,7 @@ impl Array {
         let (along, source, indices) = self.align(op, indices, along)?;
         if source.shape() != self.shape() {
             let what = format!("indices of shape {:?} for an array of {:?}", indices.shape(), self.shape());
-            return Err(Error::shape(op, what));
+            return Err(Error::shape(op, what).with_shapes([self, &indices]));
         }
         let values = values.astype(self.dtype())?.broadcast_to(indices.shape())?;
         let inputs = smallvec![self.clone(), indices, values];
@@ -175,7 +175,7 @@ impl Array {
         check_indices(op, indices)?;
         if indices.ndim() != self.ndim() {
             let what = format!("indices of shape {:?} for an array of {:?}", indices.shape(), self.shape());
-            return Err(Error::shape(op, what));
+            return Err(Error::shape(op, what).with_shapes([self, indices]));
         }
         if self.shape()[along] == 0 && indices.size() > 0 {
             let what = format!("axis {along} of an array of shape {:?} has no elements", self.shape());

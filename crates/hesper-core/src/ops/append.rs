@@ -85,7 +85,7 @@ pub fn append(block: &Array, rows: &Array, starts: &[usize], room: usize) -> Res
     if !fits {
         let what =
             format!("rows of shape {from:?} at {starts:?} for a block of shape {to:?} and room for {room}");
-        return Err(Error::shape("append", what));
+        return Err(Error::shape("append", what).with_shapes([block, rows]));
     }
     let rows = rows.astype(block.dtype())?;
     let shape: Shape = smallvec![to[0], to[1], room, to[3]];

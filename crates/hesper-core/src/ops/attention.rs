@@ -142,7 +142,7 @@ pub fn scaled_dot_product_attention(
     if let AttentionMask::Array(mask) = mask {
         if mask.ndim() > 4 {
             let what = format!("a mask of shape {:?} has more than four axes", mask.shape());
-            return Err(Error::shape(NAME, what));
+            return Err(Error::shape(NAME, what).with_shapes([mask]));
         }
         promotes("a mask", mask)?;
         let mask = if mask.dtype() == Dtype::Bool { mask.clone() } else { mask.astype(dtype)? };
@@ -152,7 +152,7 @@ pub fn scaled_dot_product_attention(
     if let Some(sinks) = sinks {
         if sinks.shape() != [heads] {
             let what = format!("sinks of shape {:?} for {heads} query heads", sinks.shape());
-            return Err(Error::shape(NAME, what));
+            return Err(Error::shape(NAME, what).with_shapes([sinks]));
         }
         promotes("sinks", sinks)?;
         inputs.push(sinks.astype(dtype)?);

@@ -364,7 +364,7 @@ impl Array {
     fn has_axes(&self, spatial: usize) -> Result<&Array> {
         if self.ndim() != spatial + 2 {
             let what = format!("{spatial} spatial axes expected, input {:?}", self.shape());
-            return Err(Error::shape("conv", what));
+            return Err(Error::shape("conv", what).with_shapes([self]));
         }
         Ok(self)
     }
@@ -540,7 +540,7 @@ impl Array {
         if self.ndim() != 1 || other.ndim() != 1 || self.size() == 0 || other.size() == 0 {
             let what =
                 format!("signals need one axis and elements: {:?} and {:?}", self.shape(), other.shape());
-            return Err(Error::shape("convolve", what));
+            return Err(Error::shape("convolve", what).with_shapes([self, other]));
         }
         let (long, short) = if self.size() < other.size() { (other, self) } else { (self, other) };
         let more = short.size() as isize - 1;

@@ -183,7 +183,7 @@ impl Array {
         };
         if broadcast("full", value.shape(), shape)?[..] != *shape {
             let what = format!("an array of shape {:?} does not broadcast to {shape:?}", value.shape());
-            return Err(Error::shape("full", what));
+            return Err(Error::shape("full", what).with_shapes([&value]));
         }
         FULL.generate(shape, dtype.unwrap_or(value.dtype()), smallvec![value])
     }
@@ -418,7 +418,8 @@ impl Array {
     fn places(&self, op: &str, k: isize) -> Result<(Array, Array)> {
         match *self.shape() {
             [.., rows, columns] => places(rows, columns, k),
-            _ => Err(Error::shape(op, format!("an array of shape {:?} has no matrices", self.shape()))),
+            _ => Err(Error::shape(op, format!("an array of shape {:?} has no matrices", self.shape()))
+                .with_shapes([self])),
         }
     }
 

@@ -108,7 +108,7 @@ impl Array {
         let op = "diagonal";
         if self.ndim() < 2 {
             let what = format!("an array of shape {:?} has no two axes", self.shape());
-            return Err(Error::shape(op, what));
+            return Err(Error::shape(op, what).with_shapes([self]));
         }
         let axes = [axis(op, axis1, self.ndim())?, axis(op, axis2, self.ndim())?];
         if axes[0] == axes[1] {
@@ -143,7 +143,7 @@ impl Array {
             }
             _ => {
                 let what = format!("takes a vector or a matrix, not an array of shape {:?}", self.shape());
-                Err(Error::shape("diag", what))
+                Err(Error::shape("diag", what).with_shapes([self]))
             }
         }
     }

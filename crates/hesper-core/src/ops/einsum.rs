@@ -198,7 +198,7 @@ impl Term {
             let length = array.shape()[axes[0]];
             if axes.iter().any(|at| array.shape()[*at] != length) {
                 let what = format!("no diagonal along axes {axes:?} of shape {:?}", array.shape());
-                return Err(Error::shape("einsum", what));
+                return Err(Error::shape("einsum", what).with_shapes([array]));
             }
             shape.push(length);
         }

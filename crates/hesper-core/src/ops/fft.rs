@@ -176,15 +176,15 @@ type Plan = SmallVec<[(usize, Option<usize>); 4]>;
 fn resolve(op: &str, x: &Array, lengths: Option<&[usize]>, along: Option<&[isize]>) -> Result<Plan> {
     let all: SmallVec<[isize; 6]> = (0..x.ndim() as isize).collect();
     if along.is_none() && lengths.is_some() {
-        return Err(Error::shape(op, "lengths are given without their axes"));
+        return Err(Error::shape(op, "lengths are given without their axes").with_shapes([x]));
     }
     let along = along.unwrap_or(&all);
     if let Some(lengths) = lengths.filter(|lengths| lengths.len() != along.len()) {
-        return Err(Error::shape(op, format!("lengths {lengths:?} for axes {along:?}")));
+        return Err(Error::shape(op, format!("lengths {lengths:?} for axes {along:?}")).with_shapes([x]));
     }
     check_axes(op, along, x.ndim())?;
     if x.ndim() == 0 {
-        return Err(Error::shape(op, "an array without axes has no transform"));
+        return Err(Error::shape(op, "an array without axes has no transform").with_shapes([x]));
     }
     along
         .iter()

@@ -106,7 +106,7 @@ pub fn gated_delta_update(
     state: Option<&Array>,
     mask: Option<&Array>,
 ) -> Result<(Array, Array)> {
-    let fail = |what: String| Err(Error::shape(NAME, what));
+    let fail = |what: String| Err(Error::shape(NAME, what).with_shapes([q, k, v]));
     let shapes = || format!("shapes {:?}, {:?} and {:?}", q.shape(), k.shape(), v.shape());
     let ([batch, length, k_heads, key_dim], [_, _, v_heads, value_dim]) = match (q.shape(), v.shape()) {
         (&[a, b, c, d], &[e, f, g, h]) => ([a, b, c, d], [e, f, g, h]),

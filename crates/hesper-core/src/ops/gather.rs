@@ -120,7 +120,7 @@ impl Array {
                 indices.len(),
                 self.shape()
             );
-            return Err(Error::shape("gather", what));
+            return Err(Error::shape("gather", what).with_shapes([self]));
         }
         let fits = |axis: usize| {
             sizes[axis] <= self.shape()[axis] && (named.contains(&axis) || sizes[axis] == self.shape()[axis])
@@ -128,7 +128,7 @@ impl Array {
         // A slice along an axis without indices starts at its first element.
         if (0..self.ndim()).any(|axis| sizes[axis] > self.shape()[axis]) {
             let what = format!("slices of {sizes:?} do not fit an array of shape {:?}", self.shape());
-            return Err(Error::shape("gather", what));
+            return Err(Error::shape("gather", what).with_shapes([self]));
         }
         let source = if (0..self.ndim()).all(fits) {
             self.clone()

@@ -237,7 +237,7 @@ impl Array {
                 other.shape(),
                 segments.shape()
             );
-            return Err(Error::shape("segmented_mm", what));
+            return Err(Error::shape("segmented_mm", what).with_shapes([self, other, segments]));
         }
         let mut shape: Shape = segments.shape()[..segments.ndim() - 1].into();
         shape.extend([self.shape()[0], other.shape()[1]]);
@@ -290,7 +290,7 @@ fn masked(matrix: &Array, mask: Option<&Array>, block: usize) -> Result<Array> {
     let fits = |back: usize| [1, blocks(back)].contains(&mask.shape()[mask.ndim() - back]);
     if rank < 2 || mask.ndim() < 2 || !(1..=2).all(fits) {
         let what = format!("a mask of shape {:?} for blocks of {:?}", mask.shape(), matrix.shape());
-        return Err(Error::shape("block_masked_mm", what));
+        return Err(Error::shape("block_masked_mm", what).with_shapes([matrix, mask]));
     }
     let mut whole: Shape = mask.shape().into();
     (whole[mask.ndim() - 2], whole[mask.ndim() - 1]) = (blocks(2), blocks(1));

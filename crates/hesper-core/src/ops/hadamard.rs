@@ -118,7 +118,7 @@ impl Array {
         }
         let Some(order) = order else {
             let what = format!("no transform of {length} elements: shape {:?}", self.shape());
-            return Err(Error::shape("hadamard_transform", what));
+            return Err(Error::shape("hadamard_transform", what).with_shapes([self]));
         };
         let dtype = match self.dtype() {
             Dtype::Complex64 | Dtype::Complex128 | Dtype::Float64 => {

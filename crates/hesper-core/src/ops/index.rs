@@ -135,7 +135,8 @@ impl Form {
         let ellipses = indices.iter().filter(|index| matches!(index, Index::Ellipsis)).count();
         if count > array.ndim() || ellipses > 1 {
             let what = if ellipses > 1 { "more than one ellipsis" } else { "too many indices" };
-            return Err(Error::shape(op, format!("{what} for an array of shape {:?}", array.shape())));
+            return Err(Error::shape(op, format!("{what} for an array of shape {:?}", array.shape()))
+                .with_shapes([array]));
         }
         let mut axis = 0;
         let whole = |items: &mut Items, axis: &mut usize, count: usize| {
@@ -176,7 +177,7 @@ impl Form {
                             mask.shape(),
                             array.shape()
                         );
-                        return Err(Error::shape(op, what));
+                        return Err(Error::shape(op, what).with_shapes([array, mask]));
                     }
                     items.extend(mask.nonzero()?.into_iter().map(Item::Array));
                     axis += mask.ndim();
@@ -465,7 +466,7 @@ impl Array {
                 value.shape(),
                 mask.shape()
             );
-            return Err(Error::shape("index_update", what));
+            return Err(Error::shape("index_update", what).with_shapes([self, mask, value]));
         }
         let before = mask.reshape(&[-1])?.astype(Dtype::Int32)?.cumsum(0, false, true)?.subtract(1)?;
         let last = value.shape()[0] as i64 - 1;

@@ -69,7 +69,7 @@ impl Array {
         };
         if let Some(at) = removed.iter().find(|at| self.shape()[**at] != 1) {
             let what = format!("cannot remove axis {at} of shape {:?}: its length is not one", self.shape());
-            return Err(Error::shape("squeeze", what));
+            return Err(Error::shape("squeeze", what).with_shapes([self]));
         }
         let shape: Signed =
             (0..self.ndim()).filter(|at| !removed.contains(at)).map(|at| self.shape()[at] as isize).collect();
@@ -115,7 +115,7 @@ impl Array {
         if to < from {
             let what =
                 format!("cannot join axes {start} to {end} of shape {:?}: start is after end", self.shape());
-            return Err(Error::shape("flatten", what));
+            return Err(Error::shape("flatten", what).with_shapes([self]));
         }
         let (from, to) = (from as usize, to as usize);
         let mut shape = signed(&self.shape()[..from]);
@@ -137,7 +137,7 @@ impl Array {
         let length = self.shape()[at];
         let fail = || {
             let what = format!("cannot split axis {along} of length {length} into {lengths:?}");
-            Err(Error::shape("unflatten", what))
+            Err(Error::shape("unflatten", what).with_shapes([self]))
         };
         let known: usize = lengths.iter().filter(|x| **x >= 0).map(|x| *x as usize).product();
         let open = lengths.iter().filter(|x| **x == -1).count();
@@ -245,7 +245,7 @@ impl Array {
                         "cannot split axis {at} of shape {:?} into {count} equal parts",
                         self.shape()
                     );
-                    return Err(Error::shape("split", what));
+                    return Err(Error::shape("split", what).with_shapes([self]));
                 }
                 let part = (length / count) as isize;
                 (0..count as isize).map(|k| self.slice_axis(at, k * part, (k + 1) * part, 1)).collect()
@@ -344,7 +344,7 @@ impl Array {
                 shifts.len(),
                 along.len()
             );
-            return Err(Error::shape("roll", what));
+            return Err(Error::shape("roll", what).with_shapes([self]));
         }
         let mut rolled = self.clone();
         for (number, one) in along.iter().enumerate() {

@@ -137,7 +137,7 @@ pub fn not_floats(op: &str, dtype: Dtype) -> Error {
 pub(crate) fn not_of_scalar(op: &str, over: &Axes, x: &Array) -> Result<()> {
     match over.named() {
         Some(over @ [_, ..]) if x.ndim() == 0 => {
-            Err(Error::shape(op, format!("axes {over:?} of an array without axes")))
+            Err(Error::shape(op, format!("axes {over:?} of an array without axes")).with_shapes([x]))
         }
         _ => Ok(()),
     }
@@ -236,7 +236,7 @@ fn check_vector(op: &str, what: &str, x: &Array, vector: &Array) -> Result<()> {
 
 fn check_rows(op: &str, x: &Array, dtype: Dtype) -> Result<()> {
     if x.ndim() == 0 {
-        return Err(Error::shape(op, "a number has no last axis: the array's shape is []"));
+        return Err(Error::shape(op, "a number has no last axis: the array's shape is []").with_shapes([x]));
     }
     if dtype.is(Category::Floating) { Ok(()) } else { Err(not_floats(op, dtype)) }
 }
@@ -333,7 +333,7 @@ pub fn cross_entropy(logits: &Array, targets: &Array) -> Result<Array> {
     }
     if targets.shape() != &logits.shape()[..logits.ndim() - 1] || logits.size() == 0 {
         let what = format!("targets of shape {:?} for logits of shape {:?}", targets.shape(), logits.shape());
-        return Err(Error::shape("cross_entropy", what));
+        return Err(Error::shape("cross_entropy", what).with_shapes([logits, targets]));
     }
     let inputs = smallvec![logits.clone(), targets.astype(Dtype::Int64)?];
     Array::lazy(targets.0.shape.clone(), Dtype::Float32, OpRef::Static(&CrossEntropy), inputs)

@@ -76,7 +76,7 @@ impl PackedArray {
                 "{} bytes for blocks of {format:?} and shape {shape:?} ({needed} expected)",
                 bytes.size()
             );
-            return Err(Error::shape("packed array", what));
+            return Err(Error::shape("packed array", what).with_shapes([bytes]));
         }
         Ok(PackedArray { bytes: bytes.reshape(&[needed as isize])?, format, shape: shape.into() })
     }
@@ -90,10 +90,8 @@ impl PackedArray {
         }
         if !array.size().is_multiple_of(format.block_len()) {
             let (shape, unit) = (array.shape(), format.block_len());
-            return Err(Error::shape(
-                OP,
-                format!("an array of shape {shape:?} is not whole blocks of {unit}"),
-            ));
+            let what = format!("an array of shape {shape:?} is not whole blocks of {unit}");
+            return Err(Error::shape(OP, what).with_shapes([array]));
         }
         let x = array.astype(Dtype::Float32)?;
         // Rounded once, on the host; then copied to the current device, where products read the blocks.
@@ -189,7 +187,7 @@ impl PackedArray {
                 x.shape(),
                 self.shape
             );
-            return Err(Error::shape(OP, what));
+            return Err(Error::shape(OP, what).with_shapes([x]));
         }
         let dtype = narrow(OP, x.dtype())?;
         let lead = &x.shape()[..x.ndim() - 1];

@@ -58,7 +58,7 @@ impl Array {
         if widths.len() != self.ndim() {
             let what =
                 format!("{} pairs of widths do not fit an array of shape {:?}", widths.len(), self.shape());
-            return Err(Error::shape("pad", what));
+            return Err(Error::shape("pad", what).with_shapes([self]));
         }
         let too_large = || Error::TooLarge { shape: self.shape().to_vec() };
         let shape: Shape = widths
@@ -75,7 +75,7 @@ impl Array {
         let empty = |(at, width): (usize, &(usize, usize))| self.shape()[at] == 0 && *width != (0, 0);
         if mirrors && widths.iter().enumerate().any(empty) {
             let what = format!("an axis without elements has nothing to mirror: shape {:?}", self.shape());
-            return Err(Error::shape("pad", what));
+            return Err(Error::shape("pad", what).with_shapes([self]));
         }
         if let (Pad::Constant(_), _) | (_, 0) = (mode, self.size()) {
             let value = match mode {

@@ -56,7 +56,8 @@ impl Array {
     pub fn tensordot(&self, other: &Array, axes: &[isize], others: &[isize]) -> Result<Array> {
         let fail = |what: &str| {
             let (a, b) = (self.shape(), other.shape());
-            Err(Error::shape("tensordot", format!("{what}: axes {axes:?} of {a:?} and {others:?} of {b:?}")))
+            Err(Error::shape("tensordot", format!("{what}: axes {axes:?} of {a:?} and {others:?} of {b:?}"))
+                .with_shapes([self, other]))
         };
         if axes.len() != others.len() {
             return fail("different numbers of axes");
@@ -123,7 +124,7 @@ impl Array {
     pub fn kron(&self, other: &Array) -> Result<Array> {
         if self.size() == 0 || other.size() == 0 {
             let what = format!("shapes {:?} and {:?} have no elements", self.shape(), other.shape());
-            return Err(Error::shape("kron", what));
+            return Err(Error::shape("kron", what).with_shapes([self, other]));
         }
         let rank = self.ndim().max(other.ndim());
         let padded = |array: &Array| -> Axes {

@@ -71,7 +71,7 @@ impl Array {
                 _ => {
                     let what =
                         format!("the last axis of {} and shape {:?} as {dtype}", self.dtype(), self.shape());
-                    return Err(Error::shape("view", what));
+                    return Err(Error::shape("view", what).with_shapes([self]));
                 }
             }
         }
@@ -98,7 +98,7 @@ impl Array {
                 "shape {shape:?} by strides {strides:?} from {offset} {why} an array of shape {:?}",
                 self.shape()
             );
-            Err(Error::shape("as_strided", what))
+            Err(Error::shape("as_strided", what).with_shapes([self]))
         };
         if shape.len() != strides.len() {
             return fail("does not describe a view of");

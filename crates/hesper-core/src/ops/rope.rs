@@ -188,7 +188,7 @@ pub fn rope(
     offset: impl Into<Offset>,
     freqs: Option<&Array>,
 ) -> Result<Array> {
-    let shape = |what: String| Err(Error::shape("rope", what));
+    let shape = |what: String| Err(Error::shape("rope", what).with_shapes([x]));
     if x.ndim() < 3 {
         return shape(format!("at least three axes expected, not shape {:?}", x.shape()));
     }

@@ -202,7 +202,7 @@ impl Array {
                 updates.shape(),
                 self.shape()
             );
-            return Err(Error::shape("scatter", what));
+            return Err(Error::shape("scatter", what).with_shapes([self, updates]));
         }
         let mut inputs: SmallVec<[Array; 3]> = smallvec![self.clone(), updates.astype(self.dtype())?];
         inputs.extend(lists);

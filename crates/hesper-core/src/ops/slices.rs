@@ -248,7 +248,7 @@ impl Array {
                 starts.size(),
                 self.shape()
             );
-            return Err(Error::shape(op, what));
+            return Err(Error::shape(op, what).with_shapes([self, starts]));
         }
         axes.iter().map(|one| axis(op, *one, self.ndim())).collect()
     }
@@ -265,7 +265,7 @@ pub fn fit(op: &str, update: &Array, shape: &[usize]) -> Result<Array> {
     };
     if broadcast(op, update.shape(), shape)?[..] != *shape {
         let what = format!("an update of shape {:?} for a slice of shape {shape:?}", update.shape());
-        return Err(Error::shape(op, what));
+        return Err(Error::shape(op, what).with_shapes([&update]));
     }
     update.broadcast_to(shape)
 }

@@ -242,7 +242,7 @@ impl StepHeads {
                 tokens.shape(),
                 block.shape()
             );
-            return Err(Error::shape(op, what));
+            return Err(Error::shape(op, what).with_shapes([tokens, block]));
         }
         let dtype = tokens.dtype();
         let expected = rows.dtype(dtype);

@@ -85,13 +85,13 @@ fn framed(op: &str, window: Option<&Array>, length: Option<usize>, n_fft: usize)
         Some(window) if window.ndim() == 1 => window.astype(Dtype::Float32)?,
         Some(window) => {
             let what = format!("a window must have one axis, and has shape {:?}", window.shape());
-            return Err(Error::shape(op, what));
+            return Err(Error::shape(op, what).with_shapes([window]));
         }
         None => Array::from_slice(&vec![1.0f32; length.unwrap_or(n_fft).min(n_fft + 1)]),
     };
     let Some(free) = n_fft.checked_sub(window.size()) else {
         let what = format!("a window of {} elements for frames of {n_fft}", window.size());
-        return Err(Error::shape(op, what));
+        return Err(Error::shape(op, what).with_shapes([&window]));
     };
     window.pad(&[(free / 2, free - free / 2)], &Pad::Constant(Operand::Int(0)))
 }
@@ -130,7 +130,7 @@ fn windowed(rows: &Array, window: &Array) -> Result<Array> {
 pub fn stft(x: &Array, options: &Stft) -> Result<Array> {
     let n_fft = options.n_fft;
     if x.ndim() == 0 {
-        return Err(Error::shape("stft", "an array without axes has no frames"));
+        return Err(Error::shape("stft", "an array without axes has no frames").with_shapes([x]));
     }
     let x = match x.dtype() {
         Dtype::Complex64 | Dtype::Float32 => x.clone(),
@@ -148,7 +148,7 @@ pub fn stft(x: &Array, options: &Stft) -> Result<Array> {
     let length = length[0];
     let Some(frames) = length.checked_sub(n_fft).map(|rest| rest / hop + 1) else {
         let what = format!("a signal of shape {:?} is shorter than a frame of {n_fft}", x.shape());
-        return Err(Error::shape("stft", what));
+        return Err(Error::shape("stft", what).with_shapes([&x]));
     };
     let shape: SmallVec<[usize; 6]> = outer.iter().copied().chain([frames, n_fft]).collect();
     let mut strides: SmallVec<[isize; 6]> = crate::shape::row_major(x.shape());
@@ -175,7 +175,8 @@ pub fn stft(x: &Array, options: &Stft) -> Result<Array> {
 pub fn istft(x: &Array, options: &Istft) -> Result<Array> {
     let rank = x.ndim();
     if rank < 2 {
-        return Err(Error::shape("istft", format!("frequencies and frames expected, not {:?}", x.shape())));
+        return Err(Error::shape("istft", format!("frequencies and frames expected, not {:?}", x.shape()))
+            .with_shapes([x]));
     }
     let (bins, frames) = (x.shape()[rank - 2], x.shape()[rank - 1]);
     let inferred = if options.onesided { 2 * bins.saturating_sub(1) } else { bins };
@@ -183,7 +184,9 @@ pub fn istft(x: &Array, options: &Istft) -> Result<Array> {
     let hop = hop("istft", options.hop_length, n_fft)?;
     let window = framed("istft", options.window.as_ref(), options.win_length, n_fft)?;
     if frames == 0 {
-        return Err(Error::shape("istft", format!("no frames in an array of shape {:?}", x.shape())));
+        return Err(
+            Error::shape("istft", format!("no frames in an array of shape {:?}", x.shape())).with_shapes([x])
+        );
     }
     let rows = x.swapaxes(-1, -2)?;
     let rows = if options.onesided {

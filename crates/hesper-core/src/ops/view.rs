@@ -488,7 +488,7 @@ impl Array {
         let rank = self.ndim();
         if start.len() != rank || stop.len() != rank || step.len() != rank || step.contains(&0) {
             let what = format!("{start:?}..{stop:?} by {step:?} of an array of shape {:?}", self.shape());
-            return Err(Error::shape("slice", what));
+            return Err(Error::shape("slice", what).with_shapes([self]));
         }
         let (mut starts, mut shape) = (Strides::new(), Shape::new());
         for at in 0..rank {

@@ -54,7 +54,7 @@ pub(crate) fn common_size(arrays: &[Array], axes: &[Option<usize>]) -> Result<us
                      {number}, of shape {:?}, has {length}",
                     array.shape()
                 );
-                return Err(Error::shape("vmap", what));
+                return Err(Error::shape("vmap", what).with_shapes([array]));
             }
         }
     }

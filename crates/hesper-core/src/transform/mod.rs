@@ -66,7 +66,7 @@ fn mismatch(op: &str, number: usize, what: &str, given: &Array, wanted: &Array) 
         wanted.shape(),
         wanted.dtype()
     );
-    Error::shape(op, text)
+    Error::shape(op, text).with_shapes([given, wanted])
 }
 
 fn check(op: &str, what: &str, given: &[Array], wanted: &[Array]) -> Result<()> {
@@ -249,7 +249,7 @@ pub fn gradient<E: From<Error>>(
         if value.size() != 1 || value.ndim() != 0 {
             let what =
                 format!("the function's value must be a single number; its shape is {:?}", value.shape());
-            return Err(Error::shape("grad", what).into());
+            return Err(Error::shape("grad", what).with_shapes([value]).into());
         }
         let one = Array::scalar(1.0, value.dtype())?;
         Ok(std::iter::once(Some(one)).chain(others.iter().map(|_| None)).collect())

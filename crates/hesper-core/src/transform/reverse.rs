@@ -68,7 +68,7 @@ pub(crate) fn backward(
                     cotangent.shape(),
                     input.shape()
                 );
-                return Err(Error::shape(op.name(), what));
+                return Err(Error::shape(op.name(), what).with_shapes([&cotangent, input]));
             }
             accumulate(&mut slots[place], 0, cotangent.astype(input.dtype())?)?;
         }

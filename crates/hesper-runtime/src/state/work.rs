@@ -340,7 +340,7 @@ impl Work {
             let cancelled = self.0.stream.cancelled(self.0.index);
             let kind = if cancelled { FaultKind::Cancelled } else { error.kind };
             let label = &self.0.batch.commands[index].label;
-            let fault = self.fault_at(label, kind, Scope::Command, error.message);
+            let fault = self.fault_at(label, kind, Scope::Command, error.message).with_source(error.source);
             self.fail_command(index, fault);
         }
     }
@@ -367,7 +367,7 @@ impl Work {
             .collect();
         let mut native = Native::new(&mut views, bindings, context);
         panics::catch(|| crate::native::enter(|| closure(&mut native)))
-            .unwrap_or_else(|message| Err(NativeError { kind: FaultKind::Panicked, message }))
+            .unwrap_or_else(|message| Err(NativeError { kind: FaultKind::Panicked, message, source: None }))
     }
 
     /// A fault of this submission.

@@ -18,7 +18,7 @@ mod words;
 
 use half::{bf16, f16};
 
-use crate::error::{Mismatch, same};
+use crate::error::{Mismatch, at_least, at_most, multiple, same};
 use crate::par::Par;
 
 /// A type that can be sorted.
@@ -200,7 +200,7 @@ pub fn partition<T: Sortable>(
     out: &mut [T],
 ) -> Result<(), Mismatch> {
     check(x.len(), n, out.len())?;
-    crate::error::at_least("elements of a row to partition", kth + 1, n)?;
+    at_least("elements of a row to partition", kth + 1, n)?;
     T::run(par, x, n, SortOutput::Partition(out, kth));
     Ok(())
 }
@@ -214,16 +214,13 @@ pub fn argpartition<T: Sortable>(
     out: &mut [u32],
 ) -> Result<(), Mismatch> {
     check(x.len(), n, out.len())?;
-    crate::error::at_least("elements of a row to partition", kth + 1, n)?;
+    at_least("elements of a row to partition", kth + 1, n)?;
     T::run(par, x, n, SortOutput::PartitionIndices(out, kth));
     Ok(())
 }
 
 fn check(len: usize, n: usize, out: usize) -> Result<(), Mismatch> {
-    let rows = len.checked_div(n).unwrap_or(0);
-    same("elements in whole rows", rows * n, len)?;
-    if n > u32::MAX as usize {
-        return Err(Mismatch { what: "elements of a row", expected: u32::MAX as usize, given: n });
-    }
+    multiple("elements of the input", n, len)?;
+    at_most("elements of a row", u32::MAX as usize, n)?;
     same("elements of the result", len, out)
 }

@@ -23,7 +23,7 @@ fn matrices(op: &str, a: &Array) -> Result<(usize, usize)> {
     }
     let [.., rows, columns] = *a.shape() else {
         let what = format!("an array of shape {:?} has no matrices: two axes are needed", a.shape());
-        return Err(Error::shape(op, what));
+        return Err(Error::shape(op, what).with_shapes([a]));
     };
     Ok((rows, columns))
 }
@@ -33,7 +33,7 @@ fn square(op: &str, a: &Array) -> Result<usize> {
     let (rows, columns) = matrices(op, a)?;
     if rows != columns {
         let what = format!("matrices must be square, and the array's shape is {:?}", a.shape());
-        return Err(Error::shape(op, what));
+        return Err(Error::shape(op, what).with_shapes([a]));
     }
     Ok(rows)
 }
@@ -338,11 +338,11 @@ fn equations(op: &str, a: &Array, b: &Array, work: Work) -> Result<Array> {
     let vector = b.ndim() == 1;
     let sides = if vector { b.expand_dims(-1)? } else { b.clone() };
     let [.., rows, count] = *sides.shape() else {
-        return Err(Error::shape(op, "a number is no right side of an equation"));
+        return Err(Error::shape(op, "a number is no right side of an equation").with_shapes([&a, &b]));
     };
     if rows != n {
         let what = format!("matrices of shape {:?} and right sides of shape {:?}", a.shape(), b.shape());
-        return Err(Error::shape(op, what));
+        return Err(Error::shape(op, what).with_shapes([&a, &b]));
     }
     let batch = broadcast(op, &a.shape()[..a.ndim() - 2], &sides.shape()[..sides.ndim() - 2])?;
     let stretched = |x: &Array, shape: [usize; 2]| {
@@ -428,7 +428,7 @@ pub fn cross(a: &Array, b: &Array, along: isize) -> Result<Array> {
     for x in [&a, &b] {
         if !matches!(x.shape()[at], 2 | 3) {
             let what = format!("two or three elements are needed along axis {at} of shape {:?}", x.shape());
-            return Err(Error::shape("cross", what));
+            return Err(Error::shape("cross", what).with_shapes([&a, &b]));
         }
     }
     let component = |x: &Array, which: isize| -> Result<Option<Array>> {

@@ -132,7 +132,7 @@ impl Array {
         let cols = self.shape().last().copied().unwrap_or(0);
         if self.ndim() < 2 || !cols.is_multiple_of(format.group()) {
             let what = format!("an array of shape {:?} in groups of {}", self.shape(), format.group());
-            return Err(Error::shape("quantize", what));
+            return Err(Error::shape("quantize", what).with_shapes([self]));
         }
         if dtype == Dtype::Float64 {
             let (codes, scales, biases) = self.astype(Dtype::Float32)?.quantize(group_size, bits, mode)?;

@@ -122,7 +122,7 @@ impl Array {
         check_inner(OP, self, &q, transpose)?;
         if self.ndim() < 2 {
             let what = format!("an array of shape {:?} holds no matrices", self.shape());
-            return Err(Error::shape(OP, what));
+            return Err(Error::shape(OP, what).with_shapes([self, w]));
         }
         let (k, n) = q.operand(transpose);
         let batch_x = &self.shape()[..self.ndim() - 2];

@@ -113,7 +113,7 @@ pub fn check_inner(op: &str, x: &Array, q: &Quantized, transpose: bool) -> Resul
             q.format.bits(),
             if transpose { ", transposed" } else { "" }
         );
-        return Err(Error::shape(op, what));
+        return Err(Error::shape(op, what).with_shapes([x, &q.w]));
     }
     Ok(())
 }
@@ -247,10 +247,8 @@ impl Array {
             return Err(Error::value(OP, "affine codes are not multiplied with each other"));
         }
         if w.ndim() != 2 {
-            return Err(Error::shape(
-                OP,
-                format!("a matrix expected, not an array of shape {:?}", w.shape()),
-            ));
+            let what = format!("a matrix expected, not an array of shape {:?}", w.shape());
+            return Err(Error::shape(OP, what).with_shapes([w]));
         }
         let (codes, scales) = match scales {
             Some(scales) => (w.clone(), scales.clone()),

@@ -161,14 +161,14 @@ impl Quantized {
         let rank = w.ndim();
         if rank < 2 || scales.ndim() != rank || w.shape()[..rank - 1] != scales.shape()[..rank - 1] {
             let what = format!("codes of shape {:?} with scales of shape {:?}", w.shape(), scales.shape());
-            return Err(Error::shape(op, what));
+            return Err(Error::shape(op, what).with_shapes([w, scales]));
         }
         if let Some(biases) = biases
             && biases.shape() != scales.shape()
         {
             let what =
                 format!("scales of shape {:?} with biases of shape {:?}", scales.shape(), biases.shape());
-            return Err(Error::shape(op, what));
+            return Err(Error::shape(op, what).with_shapes([scales, biases]));
         }
         let (code_words, groups) = (w.shape()[rank - 1], scales.shape()[rank - 1]);
         let cols = groups.saturating_mul(format.group());
@@ -180,7 +180,7 @@ impl Quantized {
                 format.group(),
                 format.bits()
             );
-            return Err(Error::shape(op, what));
+            return Err(Error::shape(op, what).with_shapes([w, scales]));
         }
         // Kernels widen narrow floats as they load them; other types are converted.
         let known = |array: &Array| match array.dtype() {

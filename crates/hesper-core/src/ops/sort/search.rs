@@ -93,7 +93,7 @@ impl Array {
     pub fn searchsorted(&self, values: &Array, right: bool) -> Result<Array> {
         if self.ndim() != 1 {
             let what = format!("a sorted vector is searched, not an array of shape {:?}", self.shape());
-            return Err(Error::shape("searchsorted", what));
+            return Err(Error::shape("searchsorted", what).with_shapes([self, values]));
         }
         let dtype = self.dtype().promote(values.dtype());
         let inputs = smallvec![self.astype(dtype)?, values.astype(dtype)?];
@@ -120,7 +120,7 @@ impl Array {
         }
         if let Some(fill) = fill.filter(|fill| fill.size() != 1) {
             let what = format!("a fill value of shape {:?} is not one element", fill.shape());
-            return Err(Error::shape("unique", what));
+            return Err(Error::shape("unique", what).with_shapes([self, fill]));
         }
         let flat = self.reshape(&[-1])?;
         let order = flat.argsort(Some(0))?;
