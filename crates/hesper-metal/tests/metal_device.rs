@@ -302,11 +302,15 @@ fn the_wired_limit_is_set_while_other_threads_end_their_streams() {
     for seed in 0..100 {
         let world = World::new(SimMetal::builder(seed));
         let device = world.device();
+        let streams: Vec<_> = (0..64).map(|_| world.runtime.stream().unwrap()).collect();
+        let start = std::sync::Barrier::new(2);
         std::thread::scope(|scope| {
-            for _ in 0..2 {
-                scope.spawn(|| (0..8).for_each(|_| drop(world.runtime.stream().unwrap())));
-            }
-            scope.spawn(|| assert_eq!(device.set_wired_limit(1 << 20), Some(0)));
+            scope.spawn(|| {
+                start.wait();
+                streams.into_iter().rev().for_each(drop);
+            });
+            start.wait();
+            assert_eq!(device.set_wired_limit(1 << 20), Some(0));
         });
         drop(device);
         world.end("wired limit");
