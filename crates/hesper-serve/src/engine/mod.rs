@@ -235,16 +235,13 @@ impl Engine {
             step_began: AtomicU64::new(0),
         });
         let (of_loop, of_watch) = (shared.clone(), shared.clone());
-        let threads: [(&str, Box<dyn FnOnce() + Send>); 2] = [
-            ("hesper-engine", Box::new(move || run_loop::run(&of_loop, steps))),
-            ("hesper-deadlines", Box::new(move || run_loop::watch_deadlines(&of_watch))),
-        ];
-        for (name, run) in threads {
+        let start = |name: &str, run: Box<dyn FnOnce() + Send>| {
             let started = std::thread::Builder::new().name(name.into()).spawn(run);
-            started.map_err(|error| {
-                hesper_lm::Error::InvalidArgument(format!("cannot start the engine: {error}"))
-            })?;
-        }
+            let what = |error| hesper_lm::Error::InvalidArgument(format!("cannot start the engine: {error}"));
+            started.map(drop).map_err(what)
+        };
+        start("hesper-engine", Box::new(move || run_loop::run(&of_loop, steps)))?;
+        start("hesper-deadlines", Box::new(move || run_loop::watch_deadlines(&of_watch)))?;
         Ok(Engine {
             shared,
             language,
