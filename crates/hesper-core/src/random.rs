@@ -290,6 +290,13 @@ pub fn randint(
         let drawn = if holds(last) { drawn.minimum(last)? } else { drawn };
         return if holds(low) { drawn.maximum(low) } else { Ok(drawn) };
     }
+    let fraction = |bound: &Operand| match bound {
+        Operand::Float(_) => true,
+        Operand::Array(bound) => bound.dtype().is(Category::Inexact),
+        _ => false,
+    };
+    // Bounds with fractions are not rounded before the draw.
+    let integer = if fraction(&low) || fraction(&high) { Dtype::Float32 } else { integer };
     let (low, high) = (parameter(low, integer)?, parameter(high, integer)?);
     let drawn = uniform(&low, &high, shape, Dtype::Float32, key)?.floor()?.astype(integer)?;
     let last = high.subtract(Array::integer(1, integer)?)?;

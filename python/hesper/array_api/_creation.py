@@ -73,8 +73,11 @@ def eye(n_rows, n_cols=None, /, *, k=0, dtype=None, device=None):
 
 def full(shape, fill_value, *, dtype=None, device=None):
     """An array of one number."""
+    dtype = dtype or default(fill_value)
+    # Of a complex number that is not zero, the real part may be.
+    fill_value = bool(fill_value) if dtype == mx.bool_ else fill_value
     with on(device):
-        return mx.full(shape, mx.array(fill_value, dtype or default(fill_value)), dtype)
+        return mx.full(shape, mx.array(fill_value, dtype), dtype)
 
 
 def full_like(x, /, fill_value, *, dtype=None, device=None):

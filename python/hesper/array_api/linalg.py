@@ -252,6 +252,8 @@ def vector_norm(x, /, *, axis=None, keepdims=False, ord=2):
     size = mx.abs(x)
     if ord == 0:
         return mx.count_nonzero(x, axis, keepdims).astype(size.dtype)
+    if ord == mx.inf and not x.size:
+        return mx.sum(size, axis, keepdims)
     if ord in (mx.inf, -mx.inf):
         return (mx.max if ord > 0 else mx.min)(size, axis, keepdims)
     if ord == 1:

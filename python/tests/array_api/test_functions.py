@@ -365,3 +365,13 @@ def test_shape_errors_are_the_exceptions_of_the_standard():
         xp.linalg.qr(x, mode="full")
     with pytest.raises(TypeError, match="device"):
         xp.zeros(1, device="cpu")
+
+
+def test_a_complex_number_fills_bools_with_whether_it_is_zero():
+    assert xp.full((2,), 1j, dtype=xp.bool).tolist() == [True, True]
+    assert xp.full_like(xp.asarray([True]), 0j).tolist() == [False]
+
+
+def test_the_largest_of_no_numbers_is_a_norm_of_zero():
+    assert xp.linalg.vector_norm(xp.zeros((0, 2)), axis=0, ord=xp.inf).tolist() == [0, 0]
+    assert float(xp.linalg.vector_norm(xp.zeros((0,)), ord=xp.inf)) == 0

@@ -282,3 +282,49 @@ def test_no_widths_are_no_padding(mlx):
     for core in (mx, mlx):
         with pytest.raises(ValueError):
             core.pad(core.ones((2, 3)), ())
+
+
+ONE_NUMBER_FOR_ALL_AXES = ["np.int32(2)", "mx.array(2)", "(2, 1)", "np.array([2, 1])", "mx.array([2])", "2.0", "'a'"]
+
+
+@pytest.mark.parametrize("stride", ONE_NUMBER_FOR_ALL_AXES)
+def test_strides_of_convolutions_are_any_integers(mlx, stride):
+    same(mlx, f"mx.conv2d(mx.ones((1, 4, 4, 1)), mx.ones((1, 1, 1, 1)), {stride})")
+
+
+@pytest.mark.parametrize("bounds", ["0.5, 2.5", "0.5, -2.5", "-1.5, 1.5", "2.7, 3.2", "mx.array([0.5, 3]), 7", "0, mx.array(2.5)"])
+def test_bounds_of_random_integers_may_have_fractions(mlx, bounds):
+    same(mlx, f"mx.random.randint({bounds}, (8, 2), key=mx.random.key(3))")
+
+
+CROSS = ["(3, 3), (3,), 0", "(3, 1), (3,), 0", "(3, 1), (3,), -1", "(2, 3), (2,), 0", "(2, 3), (2, 2), -1", "(4, 1, 3), (5, 3), -1"]
+
+
+@pytest.mark.parametrize("case", CROSS)
+def test_cross_products_broadcast_before_the_axis_is_looked_at(mlx, case):
+    same(mlx, f"a, b, axis = {case}; x, y = mx.arange(60.0), mx.arange(60.0) ** 0.5; size = lambda s: int(np.prod(s)); "
+         "mx.linalg.cross(x[:size(a)].reshape(a), y[:size(b)].reshape(b), axis=axis)")  # fmt: skip
+
+
+WINDOWS = ["mx.array([1j, 1, 2, 1])", "mx.array([1j, 1, 2, 1]), onesided=False", "mx.array([1.0, 1, 2, 1]), onesided=True"]
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("signal", ["mx.arange(8.0)", "mx.arange(8.0) + 1j"])
+def test_windows_of_frames_may_be_complex(mlx, signal, window):
+    same(mlx, f"mx.fft.stft({signal}, 4, window={window})")
+
+
+@pytest.mark.parametrize("text", [
+    "mx.fft.stft(mx.arange(8.0), -1)", "mx.fft.stft(mx.arange(8.0), 4, -1)", "mx.fft.stft(mx.arange(8.0), 4, 2, -1)",
+    "mx.fft.istft(mx.ones((3, 3)), -4)", "mx.fft.istft(mx.ones((3, 3)), 4, 2, 4, length=-1)",
+    "mx.fft.irfftn(mx.array(1.0), (2,), (-1,))", "mx.unflatten(mx.array(1.0), 0, ())",
+])  # fmt: skip
+def test_lengths_that_make_no_sense_are_refused_as_in_the_reference(mlx, text):
+    same(mlx, text)
+
+
+def test_dates_are_not_taken_for_bytes():
+    for value in (np.datetime64("2020"), np.array(["2020"], dtype="datetime64[D]"), np.timedelta64(3, "s")):
+        with pytest.raises(ValueError, match="cannot make an array of elements of the type"):
+            mx.array(value)

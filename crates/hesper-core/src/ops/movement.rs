@@ -133,6 +133,9 @@ impl Array {
     /// # Ok::<(), hesper::Error>(())
     /// ```
     pub fn unflatten(&self, along: isize, lengths: &[isize]) -> Result<Array> {
+        if lengths.is_empty() {
+            return Err(Error::shape("unflatten", "an axis cannot be split into no axes"));
+        }
         let at = axis("unflatten", along, self.ndim())?;
         let length = self.shape()[at];
         let fail = || {
@@ -142,7 +145,7 @@ impl Array {
         let known: usize = lengths.iter().filter(|x| **x >= 0).map(|x| *x as usize).product();
         let open = lengths.iter().filter(|x| **x == -1).count();
         let rest = if open == 1 && known > 0 { length / known } else { 1 };
-        if lengths.is_empty() || open > 1 || lengths.iter().any(|x| *x < -1) || known * rest != length {
+        if open > 1 || lengths.iter().any(|x| *x < -1) || known * rest != length {
             return fail();
         }
         let mut shape = signed(&self.shape()[..at]);

@@ -79,9 +79,12 @@ impl Default for Istft {
     }
 }
 
-/// The window in the middle of a frame, as float32.
+/// The window in the middle of a frame, as float32 or complex64.
 fn framed(op: &str, window: Option<&Array>, length: Option<usize>, n_fft: usize) -> Result<Array> {
     let window = match window {
+        Some(window) if window.ndim() == 1 && window.dtype().is(Category::Complex) => {
+            window.astype(Dtype::Complex64)?
+        }
         Some(window) if window.ndim() == 1 => window.astype(Dtype::Float32)?,
         Some(window) => {
             let what = format!("a window must have one axis, and has shape {:?}", window.shape());
@@ -105,7 +108,7 @@ fn hop(op: &str, hop: Option<usize>, n_fft: usize) -> Result<usize> {
 
 /// Rows times a window; complex rows as pairs of numbers.
 fn windowed(rows: &Array, window: &Array) -> Result<Array> {
-    if !rows.dtype().is(Category::Complex) {
+    if !rows.dtype().is(Category::Complex) || window.dtype().is(Category::Complex) {
         return rows.multiply(window);
     }
     let mut pairs = signed(rows.shape());
@@ -155,8 +158,12 @@ pub fn stft(x: &Array, options: &Stft) -> Result<Array> {
     strides.insert(x.ndim() - 1, hop as isize);
     let rows = windowed(&x.as_strided(&shape, &strides, 0)?, &window)?;
     let onesided = options.onesided.unwrap_or(!x.dtype().is(Category::Complex));
-    let transform = if onesided { rfft } else { fft };
-    transform(&rows, None, -1, options.norm)?.swapaxes(-1, -2)
+    let spectra = match onesided {
+        // Of complex frames the real parts.
+        true => rfft(&rows.astype(Dtype::Float32)?, None, -1, options.norm)?,
+        false => fft(&rows, None, -1, options.norm)?,
+    };
+    spectra.swapaxes(-1, -2)
 }
 
 /// The signal from the transforms of its frames: their sum where they overlap, divided by that of the
@@ -182,7 +189,8 @@ pub fn istft(x: &Array, options: &Istft) -> Result<Array> {
     let inferred = if options.onesided { 2 * bins.saturating_sub(1) } else { bins };
     let n_fft = options.n_fft.unwrap_or(inferred);
     let hop = hop("istft", options.hop_length, n_fft)?;
-    let window = framed("istft", options.window.as_ref(), options.win_length, n_fft)?;
+    let window =
+        framed("istft", options.window.as_ref(), options.win_length, n_fft)?.astype(Dtype::Float32)?;
     if frames == 0 {
         return Err(
             Error::shape("istft", format!("no frames in an array of shape {:?}", x.shape())).with_shapes([x])

@@ -354,7 +354,13 @@ fn foreign(object: &Bound<'_, PyAny>) -> PyResult<Array> {
             Err(_) => Err(PyTypeError::new_err("cannot make an array: __mlx_array__ did not return one")),
         };
     }
-    if is_bfloat16(object)? {
+    let name = dtype_name(object)?.unwrap_or_default();
+    if name.starts_with("datetime64") || name.starts_with("timedelta64") {
+        // Their buffers say that they hold bytes.
+        return Err(PyValueError::new_err(format!("cannot make an array of elements of the type {name}")));
+    }
+    // An extension type that NumPy does not describe in buffers.
+    if name == "bfloat16" {
         let bits = object.call_method1(intern!(py, "view"), ("uint16",))?;
         let bits = from_buffer(&bits)?;
         return bits
@@ -375,11 +381,11 @@ fn foreign(object: &Bound<'_, PyAny>) -> PyResult<Array> {
     Err(invalid(object))
 }
 
-/// Whether an object is an array of an extension type that NumPy does not describe in buffers.
-fn is_bfloat16(object: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let Some(dtype) = object.getattr_opt(intern!(object.py(), "dtype"))? else { return Ok(false) };
-    let Some(name) = dtype.getattr_opt(intern!(object.py(), "name"))? else { return Ok(false) };
-    Ok(name.cast::<PyString>().is_ok_and(|name| name == "bfloat16"))
+/// The name of the element type of an array of NumPy, or of an object like it.
+fn dtype_name(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    let Some(dtype) = object.getattr_opt(intern!(object.py(), "dtype"))? else { return Ok(None) };
+    let Some(name) = dtype.getattr_opt(intern!(object.py(), "name"))? else { return Ok(None) };
+    Ok(name.extract().ok())
 }
 
 /// A buffer that is released when dropped. Only used while the interpreter's lock is held.

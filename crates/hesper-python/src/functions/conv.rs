@@ -21,6 +21,10 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Each {
         if object.is_instance_of::<PyInt>() {
             return Ok(Each::All(object.extract()?));
         }
+        // Numbers of NumPy and arrays without axes are one number, too.
+        if let Ok(one) = int(&object) {
+            return Ok(Each::All(one));
+        }
         Axes::extract(object).map(|Axes(list)| Each::List(list.to_vec()))
     }
 }

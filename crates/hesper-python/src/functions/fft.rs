@@ -21,6 +21,12 @@ fn norm_of(norm: &str) -> PyResult<Norm> {
     }
 }
 
+/// A length that must not be negative.
+fn natural(op: &str, what: &str, value: isize) -> PyResult<usize> {
+    usize::try_from(value)
+        .map_err(|_| PyValueError::new_err(format!("[{op}] cannot use {what} {value}; it must be positive")))
+}
+
 /// A length; a negative one is none at all, which the transform refuses.
 fn length(n: isize) -> usize {
     usize::try_from(n).unwrap_or(0)
@@ -53,6 +59,9 @@ fn over(
     f: Over,
 ) -> PyResult<PyArray> {
     let (a, norm) = (a.value(), norm_of(norm)?);
+    if a.ndim() == 0 && s.is_some() {
+        return Err(PyValueError::new_err("[fft] cannot transform an array without axes"));
+    }
     let lengths = s.map(|Ints(s)| s.into_iter().map(length).collect::<Vec<_>>());
     array_on(stream, || f(&a, lengths.as_deref(), axes.as_ref().map(|Ints(axes)| &axes[..]), norm))
 }
@@ -242,9 +251,9 @@ fn rfftfreq(n: Count, d: f64, stream: Option<On>) -> PyResult<PyArray> {
     pad_mode = "reflect", norm = "backward", onesided = None, stream = None))]
 fn stft(
     x: PyArray,
-    n_fft: usize,
-    hop_length: Option<usize>,
-    win_length: Option<usize>,
+    #[pyo3(from_py_with = int)] n_fft: isize,
+    hop_length: Option<isize>,
+    win_length: Option<isize>,
     window: Option<PyArray>,
     center: bool,
     pad_mode: &str,
@@ -259,10 +268,11 @@ fn stft(
         "symmetric" => Pad::Symmetric,
         _ => return Err(PyValueError::new_err(format!("[stft] unknown pad_mode {pad_mode:?}"))),
     };
+    let natural = |what, value| natural("stft", what, value);
     let options = Stft {
-        n_fft,
-        hop_length,
-        win_length,
+        n_fft: natural("n_fft", n_fft)?,
+        hop_length: hop_length.map(|hop| natural("hop_length", hop)).transpose()?,
+        win_length: win_length.map(|length| natural("win_length", length)).transpose()?,
         window: window.map(|window| window.value()),
         center: center.then_some(mode),
         norm: norm_of(norm)?,
@@ -296,25 +306,26 @@ fn stft(
     center = true, norm = "backward", onesided = None, length = None, stream = None))]
 fn istft(
     stft_matrix: PyArray,
-    n_fft: Option<usize>,
-    hop_length: Option<usize>,
-    win_length: Option<usize>,
+    n_fft: Option<isize>,
+    hop_length: Option<isize>,
+    win_length: Option<isize>,
     window: Option<PyArray>,
     center: bool,
     norm: &str,
     onesided: Option<bool>,
-    length: Option<usize>,
+    length: Option<isize>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
+    let natural = |what, value| natural("istft", what, value);
     let options = Istft {
-        n_fft,
-        hop_length,
-        win_length,
+        n_fft: n_fft.map(|n| natural("n_fft", n)).transpose()?,
+        hop_length: hop_length.map(|hop| natural("hop_length", hop)).transpose()?,
+        win_length: win_length.map(|length| natural("win_length", length)).transpose()?,
         window: window.map(|window| window.value()),
         center,
         norm: norm_of(norm)?,
         onesided: onesided.unwrap_or(true),
-        length,
+        length: length.map(self::length),
     };
     let x = stft_matrix.value();
     array_on(stream, || transforms::istft(&x, &options))

@@ -413,7 +413,11 @@ pub fn slogdet(a: &Array) -> Result<(Array, Array)> {
 pub fn cross(a: &Array, b: &Array, along: isize) -> Result<Array> {
     let dtype = a.dtype().promote(b.dtype());
     for x in [a, b] {
-        axis("cross", along, x.ndim())?;
+        let at = axis("cross", along, x.ndim())?;
+        if !matches!(x.shape()[at], 2 | 3) {
+            let what = format!("two or three elements are needed along axis {at} of shape {:?}", x.shape());
+            return Err(Error::shape("cross", what).with_shapes([a, b]));
+        }
     }
     // Both get the same number of axes, then the axis is the same from the back.
     let rank = a.ndim().max(b.ndim());
@@ -425,12 +429,15 @@ pub fn cross(a: &Array, b: &Array, along: isize) -> Result<Array> {
     };
     let (a, b) = (widened(a)?, widened(b)?);
     let at = axis("cross", along, rank)?;
-    for x in [&a, &b] {
-        if !matches!(x.shape()[at], 2 | 3) {
-            let what = format!("two or three elements are needed along axis {at} of shape {:?}", x.shape());
-            return Err(Error::shape("cross", what).with_shapes([&a, &b]));
+    // An axis that widening has added is as long as that of the other array.
+    let repeated = |x: &Array, other: &Array| -> Result<Array> {
+        let mut shape = x.0.shape.clone();
+        if shape[at] == 1 {
+            shape[at] = other.shape()[at];
         }
-    }
+        x.broadcast_to(&shape)
+    };
+    let (a, b) = (repeated(&a, &b)?, repeated(&b, &a)?);
     let component = |x: &Array, which: isize| -> Result<Option<Array>> {
         if which as usize >= x.shape()[at] {
             return Ok(None);
