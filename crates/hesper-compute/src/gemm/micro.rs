@@ -131,8 +131,8 @@ unsafe fn tile_of<S: Isa, P: Precision, const M: usize, const V: usize>(s: S, t:
     }
 }
 
-/// The rows that are computed for a tile of `rows` rows. Some sizes share the code of the next larger one: the
-/// compiler spends minutes on these loops.
+/// The rows that are computed for a tile of `rows` rows. Some sizes share the code of the next larger one,
+/// because these loops take long to compile.
 #[inline(always)]
 fn computed(rows: usize) -> usize {
     match rows {
