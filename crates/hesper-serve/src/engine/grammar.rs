@@ -16,9 +16,6 @@ use crate::protocol::Constraint;
 /// The longest text of a constraint, in bytes.
 const MAX_TEXT: usize = 64 << 10;
 
-/// The deepest nesting of brackets in a constraint. Parsers recurse, and a stack overflow ends the process.
-const MAX_NESTING: usize = 128;
-
 /// Compiles constraints for the vocabulary of a model.
 pub(super) struct Grammars {
     factory: ParserFactory,
@@ -64,14 +61,12 @@ impl Grammars {
             serde_json::from_str(text).map_err(|error| format!("cannot parse the JSON schema: {error}"))
         };
         let size = match constraint {
+            Constraint::JsonObject => 0,
+            Constraint::JsonSchema(text) | Constraint::Regex(text) | Constraint::Lark(text) => text.len(),
             Constraint::ToolCalls { begin, schema, end, .. } => begin.len() + schema.len() + end.len(),
-            other => constraint_text(other).map_or(0, str::len),
         };
         if size > MAX_TEXT {
             return Err(format!("the constraint has {size} bytes; the limit is {MAX_TEXT}"));
-        }
-        if constraint_text(constraint).is_some_and(|text| nesting(text) > MAX_NESTING) {
-            return Err(format!("the constraint has more than {MAX_NESTING} nested brackets"));
         }
         let grammar = match constraint {
             Constraint::JsonObject => {
@@ -116,31 +111,6 @@ impl Grammars {
         let (tokens, begin) = (self.tokens.clone(), begin.as_bytes().to_vec());
         Ok(ToolCalls { tokens, begin, call, current: first, tail: Vec::new() })
     }
-}
-
-/// The text of a constraint that is parsed.
-fn constraint_text(constraint: &Constraint) -> Option<&str> {
-    match constraint {
-        Constraint::JsonObject => None,
-        Constraint::JsonSchema(text) | Constraint::Regex(text) | Constraint::Lark(text) => Some(text),
-        Constraint::ToolCalls { schema, .. } => Some(schema),
-    }
-}
-
-/// The deepest nesting of brackets in a text. One after a backslash is a literal.
-fn nesting(text: &str) -> usize {
-    let (mut depth, mut deepest, mut escaped) = (0usize, 0, false);
-    for byte in text.bytes() {
-        match byte {
-            _ if escaped => {}
-            b'(' | b'[' | b'{' => depth += 1,
-            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        escaped = byte == b'\\' && !escaped;
-        deepest = deepest.max(depth);
-    }
-    deepest
 }
 
 /// Filters free text with tool calls. Only the calls have to match a grammar.
