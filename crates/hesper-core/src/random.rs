@@ -296,10 +296,10 @@ pub fn randint(
         _ => false,
     };
     // Bounds with fractions are not rounded before the draw.
-    let integer = if fraction(&low) || fraction(&high) { Dtype::Float32 } else { integer };
-    let (low, high) = (parameter(low, integer)?, parameter(high, integer)?);
-    let drawn = uniform(&low, &high, shape, Dtype::Float32, key)?.floor()?.astype(integer)?;
-    let last = high.subtract(Array::integer(1, integer)?)?;
+    let bounds = if fraction(&low) || fraction(&high) { Dtype::Float32 } else { integer };
+    let (low, high) = (parameter(low, bounds)?, parameter(high, bounds)?);
+    let drawn = uniform(&low, &high, shape, Dtype::Float32, key)?.floor()?.astype(bounds)?;
+    let last = high.subtract(Array::integer(1, bounds)?)?;
     drawn.minimum(&last)?.maximum(&low)?.astype(dtype)
 }
 
