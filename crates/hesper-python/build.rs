@@ -1,4 +1,5 @@
-//! The module finds Python's functions in the interpreter that loads it. Linkers of Apple machines have to be told.
+//! The module finds Python's functions in the interpreter that loads it. Linkers of Apple machines have to be
+//! told.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

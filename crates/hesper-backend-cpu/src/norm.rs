@@ -5,7 +5,7 @@ use crate::float::{self, Float, Wide};
 use crate::parallel::{GRAIN, par_chunks_mut};
 use crate::row_source::RowSource;
 use half::{bf16, f16};
-use hesper_compute::{Axis, Mismatch, Par, Plain, Room, Source};
+use hesper_compute::{Axis, Mismatch, Par, Plain, RowScratch, Source};
 use hesper_core::backend::reach;
 use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder};
 use hesper_core::ops::command::Commands;
@@ -28,7 +28,7 @@ impl Lower<RowOp> for Cpu {
             Dtype::Float64 => {
                 let rows = RowSource::of::<f64>(l)?;
                 run::<f64>(*op, l, rows, |op, x, length, weight, bias, out| {
-                    double(op, x.piece(0, x.count(), &mut Room::default()), length, weight, bias, out);
+                    double(op, x.piece(0, x.count(), &mut RowScratch::default()), length, weight, bias, out);
                     Ok(())
                 })
             }

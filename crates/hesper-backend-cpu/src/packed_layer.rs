@@ -1,11 +1,11 @@
 //! A norm, products with packed matrices and an epilogue, as one command.
 
 use crate::walk::Strided;
-use hesper_compute::{GgufMat, LayerEnd, gguf_layer};
+use hesper_compute::{GgufMat, LayerEpilogue, gguf_layer};
 use hesper_core::Result;
 use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder};
 use hesper_core::ops::command::Commands;
-use hesper_core::ops::composite::packed_layer::{End, PackedLayer};
+use hesper_core::ops::composite::packed_layer::{Epilogue, PackedLayer};
 use hesper_core::shape::is_row_major;
 use hesper_cpu::Cores;
 use smallvec::SmallVec;
@@ -45,9 +45,11 @@ impl Lower<PackedLayer> for Cpu {
                 all.push(matrix.map_err(crate::refused)?);
             }
             let end = match end {
-                End::Plain => LayerEnd::Plain,
-                End::Plus => LayerEnd::Plus(inputs[first + matrices.len()].as_slice::<f32>()?),
-                End::SiluGate => LayerEnd::SiluGate,
+                Epilogue::Plain => LayerEpilogue::Plain,
+                Epilogue::AddResidual => {
+                    LayerEpilogue::AddResidual(inputs[first + matrices.len()].as_slice::<f32>()?)
+                }
+                Epilogue::SiluGate => LayerEpilogue::SiluGate,
             };
             gguf_layer(&Cores, x, norm, &all, end, activations, out.as_mut_slice::<f32>()?)
                 .map_err(crate::refused)

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
 
 use bytemuck::Pod;
-use hesper_compute::{Plain, Room, Source};
+use hesper_compute::{Plain, RowScratch, Source};
 use hesper_core::backend::{Data, Lowering, reach};
 use hesper_core::eval::producer_fusion::{FusedRows, RowKernel};
 use hesper_core::{Element, Result};
@@ -92,7 +92,7 @@ impl<T: Pod + Plain> Source<T> for Pieces<'_, T> {
         self.kernel.size()
     }
 
-    fn piece<'a>(&'a self, at: usize, len: usize, room: &'a mut Room) -> &'a [T] {
+    fn piece<'a>(&'a self, at: usize, len: usize, room: &'a mut RowScratch) -> &'a [T] {
         let piece = room.take::<T>(len);
         if let Err(failed) = self.kernel.compute(at, &self.bytes, piece) {
             let _ = self.failed.set(failed);

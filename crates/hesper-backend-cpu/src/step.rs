@@ -3,10 +3,10 @@
 
 use crate::walk::Strided;
 use half::{bf16, f16};
-use hesper_compute::{Float, PageTables, Rotary, RowFormat, StepShape, attend_step, keep_step};
+use hesper_compute::{Float, PageTables, Rotary, RowFormat, StepShape, append_step, attend_step};
 use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder, compose};
 use hesper_core::ops::command::Commands;
-use hesper_core::ops::step::{Attend, Keep, PageRows, Pages, StepHeads, Turns};
+use hesper_core::ops::step::{Attend, Keep, PageRows, Pages, RotaryFrequencies, StepHeads};
 use hesper_core::{Dtype, Result};
 use hesper_cpu::Cores;
 
@@ -28,7 +28,7 @@ fn shape(heads: StepHeads, room: usize, pages: Option<&Pages>, tokens: Dtype) ->
     StepShape { q_heads: heads.queries, kv_heads: heads.keys, width: heads.width, room, rows }
 }
 
-fn turn(turns: &Turns) -> Rotary<'_> {
+fn turn(turns: &RotaryFrequencies) -> Rotary<'_> {
     Rotary { steps: &turns.steps.0, traditional: turns.traditional, scale: turns.scale.0 }
 }
 
@@ -70,7 +70,7 @@ fn keep<T: Float + bytemuck::Pod>(op: &Keep, l: &mut Lowering<'_>) -> Result<Opt
             let [from, block] = native.take()?;
             let (from, block) = (from.as_slice::<T>()?, block.as_mut_slice::<u8>()?);
             let pages = tables(pages.as_ref(), shape.room);
-            keep_step(shape, from, &starts, pages, turns.as_ref().map(turn), block, first)
+            append_step(shape, from, &starts, pages, turns.as_ref().map(turn), block, first)
                 .map_err(crate::refused)
         })?;
         return Ok(Some(old));
@@ -82,7 +82,7 @@ fn keep<T: Float + bytemuck::Pod>(op: &Keep, l: &mut Lowering<'_>) -> Result<Opt
         let (from, block) = (from.as_slice::<T>()?, block.as_mut_slice::<u8>()?);
         block.copy_from_slice(before.as_slice::<u8>()?);
         let pages = tables(pages.as_ref(), shape.room);
-        keep_step(shape, from, &starts, pages, turns.as_ref().map(turn), block, 0).map_err(crate::refused)
+        append_step(shape, from, &starts, pages, turns.as_ref().map(turn), block, 0).map_err(crate::refused)
     })?;
     Ok(Some(Data::contiguous(output, l.shape())))
 }

@@ -6,7 +6,7 @@
 use hesper_backend_gpu::{block_format, read};
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
 use hesper_core::ops::command::Commands;
-use hesper_core::ops::composite::packed_layer::End;
+use hesper_core::ops::composite::packed_layer::Epilogue;
 use hesper_core::ops::packed::{PackedMatmul, Unpack, UnpackRows};
 use hesper_core::{Category, Dtype, PackedFormat, Result};
 use hesper_runtime::Buffer;
@@ -38,11 +38,11 @@ fn number(format: PackedFormat) -> u32 {
 }
 
 /// The kernels' number of an epilogue.
-fn epilogue(end: End) -> u32 {
+fn epilogue(end: Epilogue) -> u32 {
     match end {
-        End::Plain => 0,
-        End::Plus => 1,
-        End::SiluGate => 2,
+        Epilogue::Plain => 0,
+        Epilogue::AddResidual => 1,
+        Epilogue::SiluGate => 2,
     }
 }
 
@@ -67,7 +67,7 @@ impl Lower<PackedMatmul> for Cuda {
         l.bring()?;
         let (m, n, k) = (l.shape()[0], l.shape()[1], l.input_shape(0)[1]);
         let library = l.dtype() != Dtype::Float32 && m > MAX_QMM_ROWS;
-        let products = Products { norm: None, matrices: &[(op.format, n)], end: End::Plain };
+        let products = Products { norm: None, matrices: &[(op.format, n)], end: Epilogue::Plain };
         if let Some(way) = products.way(l).filter(|way| *way == Way::Qmv || !library) {
             return products.lower(l, way).map(Some);
         }
@@ -125,7 +125,7 @@ pub(crate) struct Products<'a> {
     pub(crate) norm: Option<(f32, usize)>,
     /// Format and rows of each matrix; up to three.
     pub(crate) matrices: &'a [(PackedFormat, usize)],
-    pub(crate) end: End,
+    pub(crate) end: Epilogue,
 }
 
 /// The kernel of products: for few rows, or for many.
@@ -179,14 +179,14 @@ impl Products<'_> {
         let output = l.output()?;
         let count = self.matrices.len();
         let matrix = |at: usize| first + at.min(count - 1);
-        let last = if self.end == End::Plus { first + count } else { 0 };
+        let last = if self.end == Epilogue::AddResidual { first + count } else { 0 };
         // A missing input is bound as another one, and not read.
         let mut command = l.stream().command("packed_qmv");
         for at in [0, first - 1, matrix(0), matrix(1), matrix(2), last] {
             command = read(command, l, at, &inputs[at]);
         }
         let rows_in = |at: usize| self.matrices.get(at).map_or(0, |one| one.1);
-        let all: usize = if self.end == End::SiluGate { rows_in(0) } else { (0..3).map(rows_in).sum() };
+        let all: usize = if self.end == Epilogue::SiluGate { rows_in(0) } else { (0..3).map(rows_in).sum() };
         // A warp takes two rows of a matrix, which share activations, if there are enough rows to occupy the
         // device.
         let together = m.min(ROWS_PER_LOAD).next_power_of_two();
@@ -202,7 +202,7 @@ impl Products<'_> {
         let (eps, threads) = self.norm.unwrap_or((0.0, 0));
         let constants = constants.float(eps).int(threads as i32);
         let groups = match self.end {
-            End::SiluGate => rows_in(0).div_ceil(each),
+            Epilogue::SiluGate => rows_in(0).div_ceil(each),
             _ => (0..3).map(|at| rows_in(at).div_ceil(each)).sum(),
         };
         let groups = [groups.div_ceil(8).min(8 * multiprocessors(l.stream())), m.div_ceil(together), 1];
@@ -214,22 +214,22 @@ impl Products<'_> {
         let (m, n) = rows_of(l.shape());
         let output = l.output()?;
         let x = aligned(l, 0)?;
-        if self.end == End::SiluGate {
+        if self.end == Epilogue::SiluGate {
             let gate = l.stream().alloc(output.len())?;
             self.qmm_matrix(l, &x, 0, &gate, [n, 0], None)?;
             let added = Data::contiguous(gate, &[m, n]);
-            self.qmm_matrix(l, &x, 1, &output, [n, 0], Some((&added, End::SiluGate)))?;
+            self.qmm_matrix(l, &x, 1, &output, [n, 0], Some((&added, Epilogue::SiluGate)))?;
             return Ok(Data::contiguous(output, l.shape()));
         }
         let added = match self.end {
-            End::Plus => Some(aligned(l, self.first() + self.matrices.len())?),
+            Epilogue::AddResidual => Some(aligned(l, self.first() + self.matrices.len())?),
             _ => None,
         };
         let mut at = 0;
         for (which, (_, rows)) in self.matrices.iter().enumerate() {
             let part =
                 added.as_ref().map(|added| Data { offset: added.offset + at as isize, ..added.clone() });
-            let part = part.as_ref().map(|part| (part, End::Plus));
+            let part = part.as_ref().map(|part| (part, Epilogue::AddResidual));
             self.qmm_matrix(l, &x, which, &output, [n, at], part)?;
             at += rows;
         }
@@ -244,7 +244,7 @@ impl Products<'_> {
         which: usize,
         output: &Buffer,
         [columns, at]: [usize; 2],
-        added: Option<(&Data, End)>,
+        added: Option<(&Data, Epilogue)>,
     ) -> Result<()> {
         let (format, rows) = self.matrices[which];
         let ((m, k), dtype) = (rows_of(l.input_shape(0)), l.dtype());
@@ -262,7 +262,7 @@ impl Products<'_> {
         };
         let command = if at == 0 { command.write(output) } else { command.read_write(output) };
         let parts = if dtype == Dtype::Float32 { 2 } else { 1 };
-        let end = epilogue(added.map_or(End::Plain, |(_, end)| end));
+        let end = epilogue(added.map_or(Epilogue::Plain, |(_, end)| end));
         let kernel = Kernel::new(l.stream(), TEXT, "packed_qmm").of(number(format)).of(end).of(dtype);
         let constants = Constants::default().sizes(&[m, rows, k, columns, columns, at]);
         let kernel = kernel.option(shared(parts * 2 * 64 * 136 * 2));

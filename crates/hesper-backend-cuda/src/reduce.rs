@@ -50,8 +50,8 @@ impl Reduction<'_> {
         constants.double(a).double(b).bits(mask).sizes(&[reversed_length])
     }
 
-    /// Encodes the reduction to a new buffer with elements of `size` bytes; `None` if the kernel with its slot
-    /// is not compiled.
+    /// Encodes the reduction to a new buffer with elements of `size` bytes; `None` if the kernel with its
+    /// slot is not compiled.
     fn encode(&self, l: &Lowering<'_>, size: usize) -> Result<Option<Buffer>> {
         let length: usize = self.reduced.iter().map(|dim| dim.0).product();
         let outputs: usize = self.kept.iter().map(|dim| dim.0).product();

@@ -1,8 +1,8 @@
 //! Slots of kernels: the functions of fused element-wise ops as part of a text.
 //!
 //! A text with a slot declares its kernels with `SLOT_BUFFERS` and `SLOT_CONSTANTS`, and reads elements from
-//! `SLOT_SOURCE`. They are defined in `source.cuh` for memory, and here for functions. These have the options of
-//! fused kernels, so that both give the same bits; contraction is off for the whole kernel then.
+//! `SLOT_SOURCE`. They are defined in `source.cuh` for memory, and here for functions. These have the options
+//! of fused kernels, so that both give the same bits; contraction is off for the whole kernel then.
 
 use std::fmt::Write as _;
 

@@ -3,7 +3,7 @@
 use hesper_backend_gpu::{copy, is_float, read};
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, compose, reach};
 use hesper_core::ops::command::Commands;
-use hesper_core::ops::step::{Attend, Keep, PageRows, Pages, StepHeads, Turns};
+use hesper_core::ops::step::{Attend, Keep, PageRows, Pages, RotaryFrequencies, StepHeads};
 use hesper_core::{Dtype, Result};
 
 use crate::Cuda;
@@ -75,7 +75,7 @@ struct Positions {
 }
 
 impl<'a> Step<'a> {
-    fn of(heads: StepHeads, starts: &'a [usize], turns: Option<&'a Turns>, paged: bool) -> Self {
+    fn of(heads: StepHeads, starts: &'a [usize], turns: Option<&'a RotaryFrequencies>, paged: bool) -> Self {
         Step {
             q_heads: heads.queries,
             kv_heads: heads.keys,

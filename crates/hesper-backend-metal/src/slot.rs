@@ -1,8 +1,8 @@
 //! Slots of kernels: the functions of fused element-wise ops as part of a text.
 //!
-//! A text with a slot declares its kernels with `SLOT_BUFFERS` and their constants with `SLOT_FIELDS`, and reads
-//! elements from `SLOT_SOURCE`. They are defined in `source.metal` for memory, and here for functions. Both
-//! switch contraction off, so that both give the same bits.
+//! A text with a slot declares its kernels with `SLOT_BUFFERS` and their constants with `SLOT_FIELDS`, and
+//! reads elements from `SLOT_SOURCE`. They are defined in `source.metal` for memory, and here for functions.
+//! Both switch contraction off, so that both give the same bits.
 
 use hesper_core::backend::SlotFunctions;
 use hesper_core::{Error, Result};

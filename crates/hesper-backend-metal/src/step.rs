@@ -4,7 +4,7 @@ use hesper_backend_gpu::{copy, is_float, read};
 use hesper_core::Result;
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, compose, reach};
 use hesper_core::ops::command::Commands;
-use hesper_core::ops::step::{Attend, Keep, PageRows, Pages, StepHeads, Turns};
+use hesper_core::ops::step::{Attend, Keep, PageRows, Pages, RotaryFrequencies, StepHeads};
 
 use crate::MetalBackend;
 use crate::launch::{Constants, Kernel, fits};
@@ -26,7 +26,7 @@ struct Step<'a> {
     heads: StepHeads,
     starts: &'a [usize],
     pages: Option<&'a Pages>,
-    turns: Option<&'a Turns>,
+    turns: Option<&'a RotaryFrequencies>,
 }
 
 impl Step<'_> {

@@ -27,8 +27,8 @@ mod strided;
 
 pub use attention::{
     AttentionShape, DeltaInputs, DeltaShape, GradientInputs, HeadSlice, Heads, HeadsMut, Mask, MaskSlice,
-    PageTables, Rotary, RowFormat, StepShape, attend_step, attention, attention_gradient, attention_slices,
-    gated_delta, keep_step,
+    PageTables, Rotary, RowFormat, StepShape, append_step, attend_step, attention, attention_gradient,
+    attention_slices, gated_delta,
 };
 pub use conv::{ConvShape, conv};
 pub use copy::{StridedView, copy_elements, copy_strided};
@@ -42,14 +42,14 @@ pub use hesper_types::{Activations, GgmlType, QuantFormat};
 pub use mat::{MatMut, MatRef};
 pub use par::{AtLevel, Par, Serial, Threads};
 pub use quant::{
-    GgufMat, LayerEnd, QuantMat, Scales, affine_biases, affine_scales, affine_words, dequantize,
+    GgufMat, LayerEpilogue, QuantMat, Scales, affine_biases, affine_scales, affine_words, dequantize,
     gguf_dequantize, gguf_layer, gguf_matmul, gguf_quantize, qmatmul, quantize_affine, quantize_fp,
 };
 pub use random::random_words;
 pub use rows::Axis;
 pub use rows::arg::{Ordered, arg_extreme};
 pub use rows::input::{ReduceInput, SumOrder};
-pub use rows::integers::{Small, Word, count_set, extreme_integers, truths};
+pub use rows::integers::{Integer, Word, count_set, extreme_integers, truths};
 pub use rows::layout::{ReduceLayout, ReduceOrder};
 pub use rows::moments::{Sample, moments};
 pub use rows::norm::{layer_norm, logsumexp, rms_norm, softmax};
@@ -57,6 +57,6 @@ pub use rows::norm_columns::{logsumexp_along, softmax_along};
 pub use rows::reduce::{Reduce, Reduction, reduce, reduce_rows};
 pub use rows::scan::{LogSum, Scan, Scannable, scan, scan_logsumexp};
 pub use rows::sort::{Sortable, argpartition, argsort, partition, sort};
-pub use rows::source::{Plain, Room, Source};
+pub use rows::source::{Plain, RowScratch, Source};
 pub use simd::{Float, Simd};
 pub use strided::{Dim, joined_axes};

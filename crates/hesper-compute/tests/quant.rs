@@ -3,9 +3,9 @@
 use crate::common::{Rng, close, levels};
 use half::{bf16, f16};
 use hesper_compute::{
-    Activations, AtLevel, Float, GgmlType, GgufMat, LayerEnd, MatMut, MatRef, Mismatch, Par, QuantFormat,
-    QuantMat, Scales, Serial, Simd, Threads, dequantize, gguf_dequantize, gguf_layer, gguf_matmul,
-    gguf_quantize, qmatmul, quantize_affine, quantize_fp, rms_norm,
+    Activations, AtLevel, Float, GgmlType, GgufMat, LayerEpilogue, MatMut, MatRef, Mismatch, Par,
+    QuantFormat, QuantMat, Scales, Serial, Simd, Threads, dequantize, gguf_dequantize, gguf_layer,
+    gguf_matmul, gguf_quantize, qmatmul, quantize_affine, quantize_fp, rms_norm,
 };
 use std::collections::HashMap;
 
@@ -569,7 +569,7 @@ fn a_layer_matches_its_norm_products_and_epilogue() {
             let (first, second) = (product(&of(0, 40), 40), product(&of(1, 24), 24));
             let mut y = vec![f32::NAN; m * 64];
             let (both, norm) = ([of(0, 40), of(1, 24)], Some((&norm[..], 1e-5)));
-            gguf_layer(&par, &x, norm, &both, LayerEnd::Plus(&plus), mode, &mut y).unwrap();
+            gguf_layer(&par, &x, norm, &both, LayerEpilogue::AddResidual(&plus), mode, &mut y).unwrap();
             for (at, y) in y.iter().enumerate() {
                 let (i, j) = (at / 64, at % 64);
                 let product = if j < 40 { first[i * 40 + j] } else { second[i * 24 + j - 40] };
@@ -577,14 +577,15 @@ fn a_layer_matches_its_norm_products_and_epilogue() {
             }
             let (gate, wide) = (product(&of(0, 24), 24), &second);
             let mut y = vec![f32::NAN; m * 24];
-            gguf_layer(&par, &x, norm, &[of(0, 24), of(1, 24)], LayerEnd::SiluGate, mode, &mut y).unwrap();
+            gguf_layer(&par, &x, norm, &[of(0, 24), of(1, 24)], LayerEpilogue::SiluGate, mode, &mut y)
+                .unwrap();
             for ((y, g), u) in y.iter().zip(&gate).zip(wide) {
                 let want = g / (1.0 + (-g).exp()) * u;
                 assert!((y - want).abs() < 1e-4 + 1e-5 * want.abs(), "{m} rows: {y} {want}");
             }
             let mut few = vec![0.0; m * 24];
-            assert!(gguf_layer(&par, &x, norm, &both, LayerEnd::SiluGate, mode, &mut few).is_err());
-            assert!(gguf_layer(&par, &x[1..], norm, &both, LayerEnd::Plain, mode, &mut y).is_err());
+            assert!(gguf_layer(&par, &x, norm, &both, LayerEpilogue::SiluGate, mode, &mut few).is_err());
+            assert!(gguf_layer(&par, &x[1..], norm, &both, LayerEpilogue::Plain, mode, &mut y).is_err());
         }
     }
 }

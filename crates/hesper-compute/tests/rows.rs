@@ -3,7 +3,7 @@
 use crate::common::{Rng, close, levels};
 use half::{bf16, f16};
 use hesper_compute::{
-    Axis, Dim, Float, Par, Plain, Reduce, ReduceInput, Reduction, Sample, Scan, Scannable, Serial, Small,
+    Axis, Dim, Float, Integer, Par, Plain, Reduce, ReduceInput, Reduction, Sample, Scan, Scannable, Serial,
     SumOrder, Threads, Word, arg_extreme, copy_strided, count_set, extreme_integers, layer_norm, logsumexp,
     logsumexp_along, moments, reduce, rms_norm, scan, scan_logsumexp, softmax, softmax_along, truths,
 };
@@ -288,7 +288,7 @@ fn all_equal<O: Copy + PartialEq + std::fmt::Debug>(
     }
 }
 
-fn check_integers<T: Small + std::fmt::Debug>(axis: Axis, x: &[T], lowest: T, highest: T) {
+fn check_integers<T: Integer + std::fmt::Debug>(axis: Axis, x: &[T], lowest: T, highest: T) {
     let of = |max: bool, i: usize| {
         let all = column(axis, i).map(|k| x[k]);
         if max { all.max().unwrap_or(lowest) } else { all.min().unwrap_or(highest) }

@@ -127,9 +127,9 @@ pub trait Lower<O: Op> {
     /// [`Lowering::bring`] moves them.
     fn lower(op: &O, lowering: &mut Lowering<'_>) -> Result<Option<Data>>;
 
-    /// Whether the implementation takes its first input, of such a shape and type, from a group of element-wise
-    /// ops that is computed as it is read: as rows ([`Lowering::take_fused_rows`]) or in the slot of a kernel
-    /// ([`Lowering::slot`]).
+    /// Whether the implementation takes its first input, of such a shape and type, from a group of
+    /// element-wise ops that is computed as it is read: as rows ([`Lowering::take_fused_rows`]) or in the
+    /// slot of a kernel ([`Lowering::slot`]).
     fn takes_rows(op: &O, shape: &[usize], dtype: Dtype) -> bool {
         let _ = (op, shape, dtype);
         false

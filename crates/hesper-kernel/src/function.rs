@@ -2,8 +2,8 @@
 //!
 //! A kernel that is a function reads buffers, stores nothing and declares no memory. Its only builtin is the
 //! first axis of the thread's position in the grid: the function's argument. The printers
-//! ([`cuda::emit_functions`](crate::cuda::emit_functions), [`metal::emit_functions`](crate::metal::emit_functions))
-//! write it as
+//! ([`cuda::emit_functions`](crate::cuda::emit_functions),
+//! [`metal::emit_functions`](crate::metal::emit_functions)) write it as
 //!
 //! ```text
 //! void NAME(bytes* out, index, bytes* buffer..., bytes* constants)

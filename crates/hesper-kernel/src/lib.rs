@@ -4,8 +4,8 @@
 //! [`ir::Builder`], and the executors run it. [`launch`] describes one launch (grid, threadgroup, bound
 //! memory) in terms every executor shares. [`custom`] is the kernel object that users call; [`front`] turns
 //! its text into IR, [`cuda`] IR into CUDA C++, and [`metal`] into Metal. [`function`] is a kernel as a
-//! function for the texts of other kernels. [`bounds`] reports accesses out of range and proves that there are
-//! none.
+//! function for the texts of other kernels. [`bounds`] reports accesses out of range and proves that there
+//! are none.
 
 pub mod bounds;
 mod cpp;

@@ -17,7 +17,7 @@ use std::fmt;
 use std::ops::Range;
 
 use hesper_core::fast::{self, AttentionMask, Offset};
-use hesper_core::ops::step::{self, Pages, StepHeads, Turns};
+use hesper_core::ops::step::{self, Pages, RotaryFrequencies, StepHeads};
 use hesper_core::{Array, Dtype};
 
 use crate::error::{Error, Result};
@@ -98,7 +98,7 @@ pub trait KvCache: Any + fmt::Debug + Send {
         layer: usize,
         tokens: &Array,
         heads: Heads,
-        rotation: Option<&Turns>,
+        rotation: Option<&RotaryFrequencies>,
     ) -> Result<Option<RowView<'_>>> {
         let _ = (layer, tokens, heads, rotation);
         Ok(None)
@@ -313,7 +313,7 @@ impl RowView<'_> {
         &self,
         tokens: &Array,
         heads: Heads,
-        rotation: Option<&Turns>,
+        rotation: Option<&RotaryFrequencies>,
         scale: f32,
         window: Option<usize>,
     ) -> Result<Array> {

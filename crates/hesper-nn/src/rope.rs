@@ -1,6 +1,6 @@
 //! Rotary position embedding: pairs of elements are rotated by angles that grow with the position.
 
-use hesper_core::ops::step::Turns;
+use hesper_core::ops::step::RotaryFrequencies;
 use hesper_core::{Array, fast};
 
 use crate::error::{Error, Result};
@@ -71,7 +71,7 @@ pub struct Rope {
     /// Positions per radian of each pair, if they are not powers of the base.
     periods: Option<Array>,
     attention_factor: f32,
-    rotation: Turns,
+    rotation: RotaryFrequencies,
     /// The arguments of [`Rope::new`], as text.
     arguments: String,
 }
@@ -94,7 +94,7 @@ impl Rope {
             let what = format!("rotary embedding needs an even, positive number of dimensions, not {dims}");
             return Err(Error::InvalidArgument(what));
         }
-        let rotation = Turns::new(dims, traditional, base, 1.0);
+        let rotation = RotaryFrequencies::new(dims, traditional, base, 1.0);
         let arguments = format!("{dims} dims, traditional {traditional}, base {base}, scaling {scaling:?}");
         let mut rope = Rope {
             dims,
@@ -112,7 +112,7 @@ impl Rope {
             None => return Ok(rope),
             Some(RopeScaling::Linear(factor)) => {
                 rope.scale = 1.0 / factor;
-                rope.rotation = Turns::new(dims, traditional, base, rope.scale);
+                rope.rotation = RotaryFrequencies::new(dims, traditional, base, rope.scale);
                 return Ok(rope);
             }
             Some(RopeScaling::Factors(factors)) if factors.len() == dims / 2 => {
@@ -137,7 +137,7 @@ impl Rope {
                 pairs.map(interpolated).collect()
             }
         };
-        rope.rotation = Turns::with_periods(&periods, traditional, rope.scale);
+        rope.rotation = RotaryFrequencies::with_periods(&periods, traditional, rope.scale);
         rope.periods = Some(Array::try_from_slice(&periods, &[periods.len()])?);
         Ok(rope)
     }
@@ -155,7 +155,7 @@ impl Rope {
     }
 
     /// The rotation for fused decode steps.
-    pub(crate) fn rotation(&self) -> &Turns {
+    pub(crate) fn rotation(&self) -> &RotaryFrequencies {
         &self.rotation
     }
 

@@ -2,7 +2,7 @@
 //! composite ops.
 
 use crate::alone;
-use hesper::ops::step::{Turns, keep_token};
+use hesper::ops::step::{RotaryFrequencies, keep_token};
 use hesper::{
     Activations, Array, Dtype, PackedArray, PackedFormat, concatenate, eval, fast, placement, random,
 };
@@ -62,7 +62,7 @@ impl KvCache for Blocks {
         layer: usize,
         tokens: &Array,
         heads: Heads,
-        rotation: Option<&Turns>,
+        rotation: Option<&RotaryFrequencies>,
     ) -> Result<Option<RowView<'_>>> {
         let (step, block) = (self.positions.step()?, &mut self.layers[layer]);
         if !step.is_decode() {

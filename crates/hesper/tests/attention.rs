@@ -2,7 +2,9 @@
 
 use hesper::fast::{AttentionMask, gated_delta_update, rope, scaled_dot_product_attention};
 use hesper::identity::BitEq;
-use hesper::ops::step::{Attend, Keep, PageRows, Pages, StepHeads, Turns, attend_token, keep_token};
+use hesper::ops::step::{
+    Attend, Keep, PageRows, Pages, RotaryFrequencies, StepHeads, attend_token, keep_token,
+};
 use hesper::{Array, Dtype, select, transform};
 
 /// Numbers that look random and are the same every time.
@@ -483,7 +485,7 @@ fn derivatives_of_the_gated_delta_rule_are_those_of_differences() {
 #[test]
 fn tokens_of_half_precision_are_kept_and_attend_like_those_of_single_precision() {
     let heads = StepHeads { queries: 4, keys: 2, width: 16 };
-    let turns = Turns::new(16, false, 10_000.0, 1.0);
+    let turns = RotaryFrequencies::new(16, false, 10_000.0, 1.0);
     let starts = [3, 0, 6];
     let both = |dtype: Dtype| {
         let tokens = array(&[3, 8 * 16], 1, Dtype::Bfloat16).astype(dtype).unwrap();
@@ -507,7 +509,7 @@ fn tokens_of_half_precision_are_kept_and_attend_like_those_of_single_precision()
 #[test]
 fn a_step_over_pages_of_every_format_is_that_of_the_ops_it_stands_for() {
     let heads = StepHeads { queries: 6, keys: 2, width: 64 };
-    let turns = Turns::new(64, false, 10_000.0, 1.0);
+    let turns = RotaryFrequencies::new(64, false, 10_000.0, 1.0);
     // Pages of 8 rows in any order; the second sequence shares the first page, and behind the third there is
     // a page that is not read.
     let (starts, room) = ([13, 9, 0, 70], 8);

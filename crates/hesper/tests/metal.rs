@@ -8,7 +8,7 @@ use hesper::fast::{self, AttentionMask};
 use hesper::metal::sim::{ErrorCode, Failure, SimBuilder, SimMetal, language};
 use hesper::metal::{simulated, simulation};
 
-use hesper::ops::step::{PageRows, Pages, StepHeads, Turns, attend_token, keep_token};
+use hesper::ops::step::{PageRows, Pages, RotaryFrequencies, StepHeads, attend_token, keep_token};
 use hesper::{
     Array, Conv, CustomKernel, Dtype, Error, PackedArray, PackedFormat, QuantMode, backend, placement, random,
 };
@@ -624,8 +624,8 @@ fn decode_steps_agree_and_write_the_cache_in_place() {
             let pool = data(&[9, 2 * keys, 5, width], dtype, 3);
             let tables = vec![vec![8u32], vec![1, 0, 5, 2], vec![1, 7]];
             let pages = Pages { tables: tables.into(), rows: PageRows::Exact };
-            let plain = Turns::new(width, false, 10_000.0, 1.0);
-            let part = Turns::new(width / 2, true, 500.0, 0.5);
+            let plain = RotaryFrequencies::new(width, false, 10_000.0, 1.0);
+            let part = RotaryFrequencies::new(width / 2, true, 500.0, 0.5);
             for (turns, window) in [(Some(&plain), None), (Some(&part), Some(4)), (None, None)] {
                 for (cache, pages) in [(&block, None), (&pool, Some(&pages))] {
                     let kept = keep_token(cache, &tokens, &starts, pages, heads, turns)?;

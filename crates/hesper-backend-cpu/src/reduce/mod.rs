@@ -192,7 +192,7 @@ fn extremes<T: Number>(op: &Reduce, l: &mut Lowering<'_>) -> Result<Data> {
 }
 
 /// The largest and the smallest of small integers.
-fn small_extremes<T: hesper_compute::Small + Pod>(op: &Reduce, l: &Lowering<'_>) -> Result<Data> {
+fn small_extremes<T: hesper_compute::Integer + Pod>(op: &Reduce, l: &Lowering<'_>) -> Result<Data> {
     let max = op.kind == ReduceKind::Max;
     run(op, l, ReduceOrder::Any, move |x, out: &mut [T]| {
         hesper_compute::extreme_integers(&Cores, max, x, out)

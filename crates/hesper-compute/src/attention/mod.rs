@@ -19,7 +19,7 @@ pub use delta::{DeltaInputs, DeltaShape, gated_delta};
 pub use gradient::{GradientInputs, attention_gradient};
 pub use rows::RowFormat;
 pub use slices::{HeadSlice, MaskSlice, attention_slices};
-pub use step::{PageTables, Rotary, StepShape, attend_step, keep_step};
+pub use step::{PageTables, Rotary, StepShape, append_step, attend_step};
 
 use crate::error::{Mismatch, multiple, same};
 use crate::par::Par;

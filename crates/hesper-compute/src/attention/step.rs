@@ -134,7 +134,7 @@ impl StepShape {
 /// Appends the keys and values of one token to each sequence: sequence `n` has `starts[n]` rows already.
 /// `block` begins at byte `first` of the cache block, or of the pool of pages, and reaches at least to the
 /// last row that is written.
-pub fn keep_step<T: Float>(
+pub fn append_step<T: Float>(
     shape: StepShape,
     tokens: &[T],
     starts: &[usize],

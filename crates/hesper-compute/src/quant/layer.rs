@@ -20,11 +20,11 @@ use crate::simd::{Isa, Kernel, dispatch};
 
 /// The epilogue of the products.
 #[derive(Clone, Copy, Debug)]
-pub enum LayerEnd<'a> {
+pub enum LayerEpilogue<'a> {
     /// None; the products with the matrices are concatenated.
     Plain,
     /// Concatenated, then this residual of the shape of the result is added.
-    Plus(&'a [f32]),
+    AddResidual(&'a [f32]),
     /// `g * sigmoid(g) * u` for the products `g` with the first matrix and `u` with the second.
     SiluGate,
 }
@@ -39,7 +39,7 @@ pub fn gguf_layer(
     x: &[f32],
     norm: Option<(&[f32], f32)>,
     matrices: &[GgufMat<'_>],
-    end: LayerEnd<'_>,
+    end: LayerEpilogue<'_>,
     activations: Activations,
     y: &mut [f32],
 ) -> Result<(), Mismatch> {
@@ -48,7 +48,7 @@ pub fn gguf_layer(
     for w in matrices {
         same("columns of the matrices", k, w.cols)?;
     }
-    let gated = matches!(end, LayerEnd::SiluGate);
+    let gated = matches!(end, LayerEpilogue::SiluGate);
     if gated {
         same("matrices of a gate", 2, matrices.len())?;
         same("rows of the gated matrix", first.rows, matrices[1].rows)?;
@@ -57,7 +57,7 @@ pub fn gguf_layer(
     let m = x.len().checked_div(k).unwrap_or(0);
     same("elements of the activations", m * k, x.len())?;
     same("elements of the result", m * n, y.len())?;
-    if let LayerEnd::Plus(other) = end {
+    if let LayerEpilogue::AddResidual(other) = end {
         same("elements of the residual", y.len(), other.len())?;
     }
     if m == 0 || n == 0 {
@@ -97,7 +97,7 @@ fn rounded(
     x: MatRef<'_, f32>,
     matrices: &[GgufMat<'_>],
     codes: &[ByteCodes<'_>],
-    end: LayerEnd<'_>,
+    end: LayerEpilogue<'_>,
     y: &mut [f32],
 ) {
     let simd = par.simd();
@@ -116,7 +116,7 @@ fn rounded(
     }
     let to = Shared::new(y.as_mut_ptr());
     let chunk = int8::task_rows(par, n, &inputs[0]);
-    let LayerEnd::SiluGate = end else {
+    let LayerEpilogue::SiluGate = end else {
         return chunks(par, n, chunk, |j0, j1| {
             let mut begin = 0;
             for ((w, codes), which) in matrices.iter().zip(codes).zip(&which) {
@@ -132,7 +132,7 @@ fn rounded(
                         // SAFETY: in the result, and this task alone writes it.
                         let part = unsafe { to.slice(at, values.len()) };
                         part.copy_from_slice(values);
-                        if let LayerEnd::Plus(other) = end {
+                        if let LayerEpilogue::AddResidual(other) = end {
                             part.iter_mut().zip(&other[at..]).for_each(|(y, x)| *y += x);
                         }
                     },
@@ -169,13 +169,19 @@ fn rounded(
 const WIDE_PIECE: usize = 32;
 
 /// The products of a few unrounded rows, some rows of the matrices at a time.
-fn few_rows(par: &dyn Par, x: MatRef<'_, f32>, matrices: &[GgufMat<'_>], end: LayerEnd<'_>, y: &mut [f32]) {
+fn few_rows(
+    par: &dyn Par,
+    x: MatRef<'_, f32>,
+    matrices: &[GgufMat<'_>],
+    end: LayerEpilogue<'_>,
+    y: &mut [f32],
+) {
     let simd = par.simd();
     let (m, k) = (x.rows, x.cols);
     let n = y.len() / m;
     let x = &Tiles::of(simd, x);
     let to = Shared::new(y.as_mut_ptr());
-    let LayerEnd::SiluGate = end else {
+    let LayerEpilogue::SiluGate = end else {
         let chunk = grain(par, n, (16384 / k / m).max(1));
         return chunks(par, n, chunk, |j0, j1| {
             let mut begin = 0;
@@ -184,7 +190,8 @@ fn few_rows(par: &dyn Par, x: MatRef<'_, f32>, matrices: &[GgufMat<'_>], end: La
                 x.times(simd, w, from - begin, until - begin, &mut |j, sums| {
                     for (i, sum) in sums.iter().enumerate() {
                         let at = i * n + begin + j;
-                        let y = if let LayerEnd::Plus(other) = end { sum + other[at] } else { *sum };
+                        let y =
+                            if let LayerEpilogue::AddResidual(other) = end { sum + other[at] } else { *sum };
                         // SAFETY: in the result, and this task alone writes it.
                         unsafe { *to.get().add(at) = y };
                     }
@@ -226,12 +233,12 @@ fn each_product(
     par: &dyn Par,
     m: usize,
     matrices: &[GgufMat<'_>],
-    end: LayerEnd<'_>,
+    end: LayerEpilogue<'_>,
     y: &mut [f32],
     product: impl Fn(&GgufMat<'_>, MatMut<'_, f32>) -> Result<(), Mismatch>,
 ) -> Result<(), Mismatch> {
     let n = y.len() / m;
-    let gated = matches!(end, LayerEnd::SiluGate);
+    let gated = matches!(end, LayerEpilogue::SiluGate);
     let gates = Scratch::<f32>::new(if gated { y.len() } else { 0 });
     let mut begin = 0;
     for (number, w) in matrices.iter().enumerate() {
@@ -244,13 +251,13 @@ fn each_product(
     let (to, gates) = (Shared::new(y.as_mut_ptr()), Shared::new(gates.ptr()));
     let size = m * n;
     match end {
-        LayerEnd::Plain => {}
-        LayerEnd::Plus(other) => chunks(par, size, grain(par, size, 1 << 14), |a, b| {
+        LayerEpilogue::Plain => {}
+        LayerEpilogue::AddResidual(other) => chunks(par, size, grain(par, size, 1 << 14), |a, b| {
             // SAFETY: this task's part of the result.
             let part = unsafe { to.slice(a, b - a) };
             part.iter_mut().zip(&other[a..b]).for_each(|(y, x)| *y += x);
         }),
-        LayerEnd::SiluGate => chunks(par, size, grain(par, size, 1 << 12), |a, b| {
+        LayerEpilogue::SiluGate => chunks(par, size, grain(par, size, 1 << 12), |a, b| {
             let (gate, up) = (gates.get().wrapping_add(a), to.get().wrapping_add(a));
             dispatch(simd, Gate { gate, up, to: up, count: b - a });
         }),

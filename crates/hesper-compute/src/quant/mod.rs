@@ -26,7 +26,7 @@ pub(crate) use convert::affine_group;
 pub use convert::{dequantize, quantize_affine, quantize_fp};
 pub use decode::widen;
 pub use gguf::{GgufMat, gguf_dequantize, gguf_matmul, gguf_quantize};
-pub use layer::{LayerEnd, gguf_layer};
+pub use layer::{LayerEpilogue, gguf_layer};
 
 use half::{bf16, f16};
 use hesper_types::{Activations, QuantFormat};

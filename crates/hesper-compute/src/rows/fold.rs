@@ -2,7 +2,7 @@
 //! The tree is the same at every SIMD level and for every layout.
 
 use super::extreme::extreme;
-use super::integers::{Small, extreme_of};
+use super::integers::{Integer, extreme_of};
 use super::reduce::{Acc, Reduction};
 use crate::simd::{Float, Isa, Kernel, Simd, dispatch, dispatch_256};
 
@@ -29,7 +29,7 @@ pub(super) fn widened<T: Copy + Into<A>, A: Acc>(
 }
 
 /// Rows of integers, reduced in their own type.
-pub(super) fn integers<T: Acc + Small>(level: Simd, op: Reduction, x: &[T], len: usize, out: &mut [T]) {
+pub(super) fn integers<T: Acc + Integer>(level: Simd, op: Reduction, x: &[T], len: usize, out: &mut [T]) {
     match op {
         Reduction::Max | Reduction::Min => {
             dispatch_256(level, Integers { max: op == Reduction::Max, x, len, out })
@@ -204,7 +204,7 @@ struct Integers<'a, T> {
     out: &'a mut [T],
 }
 
-impl<T: Acc + Small> Kernel for Integers<'_, T> {
+impl<T: Acc + Integer> Kernel for Integers<'_, T> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, _: S) {

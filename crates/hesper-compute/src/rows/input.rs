@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::source::{PIECE, Plain, Room, Source};
+use super::source::{PIECE, Plain, RowScratch, Source};
 use crate::copy::copy_box;
 use crate::error::Mismatch;
 use crate::simd::Simd;
@@ -108,7 +108,7 @@ impl<'a, T: Plain> ReduceInput<'a, T> {
         outer: usize,
         columns: Range<usize>,
         rows: Range<usize>,
-        room: &'t mut Room,
+        room: &'t mut RowScratch,
     ) -> Tile<'t, T> {
         let width = columns.len();
         if self.side_by_side().is_some() {
@@ -186,7 +186,7 @@ impl<T: Plain> Source<T> for ReduceInput<'_, T> {
         self.results * self.len
     }
 
-    fn piece<'a>(&'a self, at: usize, len: usize, room: &'a mut Room) -> &'a [T] {
+    fn piece<'a>(&'a self, at: usize, len: usize, room: &'a mut RowScratch) -> &'a [T] {
         if let Some(inner) = self.all.last()
             && inner.stride == 1
             && at % inner.len + len <= inner.len

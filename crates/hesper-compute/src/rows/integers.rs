@@ -57,7 +57,7 @@ macro_rules! words {
 words!(u8 u16 u32 u64);
 
 /// An integer.
-pub trait Small: Plain + Ord {
+pub trait Integer: Plain + Ord {
     #[doc(hidden)]
     const LOWEST: Self;
     #[doc(hidden)]
@@ -66,7 +66,7 @@ pub trait Small: Plain + Ord {
 
 macro_rules! small {
     ($($t:ty)*) => {$(
-        impl Small for $t {
+        impl Integer for $t {
             const LOWEST: Self = Self::MIN;
             const HIGHEST: Self = Self::MAX;
         }
@@ -95,7 +95,7 @@ trait Fold: Copy + Send + Sync {
 #[derive(Clone, Copy)]
 struct Extreme<T, const MAX: bool>(std::marker::PhantomData<T>);
 
-impl<T: Small, const MAX: bool> Fold for Extreme<T, MAX> {
+impl<T: Integer, const MAX: bool> Fold for Extreme<T, MAX> {
     type In = T;
     type Lane = T;
     type Acc = T;
@@ -185,7 +185,7 @@ impl<T: Word> Fold for Count<T> {
 
 /// The largest (`max`) or smallest integers. The maximum of no elements is the lowest value of the type, the
 /// minimum the highest.
-pub fn extreme_integers<T: Small>(
+pub fn extreme_integers<T: Integer>(
     par: &dyn Par,
     max: bool,
     x: &ReduceInput<'_, T>,
@@ -222,7 +222,7 @@ pub fn count_set<T: Word>(
 
 /// The largest or smallest element of a nonempty block.
 #[inline(always)]
-pub(super) fn extreme_of<T: Small, const MAX: bool>(x: &[T]) -> T {
+pub(super) fn extreme_of<T: Integer, const MAX: bool>(x: &[T]) -> T {
     fold(Extreme::<T, MAX>(std::marker::PhantomData), x)
 }
 

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::source::{Room, Source, pieces};
+use super::source::{RowScratch, Source, pieces};
 use crate::error::{Mismatch, multiple, same};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::scratch::Scratch;
@@ -41,7 +41,7 @@ struct Typed<'a, T>(&'a dyn Source<T>);
 
 impl<T> Pieces for Typed<'_, T> {
     fn each(&self, n: usize, range: (usize, usize), f: &mut dyn FnMut(usize, usize, *const ())) {
-        pieces(self.0, n, range, &mut Room::default(), |first, rows, piece| {
+        pieces(self.0, n, range, &mut RowScratch::default(), |first, rows, piece| {
             f(first, rows, piece.as_ptr().cast());
         });
     }

@@ -1,7 +1,7 @@
 //! Sources of rows: memory, or a producer that computes them piece by piece.
 //!
 //! A kernel asks for pieces that fit the cache. Rows in memory are used in place. Other rows are computed
-//! into the [`Room`] of the kernel, and never written to memory. Results do not depend on the source.
+//! into the [`RowScratch`] of the kernel, and never written to memory. Results do not depend on the source.
 
 use half::{bf16, f16};
 
@@ -14,7 +14,7 @@ pub trait Source<T>: Sync {
     fn count(&self) -> usize;
 
     /// Elements `at..at + len`: in place, or computed into `room`.
-    fn piece<'a>(&'a self, at: usize, len: usize, room: &'a mut Room) -> &'a [T];
+    fn piece<'a>(&'a self, at: usize, len: usize, room: &'a mut RowScratch) -> &'a [T];
 
     /// The preferred number of elements per piece, for rows of `row` elements.
     fn piece_len(&self, _row: usize) -> usize {
@@ -29,7 +29,7 @@ macro_rules! in_memory {
                 self.len()
             }
 
-            fn piece<'a>(&'a self, at: usize, len: usize, _: &'a mut Room) -> &'a [T] {
+            fn piece<'a>(&'a self, at: usize, len: usize, _: &'a mut RowScratch) -> &'a [T] {
                 &self[at..][..len]
             }
 
@@ -63,9 +63,9 @@ plain!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64 f16 bf16 [f32; 2] [f64; 2]);
 
 /// Scratch memory of a task for computed pieces.
 #[derive(Debug, Default)]
-pub struct Room(Vec<u64>);
+pub struct RowScratch(Vec<u64>);
 
-impl Room {
+impl RowScratch {
     /// Room for `len` elements, with unspecified contents.
     pub fn take<T: Plain>(&mut self, len: usize) -> &mut [T] {
         let words = (len * size_of::<T>()).div_ceil(8);
@@ -83,7 +83,7 @@ pub(crate) fn pieces<T>(
     x: &dyn Source<T>,
     n: usize,
     (a, b): (usize, usize),
-    room: &mut Room,
+    room: &mut RowScratch,
     mut f: impl FnMut(usize, usize, &[T]),
 ) {
     let most = (x.piece_len(n) / n.max(1)).max(1);

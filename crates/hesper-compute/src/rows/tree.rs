@@ -3,7 +3,7 @@
 //! Splits depend on shapes only, so results do not depend on the number of threads.
 
 use super::input::{ReduceInput, SumOrder, Tile, packed_width};
-use super::source::{PIECE, Plain, Room, Source, pieces};
+use super::source::{PIECE, Plain, RowScratch, Source, pieces};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::scratch::Scratch;
 use crate::simd::Simd;
@@ -74,7 +74,7 @@ pub(super) fn by_rows<R: Reducer>(
         let to = Shared::new(out.as_mut_ptr());
         let chunk = grain(par, results, (GRAIN / len).max(1));
         return chunks(par, results, chunk, |a, b| {
-            pieces(x, len, (a, b), &mut Room::default(), |first, rows, piece| {
+            pieces(x, len, (a, b), &mut RowScratch::default(), |first, rows, piece| {
                 // SAFETY: rows are this task's own.
                 r.rows(simd, piece, len, unsafe { to.slice(first, rows) });
             });
@@ -89,7 +89,7 @@ pub(super) fn by_rows<R: Reducer>(
     par.run(results * tasks, &|task| {
         let (result, part) = (task / tasks, task % tasks * at_once);
         let (first, end) = (part * R::PART, len.min((part + at_once) * R::PART));
-        let mut room = Room::default();
+        let mut room = RowScratch::default();
         let piece = x.piece(result * len + first, end - first, &mut room);
         for (i, piece) in piece.chunks(R::PART).enumerate() {
             // SAFETY: parts are this task's own.
@@ -120,7 +120,7 @@ pub(super) fn by_columns<R: Reducer>(par: &dyn Par, r: R, x: &ReduceInput<'_, R:
     let found = if ranges > 1 { Shared::new(partial.ptr()) } else { to };
     let group = (GRAIN / (len.min(R::RANGE) * inner.min(strip))).max(1);
     chunks(par, outer * ranges * strips, group, |a, b| {
-        let mut room = Room::default();
+        let mut room = RowScratch::default();
         for task in a..b {
             let (o, range, s) = (task / (ranges * strips), task / strips % ranges, task % strips);
             let columns = s * strip..inner.min((s + 1) * strip);

@@ -142,8 +142,8 @@ pub(super) struct Form {
     pub(super) rank: usize,
     /// Elements per thread.
     pub(super) lanes: usize,
-    /// Whether the grid may exceed the largest number of groups that some devices allow along an outer axis; of
-    /// a slot, whether the index of an element may need more than 32 bits.
+    /// Whether the grid may exceed the largest number of groups that some devices allow along an outer axis;
+    /// of a slot, whether the index of an element may need more than 32 bits.
     pub(super) tall: bool,
     pub(super) layouts: SmallVec<[Layout; 8]>,
 }

@@ -581,7 +581,8 @@ impl<'a> Specialization<'a> {
     }
 
     /// The values of each output for the elements that a thread handles, from the position of the first one
-    /// along each axis, innermost first, and in order; and the pointers of outputs that take an input's place.
+    /// along each axis, innermost first, and in order; and the pointers of outputs that take an input's
+    /// place.
     fn compute(
         &self,
         b: &mut Builder,

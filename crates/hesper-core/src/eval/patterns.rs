@@ -36,7 +36,7 @@ use crate::ids::WordHash;
 use crate::ops::attention::Attention;
 use crate::ops::composite::Composite;
 use crate::ops::composite::add_norm::AddNorm;
-use crate::ops::composite::packed_layer::{End, PackedLayer};
+use crate::ops::composite::packed_layer::{Epilogue, PackedLayer};
 use crate::ops::composite::rope_attention::RopeAttention;
 use crate::ops::composite::rope_update::RopeUpdate;
 use crate::ops::composite::row_products::RowProducts;
@@ -208,7 +208,7 @@ fn is_float(dtype: Dtype) -> bool {
 pub(super) enum Pattern {
     AddNorm { norm: u32 },
     SiluGate,
-    PackedLayer { norm: Option<u32>, products: SmallVec<[u32; 3]>, end: End },
+    PackedLayer { norm: Option<u32>, products: SmallVec<[u32; 3]>, end: Epilogue },
     RowProducts,
     RopeAttention { rope: u32 },
     RopeUpdate { rope: u32 },
@@ -507,7 +507,7 @@ impl<'a> Rewrites<'a> {
             return self.add(Rewrite { pattern: Pattern::SiluGate, at: root, inputs, members, outputs });
         }
         let products = smallvec![self.product(gate, &mut members)?, self.product(up, &mut members)?];
-        self.packed_layer(products, End::SiluGate, root, members, smallvec![root], None)
+        self.packed_layer(products, Epilogue::SiluGate, root, members, smallvec![root], None)
     }
 
     /// `g` and `sigmoid(g)` of their product.
@@ -544,7 +544,8 @@ impl<'a> Rewrites<'a> {
             let mut members = smallvec![root];
             let Some(product) = self.product(at, &mut members) else { continue };
             let (products, outputs) = (smallvec![product], smallvec![root]);
-            let added = self.packed_layer(products, End::Plus, root, members, outputs, Some(plus));
+            let added =
+                self.packed_layer(products, Epilogue::AddResidual, root, members, outputs, Some(plus));
             if added.is_some() {
                 return added;
             }
@@ -560,7 +561,7 @@ impl<'a> Rewrites<'a> {
             let at = self.node(self.read(root, number)?)?;
             products.push(self.product(at, &mut members)?);
         }
-        self.packed_layer(products, End::Plain, root, members, smallvec![root], None)
+        self.packed_layer(products, Epilogue::Plain, root, members, smallvec![root], None)
     }
 
     /// Products that no other pattern has: few rows side by side, and the products of a norm.
@@ -586,7 +587,7 @@ impl<'a> Rewrites<'a> {
             for products in group.chunks(MAX_PRODUCTS) {
                 let (first, all) = (products[0], SmallVec::<[u32; 3]>::from(products));
                 if self.implements(first, CompositeSet::PACKED_LAYER) {
-                    self.packed_layer(all.clone(), End::Plain, first, products.into(), all, None);
+                    self.packed_layer(all.clone(), Epilogue::Plain, first, products.into(), all, None);
                 }
             }
         }
@@ -664,7 +665,7 @@ impl<'a> Rewrites<'a> {
     fn packed_layer(
         &mut self,
         products: SmallVec<[u32; 3]>,
-        end: End,
+        end: Epilogue,
         at: u32,
         members: SmallVec<[u32; 8]>,
         outputs: SmallVec<[u32; 3]>,
@@ -698,7 +699,7 @@ impl<'a> Rewrites<'a> {
                 return added;
             }
         }
-        if products.len() == 1 && end == End::Plain {
+        if products.len() == 1 && end == Epilogue::Plain {
             return None;
         }
         self.add(Rewrite {

@@ -18,8 +18,8 @@ pub(crate) trait Producer {
     /// The rows for a kernel of the host; `None` if only memory can have them.
     fn rows(&mut self, stream: &Stream) -> Result<Option<FusedRows>>;
 
-    /// The functions for the text of a kernel, with `lanes` elements of a word; `None` if only memory can have
-    /// the value. Elements are in the order in which they would be stored, or row-major.
+    /// The functions for the text of a kernel, with `lanes` elements of a word; `None` if only memory can
+    /// have the value. Elements are in the order in which they would be stored, or row-major.
     fn slot(&mut self, stream: &Stream, lanes: usize, row_major: bool) -> Result<Option<Slot>>;
 
     /// Computes the value into memory.

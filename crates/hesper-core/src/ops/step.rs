@@ -23,7 +23,7 @@ use crate::identity::BitEq;
 
 /// How the heads of a token are rotated by its position, as in [`rope`](crate::fast::rope).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Turns {
+pub struct RotaryFrequencies {
     /// The angle of each pair, in radians per position.
     pub steps: BitEq<Arc<[f32]>>,
     /// Whether the elements of a pair are neighbours. If not, they are half of the rotated elements apart.
@@ -32,10 +32,10 @@ pub struct Turns {
     pub scale: BitEq<f32>,
 }
 
-impl Turns {
+impl RotaryFrequencies {
     /// The first `dims` elements of a head, by powers of a base. Positions are multiplied by `scale`.
     pub fn new(dims: usize, traditional: bool, base: f32, scale: f32) -> Self {
-        Turns {
+        RotaryFrequencies {
             steps: BitEq(rope::steps(dims / 2, Some(base), &[]).into()),
             traditional,
             scale: BitEq(scale),
@@ -44,7 +44,7 @@ impl Turns {
 
     /// By periods: the positions for one radian of each pair.
     pub fn with_periods(periods: &[f32], traditional: bool, scale: f32) -> Self {
-        Turns {
+        RotaryFrequencies {
             steps: BitEq(rope::steps(periods.len(), None, periods).into()),
             traditional,
             scale: BitEq(scale),
@@ -265,7 +265,7 @@ impl StepHeads {
 }
 
 /// Heads of one row, rotated by the positions of their sequences.
-fn rotated(heads: &Array, starts: &[usize], turns: Option<&Turns>) -> Result<Array> {
+fn rotated(heads: &Array, starts: &[usize], turns: Option<&RotaryFrequencies>) -> Result<Array> {
     let Some(turns) = turns else { return Ok(heads.clone()) };
     let positions: Vec<i32> = starts.iter().map(|start| *start as i32).collect();
     let periods: Vec<f32> = turns.steps.0.iter().map(|step| 1.0 / step).collect();
@@ -352,7 +352,7 @@ pub struct Keep {
     /// The pages of each sequence, if they are in a pool.
     pub pages: Option<Pages>,
     /// The rotation of keys, if they are rotated.
-    pub turns: Option<Turns>,
+    pub turns: Option<RotaryFrequencies>,
 }
 
 impl Op for Keep {
@@ -371,7 +371,7 @@ pub struct Attend {
     /// The pages of each sequence, if they are in a pool.
     pub pages: Option<Pages>,
     /// The rotation of queries, if they are rotated.
-    pub turns: Option<Turns>,
+    pub turns: Option<RotaryFrequencies>,
     /// The factor of the scores.
     pub scale: BitEq<f32>,
     /// The number of rows that a token sees, from its own backwards.
@@ -397,7 +397,7 @@ pub fn keep_token(
     starts: &[usize],
     pages: Option<&Pages>,
     heads: StepHeads,
-    turns: Option<&Turns>,
+    turns: Option<&RotaryFrequencies>,
 ) -> Result<Array> {
     heads.check(KEEP, tokens, block, starts, pages, 1)?;
     let op = Keep { heads, starts: starts.to_vec(), pages: pages.cloned(), turns: turns.cloned() };
@@ -417,7 +417,7 @@ pub fn attend_token(
     starts: &[usize],
     pages: Option<&Pages>,
     heads: StepHeads,
-    turns: Option<&Turns>,
+    turns: Option<&RotaryFrequencies>,
     scale: f32,
     window: Option<usize>,
 ) -> Result<Array> {

@@ -159,8 +159,8 @@ fn reductions(b: &mut BenchLines<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Ops of rows whose input is computed in their slot, and the same with the input in memory. The bytes are those
-/// that must be read and written.
+/// Ops of rows whose input is computed in their slot, and the same with the input in memory. The bytes are
+/// those that must be read and written.
 fn fused_rows(b: &mut BenchLines<'_>) -> Result<(), Error> {
     type Program = fn(&Array) -> Result<Array, Error>;
     type Group = fn(&[Array]) -> Result<Array, Error>;

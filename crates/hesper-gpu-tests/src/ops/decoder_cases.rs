@@ -1,7 +1,7 @@
 //! Parts of decoders: GGUF blocks, decode steps, residual sums with norms.
 
 use hesper::fast::rms_norm;
-use hesper::ops::step::{PageRows, Pages, StepHeads, Turns, attend_token, keep_token};
+use hesper::ops::step::{PageRows, Pages, RotaryFrequencies, StepHeads, attend_token, keep_token};
 use hesper::placement::{self, Device};
 use hesper::{Array, Dtype, Error, PackedArray, PackedFormat, QuantMode, Split, concatenate, eval};
 
@@ -208,8 +208,8 @@ fn steps(cases: &mut Cases) {
                     let n = starts.len();
                     let tokens = data(&[n, (queries + 2 * keys) * width], dtype, 1);
                     let block = data(&[n, 2 * keys, room, width], dtype, 2);
-                    let plain = Turns::new(width, false, 10_000.0, 1.0);
-                    let part = Turns::new(width / 2, true, 500.0, 0.5);
+                    let plain = RotaryFrequencies::new(width, false, 10_000.0, 1.0);
+                    let part = RotaryFrequencies::new(width / 2, true, 500.0, 0.5);
                     for turns in [Some(&plain), Some(&part), None] {
                         let kept = keep_token(&block, &tokens, &starts, None, heads, turns)?;
                         let scale = (width as f32).powf(-0.5);
@@ -228,7 +228,8 @@ fn steps(cases: &mut Cases) {
                 let pages = Pages { tables: tables.into(), rows: PageRows::Exact };
                 let tokens = data(&[starts.len(), (queries + 2 * keys) * width], dtype, 3);
                 let pool = data(&[423, 2 * keys, 16, width], dtype, 4);
-                let (turns, scale) = (Turns::new(width, false, 10_000.0, 1.0), (width as f32).powf(-0.5));
+                let (turns, scale) =
+                    (RotaryFrequencies::new(width, false, 10_000.0, 1.0), (width as f32).powf(-0.5));
                 for window in [None, Some(50)] {
                     let (pages, turns) = (Some(&pages), Some(&turns));
                     let kept = keep_token(&pool, &tokens, &starts, pages, heads, turns)?;

@@ -3,10 +3,10 @@
 //!
 //! Prints one line per check; the exit status is the number of failures. Without a device it says so and
 //! succeeds. Arguments: nothing or `check [PART] [K/N]` for the ops (those whose name contains PART; of these
-//! the K-th, counted from 1, and every N-th after it, so that N processes share them), `slots [PART]` (kernels
-//! with fused element-wise ops against op by op, bit for bit), `stress [ROUNDS]`, `faults`, `open` (the GPU,
-//! or why it cannot be used), `failures` (on NVIDIA GPUs: a mixed program with a failure at each position,
-//! then everything again), `bench [PART]`, `networks [PART]` (a training step, a decoder), `all`.
+//! the K-th, counted from 1, and every N-th after it, so that N processes share them), `slots [PART]`
+//! (kernels with fused element-wise ops against op by op, bit for bit), `stress [ROUNDS]`, `faults`, `open`
+//! (the GPU, or why it cannot be used), `failures` (on NVIDIA GPUs: a mixed program with a failure at each
+//! position, then everything again), `bench [PART]`, `networks [PART]` (a training step, a decoder), `all`.
 //!
 //! `hash DEVICE [PART] [K/N]` prints a hash of each case's results on a device (`cpu`, `gpu`); it needs no
 //! GPU for `cpu`. `scripts/op-hashes` compares them with a stored baseline.

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use hesper::fast;
-use hesper::ops::step::{Turns, keep_token};
+use hesper::ops::step::{RotaryFrequencies, keep_token};
 use hesper::placement::{self, Device};
 use hesper::{Activations, Array, Dtype, Error, concatenate, random, transform};
 use hesper_nn::{
@@ -158,7 +158,7 @@ impl KvCache for FixedCache {
         layer: usize,
         tokens: &Array,
         heads: Heads,
-        rotation: Option<&Turns>,
+        rotation: Option<&RotaryFrequencies>,
     ) -> hesper_nn::Result<Option<RowView<'_>>> {
         let (step, block) = (self.positions.step()?, &mut self.layers[layer]);
         if !step.is_decode() {

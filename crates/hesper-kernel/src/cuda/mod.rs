@@ -134,8 +134,8 @@ pub fn emit_proven(kernel: &Kernel, options: &Options, proven: &[bool]) -> CudaS
     kernel::Emitter::new(kernel, *options, proven).run()
 }
 
-/// Writes named [functions](crate::function) with the prelude that they need. The text may stand in a namespace;
-/// compile it with [`COMPILE_OPTIONS`].
+/// Writes named [functions](crate::function) with the prelude that they need. The text may stand in a
+/// namespace; compile it with [`COMPILE_OPTIONS`].
 pub fn emit_functions(functions: &[(&str, &Function)], options: &Options) -> String {
     kernel::functions(functions, *options)
 }

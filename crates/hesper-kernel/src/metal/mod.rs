@@ -139,8 +139,8 @@ pub fn emit(kernel: &Kernel, options: &Options) -> Result<MetalSource, EmitError
     emit_proven(kernel, options, &[])
 }
 
-/// Writes named [functions](crate::function) with the prelude that they need, for a text that includes Metal's
-/// library. The text may stand in a namespace.
+/// Writes named [functions](crate::function) with the prelude that they need, for a text that includes
+/// Metal's library. The text may stand in a namespace.
 pub fn emit_functions(functions: &[(&str, &Function)]) -> Result<String, EmitError> {
     kernel::functions(functions)
 }

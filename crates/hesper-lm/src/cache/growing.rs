@@ -1,7 +1,7 @@
 //! A cache that keeps all tokens, in blocks that grow.
 
 use hesper_core::fast;
-use hesper_core::ops::step::{StepHeads, Turns, keep_token};
+use hesper_core::ops::step::{RotaryFrequencies, StepHeads, keep_token};
 use hesper_core::{Array, Dtype, concatenate, placement};
 use hesper_nn::{Heads, KvCache, KvRows, KvView, Positions, Result, RowView};
 
@@ -72,7 +72,7 @@ impl KvCache for GrowingCache {
         layer: usize,
         tokens: &Array,
         heads: Heads,
-        rotation: Option<&Turns>,
+        rotation: Option<&RotaryFrequencies>,
     ) -> Result<Option<RowView<'_>>> {
         let (step, layer) = (self.positions.step()?, layer_mut(&mut self.layers, layer)?);
         let dtype = tokens.dtype();

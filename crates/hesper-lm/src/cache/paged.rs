@@ -16,7 +16,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
 
-use hesper_core::ops::step::{PageRows, Pages, StepHeads, Turns, keep_token};
+use hesper_core::ops::step::{PageRows, Pages, RotaryFrequencies, StepHeads, keep_token};
 use hesper_core::{Array, axes, concatenate, placement, select};
 use hesper_nn::{
     Error, Heads, KvCache, KvMask, KvRows, KvView, Positions, Quantization, Result, RowView, Segment,
@@ -187,8 +187,8 @@ impl PagedCache {
         self.room
     }
 
-    /// Gives all pages memory at once, now or with the first step: then later steps neither copy the pools nor
-    /// meet pools of another shape.
+    /// Gives all pages memory at once, now or with the first step: then later steps neither copy the pools
+    /// nor meet pools of another shape.
     pub fn reserve(&mut self) -> Result<()> {
         self.grow(self.capacity)
     }
@@ -524,7 +524,7 @@ impl KvCache for PagedCache {
         layer: usize,
         tokens: &Array,
         heads: Heads,
-        rotation: Option<&Turns>,
+        rotation: Option<&RotaryFrequencies>,
     ) -> Result<Option<RowView<'_>>> {
         let step = self.positions.step()?;
         let host = placement::current_device() == placement::Device::Cpu;

@@ -1,9 +1,10 @@
 //! The engine: one thread that runs the steps of a model for many requests at once.
 //!
 //! [`scheduler`] decides what a step computes, [`pace`] limits its prompt tokens, [`draft`] proposes draft
-//! tokens, [`pool`] makes embeddings, [`prefix`] caches the pages of prompts, [`steps`] runs the model, and [`run_loop`] connects them
-//! with the requests. [`Engine`] is the interface: it accepts, cancels and reports. The lock is held between
-//! steps only, never while the model computes, so the engine answers while a step hangs.
+//! tokens, [`pool`] makes embeddings, [`prefix`] caches the pages of prompts, [`steps`] runs the model, and
+//! [`run_loop`] connects them with the requests. [`Engine`] is the interface: it accepts, cancels and
+//! reports. The lock is held between steps only, never while the model computes, so the engine answers while
+//! a step hangs.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -1,10 +1,11 @@
 //! The prefill budget: how many prompt tokens a step computes in addition to the decoding rows.
 //!
 //! Prompt tokens delay the decoding requests: a step may take [`MAX_SLOWDOWN`] times as long as without
-//! prompts. If the waiting prompts need more than [`MAX_BACKLOG_SECONDS`], the budget grows with the square of
-//! the backlog: the last first token of a burst then comes about as early as if prompts went first. The costs of a row and of a prompt token are measured, so the budget adapts to the model, the device and
-//! the number of rows. Both go through the model together: the cost of the prompt tokens is the time that a
-//! step takes longer than its rows alone.
+//! prompts. If the waiting prompts need more than [`MAX_BACKLOG_SECONDS`], the budget grows with the square
+//! of the backlog: the last first token of a burst then comes about as early as if prompts went first. The
+//! costs of a row and of a prompt token are measured, so the budget adapts to the model, the device and the
+//! number of rows. Both go through the model together: the cost of the prompt tokens is the time that a step
+//! takes longer than its rows alone.
 
 use std::time::Duration;
 

@@ -2,8 +2,8 @@
 
 use crate::protocol::Pooling;
 
-/// The hidden states of a prompt as far as they are computed. Sums are in double precision and in the order of
-/// the tokens, so an embedding does not depend on how the prompt was divided.
+/// The hidden states of a prompt as far as they are computed. Sums are in double precision and in the order
+/// of the tokens, so an embedding does not depend on how the prompt was divided.
 #[derive(Debug)]
 pub(super) struct Pool {
     pooling: Pooling,
@@ -24,9 +24,9 @@ impl Pool {
         }
     }
 
-    /// Adds the needed states of the tokens `start..end`, as rows of `width` elements. They are of a piece that
-    /// begins at `piece`. States after `start` that were added before are discarded: the piece was computed
-    /// again.
+    /// Adds the needed states of the tokens `start..end`, as rows of `width` elements. They are of a piece
+    /// that begins at `piece`. States after `start` that were added before are discarded: the piece was
+    /// computed again.
     pub(super) fn add(&mut self, piece: usize, [start, end]: [usize; 2], rows: &[f32], width: usize) {
         self.sums.retain(|(at, _)| (piece..=start).contains(at));
         let before = self.sums.iter().find(|(at, _)| *at == start).map(|(_, sum)| sum.clone());

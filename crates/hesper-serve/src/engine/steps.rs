@@ -229,8 +229,8 @@ impl Steps {
         if self.device == Device::Cpu {
             return Ok(());
         }
-        // Pools that grow under load would be copied, and kernels compiled again for their new shape. If there
-        // is too little memory, they grow as far as it reaches.
+        // Pools that grow under load would be copied, and kernels compiled again for their new shape. If
+        // there is too little memory, they grow as far as it reaches.
         let reserved = self.cache.reserve().map_err(hesper_lm::Error::from);
         let reserved = reserved.and_then(|()| Ok(self.dummy_pass(&[(0, 1)])?.eval()?));
         match reserved {

@@ -15,11 +15,11 @@ use crate::ops::{Op, OpRef};
 
 /// The epilogue of the products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum End {
+pub enum Epilogue {
     /// They are concatenated along the last axis.
     Plain,
     /// There is one matrix, and the last input is added.
-    Plus,
+    AddResidual,
     /// There are two matrices: `g * sigmoid(g) * u` for the products `g` with the first and `u` with the
     /// second.
     SiluGate,
@@ -36,7 +36,7 @@ pub struct PackedLayer {
     /// Whether the activations of the products may be rounded.
     pub activations: Activations,
     /// The epilogue.
-    pub end: End,
+    pub end: Epilogue,
 }
 
 impl Op for PackedLayer {
@@ -70,7 +70,7 @@ impl PackedLayer {
 impl Composite for PackedLayer {
     fn composed(&self, inputs: &[Array]) -> Result<Vec<Array>> {
         let first = 1 + usize::from(self.eps.is_some());
-        if inputs.len() < first + self.matrices.len() + usize::from(self.end == End::Plus) {
+        if inputs.len() < first + self.matrices.len() + usize::from(self.end == Epilogue::AddResidual) {
             return Err(Error::value(self.name(), format!("{} inputs are too few", inputs.len())));
         }
         let x = match self.eps {
@@ -84,12 +84,12 @@ impl Composite for PackedLayer {
             products.push(matrix.matmul_with(&x, self.activations)?);
         }
         Ok(match (self.end, &products[..]) {
-            (End::Plus, [product]) => {
+            (Epilogue::AddResidual, [product]) => {
                 let addend = &inputs[first + 1];
                 let shape = crate::shape::signed(addend.shape());
                 vec![product.reshape(&shape)?.add(addend)?]
             }
-            (End::SiluGate, [gate, up]) => vec![gate.multiply(&gate.sigmoid()?)?.multiply(up)?],
+            (Epilogue::SiluGate, [gate, up]) => vec![gate.multiply(&gate.sigmoid()?)?.multiply(up)?],
             _ => products,
         })
     }
