@@ -261,7 +261,7 @@ mod tests {
         assert_eq!((blocks(4096, 4096), blocks(4096, 14336), blocks(1024, 4096)), (128, 128, 64));
         assert!(tiling(16, 4096, 4096).arguments.starts_with("16, 1, 2, 2, 256, "));
         assert!(tiling(100, 14336, 4096).arguments.starts_with("128, 2, 1, 1, 128, "));
-        assert_eq!((tiling(128, 14336, 4096).row_blocks, tiling(129, 14336, 4096).row_blocks), (1, 2));
+        assert_eq!((tiling(128, 14336, 4096).row_blocks, tiling(250, 14336, 4096).row_blocks), (1, 2));
         assert_eq!(Tiling::sm90(FOUR, [257, 14336, 4096], &H200), None);
         // More rows of activations: two tiles and a cluster of two, or twice the blocks.
         assert!(tiling(64, 6144, 4096).arguments.starts_with("64, 2, 1, 2, 256, 3, "));
