@@ -195,7 +195,7 @@ fn encode<T: Element>(
             });
         }
         let products = Products { batch: &batch, sizes: (m, n, k), a: &a, b: &b, left, right };
-        all(products, out).map_err(Into::into)
+        all(products, out)
     })?;
     Ok(Data::contiguous(output, shape))
 }

@@ -121,11 +121,11 @@ pub fn gguf_matmul<T: Float>(
     if x.rows == 0 || w.rows == 0 {
         return Ok(());
     }
-    if activations == Activations::Int8 {
-        if let Some(w) = int8::ByteCodes::of_blocks(w) {
-            in_f32(par, x, y, &|x, y| int8::product(par, x, &w, y));
-            return Ok(());
-        }
+    if activations == Activations::Int8
+        && let Some(w) = int8::ByteCodes::of_blocks(w)
+    {
+        in_f32(par, x, y, &|x, y| int8::product(par, x, &w, y));
+        return Ok(());
     }
     let many = x.rows > MAX_TILED_ROWS && w.cols > 0;
     if many && T::KIND == FloatKind::Bf16 && par.simd().has_fast_bf16() {

@@ -166,11 +166,12 @@ pub fn qmatmul<T: Float>(
     if x.rows == 0 || n == 0 {
         return Ok(());
     }
-    if transpose && activations == Activations::Int8 {
-        if let Some(w) = int8::ByteCodes::of_affine(w) {
-            in_f32(par, x, y, &|x, y| int8::product(par, x, &w, y));
-            return Ok(());
-        }
+    if transpose
+        && activations == Activations::Int8
+        && let Some(w) = int8::ByteCodes::of_affine(w)
+    {
+        in_f32(par, x, y, &|x, y| int8::product(par, x, &w, y));
+        return Ok(());
     }
     let pairs = T::KIND == FloatKind::Bf16 && par.simd().has_fast_bf16();
     if pairs && x.rows > MAX_EXACT_ROWS {
