@@ -30,7 +30,8 @@ fn errors_about_shapes_carry_the_shapes_of_the_arguments() {
     let (matrix, cube) = (ints(&[2, 3]), ints(&[2, 3, 4]));
     let floats = matrix.astype(Dtype::Float32).unwrap();
     let mask = array![true, false, true];
-    let refused: [(&str, hesper::Result<Array>, &[&[usize]]); 12] = [
+    type Refused<'a> = (&'a str, hesper::Result<Array>, &'a [&'a [usize]]);
+    let refused: [Refused<'_>; 12] = [
         ("matmul", floats.matmul(&floats), &[&[2, 3], &[2, 3]]),
         ("reshape", matrix.reshape(&[4, -1]), &[&[2, 3]]),
         ("squeeze", matrix.squeeze(0), &[&[2, 3]]),
