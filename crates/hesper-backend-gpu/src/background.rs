@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use hesper_core::{Result, eval};
 use hesper_runtime::{Pipeline, PipelineSource, Runtime};
 
-use crate::kernel::{KNOWN, Key};
+use crate::pipelines::{KNOWN, Key};
 
 /// A kernel that was asked for and is not compiled.
 #[derive(PartialEq)]

@@ -5,13 +5,14 @@
 
 use std::fmt::{Display, Write as _};
 use std::marker::PhantomData;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use hesper_core::backend::{Slot, SlotFunctions};
 use hesper_core::{Dtype, Error, Result};
 use hesper_runtime::{Encoder, Pipeline, PipelineSource, Stream};
 
-use crate::{KnownPipelines, background};
+use crate::background;
+use crate::pipelines::{KNOWN, Key};
 
 /// How a backend writes and compiles its kernels.
 pub trait KernelText: Sized + 'static {
@@ -158,13 +159,6 @@ pub struct Kernel<'a, T> {
     slot: Option<&'a Slot>,
     of: PhantomData<T>,
 }
-
-/// A device, a text (its address and length), an instance, its options, the largest threadgroup, and the
-/// functions in its slot, or 0.
-pub(crate) type Key = (u64, usize, usize, String, String, u64, u64);
-
-/// The pipelines of all texts of all backends.
-pub(crate) static KNOWN: LazyLock<KnownPipelines<Key>> = LazyLock::new(KnownPipelines::default);
 
 /// Threadgroups up to this size share a pipeline.
 const SMALLEST_LIMIT: u64 = 256;

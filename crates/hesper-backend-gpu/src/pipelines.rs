@@ -2,13 +2,20 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 use hesper_core::Result;
 use hesper_runtime::Pipeline;
 
 /// Most entries of a table.
 const MAX_KNOWN: usize = 1024;
+
+/// A device, a text (its address and length), an instance, its options, the largest threadgroup, and the
+/// functions in its slot, or 0.
+pub(crate) type Key = (u64, usize, usize, String, String, u64, u64);
+
+/// The pipelines of all texts of all backends.
+pub(crate) static KNOWN: LazyLock<KnownPipelines<Key>> = LazyLock::new(KnownPipelines::default);
 
 /// Pipelines by a key that stands for device, text and instance, each with what its launches share. The
 /// runtime's cache owns and limits the pipelines; this table only finds them.
