@@ -40,6 +40,12 @@ PARAMETERS = {
     "bias": "array | None",
 }
 
+# The same for single functions.
+OF_FUNCTION = {
+    "where": {"condition": "array | scalar", "x": "array | scalar", "y": "array | scalar"},
+    "clip": {"a_min": "array | scalar | None", "a_max": "array | scalar | None"},
+}
+
 # Types of results that are not arrays.
 RESULTS = {
     "eval": "None",
@@ -80,7 +86,7 @@ RESULTS = {
     "can_cast": "bool",
     "result_type": "Dtype",
     "broadcast_shapes": "tuple[int, ...]",
-    "broadcast_arrays": "tuple[array, ...]",
+    "broadcast_arrays": "list[array]",
     "einsum_path": "tuple[list[list[int]], str]",
     "divmod": "list[array]",
     "minmax": "tuple[array, array]",
@@ -92,7 +98,7 @@ RESULTS = {
     "atleast_2d": "array | list[array]",
     "atleast_3d": "array | list[array]",
     "depends": "array | list[array]",
-    "quantize": "tuple[array, ...]",
+    "quantize": "list[array]",
     "vjp": "tuple[list[array], list[array]]",
     "jvp": "tuple[list[array], list[array]]",
     "grad": "Callable[..., Any]",
@@ -122,9 +128,11 @@ def annotation(given) -> str:
     return re.sub(r"(hesper\._?core\.(\w+\.)?|collections\.abc\.)(?=\w)", "", inspect.formatannotation(given))
 
 
-def type_of(parameter: inspect.Parameter) -> str:
+def type_of(parameter: inspect.Parameter, function: str) -> str:
     if parameter.annotation is not inspect.Parameter.empty:
         return annotation(parameter.annotation)
+    if parameter.name in OF_FUNCTION.get(function, {}):
+        return OF_FUNCTION[function][parameter.name]
     default = parameter.default
     if parameter.name in PARAMETERS:
         kind = PARAMETERS[parameter.name]
@@ -159,7 +167,7 @@ def signature(function, method: bool = False) -> str:
             name, star = f"*{name}", True
         elif parameter.kind is parameter.VAR_KEYWORD:
             name = f"**{name}"
-        text = f"{name}: {type_of(parameter)}"
+        text = f"{name}: {type_of(parameter, getattr(function, '__name__', ''))}"
         if parameter.default is not parameter.empty:
             plain = isinstance(parameter.default, (bool, int, float, str, list, tuple)) or parameter.default is None
             text += f" = {parameter.default!r}" if plain else " = ..."
@@ -230,7 +238,11 @@ def special_methods(name: str, kind: type) -> list[str]:
         if item in own:
             gives = "array: ...  # type: ignore[override]" if name == "array" else "bool: ..."
             lines.append(f"    def {item}(self, other: object, /) -> {gives}")
-    lines += [f"    def {item}{form}: ..." for item, form in SPECIAL.items() if item in own]
+    for item, form in SPECIAL.items():
+        if item in own:
+            # `a.at[index]` waits for the update.
+            form = form.replace("-> array", "-> ArrayAt") if (name, item) == ("ArrayAt", "__getitem__") else form
+            lines.append(f"    def {item}{form}: ...")
     for item in ("__dlpack__", "__exit__"):
         if item in own:
             lines.append(f"    def {item}{signature(own[item], method=True)} -> Any: ...")

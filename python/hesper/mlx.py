@@ -9,13 +9,14 @@ installed::
     import mlx.core as mx
 
 From the command line, ``python -m hesper.mlx script.py arguments`` does the same for a script, and
-``python -m hesper.mlx -m module arguments`` for a module. With ``--metal-kernels`` the default device is presented as a
-GPU with Metal, so that programs use their Metal kernels.
+``python -m hesper.mlx -m module arguments`` for a module, ``-c code`` for a line. With ``--metal-kernels`` the default
+device is presented as a GPU with Metal, so that programs use their Metal kernels.
 """
 
 import importlib
 import importlib.abc
 import importlib.machinery
+import multiprocessing.spawn
 import os
 import runpy
 import sys
@@ -24,6 +25,9 @@ from types import ModuleType
 __all__ = ["install", "uninstall"]
 
 _PARTS = ("core", "nn", "optimizers", "utils")
+
+# What `mlx.core.__version__` is: the version of MLX whose API this is. Programs compare it.
+_MLX_VERSION = "0.32.4"
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -70,8 +74,25 @@ def _forget() -> None:
             del sys.modules[name]
 
 
+class _InChild:
+    """Makes the process that unpickles it resolve ``mlx`` as this one does."""
+
+    def __reduce__(self):
+        return install, (_metal_kernels,)
+
+
+def _preparation_data(name):
+    """What a process of ``multiprocessing`` is told before it imports the main module."""
+    return {**_own_preparation_data(name), "hesper.mlx": _InChild()}
+
+
+_own_preparation_data = multiprocessing.spawn.get_preparation_data
+_metal_kernels = False
+
+
 def install(metal_kernels: bool = False) -> None:
-    """Make ``import mlx.core`` and its siblings resolve to Hesper in this process.
+    """Make ``import mlx.core`` and its siblings resolve to Hesper in this process, and in those of
+    ``multiprocessing`` that it starts.
 
     Parameters
     ----------
@@ -80,18 +101,22 @@ def install(metal_kernels: bool = False) -> None:
         default device is ``gpu``, and programs run their Metal kernels, on an NVIDIA GPU if there is one, else on the
         host.
     """
+    global _metal_kernels
+    _metal_kernels = bool(metal_kernels)
     core = importlib.import_module("hesper._core")
     core._present_as_mlx(True)
-    core._present_as_metal(bool(metal_kernels))
+    core._present_as_metal(_metal_kernels)
     # MLX's switch for all compiled functions of a program.
     if "MLX_DISABLE_COMPILE" in os.environ:
         core.disable_compile()
     if _finder not in sys.meta_path:
         _forget()
         sys.meta_path.insert(0, _finder)
+    multiprocessing.spawn.get_preparation_data = _preparation_data
     # Programs may use mlx.core after a plain `import mlx`.
     package = importlib.import_module("mlx")
     package.core = importlib.import_module("mlx.core")
+    package.core.__version__ = _MLX_VERSION
 
 
 def uninstall() -> None:
@@ -99,13 +124,15 @@ def uninstall() -> None:
     if _finder in sys.meta_path:
         sys.meta_path.remove(_finder)
         _forget()
+    multiprocessing.spawn.get_preparation_data = _own_preparation_data
     core = importlib.import_module("hesper._core")
     core._present_as_mlx(False)
     core._present_as_metal(False)
+    importlib.import_module("hesper.core").__version__ = core.__version__
 
 
 def _main(arguments: list[str]) -> None:
-    usage = "usage: python -m hesper.mlx [--metal-kernels] (script.py | -m module) [arguments ...]"
+    usage = "usage: python -m hesper.mlx [--metal-kernels] (script.py | -m module | -c code) [arguments ...]"
     metal_kernels = False
     while arguments and arguments[0].startswith("--"):
         option = arguments.pop(0)
@@ -116,15 +143,21 @@ def _main(arguments: list[str]) -> None:
             return
         else:
             sys.exit(f"cannot run with the unknown option {option}\n{usage}")
-    if not arguments or (arguments[0] == "-m" and len(arguments) < 2):
+    if not arguments or (arguments[0] in ("-m", "-c") and len(arguments) < 2):
         sys.exit(usage)
     install(metal_kernels)
+    if arguments[0] == "-c":
+        sys.argv = ["-c", *arguments[2:]]
+        exec(compile(arguments[1], "<string>", "exec"), vars(sys.modules["__main__"]))
+        return
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
         return
     sys.argv = arguments
     script = importlib.import_module("pathlib").Path(arguments[0])
+    if not script.exists():
+        sys.exit(f"cannot run {arguments[0]}: there is no such file")
     sys.path[0] = str(script.resolve().parent)
     runpy.run_path(str(script), run_name="__main__")
 

@@ -6,12 +6,13 @@ optimizer states are trees. Leaves may be any Python object: nothing here depend
 
 from collections import defaultdict
 from itertools import zip_longest
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, TypeVar, Union, overload
 
 __all__ = ["tree_flatten", "tree_map", "tree_map_with_path", "tree_merge", "tree_reduce", "tree_unflatten"]
 
 # A flat tree: dotted paths and leaves.
 Flat = Union[List[Tuple[str, Any]], Dict[str, Any]]
+FlatTree = TypeVar("FlatTree", List[Tuple[str, Any]], Dict[str, Any])
 
 
 def _children(node: Any, is_leaf: Optional[Callable]) -> Optional[Iterable[Tuple[Any, Any]]]:
@@ -88,6 +89,18 @@ def tree_map_with_path(
         for key, child in children
     ]
     return _rebuild(tree, mapped)
+
+
+@overload
+def tree_flatten(
+    tree: Any, prefix: str = "", is_leaf: Optional[Callable] = None, destination: None = None
+) -> List[Tuple[str, Any]]: ...
+
+
+@overload
+def tree_flatten(
+    tree: Any, prefix: str = "", is_leaf: Optional[Callable] = None, *, destination: FlatTree
+) -> FlatTree: ...
 
 
 def tree_flatten(

@@ -11,7 +11,7 @@ use hesper_core::ops::index_arrays::{IndexedAxis, Indices};
 use hesper_core::shape::{Shape, Strides, row_major};
 
 use crate::Cpu;
-use crate::combine::{Combine, combine_points, with_combine};
+use crate::combine::{Combiner, with_combiner};
 use crate::copy::{Carrier, with_carrier};
 use crate::gather::gather_points;
 
@@ -21,7 +21,7 @@ pub(crate) fn register(table: OpTableBuilder<Cpu>) -> OpTableBuilder<Cpu> {
 
 impl Lower<PutAlong> for Cpu {
     fn lower(op: &PutAlong, l: &mut Lowering<'_>) -> Result<Option<Data>> {
-        with_combine!(l.dtype(), put::<_>(op, l)).map(Some)
+        with_combiner!(l.dtype(), put(op, l)).map(Some)
     }
 }
 
@@ -103,7 +103,7 @@ fn take<T: Carrier>(along: usize, l: &Lowering<'_>) -> Result<Data> {
     Ok(Data::contiguous(output, l.shape()))
 }
 
-fn put<T: Combine>(op: &PutAlong, l: &Lowering<'_>) -> Result<Data> {
+fn put<T: Carrier>(op: &PutAlong, l: &Lowering<'_>, combine: Combiner<T>) -> Result<Data> {
     let (along, mode) = (op.0, op.1.on(l.dtype()));
     let (list, dtype, new) = (Strided::input(l, 1), l.input_dtype(1), Strided::input(l, 2));
     let shape: Shape = l.shape().into();
@@ -134,7 +134,7 @@ fn put<T: Combine>(op: &PutAlong, l: &Lowering<'_>) -> Result<Data> {
             let list = (&list, indices, along);
             each_piece(list, [&rest, &new.strides], at, count, |_, offsets, start, stride| {
                 offsets.iter_mut().for_each(|offset| *offset -= first as isize);
-                combine_points(mode, part, offsets, from, new.offset + start, stride);
+                (combine.points)(mode, part, offsets, from, new.offset + start, stride);
             });
         });
         Ok(())

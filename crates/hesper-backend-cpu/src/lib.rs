@@ -12,10 +12,13 @@ mod combine;
 mod concat;
 mod conv;
 mod copy;
+#[cfg(feature = "kernels")]
 mod custom;
 mod diagonal;
 mod dispatch;
+#[cfg(feature = "fft")]
 mod fft;
+#[cfg(feature = "fft")]
 mod fft_long;
 mod float;
 mod gated_delta;
@@ -31,18 +34,23 @@ mod io;
 mod linalg;
 mod matmul;
 mod norm;
+#[cfg(feature = "quantized")]
 mod packed;
+#[cfg(feature = "quantized")]
 mod packed_layer;
 mod parallel;
+#[cfg(feature = "quantized")]
 mod quant;
 mod random;
 mod reduce;
 mod rope;
+mod row_epilogue;
 mod row_source;
 mod scan;
 mod scatter;
 mod slices;
 mod sort;
+#[cfg(feature = "quantized")]
 mod step;
 mod walk;
 
@@ -72,21 +80,15 @@ static OPS: LazyLock<OpTable> = LazyLock::new(|| {
     let table = OpTable::of::<Cpu>()
         .extend(attention::register)
         .extend(conv::register)
-        .extend(fft::register)
         .extend(gated_delta::register)
         .extend(grouped::register)
         .extend(hadamard::register)
         .extend(matmul::register)
         .extend(norm::register)
-        .extend(packed::register)
-        .extend(packed_layer::register)
-        .extend(quant::register)
         .extend(sort::register)
-        .extend(step::register)
         .extend(along_axis::register)
         .extend(append::register)
         .extend(concat::register)
-        .extend(custom::register)
         .extend(diagonal::register)
         .extend(gather::register)
         .extend(random::register)
@@ -95,10 +97,20 @@ static OPS: LazyLock<OpTable> = LazyLock::new(|| {
         .extend(scan::register)
         .extend(scatter::register)
         .extend(slices::register);
+    #[cfg(feature = "fft")]
+    let table = table.extend(fft::register);
     #[cfg(feature = "files")]
     let table = table.extend(io::register);
+    #[cfg(feature = "kernels")]
+    let table = table.extend(custom::register);
     #[cfg(feature = "linalg")]
     let table = table.extend(linalg::register);
+    #[cfg(feature = "quantized")]
+    let table = table
+        .extend(packed::register)
+        .extend(packed_layer::register)
+        .extend(quant::register)
+        .extend(step::register);
     table.build()
 });
 

@@ -3,11 +3,13 @@
 
 use crate::float::{self, Float, Wide};
 use crate::parallel::{GRAIN, par_chunks_mut};
+use crate::row_epilogue::{EpilogueRows, RowRange};
 use crate::row_source::RowSource;
 use half::{bf16, f16};
-use hesper_compute::{Axis, Mismatch, Par, Plain, RowScratch, Source};
+use hesper_compute::{Axis, Mismatch, Par, Plain, RowScratch, Serial, Source};
 use hesper_core::backend::reach;
 use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder};
+use hesper_core::eval::producer_fusion::FusedRows;
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::norm::{CrossEntropy, RowOp, not_floats};
 use hesper_core::{Dtype, Result};
@@ -27,8 +29,8 @@ impl Lower<RowOp> for Cpu {
             Dtype::Float32 => run_single::<f32>(*op, l),
             Dtype::Float64 => {
                 let rows = RowSource::of::<f64>(l)?;
-                run::<f64>(*op, l, rows, |op, x, length, weight, bias, out| {
-                    double(op, x.piece(0, x.count(), &mut RowScratch::default()), length, weight, bias, out);
+                run::<f64>(*op, l, rows, |_, op, x, length, vectors, out| {
+                    double(op, x.piece(0, x.count(), &mut RowScratch::default()), length, vectors, out);
                     Ok(())
                 })
             }
@@ -37,14 +39,23 @@ impl Lower<RowOp> for Cpu {
         .map(Some)
     }
 
-    /// One core computes a row. If there are only a few long rows, all cores compute the fused producer
-    /// first.
     fn takes_rows(_: &RowOp, shape: &[usize], dtype: Dtype) -> bool {
-        let Some((length, outer)) = shape.split_last() else { return false };
-        let rows: usize = outer.iter().product();
-        matches!(dtype, Dtype::Float16 | Dtype::Bfloat16 | Dtype::Float32)
-            && (rows >= 2 * Cores.threads() || rows * length <= GRAIN)
+        fuses(shape, dtype)
     }
+
+    /// The result of log-sum-exp is small.
+    fn takes_epilogue(op: &RowOp, shape: &[usize], dtype: Dtype) -> bool {
+        *op != RowOp::LogSumExp && fuses(shape, dtype)
+    }
+}
+
+/// Whether rows are computed together with element-wise ops. One core computes a row: if there are only a few
+/// long rows, all cores compute the element-wise ops by themselves.
+fn fuses(shape: &[usize], dtype: Dtype) -> bool {
+    let Some((length, outer)) = shape.split_last() else { return false };
+    let rows: usize = outer.iter().product();
+    matches!(dtype, Dtype::Float16 | Dtype::Bfloat16 | Dtype::Float32)
+        && (rows >= 2 * Cores.threads() || rows * length <= GRAIN)
 }
 
 impl Lower<CrossEntropy> for Cpu {
@@ -62,32 +73,25 @@ impl Lower<CrossEntropy> for Cpu {
 
 /// Computes rows in single precision.
 fn single<T: hesper_compute::Float>(
+    par: &dyn Par,
     op: RowOp,
     x: &dyn Source<T>,
     length: usize,
-    weight: Option<&[T]>,
-    bias: Option<&[T]>,
+    [weight, bias]: [Option<&[T]>; 2],
     out: &mut [T],
 ) -> std::result::Result<(), Mismatch> {
     match op {
-        RowOp::Softmax => hesper_compute::softmax(&Cores, x, length, out),
-        RowOp::LogSumExp => hesper_compute::logsumexp(&Cores, x, length, out),
-        RowOp::RmsNorm { eps, .. } => hesper_compute::rms_norm(&Cores, x, length, weight, eps.0 as f32, out),
+        RowOp::Softmax => hesper_compute::softmax(par, x, length, out),
+        RowOp::LogSumExp => hesper_compute::logsumexp(par, x, length, out),
+        RowOp::RmsNorm { eps, .. } => hesper_compute::rms_norm(par, x, length, weight, eps.0 as f32, out),
         RowOp::LayerNorm { eps, .. } => {
-            hesper_compute::layer_norm(&Cores, x, length, weight, bias, eps.0 as f32, out)
+            hesper_compute::layer_norm(par, x, length, weight, bias, eps.0 as f32, out)
         }
     }
 }
 
 /// Computes rows in double precision.
-fn double(
-    op: RowOp,
-    x: &[f64],
-    length: usize,
-    weight: Option<&[f64]>,
-    bias: Option<&[f64]>,
-    out: &mut [f64],
-) {
+fn double(op: RowOp, x: &[f64], length: usize, [weight, bias]: [Option<&[f64]>; 2], out: &mut [f64]) {
     let kept = if op == RowOp::LogSumExp { 1 } else { length };
     let grain = (GRAIN / length).max(1);
     par_chunks_mut(out, grain * kept, |task, piece| {
@@ -179,26 +183,41 @@ fn run<T: hesper_core::Element + Plain>(
     let shape = l.input_shape(0);
     let length = shape[shape.len() - 1];
     let (weight, bias) = op.vectors();
-    let output = l.output()?;
     let count = 1 + usize::from(weight) + usize::from(bias);
     let vectors = (1..count).map(|at| l.row_major(at)).collect::<Result<Vec<Data>>>()?;
+    let epilogue = l.epilogue_rows()?;
+    let output = if epilogue.is_some() { l.epilogue_output()? } else { l.output()? };
     let mut command = rows.bind(l.stream().command(op.name()));
     for (data, at) in vectors.iter().zip(1..) {
         let (bytes, _) = reach(data, l.input_shape(at), T::DTYPE.size());
         command = command.read_range(&data.buffer, bytes);
     }
+    for data in epilogue.iter().flat_map(FusedRows::memory) {
+        command = command.read(&data.buffer);
+    }
     let command = command.write(&output);
-    let reader = rows.reader();
+    let (reader, size) = (rows.reader(), l.epilogue_dtype().size());
+    let kernel = epilogue.as_ref().map(|rows| rows.kernel().clone());
     command.run(move |native| {
         reader.with::<T>(native, |x, rest| {
-            let Some((out, vectors)) = rest.split_last_mut() else { return Ok(()) };
+            let Some((out, inputs)) = rest.split_last_mut() else { return Ok(()) };
+            let (vectors, others) = inputs.split_at(usize::from(weight) + usize::from(bias));
             let mut vectors = vectors.iter().map(|view| view.as_slice::<T>());
             let weight = if weight { vectors.next().transpose()? } else { None };
             let bias = if bias { vectors.next().transpose()? } else { None };
+            let vectors = [weight, bias];
             if x.count() == 0 {
                 return Ok(());
             }
-            compute(op, x, length, weight, bias, out.as_mut_slice::<T>()?).map_err(crate::refused)
+            let Some(kernel) = &kernel else {
+                let out = out.as_mut_slice::<T>()?;
+                return compute(&Cores, op, x, length, vectors, out).map_err(crate::refused);
+            };
+            let epilogue = EpilogueRows::new(kernel, others, size)?;
+            epilogue.apply(length, out.bytes_mut()?, |first, out: &mut [T]| {
+                let rows = RowRange { of: x, first: first * length, count: out.len() };
+                compute(&Serial, op, &rows, length, vectors, out)
+            })
         })
     })?;
     Ok(Data::contiguous(output, l.shape()))
@@ -231,13 +250,13 @@ fn columns_of(data: &Data, shape: &[usize]) -> Option<Axis> {
     Some(Axis { outer: next / (len * inner), len: *len, inner })
 }
 
-/// Computes rows: op, elements, length of a row, weight, bias, results.
+/// Computes rows: cores, op, elements, length of a row, weight and bias, results.
 type Compute<T> = fn(
+    &dyn Par,
     RowOp,
     &dyn Source<T>,
     usize,
-    Option<&[T]>,
-    Option<&[T]>,
+    [Option<&[T]>; 2],
     &mut [T],
 ) -> std::result::Result<(), Mismatch>;
 

@@ -1,25 +1,24 @@
 //! Loops over disjoint pieces on all cores, and the choice of an element type.
 
-use std::sync::Mutex;
-
-use hesper_cpu::Compute;
+use hesper_cpu::Cores;
 
 /// Elements that make one task of a parallel loop: enough to outweigh its start, few enough to share.
 pub(crate) const GRAIN: usize = 1 << 16;
 
 /// Calls `f` with every piece of `len` elements and its number, on all cores.
+#[inline]
 pub(crate) fn par_chunks_mut<T: Send>(all: &mut [T], len: usize, f: impl Fn(usize, &mut [T]) + Sync) {
-    let pieces: Vec<&mut [T]> = all.chunks_mut(len.max(1)).collect();
-    par_pieces(pieces, f);
+    hesper_compute::pieces_mut(&Cores, all, len, &f);
 }
 
 /// Calls `f` with every one of some disjoint pieces and its number, on all cores.
+#[cfg(feature = "linalg")]
 pub(crate) fn par_pieces<P: Send>(pieces: Vec<P>, f: impl Fn(usize, P) + Sync) {
     if pieces.len() == 1 {
         return pieces.into_iter().for_each(|piece| f(0, piece));
     }
-    let slots: Vec<Mutex<Option<P>>> = pieces.into_iter().map(|piece| Mutex::new(Some(piece))).collect();
-    Compute::global().run(slots.len(), &|task| {
+    let slots: Vec<_> = pieces.into_iter().map(|piece| std::sync::Mutex::new(Some(piece))).collect();
+    hesper_cpu::Compute::global().run(slots.len(), &|task| {
         let piece = slots[task].lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if let Some(piece) = piece {
             f(task, piece);

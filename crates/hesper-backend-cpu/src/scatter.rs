@@ -12,7 +12,8 @@ use hesper_core::ops::update_mode::UpdateMode;
 use hesper_core::shape::{Shape, Strides, row_major};
 
 use crate::Cpu;
-use crate::combine::{Combine, combine_points, combine_row, with_combine};
+use crate::combine::{Combiner, with_combiner};
+use crate::copy::Carrier;
 use crate::index_arrays::IndexArrays;
 
 /// Threads split the output only if a slice has at least this many contiguous elements.
@@ -24,11 +25,11 @@ pub(crate) fn register(table: OpTableBuilder<Cpu>) -> OpTableBuilder<Cpu> {
 
 impl Lower<Scatter> for Cpu {
     fn lower(op: &Scatter, l: &mut Lowering<'_>) -> Result<Option<Data>> {
-        with_combine!(l.dtype(), run::<_>(op, l)).map(Some)
+        with_combiner!(l.dtype(), run(op, l)).map(Some)
     }
 }
 
-fn run<T: Combine>(op: &Scatter, l: &Lowering<'_>) -> Result<Data> {
+fn run<T: Carrier>(op: &Scatter, l: &Lowering<'_>, combine: Combiner<T>) -> Result<Data> {
     let (axes, mode) = (op.axes.clone(), op.mode.on(l.dtype()));
     let (updates, lists) = (Strided::input(l, 1), IndexArrays::inputs(l, 2));
     let result = CopyOnWrite::of(l)?;
@@ -58,7 +59,15 @@ fn run<T: Combine>(op: &Scatter, l: &Lowering<'_>) -> Result<Data> {
         let slices = SliceLayout::new(&sizes[before..], &into[before..], &size_strides[before..]);
         let update = |to: &mut [T], within: Range<usize>, start: isize| {
             each_row(&points, [&point_strides], 0, offsets.len(), |range, [from], [step]| {
-                slices.update(mode, to, &within, &offsets[range], new, updates.offset + start + from, step);
+                slices.update(
+                    (mode, combine),
+                    to,
+                    &within,
+                    &offsets[range],
+                    new,
+                    updates.offset + start + from,
+                    step,
+                );
             });
         };
         let block: usize = shape[before..].iter().product();
@@ -110,9 +119,9 @@ impl SliceLayout {
     /// Updates the slices at `offsets` in order, restricted to the range `within` of the output. The first
     /// update is at `start`, the next ones are `by` apart.
     #[allow(clippy::too_many_arguments, reason = "two sides, each with memory, offset and step")]
-    fn update<T: Combine>(
+    fn update<T: Carrier>(
         &self,
-        mode: UpdateMode,
+        (mode, combine): (UpdateMode, Combiner<T>),
         part: &mut [T],
         within: &Range<usize>,
         offsets: &[isize],
@@ -121,7 +130,7 @@ impl SliceLayout {
         by: isize,
     ) {
         if self.width == 1 && self.outer.is_empty() {
-            return combine_points(mode, part, offsets, new, start, by);
+            return (combine.points)(mode, part, offsets, new, start, by);
         }
         let runs: usize = self.outer.iter().product();
         let mut start = start;
@@ -134,11 +143,11 @@ impl SliceLayout {
                     if a < b {
                         let from = from + (a - target) as isize * self.stride;
                         let row = &mut part[a - within.start..b - within.start];
-                        combine_row(mode, row, 1, new, from, self.stride);
+                        (combine.row)(mode, row, 1, new, from, self.stride);
                     }
                 } else {
                     let end = target + (self.width - 1) * self.step + 1;
-                    combine_row(mode, &mut part[target..end], self.step, new, from, self.stride);
+                    (combine.row)(mode, &mut part[target..end], self.step, new, from, self.stride);
                 }
                 run.advance();
             }

@@ -14,7 +14,7 @@ use hesper_core::shape::{Shape, Strides, row_major};
 use smallvec::{SmallVec, smallvec};
 
 use crate::Cpu;
-use crate::combine::{Combine, combine_row, with_combine};
+use crate::combine::{Combiner, with_combiner};
 use crate::copy::{Carrier, copy_all, with_carrier};
 
 pub(crate) fn register(table: OpTableBuilder<Cpu>) -> OpTableBuilder<Cpu> {
@@ -29,7 +29,7 @@ impl Lower<DynamicSlice> for Cpu {
 
 impl Lower<SliceUpdate> for Cpu {
     fn lower(op: &SliceUpdate, l: &mut Lowering<'_>) -> Result<Option<Data>> {
-        with_combine!(l.dtype(), update::<_>(op, l)).map(Some)
+        with_combiner!(l.dtype(), update(op, l)).map(Some)
     }
 }
 
@@ -118,7 +118,7 @@ fn read_starts(
     starts
 }
 
-fn update<T: Combine>(op: &SliceUpdate, l: &Lowering<'_>) -> Result<Data> {
+fn update<T: Carrier>(op: &SliceUpdate, l: &Lowering<'_>, combine: Combiner<T>) -> Result<Data> {
     let (op, mode) = (op.clone(), op.mode.on(l.dtype()));
     let (source, new) = (Strided::input(l, 0), Strided::input(l, 1));
     let list = match op.starts {
@@ -175,7 +175,7 @@ fn update<T: Combine>(op: &SliceUpdate, l: &Lowering<'_>) -> Result<Data> {
             if let Some(old) = old {
                 copy_range(to, old, source.offset, &[], &[], 0);
             }
-            combine_row(mode, to, 1, from, new.offset, 0);
+            (combine.row)(mode, to, 1, from, new.offset, 0);
             return Ok(());
         };
         let last = outer.len();
@@ -190,7 +190,7 @@ fn update<T: Combine>(op: &SliceUpdate, l: &Lowering<'_>) -> Result<Data> {
         };
         let put = |row: &mut [T], place: isize| {
             let end = low as usize + (size - 1) * by as usize + 1;
-            combine_row(mode, &mut row[low as usize..end], by as usize, from, place + first, stride);
+            (combine.row)(mode, &mut row[low as usize..end], by as usize, from, place + first, stride);
         };
         let updates: usize = update.sizes.iter().product();
         if in_place && updates < GRAIN {

@@ -1,15 +1,15 @@
 //! The kernels that ops which all GPU backends share launch.
 
 use hesper_backend_gpu::{
-    AlongAxis, CombinedRuns, CombinedSlices, FourierRows, GatheredSlices, Gpu, Launch, Rotation, SliceStarts,
-    SortRows, StridedCopy, TransposedCopy,
+    AlongAxis, CombinedRuns, CombinedSlices, FourierRows, GatheredSlices, Gpu, Launch, Rotation, RowOpKernel,
+    SliceStarts, SortRows, StridedCopy, TransposedCopy,
 };
 use hesper_core::ops::quant::QuantFormat;
 use hesper_core::{Dtype, Result};
 use hesper_runtime::{Buffer, Stream};
 
 use crate::quant::convert;
-use crate::{Cuda, along_axis, copy, fft, gather, index_arrays, random, rope, scatter, search, sort};
+use crate::{Cuda, along_axis, copy, fft, gather, index_arrays, norm, random, rope, scatter, search, sort};
 
 impl Gpu for Cuda {
     /// Kernels index with 64 bits.
@@ -62,6 +62,14 @@ impl Gpu for Cuda {
 
     fn link_points(stream: &Stream, keys: &Buffer, points: usize) -> Result<Buffer> {
         scatter::link_points(stream, keys, points)
+    }
+
+    fn takes_row_op(dtype: Dtype) -> bool {
+        norm::takes_row_op(dtype)
+    }
+
+    fn row_op(stream: &Stream, rows: &RowOpKernel<'_>) -> Result<Option<Launch>> {
+        norm::row_op(stream, rows)
     }
 
     fn rope(stream: &Stream, rotation: &Rotation<'_>) -> Result<Launch> {

@@ -2,8 +2,7 @@
 //!
 //! A kernel's text is a `.cuh` file beside its launcher, after the prelude; it needs no header of a toolkit.
 
-use hesper_backend_gpu::KernelText;
-use hesper_core::backend::SlotFunctions;
+use hesper_backend_gpu::{KernelText, Slots};
 use hesper_core::{Dtype, Result};
 use hesper_runtime::PipelineSource;
 
@@ -61,9 +60,9 @@ impl KernelText for Cuda {
         instance: &str,
         options: &str,
         _threads: u64,
-        functions: Option<&SlotFunctions>,
+        slots: Slots<'_>,
     ) -> Result<PipelineSource> {
-        let (before, behind, slot_options) = slot::parts(text, functions);
+        let (before, behind, slot_options) = slot::parts(text, slots);
         let mut specialisation = format!("entry {instance}\nminimal\n{options}{slot_options}");
         if let Some(bindings) = early::bindings(text, instance.split('<').next().unwrap_or(instance)) {
             specialisation.push_str("\nahead");

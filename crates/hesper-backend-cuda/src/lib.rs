@@ -67,7 +67,6 @@ static OPS: LazyLock<OpTable> = LazyLock::new(|| {
         .extend(attention_gradient::register)
         .extend(conv::register)
         .extend(matmul::register)
-        .extend(norm::register)
         .extend(packed::register)
         .extend(packed_layer::register)
         .extend(quant::register)
@@ -117,7 +116,7 @@ impl Backend for Cuda {
     }
 
     fn fusion(&self) -> Fusion {
-        Fusion { vector_threads: Some(FUSED_THREADS), ..Fusion::default() }
+        Fusion { vector_threads: Some(FUSED_THREADS), recompute: true, ..Fusion::default() }
     }
 
     fn fused_source(&self, source: PipelineSource, flat: bool) -> PipelineSource {

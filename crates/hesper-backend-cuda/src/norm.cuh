@@ -79,8 +79,8 @@ __device__ __forceinline__ relative<T, A> all_relative(relative<T, A> x, relativ
 // Rows that fit into the registers of a block: N words of sixteen bytes per thread.
 template <int KIND, class T, class A, int THREADS, int N>
 __global__ void __launch_bounds__(THREADS > 256 ? THREADS : 256)
-held(SLOT_BUFFERS(T) const T* __restrict__ weight, const T* __restrict__ bias, T* __restrict__ out, i64 rows,
-     i64 length, A eps, i32 weighted, i32 biased SLOT_CONSTANTS) {
+held(SLOT_BUFFERS(T) const T* __restrict__ weight, const T* __restrict__ bias, SINK_BUFFERS(T), i64 rows,
+     i64 length, A eps, i32 weighted, i32 biased SLOT_CONSTANTS SINK_CONSTANTS) {
   constexpr int V = 16 / sizeof(T);
   constexpr int PER = THREADS >= 256 ? 1 : 256 / THREADS;
   __shared__ A shared[64];
@@ -122,7 +122,8 @@ held(SLOT_BUFFERS(T) const T* __restrict__ weight, const T* __restrict__ bias, T
     const relative<T, A> mine{top, sum}, whole = all_relative<T, A, THREADS>(mine, (relative<T, A>*)shared);
     if (KIND == 1) {
       const bool nothing = whole.top == math<A>::low(), plain = whole.top - whole.top == 0;
-      if (lane == 0 && there) out[row] = as<T, A>::of(!plain && !nothing ? whole.top : math<A>::log(whole.sum) + (nothing ? (A)0 : whole.top));
+      const A result = !plain && !nothing ? whole.top : math<A>::log(whole.sum) + (nothing ? (A)0 : whole.top);
+      if (lane == 0 && there) (SLOT_SINK(T)).put(row, as<T, A>::of(result));
       return;
     }
     factor = mine.weight(whole.top) / whole.sum;
@@ -148,7 +149,7 @@ held(SLOT_BUFFERS(T) const T* __restrict__ weight, const T* __restrict__ bias, T
     factor = math<A>::rsqrt(squares / (A)length + eps);
   }
   if (!there) return;
-  T* to = out + row * length;
+  const sink<T> to = SLOT_SINK(T) + row * length;
 #pragma unroll
   for (int n = 0; n < N; ++n) {
     const i64 at = (i64)(n * THREADS + lane) * V;
@@ -163,7 +164,7 @@ held(SLOT_BUFFERS(T) const T* __restrict__ weight, const T* __restrict__ bias, T
         if (KIND == 3 && biased) r += as<A, T>::of(b.v[v]);
         y.v[v] = as<T, A>::of(r);
       }
-      store16(to + at, y);
+      to.word(at, y);
     }
   }
 }
@@ -171,8 +172,8 @@ held(SLOT_BUFFERS(T) const T* __restrict__ weight, const T* __restrict__ bias, T
 // Rows of any length, read once per pass.
 template <int KIND, class T, class A>
 __global__ void __launch_bounds__(256)
-read_again(SLOT_BUFFERS(T) const T* __restrict__ weight, const T* __restrict__ bias, T* __restrict__ out, i64 rows,
-           i64 length, A eps, i32 weighted, i32 biased SLOT_CONSTANTS) {
+read_again(SLOT_BUFFERS(T) const T* __restrict__ weight, const T* __restrict__ bias, SINK_BUFFERS(T), i64 rows,
+           i64 length, A eps, i32 weighted, i32 biased SLOT_CONSTANTS SINK_CONSTANTS) {
   __shared__ A shared[32];
   const i64 row = blockIdx.x;
   const source<T> from = SLOT_SOURCE(T) + row * length;
@@ -189,7 +190,8 @@ read_again(SLOT_BUFFERS(T) const T* __restrict__ weight, const T* __restrict__ b
     for (i64 i = threadIdx.x; i < length; i += 256) sum += exponential<T, A>::of(as<A, T>::of(from[i]) - top);
     sum = all<A, false, 256>(sum, shared);
     if (KIND == 1) {
-      if (threadIdx.x == 0) out[row] = as<T, A>::of(top - top != 0 ? top : math<A>::log(sum) + top);
+      const A result = top - top != 0 ? top : math<A>::log(sum) + top;
+      if (threadIdx.x == 0) (SLOT_SINK(T)).put(row, as<T, A>::of(result));
       return;
     }
     factor = (A)1 / sum;
@@ -208,11 +210,12 @@ read_again(SLOT_BUFFERS(T) const T* __restrict__ weight, const T* __restrict__ b
     squares = all<A, false, 256>(squares, shared);
     factor = math<A>::rsqrt(squares / (A)length + eps);
   }
+  const sink<T> to = SLOT_SINK(T) + row * length;
   for (i64 i = threadIdx.x; i < length; i += 256) {
     A r = as<A, T>::of(from[i]) - shift;
     r = math<A>::mul(KIND == 0 ? exponential<T, A>::of(r) : r, factor);
     if (KIND >= 2 && weighted) r = math<A>::mul(r, as<A, T>::of(weight[i]));
     if (KIND == 3 && biased) r += as<A, T>::of(bias[i]);
-    out[row * length + i] = as<T, A>::of(r);
+    to.put(i, as<T, A>::of(r));
   }
 }

@@ -1,13 +1,10 @@
 //! Softmax, norms, log-sum-exp: a row is read once if it fits into a block's registers. Rows come from memory
-//! or from a slot.
+//! or from a slot, and results go to memory with an epilogue or without.
 
-use hesper_backend_gpu::{Source, read, row_op_number};
-use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder};
-use hesper_core::ops::command::Commands;
-use hesper_core::ops::norm::RowOp;
+use hesper_backend_gpu::{Launch, RowOpKernel};
 use hesper_core::{Dtype, Result};
+use hesper_runtime::Stream;
 
-use crate::Cuda;
 use crate::launch::{Constants, Kernel};
 
 const TEXT: &str = include_str!("norm.cuh");
@@ -27,10 +24,6 @@ pub(crate) fn held(words: usize) -> Option<(usize, usize)> {
     }
 }
 
-pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {
-    table.with::<RowOp>()
-}
-
 /// The type that rows of a type are computed in; `None` if there are no kernels for it.
 fn accumulator(dtype: Dtype) -> Option<Dtype> {
     match dtype {
@@ -40,69 +33,34 @@ fn accumulator(dtype: Dtype) -> Option<Dtype> {
     }
 }
 
-impl Lower<RowOp> for Cuda {
-    fn lower(op: &RowOp, l: &mut Lowering<'_>) -> Result<Option<Data>> {
-        let (kind, eps) = row_op_number(op);
-        let (name, (weight, bias)) = (op.name(), op.vectors());
-        let dtype = l.input_dtype(0);
-        let Some(accumulator) = accumulator(dtype) else { return Ok(None) };
-        l.bring()?;
-        let shape = l.input_shape(0);
-        let length = shape[shape.len() - 1];
-        let rows: usize = shape[..shape.len() - 1].iter().product();
-        if rows == 0 || length == 0 {
-            let output = l.output()?;
-            l.stream().command(name).write(&output).run(|_| Ok(()))?;
-            return Ok(Some(Data::contiguous(output, l.shape())));
-        }
-        let source = Source::row_major(l)?;
-        let count = 1 + usize::from(weight) + usize::from(bias);
-        let vectors = (1..count).map(|at| l.row_major(at)).collect::<Result<Vec<Data>>>()?;
-        let starts = vectors.iter().map(|vector| vector.offset as usize * dtype.size());
-        let aligned = (length * dtype.size()).is_multiple_of(16)
-            && source.is_aligned()
-            && starts.into_iter().all(|start| start.is_multiple_of(16));
-        let constants = Constants::default().sizes(&[rows, length]);
-        let constants = match accumulator {
-            Dtype::Float64 => constants.double(eps),
-            _ => constants.float(eps as f32),
-        };
-        let constants = constants.flag(weight).flag(bias);
-        let held = held(length * dtype.size() / 16).filter(|_| aligned);
-        let kernel = |name: &str| {
-            Kernel::new(l.stream(), TEXT, name).of(kind).of(dtype).of(accumulator).slot(source.slot())
-        };
-        let launch = match held {
-            Some((threads, words)) => {
-                let (blocks, size) = (rows.div_ceil((256 / threads).max(1)), threads.max(256));
-                kernel("held").of(threads).of(words).try_threads(
-                    constants,
-                    [blocks * size, 1, 1],
-                    [size, 1, 1],
-                )?
-            }
-            None if source.is_cheap() => {
-                kernel("read_again").try_threads(constants, [rows * 256, 1, 1], [256, 1, 1])?
-            }
-            None => None,
-        };
-        let Some(launch) = launch else {
-            l.materialize()?;
-            return Self::lower(op, l);
-        };
-        let output = l.output()?;
-        let mut command = source.bind(l.stream().command(name));
-        for (there, at) in [(weight, 1), (bias, 1 + usize::from(weight))] {
-            command = match there {
-                true => read(command, l, at, &vectors[at - 1]),
-                false => source.bind_unused(command),
-            };
-        }
-        launch.encode(command.write(&output))?;
-        Ok(Some(Data::contiguous(output, l.shape())))
-    }
+/// Whether there are kernels for a type.
+pub(crate) fn takes_row_op(dtype: Dtype) -> bool {
+    accumulator(dtype).is_some()
+}
 
-    fn takes_rows(_: &RowOp, _: &[usize], dtype: Dtype) -> bool {
-        accumulator(dtype).is_some()
+/// The kernel of a row op.
+pub(crate) fn row_op(stream: &Stream, rows: &RowOpKernel<'_>) -> Result<Option<Launch>> {
+    let RowOpKernel { number, eps, dtype, length, source, .. } = *rows;
+    let Some(accumulator) = accumulator(dtype) else { return Ok(None) };
+    let constants = Constants::default().sizes(&[rows.rows, length]);
+    let constants = match accumulator {
+        Dtype::Float64 => constants.double(eps),
+        _ => constants.float(eps as f32),
+    };
+    let constants = constants.flag(rows.weight).flag(rows.bias);
+    let kernel = |name: &str| {
+        let kernel = Kernel::new(stream, TEXT, name).of(number).of(dtype).of(accumulator);
+        kernel.slot(source.slot()).epilogue(rows.sink.slot())
+    };
+    match held(length * dtype.size() / 16).filter(|_| rows.aligned) {
+        Some((threads, words)) => {
+            let (blocks, size) = (rows.rows.div_ceil((256 / threads).max(1)), threads.max(256));
+            let grid = [blocks * size, 1, 1];
+            kernel("held").of(threads).of(words).try_threads(constants, grid, [size, 1, 1])
+        }
+        None if source.is_cheap() => {
+            kernel("read_again").try_threads(constants, [rows.rows * 256, 1, 1], [256, 1, 1])
+        }
+        None => Ok(None),
     }
 }

@@ -57,8 +57,8 @@ template <class Op> __device__ __forceinline__ typename Op::A before(typename Op
 // and chunks start at multiples of sixteen bytes, and are not reversed.
 template <class Op, bool TOTALS, bool PACKED>
 __global__ void __launch_bounds__(256) along_rows(SLOT_BUFFERS(typename Op::T) const typename Op::A* __restrict__ carries,
-                                                  void* __restrict__ out, i64 length, i64 chunk, i64 chunks, i32 reverse,
-                                                  i32 inclusive, i32 carried SLOT_CONSTANTS) {
+                                                  SINK_BUFFERS(typename Op::T), i64 length, i64 chunk, i64 chunks,
+                                                  i32 reverse, i32 inclusive, i32 carried SLOT_CONSTANTS SINK_CONSTANTS) {
   typedef typename Op::T T;
   typedef typename Op::A A;
   constexpr int V = PACKED ? 16 / sizeof(T) : 4;
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(256) along_rows(SLOT_BUFFERS(typename Op::T) c
     A run = Op::merge(carry, before<Op>(mine, shared, &all));
     carry = Op::merge(carry, all);
     if (!TOTALS) {
-      T* to = (T*)out + row * length;
+      const sink<T> to = SLOT_SINK(T) + row * length;
       T results[V];
 #pragma unroll
       for (int v = 0; v < V; ++v) {
@@ -100,15 +100,15 @@ __global__ void __launch_bounds__(256) along_rows(SLOT_BUFFERS(typename Op::T) c
         pack<T> stored;
 #pragma unroll
         for (int v = 0; v < V; ++v) stored.v[v < 16 / sizeof(T) ? v : 0] = results[v];
-        store16(to + i0, stored);
+        to.word(i0, stored);
       } else {
 #pragma unroll
         for (int v = 0; v < V; ++v)
-          if (i0 + v < end) to[reverse ? length - 1 - (i0 + v) : i0 + v] = results[v];
+          if (i0 + v < end) to.put(reverse ? length - 1 - (i0 + v) : i0 + v, results[v]);
       }
     }
   }
-  if (TOTALS && threadIdx.x == 0) ((A*)out)[blockIdx.x] = carry;
+  if (TOTALS && threadIdx.x == 0) ((A*)(void*)out)[blockIdx.x] = carry;
 }
 
 // The prefix of each chunk of a row: one thread per row.
@@ -126,21 +126,22 @@ __global__ void __launch_bounds__(256) carried(const typename Op::A* __restrict_
 
 // Another axis: a thread to a column.
 template <class Op>
-__global__ void __launch_bounds__(256) along_columns(SLOT_BUFFERS(typename Op::T) typename Op::T* __restrict__ out,
+__global__ void __launch_bounds__(256) along_columns(SLOT_BUFFERS(typename Op::T) SINK_BUFFERS(typename Op::T),
                                                      i64 outer, i64 length, i64 inner, i32 reverse,
-                                                     i32 inclusive SLOT_CONSTANTS) {
+                                                     i32 inclusive SLOT_CONSTANTS SINK_CONSTANTS) {
   typedef typename Op::T T;
   typedef typename Op::A A;
   const i64 column = (i64)blockIdx.x * 256 + threadIdx.x;
   if (column >= outer * inner) return;
   const i64 base = column / inner * length * inner + column % inner;
   const source<T> in = SLOT_SOURCE(T);
+  const sink<T> to = SLOT_SINK(T);
   A sum = Op::first();
 #pragma unroll 4
   for (i64 i = 0; i < length; ++i) {
     const i64 at = base + (reverse ? length - 1 - i : i) * inner;
     const A next = Op::merge(sum, as<A, T>::of(in[at]));
-    out[at] = as<T, A>::of(inclusive ? next : sum);
+    to.put(at, as<T, A>::of(inclusive ? next : sum));
     sum = next;
   }
 }

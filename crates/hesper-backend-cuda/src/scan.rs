@@ -3,7 +3,7 @@
 
 use hesper_runtime::{Buffer, Stream};
 
-use hesper_backend_gpu::{Source, scan_instance};
+use hesper_backend_gpu::{Sink, Source, scan_instance};
 use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::scan::Scan;
@@ -40,24 +40,26 @@ impl Lower<Scan> for Cuda {
             return Ok(Some(Data::contiguous(output, &shape)));
         }
         let source = Source::row_major(l)?;
-        let stream = l.stream();
+        let sink = Sink::of(l, source.reads())?;
+        let stream = l.stream().clone();
         let op = scan_instance::<Cuda>(scan.kind, dtype);
         let output = if inner > 1 {
             let constants = Constants::default().sizes(&[outer, length, inner]);
             let constants = constants.flag(scan.reverse).flag(scan.inclusive);
-            let kernel = Kernel::new(stream, TEXT, "along_columns").of(&op).slot(source.slot());
+            let kernel = Kernel::new(&stream, TEXT, "along_columns").of(&op);
+            let kernel = kernel.slot(source.slot()).epilogue(sink.slot());
             let grid = [(outer * inner).div_ceil(256) * 256, 1, 1];
             match kernel.try_threads(constants, grid, [256, 1, 1])? {
                 Some(launch) => {
-                    let output = l.output()?;
-                    launch.encode(source.bind(stream.command(name)).write(&output))?;
+                    let output = sink.output(l)?;
+                    launch.encode(sink.bind(source.bind(stream.command(name)), &output))?;
                     Some(output)
                 }
                 None => None,
             }
         } else {
             let rows = ScanRows {
-                stream,
+                stream: &stream,
                 name,
                 op,
                 accumulator: dtype.size().max(if dtype.size() == 2 { 4 } else { 1 }),
@@ -67,18 +69,23 @@ impl Lower<Scan> for Cuda {
                 reverse: scan.reverse,
                 inclusive: scan.inclusive,
             };
-            rows.encode(&source)?
+            rows.encode(&source, &sink, || sink.output(l))?
         };
         match output {
             Some(output) => Ok(Some(Data::contiguous(output, &shape))),
             None => {
                 l.materialize()?;
+                l.without_epilogue();
                 Self::lower(scan, l)
             }
         }
     }
 
     fn takes_rows(_: &Scan, _: &[usize], dtype: Dtype) -> bool {
+        takes(dtype)
+    }
+
+    fn takes_epilogue(_: &Scan, _: &[usize], dtype: Dtype) -> bool {
         takes(dtype)
     }
 }
@@ -95,7 +102,9 @@ pub(crate) fn running_counts(stream: &Stream, counts: &Buffer, rows: usize, leng
     let name = "running counts";
     let scan = ScanRows { stream, name, op, accumulator: 4, size: 4, rows, length, reverse, inclusive };
     let source = Source::Memory(Data::contiguous(counts.clone(), &[rows, length]), 0..rows * length * 4);
-    scan.encode(&source)?.ok_or_else(|| Error::value(name, "internal error: a kernel is not compiled"))
+    let output = || Ok(stream.alloc(rows * length * 4)?);
+    scan.encode(&source, &Sink::memory(), output)?
+        .ok_or_else(|| Error::value(name, "internal error: a kernel is not compiled"))
 }
 
 /// A scan of rows that lie one after the other.
@@ -122,8 +131,13 @@ impl ScanRows<'_> {
             .flag(carried)
     }
 
-    /// Encodes the scan to a new buffer; `None` if a kernel with its slot is not compiled.
-    fn encode(&self, source: &Source) -> Result<Option<Buffer>> {
+    /// Encodes the scan to the buffer that `output` gives; `None` if a kernel with its slots is not compiled.
+    fn encode(
+        &self,
+        source: &Source,
+        sink: &Sink,
+        output: impl FnOnce() -> Result<Buffer>,
+    ) -> Result<Option<Buffer>> {
         let (stream, name, op) = (self.stream, self.name, &self.op);
         let chunk =
             if self.rows < ROWS_PER_MULTIPROCESSOR * multiprocessors(stream) && self.length > 2 * CHUNK {
@@ -140,11 +154,12 @@ impl ScanRows<'_> {
             let kernel = Kernel::new(stream, TEXT, "along_rows").of(op).of(totals).of(packed);
             let (grid, constants) =
                 ([self.rows * chunks * 256, 1, 1], self.constants(chunk, !totals && chunks > 1));
-            kernel.slot(source.slot()).try_threads(constants, grid, [256, 1, 1])
+            let epilogue = if totals { None } else { sink.slot() };
+            kernel.slot(source.slot()).epilogue(epilogue).try_threads(constants, grid, [256, 1, 1])
         };
         let totals = if chunks > 1 { along(true)? } else { None };
         let (Some(launch), true) = (along(false)?, totals.is_some() || chunks == 1) else { return Ok(None) };
-        let output = stream.alloc(self.rows * self.length * self.size)?;
+        let output = output()?;
         let mut carries = None;
         if let Some(launch) = totals {
             let totals = stream.alloc(self.rows * chunks * self.accumulator)?;
@@ -162,7 +177,7 @@ impl ScanRows<'_> {
             Some(before) => command.read(before),
             None => source.bind_unused(command),
         };
-        launch.encode(command.write(&output))?;
+        launch.encode(sink.bind(command, &output))?;
         Ok(Some(output))
     }
 }

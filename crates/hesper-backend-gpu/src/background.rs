@@ -1,4 +1,4 @@
-//! Compilation of kernels with a filled slot, in the background.
+//! Compilation of kernels with filled slots, in the background.
 //!
 //! An op does not wait for such a kernel: it reads memory, which the group fills first, until the kernel is
 //! compiled. A kernel that is needed only once is not compiled at all. A kernel that the compiler refuses is

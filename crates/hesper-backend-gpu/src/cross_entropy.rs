@@ -18,10 +18,11 @@ impl<G: Gpu> Lower<CrossEntropy> for Shared<G> {
 
 fn cross_entropy(inputs: &[Array]) -> Result<Array> {
     let [logits, targets] = inputs else { return Err(Error::value("cross_entropy", "two inputs expected")) };
-    let logits = if logits.dtype().size() < 4 { logits.astype(Dtype::Float32)? } else { logits.clone() };
+    let wide = if logits.dtype().size() < 4 { Dtype::Float32 } else { logits.dtype() };
     let classes = logits.shape()[logits.ndim() - 1] as f64;
-    let chosen = logits.take_along_axis(&targets.expand_dims(-1)?, Some(-1))?.squeeze(-1)?;
-    let losses = logits.logsumexp(-1)?.subtract(chosen)?;
+    // Convert after the gather: then only the reduction reads converted logits, and they are not stored.
+    let chosen = logits.take_along_axis(&targets.expand_dims(-1)?, Some(-1))?.squeeze(-1)?.astype(wide)?;
+    let losses = logits.astype(wide)?.logsumexp(-1)?.subtract(chosen)?;
     let known = targets.less(classes as i64)?.logical_and(targets.greater_equal(-(classes as i64))?)?;
     let none = Array::scalar(f64::NAN, losses.dtype())?;
     select(&known, &losses, &none)?.astype(Dtype::Float32)

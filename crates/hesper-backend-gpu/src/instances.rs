@@ -1,6 +1,5 @@
-//! The operations of reductions, scans and row ops, as the texts name them.
+//! The operations of reductions and scans, as the texts name them.
 
-use hesper_core::ops::norm::RowOp;
 use hesper_core::ops::reduce::ReduceKind;
 use hesper_core::ops::scan::ScanKind;
 use hesper_core::{Category, Dtype};
@@ -42,15 +41,5 @@ pub fn nonzero_mask(dtype: Dtype) -> u64 {
         Dtype::Complex64 => 0x7fff_ffff_7fff_ffff,
         _ if !dtype.is(Category::Inexact) => u64::MAX,
         _ => u64::MAX >> (65 - 8 * dtype.size()),
-    }
-}
-
-/// The number of a row op in the texts, and its epsilon.
-pub fn row_op_number(op: &RowOp) -> (u32, f64) {
-    match *op {
-        RowOp::Softmax => (0, 0.0),
-        RowOp::LogSumExp => (1, 0.0),
-        RowOp::RmsNorm { eps, .. } => (2, eps.0),
-        RowOp::LayerNorm { eps, .. } => (3, eps.0),
     }
 }

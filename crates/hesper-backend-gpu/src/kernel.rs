@@ -1,7 +1,8 @@
 //! Kernels of a backend's texts: their instances, their constants and their launches.
 //!
-//! A kernel may have a slot: functions of fused element-wise ops become part of its text, and it reads its
-//! elements from them instead of from memory. Such a kernel is compiled in the background ([`background`]).
+//! A kernel may have slots: functions of fused element-wise ops become part of its text. It reads its
+//! elements from them instead of from memory, or stores what they make of its results. Such a kernel is
+//! compiled in the background ([`background`]).
 
 use std::fmt::{Display, Write as _};
 use std::marker::PhantomData;
@@ -9,10 +10,36 @@ use std::sync::Arc;
 
 use hesper_core::backend::{Slot, SlotFunctions};
 use hesper_core::{Dtype, Error, Result};
+use hesper_kernel::function::Function;
 use hesper_runtime::{Encoder, Pipeline, PipelineSource, Stream};
 
 use crate::background;
 use crate::pipelines::{KNOWN, Key};
+
+/// What fills the slots of a kernel.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Slots<'a> {
+    /// The functions that give its elements.
+    pub source: Option<&'a SlotFunctions>,
+    /// The functions that are applied to its results.
+    pub epilogue: Option<&'a SlotFunctions>,
+}
+
+impl<'a> Slots<'a> {
+    /// Whether no slot is filled.
+    pub fn are_empty(self) -> bool {
+        self.source.is_none() && self.epilogue.is_none()
+    }
+
+    /// The functions with the names that texts call them by.
+    pub fn functions(self) -> Vec<(&'static str, &'a Function)> {
+        let of = |slot: Option<&'a SlotFunctions>, one, word| {
+            let function = slot.map(|slot| (one, &slot.one));
+            function.into_iter().chain(slot.and_then(|slot| Some((word, slot.word.as_ref()?))))
+        };
+        of(self.source, "one", "word").chain(of(self.epilogue, "epilogue_one", "epilogue_word")).collect()
+    }
+}
 
 /// How a backend writes and compiles its kernels.
 pub trait KernelText: Sized + 'static {
@@ -33,13 +60,13 @@ pub trait KernelText: Sized + 'static {
     fn element_grid(n: usize) -> ([usize; 3], [usize; 3]);
 
     /// What is compiled for an instance, as in `rope<float, int>`. `options` are further lines of the
-    /// specialisation; a threadgroup has at most `threads`. `slot` fills the kernel's slot.
+    /// specialisation; a threadgroup has at most `threads`.
     fn source(
         text: &'static str,
         instance: &str,
         options: &str,
         threads: u64,
-        slot: Option<&SlotFunctions>,
+        slots: Slots<'_>,
     ) -> Result<PipelineSource>;
 }
 
@@ -156,7 +183,7 @@ pub struct Kernel<'a, T> {
     instance: String,
     has_arguments: bool,
     options: String,
-    slot: Option<&'a Slot>,
+    slots: [Option<&'a Slot>; 2],
     of: PhantomData<T>,
 }
 
@@ -169,8 +196,8 @@ impl<'a, T: KernelText> Kernel<'a, T> {
         // Most instances fit: their name is written with every launch.
         let mut instance = String::with_capacity(64);
         instance.push_str(name);
-        let (options, slot) = (String::new(), None);
-        Kernel { stream, text, instance, has_arguments: false, options, slot, of: PhantomData }
+        let (options, slots) = (String::new(), [None; 2]);
+        Kernel { stream, text, instance, has_arguments: false, options, slots, of: PhantomData }
     }
 
     /// The next template argument.
@@ -188,9 +215,16 @@ impl<'a, T: KernelText> Kernel<'a, T> {
         self
     }
 
-    /// Fills the slot.
-    pub fn slot(self, slot: Option<&'a Slot>) -> Self {
-        Kernel { slot, ..self }
+    /// Fills the slot of what it reads.
+    pub fn slot(mut self, slot: Option<&'a Slot>) -> Self {
+        self.slots[0] = slot;
+        self
+    }
+
+    /// Fills the slot of what it stores.
+    pub fn epilogue(mut self, slot: Option<&'a Slot>) -> Self {
+        self.slots[1] = slot;
+        self
     }
 
     /// A launch of `grid` threads in groups of `threadgroup`.
@@ -205,7 +239,7 @@ impl<'a, T: KernelText> Kernel<'a, T> {
             .ok_or_else(|| Error::value("kernel", "internal error: a kernel with a slot may not be compiled"))
     }
 
-    /// The same for a kernel that may have a slot; `None` while it is not compiled.
+    /// The same for a kernel that may have slots; `None` while it is not compiled.
     pub fn try_threads(
         mut self,
         mut constants: Constants<T>,
@@ -218,14 +252,15 @@ impl<'a, T: KernelText> Kernel<'a, T> {
         let [grid, threadgroup] = [grid, threadgroup].map(|sizes| sizes.map(|size| size as u64));
         let (runtime, text) = (self.stream.runtime(), self.text);
         let limit = threadgroup.iter().product::<u64>().max(SMALLEST_LIMIT);
-        let functions = self.slot.map(|slot| &*slot.functions);
-        let id = functions.map_or(0, SlotFunctions::id);
-        let key = (runtime.id(), text.as_ptr().addr(), text.len(), self.instance, self.options, limit, id);
-        let source = |key: &Key| T::source(text, &key.3, &key.4, key.5, functions);
-        let pipeline = match self.slot {
-            None => Some(KNOWN.get(key, |key| Ok(runtime.pipeline(&source(key)?)?))?),
-            Some(slot) => {
-                if !slot.constants.is_empty() {
+        let functions = self.slots.map(|slot| slot.map(|slot| &*slot.functions));
+        let ids = functions.map(|slot| slot.map_or(0, SlotFunctions::id));
+        let slots = Slots { source: functions[0], epilogue: functions[1] };
+        let key = (runtime.id(), text.as_ptr().addr(), text.len(), self.instance, self.options, limit, ids);
+        let source = |key: &Key| T::source(text, &key.3, &key.4, key.5, slots);
+        let pipeline = match slots.are_empty() {
+            true => Some(KNOWN.get(key, |key| Ok(runtime.pipeline(&source(key)?)?))?),
+            false => {
+                for slot in self.slots.into_iter().flatten().filter(|slot| !slot.constants.is_empty()) {
                     constants = constants.push(&slot.constants, 8);
                 }
                 background::pipeline(key, &runtime, source)?
@@ -294,7 +329,7 @@ mod tests {
             instance: &str,
             options: &str,
             _: u64,
-            _: Option<&SlotFunctions>,
+            _: Slots<'_>,
         ) -> Result<PipelineSource> {
             Ok(PipelineSource::new(instance, "test", text).specialised(options))
         }

@@ -27,7 +27,9 @@ mod products;
 mod quant;
 mod random;
 mod rope;
+mod row_op;
 mod scatter;
+mod sink;
 mod sort;
 mod source;
 mod walk;
@@ -45,13 +47,15 @@ pub use fft::FourierRows;
 pub use gather::{GatheredSlices, IndexedAxis};
 pub use index_arrays::SliceStarts;
 pub use inputs::{is_float, read, read_all};
-pub use instances::{nonzero_mask, reduce_instance, row_op_number, scan_instance};
-pub use kernel::{Constants, Kernel, KernelText, Launch, TemplateArgument};
+pub use instances::{nonzero_mask, reduce_instance, scan_instance};
+pub use kernel::{Constants, Kernel, KernelText, Launch, Slots, TemplateArgument};
 pub use pipelines::KnownPipelines;
 pub use products::quantized_matmul;
 pub use quant::{block_format, dequantize_float, float_format};
 pub use rope::Rotation;
+pub use row_op::RowOpKernel;
 pub use scatter::{CombinedRuns, CombinedSlices};
+pub use sink::Sink;
 pub use sort::SortRows;
 pub use source::Source;
 pub use walk::{Axes, fits, joined};
@@ -119,6 +123,13 @@ pub trait Gpu: KernelText {
     /// marks, the output, the new states.
     const GATED_DELTA: &'static str;
 
+    /// Whether [`row_op`](Gpu::row_op) takes rows of a type.
+    fn takes_row_op(dtype: Dtype) -> bool;
+
+    /// Softmax, log-sum-exp or a norm of rows. Buffers: the source, the weight, the bias, the sink. `None` if
+    /// rows must be in memory, or while a kernel with a filled slot is not compiled.
+    fn row_op(stream: &Stream, rows: &RowOpKernel<'_>) -> Result<Option<Launch>>;
+
     /// Rotary position embedding. Buffers: the input, the offsets, the periods, the output.
     fn rope(stream: &Stream, rotation: &Rotation<'_>) -> Result<Launch>;
 
@@ -164,6 +175,7 @@ pub fn register<G: Gpu>(table: OpTableBuilder<G>) -> OpTableBuilder<G> {
         .extend(quant::register)
         .extend(random::register)
         .extend(rope::register)
+        .extend(row_op::register)
         .extend(scatter::register)
         .extend(sort::register)
 }

@@ -11,8 +11,8 @@ use hesper_runtime::Pipeline;
 const MAX_KNOWN: usize = 1024;
 
 /// A device, a text (its address and length), an instance, its options, the largest threadgroup, and the
-/// functions in its slot, or 0.
-pub(crate) type Key = (u64, usize, usize, String, String, u64, u64);
+/// functions in its slots, or 0.
+pub(crate) type Key = (u64, usize, usize, String, String, u64, [u64; 2]);
 
 /// The pipelines of all texts of all backends.
 pub(crate) static KNOWN: LazyLock<KnownPipelines<Key>> = LazyLock::new(KnownPipelines::default);

@@ -7,7 +7,7 @@ use hesper_core::backend::{Data, Lowering, Slot, reach};
 use hesper_runtime::Encoder;
 
 /// Bytes of a word that kernels load at once.
-const WORD: usize = 16;
+pub(crate) const WORD: usize = 16;
 /// Most arrays and ops of a group that a kernel computes again each time it reads its elements. Loading more
 /// takes longer than storing the value and loading it again.
 const MAX_READ_AGAIN: (usize, usize) = (2, 8);

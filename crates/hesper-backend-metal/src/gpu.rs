@@ -1,14 +1,14 @@
 //! The kernels that ops which all GPU backends share launch.
 
 use hesper_backend_gpu::{
-    AlongAxis, CombinedSlices, FourierRows, GatheredSlices, Gpu, KernelText, Launch, Rotation, SliceStarts,
-    SortRows, StridedCopy, TransposedCopy,
+    AlongAxis, CombinedSlices, FourierRows, GatheredSlices, Gpu, KernelText, Launch, Rotation, RowOpKernel,
+    SliceStarts, SortRows, StridedCopy, TransposedCopy, is_float,
 };
 use hesper_core::ops::quant::QuantFormat;
 use hesper_core::{Dtype, Result};
 use hesper_runtime::{Buffer, Stream};
 
-use crate::{MetalBackend, copy, fft, index, launch, quant, random, rope, sort};
+use crate::{MetalBackend, copy, fft, index, launch, norm, quant, random, rope, sort};
 
 impl Gpu for MetalBackend {
     const MAX_ELEMENTS: usize = launch::MAX_ELEMENTS;
@@ -53,6 +53,14 @@ impl Gpu for MetalBackend {
 
     fn link_points(stream: &Stream, keys: &Buffer, points: usize) -> Result<Buffer> {
         index::link_points(stream, keys, points)
+    }
+
+    fn takes_row_op(dtype: Dtype) -> bool {
+        is_float(dtype)
+    }
+
+    fn row_op(stream: &Stream, rows: &RowOpKernel<'_>) -> Result<Option<Launch>> {
+        norm::row_op(stream, rows)
     }
 
     fn rope(stream: &Stream, rotation: &Rotation<'_>) -> Result<Launch> {

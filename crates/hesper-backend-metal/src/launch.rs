@@ -3,8 +3,8 @@
 //! A kernel's text is a `.metal` file behind the prelude. A template is instantiated by the last line of the
 //! text. Kernels index with 32 bits: larger arrays are left to the host ([`fits`]).
 
-use hesper_backend_gpu::KernelText;
-use hesper_core::backend::{Lowering, SlotFunctions};
+use hesper_backend_gpu::{KernelText, Slots};
+use hesper_core::backend::Lowering;
 use hesper_core::{Dtype, Result};
 use hesper_metal::LANGUAGE;
 use hesper_runtime::PipelineSource;
@@ -65,9 +65,9 @@ impl KernelText for MetalBackend {
         instance: &str,
         _options: &str,
         threads: u64,
-        functions: Option<&SlotFunctions>,
+        slots: Slots<'_>,
     ) -> Result<PipelineSource> {
-        let behind = slot::source(text, functions)?;
+        let behind = slot::parts(text, slots)?;
         let (mut whole, mut name) = (format!("{PRELUDE}{behind}{text}"), instance.to_string());
         if let Some((function, _)) = instance.split_once('<') {
             name = instance.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();

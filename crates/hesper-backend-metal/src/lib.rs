@@ -64,7 +64,6 @@ static OPS: LazyLock<OpTable> = LazyLock::new(|| {
         .extend(conv::register)
         .extend(custom::register)
         .extend(matmul::register)
-        .extend(norm::register)
         .extend(packed::register)
         .extend(quant::register)
         .extend(reduce::register)
@@ -149,7 +148,7 @@ impl Backend for MetalBackend {
     }
 
     fn fusion(&self) -> Fusion {
-        Fusion { double: false, max_buffers: MAX_BUFFERS, ..Fusion::default() }
+        Fusion { double: false, max_buffers: MAX_BUFFERS, recompute: true, ..Fusion::default() }
     }
 
     /// Accesses without a proof are checked.

@@ -1,6 +1,7 @@
-//! Cumulative sums, products and extremes. Elements come from memory or from a slot.
+//! Cumulative sums, products and extremes. Elements come from memory or from a slot, and results go to memory
+//! with an epilogue or without.
 
-use hesper_backend_gpu::{KernelText, Source, scan_instance};
+use hesper_backend_gpu::{KernelText, Sink, Source, scan_instance};
 use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::scan::{Scan, ScanKind};
@@ -31,23 +32,29 @@ impl Lower<Scan> for MetalBackend {
             return Ok(Some(Data::contiguous(output, &shape)));
         }
         let source = Source::row_major(l)?;
+        let sink = Sink::of(l, source.reads())?;
         let op = scan_instance::<MetalBackend>(scan.kind, l.dtype());
         let constants = Constants::default().sizes(&[length, inner]).flag(scan.reverse).flag(scan.inclusive);
         let (name, (grid, threadgroup)) = match inner {
             0..=1 => ("scan_rows", ([outer * 256, 1, 1], [256, 1, 1])),
             _ => ("scan_columns", MetalBackend::element_grid(outer * inner)),
         };
-        let kernel = Kernel::new(l.stream(), TEXT, name).of(&op).slot(source.slot());
+        let kernel = Kernel::new(l.stream(), TEXT, name).of(&op).slot(source.slot()).epilogue(sink.slot());
         let Some(launch) = kernel.try_threads(constants, grid, threadgroup)? else {
             l.materialize()?;
+            l.without_epilogue();
             return Self::lower(scan, l);
         };
-        let output = l.output()?;
-        launch.encode(source.bind(l.stream().command(scan.name())).write(&output))?;
+        let output = sink.output(l)?;
+        launch.encode(sink.bind(source.bind(l.stream().command(scan.name())), &output))?;
         Ok(Some(Data::contiguous(output, &shape)))
     }
 
     fn takes_rows(scan: &Scan, _: &[usize], dtype: Dtype) -> bool {
+        takes(scan, dtype)
+    }
+
+    fn takes_epilogue(scan: &Scan, _: &[usize], dtype: Dtype) -> bool {
         takes(scan, dtype)
     }
 }

@@ -91,7 +91,7 @@ struct Limits {
     /// Memory for keys and values in MiB [default: chosen for the device]
     #[arg(long, value_name = "MIB")]
     kv_memory: Option<u64>,
-    /// Quantize keys and values to 8 or 4 bits
+    /// Store keys and values in 16 bits, or quantize them to 8 or 4 bits [default: the type of the model]
     #[arg(long, value_name = "BITS")]
     kv_bits: Option<usize>,
     /// The most requests that run at once
@@ -183,9 +183,10 @@ impl Serve {
 
 pub fn run(args: Serve) -> Result<(), Failure> {
     if args.worker {
-        let (language, _) = args.model.load(true)?;
-        worker::serve(Arc::new(args.engine(Arc::new(language))?));
-        return Ok(());
+        return worker::serve(|| {
+            let (language, _) = args.model.load(true)?;
+            Ok(Arc::new(args.engine(Arc::new(language))?))
+        });
     }
     let server = Server::bind(args.options()?)?;
     let (handle, url) = (server.handle(), server.url());
@@ -209,7 +210,7 @@ fn load(args: &Serve, handle: &Handle, url: &str) -> Result<(), String> {
     let start = Instant::now();
     let (language, generator): (_, Arc<dyn Generator>) = match args.is_isolated()? {
         // Weights are loaded lazily, and this process uses only the tokenizer.
-        true => (Arc::new(args.model.load_on_host()?), Arc::new(supervisor()?)),
+        true => (Arc::new(args.model.load_on_host()?), Arc::new(supervisor(args)?)),
         false => {
             let language = Arc::new(args.model.load(false)?.0);
             (language.clone(), Arc::new(args.engine(language)?))
@@ -231,7 +232,7 @@ fn load(args: &Serve, handle: &Handle, url: &str) -> Result<(), String> {
 }
 
 /// A supervisor that runs this program as its worker.
-fn supervisor() -> Result<Supervisor, String> {
+fn supervisor(args: &Serve) -> Result<Supervisor, String> {
     let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
     let command = move || {
         let mut command = Command::new(&program);
@@ -241,6 +242,7 @@ fn supervisor() -> Result<Supervisor, String> {
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         command
     };
-    Supervisor::start(SupervisorOptions::new(command))
-        .map_err(|error| format!("cannot start a worker: {error}"))
+    let options =
+        SupervisorOptions { max_waiting: args.limits.max_waiting, ..SupervisorOptions::new(command) };
+    Supervisor::start(options).map_err(|error| format!("cannot start a worker: {error}"))
 }

@@ -345,22 +345,95 @@ struct Transpose<W> {
 #[repr(align(64))]
 struct TransposedTile([f32; 256]);
 
+/// Where the lines of a transposed tile go: line `i` to `dst + i * stride`, in floats of any alignment.
+#[derive(Clone, Copy)]
+struct TileLines {
+    dst: *mut f32,
+    stride: usize,
+    /// Whether to use non-temporal stores, for which every line is aligned.
+    streaming: bool,
+}
+
+impl TileLines {
+    /// Stores the transpose of `LANES` rows.
+    ///
+    /// # Safety
+    /// All lines are writable.
+    #[inline(always)]
+    unsafe fn store<S: Isa>(self, s: S, rows: &[S::F; 16], room: &mut TransposedTile) {
+        // SAFETY: the caller's promise; the buffer has room for a tile.
+        unsafe {
+            if !self.streaming {
+                return s.transpose(rows, self.dst, self.stride);
+            }
+            s.transpose(rows, room.0.as_mut_ptr(), S::LANES);
+            for i in 0..S::LANES {
+                let line = s.load(room.0.as_ptr().add(i * S::LANES));
+                s.stream(self.dst.wrapping_add(i * self.stride), line);
+            }
+        }
+    }
+}
+
+/// Loads the rows of a tile of 4-byte elements, the first at `from` and the others `step` bytes apart.
+///
+/// # Safety
+/// The rows have `LANES` elements.
+#[inline(always)]
+unsafe fn tile_rows<S: Isa>(s: S, from: *const u8, step: isize) -> [S::F; 16] {
+    let mut rows = [s.zero(); 16];
+    for (i, row) in rows.iter_mut().enumerate().take(S::LANES) {
+        let line = from.wrapping_offset(i as isize * step);
+        // SAFETY: the caller's promise.
+        *row = unsafe { s.load(line.cast()) };
+        s.prefetch(line.wrapping_add(4 * TILE));
+    }
+    rows
+}
+
+/// Loads the even (`ODD == false`) or odd columns of a tile of 2-byte elements, `2 * LANES` on each side. A
+/// lane has the elements of two neighbouring rows, so the transpose of the result has whole lines.
+///
+/// # Safety
+/// The rows have `2 * LANES` elements.
+#[inline(always)]
+unsafe fn tile_row_pairs<S: Isa, const ODD: bool>(s: S, from: *const u8, step: isize) -> [S::F; 16] {
+    const LOW: u32 = 0xffff;
+    let mut pairs = [s.zero(); 16];
+    for (i, pair) in pairs.iter_mut().enumerate().take(S::LANES) {
+        let line = |k: usize| from.wrapping_offset((2 * i + k) as isize * step);
+        // SAFETY: the caller's promise.
+        let (upper, lower) = unsafe { (s.load(line(0).cast()), s.load(line(1).cast())) };
+        *pair = if ODD {
+            s.or(s.bits(upper, 16, LOW), s.bits(lower, 0, !LOW))
+        } else {
+            s.prefetch(line(0).wrapping_add(2 * TILE));
+            s.prefetch(line(1).wrapping_add(2 * TILE));
+            s.or(s.bits(upper, 0, LOW), s.bits(lower, -16, !LOW))
+        };
+    }
+    pairs
+}
+
 impl<W: Copy + 'static> Kernel for Transpose<W> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         let Self { rows, cols, src, ss, dst, ds, streaming } = self;
-        let fast = size_of::<W>() == 4 && ds > 0;
+        let size = size_of::<W>();
+        let fast = matches!(size, 2 | 4) && ds > 0;
+        // Elements of a vector: the side of a tile.
+        let n = if fast { 4 * S::LANES / size } else { S::LANES };
         // Whether whole vectors of every line are aligned.
-        let lines = dst.addr().is_multiple_of(4 * S::LANES) && ds.unsigned_abs().is_multiple_of(S::LANES);
+        let lines = dst.addr().is_multiple_of(4 * S::LANES) && ds.unsigned_abs().is_multiple_of(n);
         let streaming = streaming && fast && lines;
-        let mut transposed = TransposedTile([0.0; 256]);
+        let mut room = TransposedTile([0.0; 256]);
         let mut c0 = 0;
         while c0 < cols {
             let cn = TILE.min(cols - c0);
             let mut r0 = 0;
             while r0 < rows {
-                let (rn, n) = (S::LANES.min(rows - r0), S::LANES);
+                let rn = n.min(rows - r0);
                 let mut c = 0;
                 while c < cn {
                     let m = n.min(cn - c);
@@ -369,20 +442,15 @@ impl<W: Copy + 'static> Kernel for Transpose<W> {
                     // SAFETY: all elements of the band are valid.
                     unsafe {
                         if fast && rn == n && m == n {
-                            let mut v = [s.zero(); 16];
-                            for (i, v) in v.iter_mut().enumerate().take(n) {
-                                let line = from.offset(i as isize * ss);
-                                *v = s.load(line.cast());
-                                s.prefetch(line.wrapping_add(TILE).cast());
-                            }
-                            if streaming {
-                                s.transpose(&v, transposed.0.as_mut_ptr(), n);
-                                for i in 0..n {
-                                    let line = s.load(transposed.0.as_ptr().add(i * n));
-                                    s.stream(to.offset(i as isize * ds).cast(), line);
-                                }
+                            let (from, step) = (from.cast::<u8>(), ss * size as isize);
+                            // Two lines of 2-byte elements are as long as one of floats.
+                            let lines = TileLines { dst: to.cast(), stride: ds as usize, streaming };
+                            if size == 4 {
+                                lines.store(s, &tile_rows(s, from, step), &mut room);
                             } else {
-                                s.transpose(&v, to.cast(), ds as usize);
+                                lines.store(s, &tile_row_pairs::<S, false>(s, from, step), &mut room);
+                                let lines = TileLines { dst: to.wrapping_offset(ds).cast(), ..lines };
+                                lines.store(s, &tile_row_pairs::<S, true>(s, from, step), &mut room);
                             }
                         } else {
                             for j in 0..m {

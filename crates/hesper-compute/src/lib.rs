@@ -7,23 +7,31 @@
 //! do not depend on the number of threads; their rounding may differ between SIMD levels.
 
 #![allow(clippy::needless_range_loop, reason = "a kernel's loops run over several arrays by one index")]
+#![cfg_attr(
+    not(all(feature = "fft", feature = "quantized")),
+    allow(dead_code, reason = "the vector operations of kernels that are left out")
+)]
 
+mod affine_group;
 mod attention;
 mod conv;
 mod copy;
 mod error;
+#[cfg(feature = "fft")]
 mod fft;
 mod gemm;
 #[doc(hidden)]
 pub mod internals;
 mod mat;
 mod par;
+#[cfg(feature = "quantized")]
 mod quant;
 mod random;
 mod rows;
 mod scratch;
 mod simd;
 mod strided;
+mod update;
 
 pub use attention::{
     AttentionShape, DeltaInputs, DeltaShape, GradientInputs, HeadSlice, Heads, HeadsMut, Mask, MaskSlice,
@@ -33,6 +41,7 @@ pub use attention::{
 pub use conv::{ConvShape, conv};
 pub use copy::{StridedView, copy_elements, copy_strided};
 pub use error::Mismatch;
+#[cfg(feature = "fft")]
 pub use fft::{Fft, FftKind};
 pub use gemm::{
     Element, GemmOptions, Lines, MAX_ELIMINATED, Real, Stack, add_rows, axpy, dot, eliminate, gemm,
@@ -40,7 +49,8 @@ pub use gemm::{
 };
 pub use hesper_types::{Activations, GgmlType, QuantFormat};
 pub use mat::{MatMut, MatRef};
-pub use par::{AtLevel, Par, Serial, Threads};
+pub use par::{AtLevel, Par, Serial, Threads, pieces_mut};
+#[cfg(feature = "quantized")]
 pub use quant::{
     GgufMat, LayerEpilogue, QuantMat, Scales, affine_biases, affine_scales, affine_words, dequantize,
     gguf_dequantize, gguf_layer, gguf_matmul, gguf_quantize, qmatmul, quantize_affine, quantize_fp,
@@ -60,3 +70,4 @@ pub use rows::sort::{Sortable, argpartition, argsort, partition, sort};
 pub use rows::source::{Plain, RowScratch, Source};
 pub use simd::{Float, Simd};
 pub use strided::{Dim, joined_axes};
+pub use update::add_to;

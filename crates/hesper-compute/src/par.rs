@@ -88,7 +88,13 @@ impl<P: Par> Par for AtLevel<P> {
 }
 
 /// Splits `0..len` into chunks of `chunk` and runs `f(start, end)` for each of them.
+#[inline(always)]
 pub(crate) fn chunks(par: &dyn Par, len: usize, chunk: usize, f: impl Fn(usize, usize) + Sync) {
+    each_chunk(par, len, chunk, &f);
+}
+
+/// [`chunks`], compiled once for all callers.
+fn each_chunk(par: &dyn Par, len: usize, chunk: usize, f: &(dyn Fn(usize, usize) + Sync)) {
     let chunk = chunk.max(1);
     let n = len.div_ceil(chunk);
     if n <= 1 {
@@ -98,6 +104,30 @@ pub(crate) fn chunks(par: &dyn Par, len: usize, chunk: usize, f: impl Fn(usize, 
         return;
     }
     par.run(n, &|i| f(i * chunk, ((i + 1) * chunk).min(len)));
+}
+
+/// Calls `f` with the number and the elements of each piece of `len` elements; the last may be shorter.
+///
+/// ```
+/// use hesper_compute::{Threads, pieces_mut};
+/// let mut all = [0; 5];
+/// pieces_mut(&Threads(2), &mut all, 2, &|piece, elements| elements.fill(piece));
+/// assert_eq!(all, [0, 0, 1, 1, 2]);
+/// ```
+pub fn pieces_mut<T: Send>(par: &dyn Par, all: &mut [T], len: usize, f: &(dyn Fn(usize, &mut [T]) + Sync)) {
+    let (len, count) = (len.max(1), all.len());
+    if count <= len {
+        if count > 0 {
+            f(0, all);
+        }
+        return;
+    }
+    let shared = Shared::new(all.as_mut_ptr());
+    par.run(count.div_ceil(len), &|piece| {
+        let first = piece * len;
+        // SAFETY: pieces lie in the slice and are disjoint, and each is the task's own.
+        f(piece, unsafe { shared.slice(first, len.min(count - first)) });
+    });
 }
 
 /// A chunk length that gives every thread a few tasks, but none smaller than `least`.

@@ -1,7 +1,8 @@
 //! Small parts of kernels.
 
+use half::{bf16, f16};
 use hesper_compute::internals::{locate, root_of_unity, widen};
-use hesper_compute::{AtLevel, Dim, Par, Serial, Simd, Threads, joined_axes, random_words};
+use hesper_compute::{AtLevel, Dim, Par, Serial, Simd, Threads, add_to, joined_axes, random_words};
 use hesper_types::threefry;
 
 #[test]
@@ -62,4 +63,37 @@ fn roots_are_exact_at_quarter_turns() {
     let (re, im) = root_of_unity(3, 16);
     let angle = -std::f64::consts::TAU * 3.0 / 16.0;
     assert!((re - angle.cos()).abs() < 1e-15 && (im - angle.sin()).abs() < 1e-15);
+}
+
+#[test]
+fn sums_in_place_round_as_sums_of_halves_do() {
+    // Every exponent and sign, infinities and NaN among them.
+    let patterns: Vec<u16> = (0..4099u32).map(|i| ((i * 40_503) >> 2) as u16).collect();
+    for level in Simd::available() {
+        for count in [0, 1, 7, 8, 15, 16, 17, 33, 4099] {
+            let (a, b) = (&patterns[..count], patterns.iter().rev().take(count));
+            let (a, b): (Vec<f16>, Vec<f16>) =
+                a.iter().zip(b).map(|(a, b)| (f16::from_bits(*a), f16::from_bits(*b))).unzip();
+            let mut to = a.clone();
+            add_to(level, &mut to, &b).unwrap();
+            for (at, got) in to.iter().enumerate() {
+                let want = a[at] + b[at];
+                assert!(same(got.to_f32(), want.to_f32()), "{level:?}: {} + {} = {got}", a[at], b[at]);
+            }
+            let wide = |half: &f16| bf16::from_bits(half.to_bits());
+            let (a, b): (Vec<bf16>, Vec<bf16>) = (a.iter().map(wide).collect(), b.iter().map(wide).collect());
+            let mut to = a.clone();
+            add_to(level, &mut to, &b).unwrap();
+            for (at, got) in to.iter().enumerate() {
+                let want = a[at] + b[at];
+                assert!(same(got.to_f32(), want.to_f32()), "{level:?}: {} + {} = {got}", a[at], b[at]);
+            }
+        }
+    }
+    assert!(add_to(Simd::detect(), &mut [0.0f32], &[]).is_err());
+}
+
+/// Equal bits, or both NaN.
+fn same(a: f32, b: f32) -> bool {
+    a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()
 }

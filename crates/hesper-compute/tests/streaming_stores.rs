@@ -77,3 +77,38 @@ fn copies_with_non_temporal_stores_write_all_elements_and_no_others() {
         }
     }
 }
+
+#[test]
+fn transposes_of_small_elements_move_every_element_at_every_level() {
+    fn check<T: Copy + Send + Sync + PartialEq + 'static>(
+        rows: usize,
+        columns: usize,
+        of: impl Fn(usize) -> T,
+    ) {
+        // The source begins at an odd element and has a gap after each row.
+        let pitch = columns + 3;
+        let x: Vec<T> = (0..rows * pitch + 1).map(&of).collect();
+        for level in Simd::available() {
+            for (lead, width) in [(0, rows), (1, rows + 1), (0, rows.next_multiple_of(64))] {
+                let mut room = vec![of(0); columns * width + 128];
+                let line = room.as_ptr().align_offset(64) + lead;
+                let out = &mut room[line..line + columns * width];
+                let from = StridedView { offset: 1, strides: &[1, pitch as isize] };
+                let to = StridedView { offset: 0, strides: &[width as isize, 1] };
+                copy_elements(&AtLevel(Threads(2), level), &[columns, rows], &x, from, out, to).unwrap();
+                for (at, got) in out.iter().enumerate() {
+                    let (column, row) = (at / width, at % width);
+                    let want = if row < rows { of(1 + row * pitch + column) } else { of(0) };
+                    assert!(*got == want, "{rows} x {columns} at {level:?}: row {row}, column {column}");
+                }
+            }
+        }
+    }
+    for (rows, columns) in [(8, 8), (16, 33), (31, 64), (32, 32), (33, 65), (64, 96), (130, 70)] {
+        check(rows, columns, |i| ((i * 40_503) >> 3) as u16);
+        check(rows, columns, |i| (i * 167) as u8);
+        check(rows, columns, |i| (i * 2_654_435_761) as u32);
+    }
+    // Enough bytes for non-temporal stores.
+    check(4160, 4224, |i| ((i * 40_503) >> 3) as u16);
+}

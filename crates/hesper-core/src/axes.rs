@@ -15,7 +15,7 @@ use crate::shape;
 /// let x = array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]];
 /// assert_eq!(x.sum(())?.item::<f32>()?, 21.0);
 /// assert_eq!(x.sum(0)?.to_vec::<f32>()?, [5.0, 7.0, 9.0]);
-/// assert_eq!(x.sum([0, -1])?.shape(), []);
+/// assert_eq!(x.sum([0, -1])?.ndim(), 0);
 /// assert_eq!(x.sum(axes(1).keepdims())?.shape(), [2, 1]);
 /// # Ok::<(), hesper::Error>(())
 /// ```

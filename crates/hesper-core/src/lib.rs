@@ -53,8 +53,10 @@ pub use nested::{Literal, Nested};
 pub use ops::concat::{concatenate, stack};
 pub use ops::conv::{Conv, ConvolveMode};
 pub use ops::creation::{Indexing, Range, meshgrid};
+#[cfg(feature = "kernels")]
 pub use ops::custom::{CustomKernel, KernelCall};
 pub use ops::einsum::{einsum, einsum_path};
+#[cfg(feature = "fft")]
 pub use ops::fft;
 pub use ops::index::{Index, Update};
 pub use ops::logic::{Tolerance, select};
@@ -63,6 +65,7 @@ pub use ops::packed::{PackedArray, PackedFormat, packed_matmul};
 pub use ops::pad::Pad;
 pub use ops::quant::{Activations, QuantMode};
 pub use ops::sort::Different;
+pub use placement::{Device, set_default_device, with_device, with_stream};
 pub use print::{PrintOptions, print_options, set_print_options};
 pub use scalar::Operand;
 pub use shape::{Shape, Strides};

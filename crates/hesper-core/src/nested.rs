@@ -266,6 +266,48 @@ impl<T: Element> TryFrom<Array> for Vec<T> {
     }
 }
 
+macro_rules! numbers {
+    ($($t:ty),*) => {$(
+        /// The one element of an array of size one, as [`Array::item`].
+        impl TryFrom<&Array> for $t {
+            type Error = Error;
+
+            fn try_from(array: &Array) -> Result<Self> {
+                array.item()
+            }
+        }
+
+        /// The one element of an array of size one, as [`Array::item`].
+        impl TryFrom<Array> for $t {
+            type Error = Error;
+
+            fn try_from(array: Array) -> Result<Self> {
+                array.item()
+            }
+        }
+    )*};
+}
+
+numbers!(u8, u16, u32, u64, i8, i16, i32, i64, f32, f64, half::f16, half::bf16);
+
+/// The one element of an array of bools of size one, as [`Array::to_bool`].
+impl TryFrom<&Array> for bool {
+    type Error = Error;
+
+    fn try_from(array: &Array) -> Result<Self> {
+        array.to_bool()
+    }
+}
+
+/// The one element of an array of bools of size one, as [`Array::to_bool`].
+impl TryFrom<Array> for bool {
+    type Error = Error;
+
+    fn try_from(array: Array) -> Result<Self> {
+        array.to_bool()
+    }
+}
+
 /// A one-dimensional array. Panics if the host is out of memory, as a vector does.
 impl<T: Element> FromIterator<T> for Array {
     fn from_iter<I: IntoIterator<Item = T>>(elements: I) -> Self {

@@ -15,9 +15,12 @@
 //! x /= 2;
 //! assert_eq!((-x).to_vec::<f32>()?, [-1.0, -2.5]);
 //! assert_eq!((!array![true, false]).to_bools()?, [false, true]);
+//! let total: hesper::Array = [array![1, 2], array![3, 4]].iter().sum();
+//! assert_eq!(total.to_vec::<i32>()?, [4, 6]);
 //! # Ok::<(), hesper::Error>(())
 //! ```
 
+use std::iter::{Product, Sum};
 use std::ops::{
     Add, AddAssign, BitAnd, BitAndAssign, BitOr, BitOrAssign, BitXor, BitXorAssign, Div, DivAssign, Mul,
     MulAssign, Neg, Not, Rem, RemAssign, Shl, ShlAssign, Shr, ShrAssign, Sub, SubAssign,
@@ -110,4 +113,27 @@ macro_rules! unary {
 unary!(
     Neg neg = negative;
     Not not = bitwise_invert;
+);
+
+macro_rules! folds {
+    ($($trait:ident $fn:ident = $method:ident, $empty:literal $name:literal;)*) => {
+        $(#[doc = concat!("The ", stringify!($fn), " by the operator; of no arrays, ", $name, " as float32.")]
+        impl $trait for Array {
+            fn $fn<I: Iterator<Item = Array>>(arrays: I) -> Array {
+                arrays.reduce(|all, one| expect(Array::$method(&all, one))).unwrap_or_else(|| Array::from($empty))
+            }
+        }
+
+        #[doc = concat!("The ", stringify!($fn), " by the operator; of no arrays, ", $name, " as float32.")]
+        impl<'a> $trait<&'a Array> for Array {
+            fn $fn<I: Iterator<Item = &'a Array>>(arrays: I) -> Array {
+                arrays.cloned().$fn()
+            }
+        })*
+    };
+}
+
+folds!(
+    Sum sum = add, 0.0f32 "zero";
+    Product product = multiply, 1.0f32 "one";
 );

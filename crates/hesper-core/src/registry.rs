@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use hesper_kernel::bounds::Proof;
+#[cfg(feature = "kernels")]
 use hesper_kernel::custom::WrittenKernel;
 use hesper_runtime::{Buffer, DeviceInfo, PipelineSource, Runtime, Stream};
 
@@ -28,6 +29,12 @@ pub trait Backend: Send + Sync {
 
     /// What its devices are to programs.
     fn kind(&self) -> BackendKind;
+
+    /// Whether it implements every op. Then inputs are moved to its device before an implementation sees
+    /// them, and nothing falls back from it. The host's backend has every op; others fall back to it.
+    fn has_every_op(&self) -> bool {
+        self.kind() == BackendKind::Host
+    }
 
     /// How many devices there are. Must not start anything where there are none.
     fn device_count(&self) -> usize;
@@ -66,7 +73,8 @@ pub trait Backend: Send + Sync {
 
     /// The source of a custom kernel as it is written, if the device's compiler takes Metal's C++. Its
     /// arguments are the bindings of the command, in order.
-    fn written_source(&self, name: &Arc<str>, written: &WrittenKernel) -> Option<PipelineSource> {
+    #[cfg(feature = "kernels")]
+    fn written_source(&self, name: &std::sync::Arc<str>, written: &WrittenKernel) -> Option<PipelineSource> {
         let _ = (name, written);
         None
     }
@@ -111,12 +119,21 @@ pub struct Fusion {
     pub double: bool,
     /// How many buffers a kernel can bind; the host runs those that need more.
     pub max_buffers: usize,
+    /// Whether a few element-wise ops take less time than storing their result and reading it back: then an
+    /// intermediate value that several kernels read is computed by each of them.
+    pub recompute: bool,
 }
 
 impl Default for Fusion {
-    /// One element per thread, nothing in place, no limits.
+    /// One element per thread, nothing in place, no limits, every value computed once.
     fn default() -> Self {
-        Fusion { vector_threads: None, in_place: false, double: true, max_buffers: usize::MAX }
+        Fusion {
+            vector_threads: None,
+            in_place: false,
+            double: true,
+            max_buffers: usize::MAX,
+            recompute: false,
+        }
     }
 }
 
@@ -134,6 +151,14 @@ pub trait Lower<O: Op> {
         let _ = (op, shape, dtype);
         false
     }
+
+    /// Whether the implementation can apply a group of element-wise ops to its result, of such a shape and
+    /// type, before it stores it: to rows ([`Lowering::epilogue_rows`]) or in the second slot of a kernel
+    /// ([`Lowering::epilogue_slot`]).
+    fn takes_epilogue(op: &O, shape: &[usize], dtype: Dtype) -> bool {
+        let _ = (op, shape, dtype);
+        false
+    }
 }
 
 /// An implementation whose op type was erased.
@@ -141,6 +166,7 @@ pub trait Lower<O: Op> {
 struct Implementation {
     lower: fn(&dyn Op, &mut Lowering<'_>) -> Result<Option<Data>>,
     takes_rows: fn(&dyn Op, &[usize], Dtype) -> bool,
+    takes_epilogue: fn(&dyn Op, &[usize], Dtype) -> bool,
 }
 
 /// A backend's implementations by op type.
@@ -164,9 +190,17 @@ impl OpTable {
         self.get(op).map_or(Ok(None), |found| (found.lower)(op, lowering))
     }
 
-    /// See [`Lower::takes_rows`].
-    pub(crate) fn takes_rows(&self, op: &dyn Op, shape: &[usize], dtype: Dtype) -> bool {
-        self.get(op).is_some_and(|found| (found.takes_rows)(op, shape, dtype))
+    /// Whether the implementation of an op takes its `first` input from a group, and whether it applies a
+    /// group to its `result`: see [`Lower::takes_rows`] and [`Lower::takes_epilogue`].
+    pub(crate) fn fuses(
+        &self,
+        op: &dyn Op,
+        first: Option<(&[usize], Dtype)>,
+        result: Option<(&[usize], Dtype)>,
+    ) -> (bool, bool) {
+        let Some(found) = self.get(op) else { return (false, false) };
+        let rows = first.is_some_and(|(shape, dtype)| (found.takes_rows)(op, shape, dtype));
+        (rows, result.is_some_and(|(shape, dtype)| (found.takes_epilogue)(op, shape, dtype)))
     }
 
     fn get(&self, op: &dyn Op) -> Option<&Implementation> {
@@ -196,7 +230,14 @@ impl<B> OpTableBuilder<B> {
         fn takes_rows<L: Lower<O>, O: Op>(op: &dyn Op, shape: &[usize], dtype: Dtype) -> bool {
             (op as &dyn Any).downcast_ref::<O>().is_some_and(|op| L::takes_rows(op, shape, dtype))
         }
-        let implementation = Implementation { lower: lower::<L, O>, takes_rows: takes_rows::<L, O> };
+        fn takes_epilogue<L: Lower<O>, O: Op>(op: &dyn Op, shape: &[usize], dtype: Dtype) -> bool {
+            (op as &dyn Any).downcast_ref::<O>().is_some_and(|op| L::takes_epilogue(op, shape, dtype))
+        }
+        let implementation = Implementation {
+            lower: lower::<L, O>,
+            takes_rows: takes_rows::<L, O>,
+            takes_epilogue: takes_epilogue::<L, O>,
+        };
         self.0.implementations.insert(TypeId::of::<O>(), implementation);
         self.0.composites = self.0.composites.with(O::composite());
         self

@@ -77,7 +77,7 @@ impl Default for CudaOptions {
             ordinal: 0,
             graph_from: 8,
             batch: 64,
-            max_in_flight: 32,
+            max_in_flight: 256,
             spin: Duration::from_millis(2),
             cache: DiskCache::default_folder(),
             launch_thread: LaunchQueue::has_enough_cores(),
@@ -542,7 +542,7 @@ unsafe impl Device for CudaDevice {
             unsafe { self.shared.enqueue_submission(stream, work) }
         } else {
             // SAFETY: upheld by the caller.
-            unsafe { self.shared.submit(stream, work) }
+            unsafe { self.shared.submit_one(stream, work) }
         };
         self.shared.unload_released();
         outcome

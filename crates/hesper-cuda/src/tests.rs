@@ -212,6 +212,93 @@ fn the_same_with_a_launch_thread() {
     assert!(runs > 200 && hit * 10 > runs * 7, "{hit} of {runs} failures were made");
 }
 
+/// Chains of submissions of one or two commands that queue up while nothing is launched, three times. The
+/// second half of the results is read back in the reverse order.
+fn small_submissions(runtime: &Runtime, stream: &Stream, salt: u32) -> Vec<Expected> {
+    let mut results: Vec<Expected> = Vec::new();
+    let mut part = |round: u32| -> Result<(), Error> {
+        let (mixer, bumper) = (kernel(runtime, "mix", "")?, kernel(runtime, "bump", "")?);
+        let x = runtime.upload(&[salt + round; WORDS])?;
+        let mut host = vec![salt + round; WORDS];
+        let device = shared(runtime);
+        let _held = device.queue.hold();
+        for step in 0..20 {
+            let out = stream.alloc(4 * WORDS)?;
+            encode_mix(stream, &mixer, (&x, &x, &out), step)?;
+            results.push((out, host.iter().map(|value| mix(*value, *value, step)).collect()));
+            if step % 3 == 0 {
+                encode_bump(stream, &bumper, &x)?;
+                host.iter_mut().for_each(|value| *value = value.wrapping_add(1));
+            }
+            stream.commit()?;
+        }
+        results.push((x, host));
+        Ok(())
+    };
+    for round in 0..3 {
+        let _ = part(round);
+        let _ = stream.synchronize();
+    }
+    let half = results.len() / 2;
+    results[half..].reverse();
+    results
+}
+
+#[test]
+fn small_submissions_that_queue_up_are_launched_together() {
+    let _serial = serialise();
+    fake::reset(1);
+    let runtime = open(CudaOptions { launch_thread: true, ..options() });
+    let stream = runtime.stream().unwrap();
+    let records = inject::calls(Call::Record);
+    let results = small_submissions(&runtime, &stream, 5);
+    let records = inject::calls(Call::Record) - records;
+    assert_eq!(judge(&results, "together"), 63);
+    let counters = shared(&runtime).counters();
+    assert_eq!(counters.submitted, 60);
+    assert!(counters.graphs.launched >= 2 && counters.graphs.launched < 20, "{counters:?}");
+    assert!(records < 20, "{records} events were recorded");
+}
+
+#[test]
+fn a_refused_call_among_small_submissions_fails_its_dependents_and_nothing_else() {
+    let _serial = serialise();
+    let options = CudaOptions { launch_thread: true, ..options() };
+    let (mut made, mut whole) = (0, 0);
+    let calls = [
+        Call::Launch,
+        Call::LaunchGraph,
+        Call::Record,
+        Call::CreateEvent,
+        Call::MakeGraph,
+        Call::UpdateGraph,
+    ];
+    for call in calls {
+        for nth in 1..=6 {
+            for (code, persistent) in [(2, false), (1, true)] {
+                let what = format!("{call:?} {nth} {code} {persistent}");
+                fake::reset(nth);
+                let runtime = open(options.clone());
+                let stream = runtime.stream().unwrap();
+                let refused = inject::refused();
+                inject::fail(call, nth, code, persistent);
+                let results = small_submissions(&runtime, &stream, 100);
+                let right = judge(&results, &what);
+                inject::stop();
+                made += u64::from(inject::refused() > refused);
+                whole += u64::from(right == results.len());
+                assert!(judge(&results, &what) >= right, "{what}: read again");
+                assert_eq!(judge(&small_submissions(&runtime, &stream, 9), &what), 63, "{what}: again");
+                let device = shared(&runtime);
+                drop((results, stream, runtime));
+                assert_dropped(device, &what);
+                assert_eq!(fake::live(), Live::default(), "{what}: something was not given back");
+            }
+        }
+    }
+    assert!(made >= 20 && whole < 72, "{made} failures were made, {whole} runs had all results");
+}
+
 #[test]
 fn the_info_states_capabilities_and_the_attributes_of_the_driver() {
     let _serial = serialise();

@@ -374,6 +374,10 @@ fn kernels_with_filled_slots_have_the_bits_of_memory() {
         });
         same("index of the largest", || x.multiply(&row)?.argmax(-1));
         same("cumsum", || x.add(&row)?.cumsum(Some(-1), false, true));
+        same("softmax with an epilogue", || x.softmax(-1)?.multiply(&row)?.astype(Dtype::Float16));
+        same("rms_norm of a sum, with an epilogue", || {
+            fast::rms_norm(&x.add(&row)?, None, 1e-5)?.greater(&row)
+        });
         if everything() {
             all();
         }
@@ -421,6 +425,13 @@ fn all() {
                 same(&format!("{name} of {shape:?} {dtype} by {layout}"), || {
                     consumer(&x.multiply(other)?.add(x)?.multiply(&half)?)
                 });
+                let takes_epilogue = ["softmax", "norm", "cum"].iter().any(|part| name.contains(part));
+                if takes_epilogue {
+                    same(&format!("{name} of {shape:?} {dtype} with an epilogue by {layout}"), || {
+                        let y = consumer(x)?;
+                        y.multiply(other)?.add(&y)?.astype(Dtype::Float32)?.tanh()
+                    });
+                }
             }
         }
     }

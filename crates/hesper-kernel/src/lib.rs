@@ -6,18 +6,30 @@
 //! its text into IR, [`cuda`] IR into CUDA C++, and [`metal`] into Metal. [`function`] is a kernel as a
 //! function for the texts of other kernels. [`bounds`] reports accesses out of range and proves that there
 //! are none.
+//!
+//! Without the feature `text` there are no kernels of text, only those that are built as IR; without `gpu`
+//! there are no texts for GPUs.
+#![cfg_attr(
+    not(all(feature = "gpu", feature = "text")),
+    allow(dead_code, unused_imports, reason = "what only the parts that are left out use")
+)]
 
 pub mod bounds;
+#[cfg(feature = "gpu")]
 mod cpp;
+#[cfg(feature = "gpu")]
 pub mod cuda;
+#[cfg(feature = "text")]
 pub mod custom;
 pub mod exec;
+#[cfg(feature = "text")]
 pub mod front;
 pub mod function;
 pub mod interp;
 pub mod ir;
 pub mod launch;
 pub mod math;
+#[cfg(feature = "gpu")]
 pub mod metal;
 
 #[doc(hidden)]

@@ -1,5 +1,7 @@
 //! The errors of layers and caches.
 
+use std::sync::Arc;
+
 /// The result of this crate's fallible calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -9,7 +11,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// An array op was refused, or its evaluation failed.
     #[error(transparent)]
-    Array(#[from] hesper_core::Error),
+    Array(hesper_core::Error),
     /// A parameter of the module was not given.
     #[error("parameter {path:?} is missing")]
     Missing {
@@ -50,13 +52,22 @@ pub enum Error {
     /// unchanged, and the call may be retried.
     #[error("cannot roll back the KV cache: the last step failed: {0}")]
     Rollback(#[source] hesper_core::Error),
-    /// A checkpoint or a metrics file could not be read or written.
+    /// A checkpoint does not fit the training.
     #[error("{path}: {what}")]
     File {
         /// The file.
         path: String,
         /// What is wrong with it.
         what: String,
+    },
+    /// A checkpoint or a metrics file could not be read or written.
+    #[error("{path}: {cause}")]
+    Io {
+        /// The file.
+        path: String,
+        /// The error of the system.
+        #[source]
+        cause: Arc<std::io::Error>,
     },
 }
 
@@ -72,7 +83,17 @@ impl From<Error> for hesper_core::Error {
     fn from(error: Error) -> Self {
         match error {
             Error::Array(error) => error,
-            other => hesper_core::Error::Value { op: "module".into(), what: other.to_string() },
+            other => hesper_core::Error::user(other),
+        }
+    }
+}
+
+/// An error of a layer that passed through a transform comes back as it was.
+impl From<hesper_core::Error> for Error {
+    fn from(error: hesper_core::Error) -> Self {
+        match &error {
+            hesper_core::Error::User(cause) => cause.downcast_ref().cloned().unwrap_or(Error::Array(error)),
+            _ => Error::Array(error),
         }
     }
 }

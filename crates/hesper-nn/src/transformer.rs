@@ -86,7 +86,7 @@ impl MultiHeadAttention {
         let k = heads(self.key_proj.forward(keys)?)?;
         let v = heads(self.value_proj.forward(values)?)?;
         let scale = (1.0 / q.shape()[3] as f32).sqrt();
-        let y = fast::scaled_dot_product_attention(&q, &k, &v, scale, mask.into(), None)?;
+        let y = fast::scaled_dot_product_attention(&q, &k, &v, scale, mask, None)?;
         self.out_proj.forward(&y.transpose(&[0, 2, 1, 3])?.flatten(-2, -1)?)
     }
 

@@ -491,3 +491,23 @@ fn metrics_are_written_and_callbacks_can_stop() {
     std::fs::remove_file(csv).unwrap();
     std::fs::remove_file(json).unwrap();
 }
+
+#[test]
+fn errors_of_layers_keep_their_type_through_a_transform() {
+    let _alone = alone();
+    use std::error::Error as _;
+    let layer = Linear::new(2, 1).unwrap();
+    let missing = || Error::Missing { path: "head.weight".into() };
+    let error = value_and_grad(|_: &Linear| Err::<Array, _>(missing()))(&layer).unwrap_err();
+    assert!(matches!(&error, Error::Missing { path } if path == "head.weight"), "{error}");
+    // A transform of arrays reports it as the cause.
+    let failing = tree::compile(|_: &Linear| Err::<Array, hesper::Error>(missing().into()));
+    let error = failing(&layer).unwrap_err();
+    assert_eq!(error.source().map(ToString::to_string), Some(missing().to_string()));
+    assert!(matches!(&error, hesper::Error::User(cause) if cause.is::<Error>()), "{error:?}");
+    assert!(matches!(Error::from(error), Error::Missing { .. }));
+
+    let error = CsvMetrics::new("/nowhere/metrics.csv").unwrap_err();
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<Arc<std::io::Error>>());
+    assert_eq!(cause.map(|cause| cause.kind()), Some(std::io::ErrorKind::NotFound), "{error:?}");
+}

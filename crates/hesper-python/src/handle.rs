@@ -24,7 +24,7 @@ use pyo3::prelude::*;
 /// --------
 /// >>> mx.array([1, 2, 3])
 /// array([1, 2, 3], dtype=int32)
-#[pyclass(name = "array", module = "hesper.core", frozen, weakref, skip_from_py_object)]
+#[pyclass(name = "array", module = "hesper.core", frozen, weakref, subclass, skip_from_py_object)]
 pub struct PyArray {
     slot: Mutex<Array>,
 }

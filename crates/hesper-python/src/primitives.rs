@@ -406,6 +406,14 @@ impl Primitives {
                 let arguments = vec![int(i64::from(kind == "argmax")), int(axis)];
                 self.reduced("ArgReduce", arguments, &[axis], input, &output);
             }
+            "count_nonzero" if input.dtype != Dtype::Bool => {
+                let zero = self.number(0.0, input.dtype)?;
+                let [marks, ones] =
+                    [Dtype::Bool, output.dtype].map(|dtype| self.between(&input.shape, dtype));
+                self.elementwise("NotEqual", Vec::new(), vec![input, zero], &marks);
+                self.push("AsType", vec![Argument::Dtype(output.dtype)], vec![marks], vec![ones.clone()]);
+                self.reduced("Reduce", sum(), axes, ones, &output);
+            }
             kind => self.reduced("Reduce", vec![int(code(kind)), ints(axes)], axes, input, &output),
         }
         Ok(())
@@ -606,7 +614,7 @@ impl Primitives {
                 ("sorted", true) => ("ArgSort", vec![int(last)]),
                 ("around", false) => ("Partition", vec![attributes.value("kth"), int(last)]),
                 ("around", true) => ("ArgPartition", vec![attributes.value("kth"), int(last)]),
-                _ => ("Median", vec![int(last)]),
+                _ => return Err(hesper::Error::value("sort", "an order without primitives")),
             },
             "scan" => {
                 let code = match attributes.text("kind") {

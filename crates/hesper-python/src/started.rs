@@ -1,5 +1,10 @@
 //! What was started and not waited for, so that its failure is reported.
+//!
+//! Submissions of a stream retire in order, so those that have retired are at the front of its queue. Nothing
+//! here asks the device: this runs with every `async_eval`.
 
+use std::collections::VecDeque;
+use std::collections::hash_map::{Entry, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 use hesper::{Array, Error};
@@ -8,68 +13,82 @@ use pyo3::PyErr;
 
 use crate::error::raise;
 
-/// Remembers what was started, or why it could not be.
-pub fn remember_started(arrays: &[Array], started: hesper::Result<Vec<Submission>>) {
-    match started {
-        Ok(submissions) => remember(submissions.into_iter().map(Started::Running)),
-        Err(error) => {
-            let stream = arrays.first().map_or(0, |array| array.stream().id());
-            remember([Started::Failed(stream, error)]);
-        }
-    }
-}
-
-/// What was started and not waited for.
-enum Started {
-    Running(Submission),
-    /// It could not be started: the stream, and why.
-    Failed(u64, Error),
+/// What was started on a stream.
+#[derive(Default)]
+struct Started {
+    running: VecDeque<Submission>,
+    /// The first failure.
+    failed: Option<Error>,
 }
 
 impl Started {
-    fn stream(&self) -> u64 {
-        match self {
-            Started::Running(submission) => submission.stream(),
-            Started::Failed(stream, _) => *stream,
+    /// Drops submissions that have retired; keeps the first failure.
+    fn forget_retired(&mut self) {
+        while let Some(retired) = self.running.pop_front_if(|first| first.is_retired()) {
+            if self.failed.is_none() {
+                self.failed = retired.fault().map(|fault| hesper_runtime::Error::from(fault.clone()).into());
+            }
         }
     }
 
-    fn has_failed(&self) -> bool {
-        match self {
-            Started::Running(submission) => submission.fault().is_some(),
-            Started::Failed(..) => true,
+    fn is_over(&self) -> bool {
+        self.running.is_empty() && self.failed.is_none()
+    }
+}
+
+/// What was started, by stream.
+struct Streams {
+    streams: Option<HashMap<u64, Started>>,
+    /// The number of streams at which those with nothing to report are removed.
+    limit: usize,
+}
+
+/// The least number of streams at which streams are removed.
+const MIN_LIMIT: usize = 16;
+
+static STREAMS: Mutex<Streams> = Mutex::new(Streams { streams: None, limit: MIN_LIMIT });
+
+/// Remembers what was started, or why it could not be.
+pub fn remember_started(arrays: &[Array], started: hesper::Result<Vec<Submission>>) {
+    let mut streams = STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
+    match started {
+        Ok(submissions) => {
+            for submission in submissions {
+                if !submission.is_retired() || submission.fault().is_some() {
+                    streams.of(submission.stream()).running.push_back(submission);
+                }
+            }
+        }
+        Err(error) => {
+            let stream = arrays.first().map_or(0, |array| array.stream().id());
+            streams.of(stream).failed.get_or_insert(error);
         }
     }
 }
 
-/// What is running, and of each stream the first that failed.
-static STARTED: Mutex<Vec<Started>> = Mutex::new(Vec::new());
-
-fn remember(new: impl IntoIterator<Item = Started>) {
-    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
-    forget_finished(&mut started);
-    for new in new {
-        if !started.iter().any(|one| one.stream() == new.stream() && one.has_failed()) {
-            started.push(new);
+impl Streams {
+    /// What was started on a stream, without what has retired.
+    fn of(&mut self, stream: u64) -> &mut Started {
+        let streams = self.streams.get_or_insert_default();
+        if streams.len() >= self.limit {
+            streams.retain(|_, started| {
+                started.forget_retired();
+                !started.is_over()
+            });
+            self.limit = MIN_LIMIT.max(2 * streams.len());
         }
+        let started = streams.entry(stream).or_default();
+        started.forget_retired();
+        started
     }
-}
-
-/// Drops what has finished without a failure.
-fn forget_finished(started: &mut Vec<Started>) {
-    started.retain(|one| one.has_failed() || matches!(one, Started::Running(running) if !running.is_done()));
 }
 
 /// The first error of what was started on a stream, which has finished. It is reported once.
 pub fn take_error(stream: &Stream) -> Option<PyErr> {
-    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
-    let own: Vec<Started> = started.extract_if(.., |one| one.stream() == stream.id()).collect();
-    forget_finished(&mut started);
-    drop(started);
-    own.into_iter().find_map(|one| match one {
-        Started::Running(running) => {
-            running.fault().map(|fault| raise(hesper_runtime::Error::from(fault.clone()).into()))
-        }
-        Started::Failed(_, error) => Some(raise(error)),
-    })
+    let mut streams = STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
+    let Entry::Occupied(entry) = streams.streams.as_mut()?.entry(stream.id()) else { return None };
+    let mut started = entry.remove();
+    drop(streams);
+    started.forget_retired();
+    started.failed.map(raise)
 }

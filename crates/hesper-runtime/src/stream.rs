@@ -173,6 +173,12 @@ impl Submission {
         self.stream.is_done(self.index)
     }
 
+    /// Whether the runtime knows that it is finished. Unlike [`is_done`](Submission::is_done) it does not ask
+    /// the device, so it costs no more than a load.
+    pub fn is_retired(&self) -> bool {
+        self.stream.is_done(self.index)
+    }
+
     /// Waits until it is finished. Every call returns its first fault.
     pub fn wait(&self) -> Result<()> {
         crate::fork::check()?;

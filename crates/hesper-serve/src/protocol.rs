@@ -167,8 +167,10 @@ pub enum Constraint {
         schema: String,
         /// The text that ends a call.
         end: String,
-        /// Whether the answer has to begin with a call.
+        /// Whether the answer is one or more calls and nothing else.
         required: bool,
+        /// Whether the answer ends after its first call.
+        single: bool,
     },
 }
 
@@ -344,6 +346,8 @@ pub struct Snapshot {
     pub cached_tokens: u64,
     /// Tokens that were generated.
     pub generated_tokens: u64,
+    /// Tokens that were generated per second, over the last ten seconds.
+    pub tokens_per_second: f64,
     /// Draft tokens that were computed.
     pub draft_tokens: u64,
     /// Draft tokens that were accepted.

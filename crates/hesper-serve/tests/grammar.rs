@@ -106,20 +106,31 @@ fn an_answer_is_valid_by_its_json_schema() {
     assert!(matches!(end, End::Done(Finish::Stop, _)), "{end:?}");
     let schema = r#"{"type": "object", "properties": {"city": {"enum": ["Bonn"]}}, "required": ["city"]}"#;
     let (begin, end) = ("<tool_call>".to_string(), "</tool_call>".to_string());
-    let constraint = Some(Constraint::ToolCalls { begin, schema: schema.into(), end, required: true });
-    let prompt = language.prompt_tokens("The weather in Bonn:").unwrap();
-    let request = Request { id: "tool".into(), prompt, max_tokens: 32, constraint, ..Request::default() };
-    let text = collect(&engine.submit(request).unwrap()).1;
-    let call = text.strip_prefix("<tool_call>").and_then(|text| text.split("</tool_call>").next()).unwrap();
-    let call: serde_json::Value = serde_json::from_str(call).unwrap();
-    assert_eq!(call["city"], "Bonn", "{text}");
+    for single in [true, false] {
+        let (begin, end, schema) = (begin.clone(), end.clone(), schema.to_string());
+        let constraint = Some(Constraint::ToolCalls { begin, schema, end, required: true, single });
+        let prompt = language.prompt_tokens("The weather in Bonn:").unwrap();
+        let request = Request { id: "tool".into(), prompt, max_tokens: 64, constraint, ..Request::default() };
+        let (_, text, end) = collect(&engine.submit(request).unwrap());
+        // Nothing but calls, and one if only one may be.
+        let mut calls = text.split("<tool_call>");
+        assert_eq!(calls.next().map(str::trim), Some(""), "{text}");
+        let whole: Vec<&str> =
+            calls.filter_map(|call| call.trim_end().strip_suffix("</tool_call>")).collect();
+        assert!(whole.len() == 1 || !single && !whole.is_empty(), "{text}");
+        assert!(!single || matches!(end, End::Done(Finish::Stop, _)), "{end:?}: {text}");
+        for call in whole {
+            let call: serde_json::Value = serde_json::from_str(call).unwrap();
+            assert_eq!(call["city"], "Bonn", "{text}");
+        }
+    }
     // Calls without an end mark, and without a begin mark: then the call is the whole answer.
     let parameters = serde_json::from_str(schema).unwrap();
     let tool = Tool { name: "f".into(), description: serde_json::Value::Null, parameters, strict: true };
     for (format, start) in
         [(CallFormat::Bare, "{\"name\":\"f\""), (CallFormat::List, "[TOOL_CALLS][{\"name\":\"f\"")]
     {
-        let constraint = Some(format.constraint(std::slice::from_ref(&tool), true));
+        let constraint = Some(format.constraint(std::slice::from_ref(&tool), true, false));
         let prompt = language.prompt_tokens("The weather in Bonn:").unwrap();
         let request = Request { id: "call".into(), prompt, max_tokens: 24, constraint, ..Request::default() };
         let (_, text, end) = collect(&engine.submit(request).unwrap());

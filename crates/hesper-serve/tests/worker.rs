@@ -8,7 +8,7 @@ use crate::support::{End, LIMIT, collect, language, request, small, texts};
 use hesper_serve::engine::{Engine, EngineOptions};
 use hesper_serve::protocol::{
     Event, Events, FailureKind, Finish, Generator, Health, Histogram, Phase, Refusal, Request, Sampling,
-    Snapshot,
+    Snapshot, channel,
 };
 use hesper_serve::worker::{Supervisor, SupervisorOptions, serve};
 
@@ -21,26 +21,54 @@ fn worker_process() {
         Some(_) => EngineOptions { max_running: 2, max_waiting: 3, ..small() },
         None => small(),
     };
-    let engine = Engine::start(language(), EngineOptions { look_ahead, ..options }).unwrap();
-    match std::env::var_os(PANICS) {
-        Some(_) => serve(Arc::new(Panics(engine))),
-        None => serve(Arc::new(engine)),
-    }
+    let served = serve(|| -> hesper_lm::Result<Arc<dyn Generator>> {
+        if std::env::var_os(SLOW_LOAD).is_some() {
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        let engine = Engine::start(language(), EngineOptions { look_ahead, ..options })?;
+        Ok(match std::env::var_os(HOSTILE) {
+            Some(_) => Arc::new(Hostile(engine)),
+            None => Arc::new(engine),
+        })
+    });
+    served.unwrap();
 }
 
-/// Set for a worker that looks ahead, for one that runs 2 requests and queues 3, and for one that panics when
-/// a request with the id "panic" is submitted, and aborts at "abort".
+/// Set for a worker that looks ahead, for one that runs 2 requests and queues 3, for one that takes a second
+/// to load, and for one that is [`Hostile`].
 const LOOK_AHEAD: &str = "HESPER_TEST_LOOK_AHEAD";
 const SMALL_QUEUE: &str = "HESPER_TEST_SMALL_QUEUE";
-const PANICS: &str = "HESPER_TEST_PANICS";
+const SLOW_LOAD: &str = "HESPER_TEST_SLOW_LOAD";
+const HOSTILE: &str = "HESPER_TEST_HOSTILE";
 
-struct Panics(Engine);
+/// Panics when a request with the id "panic" is submitted, aborts when "abort" is submitted and at the third
+/// token of "poison", and never sends an event of "stuck".
+struct Hostile(Engine);
 
-impl Generator for Panics {
+impl Generator for Hostile {
     fn submit(&self, request: Request) -> Result<Events, Refusal> {
         match request.id.as_str() {
             "panic" => panic!("a hostile request"),
             "abort" => std::process::abort(),
+            "poison" => {
+                let (events, (sender, receiver)) = (self.0.submit(request)?, channel());
+                std::thread::spawn(move || {
+                    let mut tokens = 0;
+                    while let Some(event) = events.next() {
+                        tokens += usize::from(matches!(event, Event::Token(_)));
+                        if tokens == 3 {
+                            std::process::abort();
+                        }
+                        let _ = sender.send(event);
+                    }
+                });
+                Ok(Events::new("poison".into(), receiver, || {}))
+            }
+            "stuck" => {
+                let (sender, receiver) = channel();
+                std::mem::forget(sender);
+                Ok(Events::new("stuck".into(), receiver, || {}))
+            }
             _ => self.0.submit(request),
         }
     }
@@ -198,7 +226,7 @@ fn requests_of_a_full_queue_survive_the_death_of_the_worker() {
 
 #[test]
 fn a_request_that_panics_or_kills_the_worker_when_it_is_submitted_fails_alone() {
-    let supervisor = started(SupervisorOptions { max_attempts: 2, ..options_with(&[PANICS]) });
+    let supervisor = started(SupervisorOptions { max_attempts: 2, ..options_with(&[HOSTILE]) });
     let beside = supervisor.submit(request("beside", &texts()[2], 40)).unwrap();
     let refused = supervisor.submit(request("panic", "The", 3));
     assert!(matches!(&refused, Err(Refusal::Invalid(what)) if what.contains("panicked")), "{refused:?}");
@@ -313,14 +341,63 @@ fn deadlines_hold_while_no_worker_is_ready_and_while_one_is_stopped() {
 
 #[test]
 fn a_request_that_is_lost_with_every_worker_fails() {
-    let supervisor = Supervisor::start(SupervisorOptions { max_attempts: 2, ..options() }).unwrap();
-    let events = supervisor.submit(request("doomed", "The evening star", 1_000_000)).unwrap();
+    let supervisor = started(SupervisorOptions { max_attempts: 2, ..options_with(&[HOSTILE]) });
+    let events = supervisor.submit(request("stuck", "The evening star", 10)).unwrap();
     for attempt in 0..2 {
-        until(|| supervisor.health() == Health::Ok && supervisor.snapshot().requests.len() == 1);
+        until(|| supervisor.health() == Health::Ok);
         signal(&supervisor, "-KILL");
         until(|| supervisor.snapshot().restarts == attempt + 1);
     }
     let end = collect(&events).2;
     assert!(matches!(&end, End::Failed(FailureKind::Lost, what) if what.contains("2 workers")), "{end:?}");
     assert_eq!(collect(&supervisor.submit(request("next", "The", 3)).unwrap()).0.len(), 3);
+}
+
+#[test]
+fn a_request_that_kills_every_worker_is_found_among_others_which_are_answered() {
+    let engine = Engine::start(language(), small()).unwrap();
+    let healthy = || requests(24, 0.4).into_iter();
+    let expected: Vec<String> =
+        healthy().map(|request| collect(&engine.submit(request).unwrap()).1).collect();
+    let supervisor = started(options_with(&[HOSTILE]));
+    let mut events: Vec<Events> =
+        healthy().take(6).map(|request| supervisor.submit(request).unwrap()).collect();
+    let poison = supervisor.submit(request("poison", "The evening star", 24)).unwrap();
+    events.extend(healthy().skip(6).map(|request| supervisor.submit(request).unwrap()));
+    let end = collect(&poison).2;
+    assert!(matches!(&end, End::Failed(FailureKind::Lost, what) if what.contains("workers")), "{end:?}");
+    for (at, events) in events.iter().enumerate() {
+        let (_, text, end) = collect(events);
+        assert!(matches!(end, End::Done(Finish::Length, _)), "request {at}: {end:?}");
+        assert_eq!(text, expected[at], "request {at}");
+    }
+    let snapshot = supervisor.snapshot();
+    assert!((3..=12).contains(&snapshot.restarts) && snapshot.failed == 1, "{snapshot:?}");
+    // Nothing is held back any more.
+    assert_eq!(collect(&supervisor.submit(request("next", "The", 3)).unwrap()).0.len(), 3);
+}
+
+#[test]
+fn workers_that_are_stopped_or_killed_while_they_load_are_replaced_and_fail_no_request() {
+    let supervisor = started(SupervisorOptions { max_attempts: 1, ..options_with(&[SLOW_LOAD]) });
+    let events = supervisor.submit(request("long", &texts()[3], 40)).unwrap();
+    while !matches!(events.next_within(LIMIT).unwrap(), Event::Token(_)) {}
+    // Two requests: one that is alone with the only worker it may lose would fail.
+    let other = supervisor.submit(request("other", &texts()[4], 40)).unwrap();
+    for (restarts, name) in [(0, "-KILL"), (1, "-STOP"), (2, "-KILL")] {
+        until(|| supervisor.process().is_some() && supervisor.snapshot().restarts == restarts);
+        if restarts > 0 {
+            assert!(matches!(supervisor.health(), Health::Loading { .. }));
+            // The worker has begun to report.
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        signal(&supervisor, name);
+        let begin = Instant::now();
+        until(|| supervisor.snapshot().restarts == restarts + 1);
+        assert!(begin.elapsed() < Duration::from_secs(20), "{name} after {:?}", begin.elapsed());
+    }
+    for events in [events, other] {
+        let end = collect(&events).2;
+        assert!(matches!(end, End::Done(Finish::Length, _)), "{end:?}");
+    }
 }

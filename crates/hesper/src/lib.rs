@@ -7,14 +7,19 @@
 //!
 //! | feature | what it adds |
 //! |---|---|
-//! | `files` (default) | tensor files: [`io`]; functions in files: [`export`] |
+//! | `files` (default) | tensor files: [`io`]; functions in files: [`export`]; implies `quantized` |
+//! | `fft` (default) | Fourier transforms: [`fft`] |
+//! | `kernels` (default) | kernels written as text: [`CustomKernel`] |
+//! | `quantized` (default) | kernels of the CPU for quantized weights ([`Array::quantized_matmul`], [`PackedArray`]) and KV caches; without it, evaluating such an array is an error |
 //! | `linalg` | factorizations, equations and norms: [`linalg`]; [`random::multivariate_normal`] |
 //! | `cuda` | NVIDIA GPUs; every CUDA library is loaded at run time |
 //! | `metal` | Apple GPUs |
 //! | `metal-sim` | a simulated Metal on any machine, for tests: `HESPER_METAL=sim` |
 //! | `ndarray`, `serde` | conversions from and to arrays of the crate `ndarray`; arrays in the formats of `serde` |
-//! | `nn` | layers: [`nn`]; implies `files` |
+//! | `nn` | layers, losses, optimizers, training: [`nn`]; implies `files` |
 //! | `lm` | language models: [`lm`] |
+//!
+//! `default-features = false` is arrays on the CPU alone: ops, transforms and fusion.
 #![deny(unsafe_code)]
 
 pub use hesper_core::*;
@@ -47,6 +52,7 @@ mod book {
         first_steps "first-steps",
         lazy_arrays "lazy-arrays",
         transforms "transforms",
+        training "training",
         kernels "kernels",
         threads "threads",
         looking_inside "looking-inside",

@@ -2,7 +2,8 @@
 
 use std::error::Error as _;
 
-use hesper::{Array, Axes, Dtype, Error, Index, Update, array, axes, f16, s};
+use hesper::fast::AttentionMask;
+use hesper::{Array, Axes, Device, Dtype, Error, Index, Update, array, axes, f16, s};
 
 fn floats(x: &Array) -> Vec<f32> {
     x.to_vec().unwrap()
@@ -281,4 +282,61 @@ fn debug_prints_what_is_computed_and_computes_nothing() {
     let y = x.exp().unwrap();
     assert_eq!(format!("{y:?}"), "Array([2, 2], float32, lazy exp)");
     assert!(!y.is_evaluated());
+}
+
+#[test]
+fn arrays_are_summed_and_multiplied_by_iterators() {
+    let parts = [array![1.0, 2.0], array![[3.0], [4.0]], array![0.5]];
+    let total: Array = parts.iter().sum();
+    assert_eq!((total.shape(), floats(&total)), (&[2, 2][..], vec![4.5, 5.5, 5.5, 6.5]));
+    let product: Array = parts.into_iter().product();
+    assert_eq!(floats(&product), [1.5, 3.0, 2.0, 4.0]);
+    let none: Vec<Array> = Vec::new();
+    assert_eq!(none.iter().sum::<Array>().item::<f32>().unwrap(), 0.0);
+    assert_eq!(none.into_iter().product::<Array>().item::<f32>().unwrap(), 1.0);
+    // Integers stay integers: no number of another type is added.
+    assert_eq!([array![1u8], array![2u8]].iter().sum::<Array>().dtype(), Dtype::Uint8);
+    let failing = [array![1.0].exp(), array![1.0, 2.0].reshape(&[3])];
+    assert!(failing.into_iter().sum::<hesper::Result<Array>>().is_err());
+    let unfit = [array![1, 2], array![1, 2, 3]];
+    let message = unfit[0].add(&unfit[1]).unwrap_err().to_string();
+    let sum = std::panic::AssertUnwindSafe(|| unfit.iter().sum::<Array>());
+    let panic = std::panic::catch_unwind(sum).unwrap_err();
+    assert_eq!(panic.downcast_ref::<String>(), Some(&message));
+}
+
+#[test]
+fn an_array_of_one_element_converts_to_a_number_of_its_type() {
+    let x = array![[2.5]];
+    assert_eq!(f32::try_from(&x).unwrap(), 2.5);
+    assert_eq!(f64::try_from(x.astype(Dtype::Float64).unwrap()).unwrap(), 2.5);
+    assert_eq!(i32::try_from(array![7]).unwrap(), 7);
+    assert!(bool::try_from(x.greater(2.0).unwrap()).unwrap());
+    // Another type, or another number of elements, is refused.
+    assert!(i32::try_from(&x).is_err() && bool::try_from(&x).is_err());
+    assert!(f32::try_from(array![1.0, 2.0]).unwrap_err().to_string().contains("[2]"));
+    assert!(bool::try_from(array![true, true]).is_err());
+}
+
+#[test]
+fn an_attention_mask_may_be_none_or_an_array() {
+    let x = Array::try_from_slice(&[0.0f32, 2.0], &[1, 1, 2, 1]).unwrap();
+    let attend = |mask: AttentionMask<'_>| {
+        hesper::fast::scaled_dot_product_attention(&x, &x, &x, 0.5, mask, None).unwrap()
+    };
+    let open = hesper::fast::scaled_dot_product_attention(&x, &x, &x, 0.5, None, None).unwrap();
+    assert_eq!(floats(&open), floats(&attend(AttentionMask::None)));
+    let own = array![[true, false], [false, true]];
+    for mask in [AttentionMask::from(&own), AttentionMask::from(Some(&own))] {
+        assert_eq!(floats(&attend(mask)), [0.0, 2.0]);
+    }
+}
+
+#[test]
+fn devices_and_streams_are_named_at_the_root() {
+    let stream = Device::Cpu.stream().unwrap();
+    let y = hesper::with_stream(&stream, || array![1.0].exp()).unwrap();
+    let z = hesper::with_device(Device::Cpu, || y.log()).unwrap().unwrap();
+    assert_eq!(floats(&z), [1.0]);
+    assert!(hesper::set_default_device(Device::Gpu(1000)).is_err());
 }

@@ -154,3 +154,50 @@ fn a_view_of_an_evaluated_array_keeps_its_call_while_a_transformation_runs() {
     assert_eq!(slopes[0].to_vec::<f32>().unwrap(), [1.0, 0.0, 3.0, 0.0]);
     assert!(hesper::transform::to_dot(&[x.add(1.0).unwrap().t().unwrap()]).contains("transpose"));
 }
+
+#[test]
+fn transposed_arrays_are_joined_in_the_order_of_their_memory() {
+    let _alone = alone();
+    let dense = |x: &Array| Array::try_from_slice(&x.to_vec::<f32>().unwrap(), x.shape()).unwrap();
+    let strides = |y: &Array| y.host().unwrap().strides().to_vec();
+    let numbers: Vec<f32> = (0..120).map(|i| i as f32).collect();
+    let x = Array::try_from_slice(&numbers, &[4, 5, 6]).unwrap();
+    let turned = x.transpose(&[2, 0, 1]).unwrap();
+    let part = turned.slice(&[1, 0, 2], &[6, 4, 5], &[2, 1, 1]).unwrap();
+    let back = turned.slice(&[5, 0, 0], &[isize::MIN, 4, 5], &[-1, 1, 1]).unwrap();
+    // Arrays, the axis, and the strides of the result.
+    let cases: [(&[&Array], isize, &[isize]); 7] = [
+        (&[&turned, &turned], 0, &[1, 60, 12]),
+        (&[&turned, &turned], 1, &[1, 30, 6]),
+        (&[&turned, &turned], 2, &[1, 60, 6]),
+        (&[&part, &turned.slice(&[0, 0, 0], &[3, 4, 3], &[1, 1, 1]).unwrap()], 1, &[24, 3, 1]),
+        // Other orders, negative strides, contiguous rows.
+        (&[&turned, &dense(&turned)], 0, &[20, 5, 1]),
+        (&[&back, &back], 0, &[20, 5, 1]),
+        (&[&x.transpose(&[1, 0, 2]).unwrap(), &x.transpose(&[1, 0, 2]).unwrap()], 0, &[24, 6, 1]),
+    ];
+    for (at, (parts, along, stored)) in cases.into_iter().enumerate() {
+        let parts: Vec<Array> = parts.iter().map(|part| (*part).clone()).collect();
+        let plain: Vec<Array> = parts.iter().map(dense).collect();
+        let (got, want) = (concatenate(&parts, along).unwrap(), concatenate(&plain, along).unwrap());
+        let flat = |x: &Array| x.reshape(&[-1]).unwrap().to_vec::<f32>().unwrap();
+        assert_eq!(got.to_vec::<f32>().unwrap(), want.to_vec::<f32>().unwrap(), "case {at}");
+        assert_eq!(strides(&got), stored, "case {at}");
+        assert_eq!(flat(&got), flat(&want), "case {at}, flat");
+        let sums = |x: &Array| x.exp().unwrap().sum(1).unwrap().to_vec::<f32>().unwrap();
+        assert_eq!(sums(&got), sums(&want), "case {at}, sums");
+    }
+    let (stacked, plain) =
+        (stack(&[turned.clone(), turned.clone()], 0), stack(&[dense(&turned), dense(&turned)], 0));
+    let (stacked, plain) = (stacked.unwrap(), plain.unwrap());
+    assert_eq!(stacked.to_vec::<f32>().unwrap(), plain.to_vec::<f32>().unwrap());
+    assert_eq!(strides(&stacked), [120, 1, 30, 6]);
+    for axis in 0..3 {
+        let (rolled, plain) = (turned.roll(&[2], axis).unwrap(), dense(&turned).roll(&[2], axis).unwrap());
+        assert_eq!(rolled.to_vec::<f32>().unwrap(), plain.to_vec::<f32>().unwrap(), "rolled along {axis}");
+    }
+    // A part without elements takes no part in the order.
+    let none = Array::zeros(&[0, 4, 5], Dtype::Float32).unwrap();
+    let joined = concatenate(&[none, turned.clone()], 0).unwrap();
+    assert_eq!(joined.to_vec::<f32>().unwrap(), turned.to_vec::<f32>().unwrap());
+}

@@ -1,5 +1,6 @@
-//! Slots: element-wise ops that a kernel of a GPU computes as it reads its elements. On the simulated Metal,
-//! whose sanitizer checks every access, and on a backend without slots: the same bits as op by op.
+//! Slots: element-wise ops that a kernel of a GPU computes as it reads its elements, and those that it
+//! applies to its results (epilogues). On the simulated Metal, whose sanitizer checks every access, and on a
+//! backend without slots: the same bits as op by op. The host takes epilogues too, row by row.
 
 use crate::alone;
 use crate::reference::{Reference, ReferenceBackend};
@@ -74,10 +75,21 @@ impl World {
         World { metal: None, runtime, stream }
     }
 
-    /// Asserts that the first output takes its input from a slot, and that all have the bits of op by op.
+    /// The device of the host.
+    fn host() -> World {
+        let runtime = placement::cpu().clone();
+        let stream = runtime.stream().unwrap();
+        World { metal: None, runtime, stream }
+    }
+
+    /// Asserts that a step of the first output has a slot on Metal, and that all have the bits of op by op.
     fn same(&self, what: &str, program: Program<'_>) {
+        self.same_with(what, usize::from(self.metal.is_some()), program);
+    }
+
+    /// The same with a number of steps that fuse an op with element-wise ops.
+    fn same_with(&self, what: &str, expected: usize, program: Program<'_>) {
         placement::with_stream(&self.stream, || {
-            let expected = usize::from(self.metal.is_some());
             assert_eq!(slots(&program().unwrap()[0]), expected, "{what}: slots");
             assert!(
                 evaluated(program).unwrap() == apart(program),
@@ -160,6 +172,134 @@ fn every_consumer_reads_a_filled_slot_with_the_bits_of_memory() {
     world.end();
 }
 
+type Epilogue = fn(&Array, &Array) -> Result<Array>;
+
+const EPILOGUES: [(&str, Epilogue); 6] = [
+    ("a product", |y, other| y.multiply(other)),
+    ("a cast", |y, _| y.multiply(2.0f32)?.astype(Dtype::Float16)),
+    ("a wider type", |y, _| y.multiply(0.5f32)?.astype(Dtype::Float32)?.add(1.0f32)),
+    ("a comparison", |y, other| y.greater(other)),
+    ("a result that is read twice", |y, other| y.add(&y.tanh()?)?.multiply(other)?.abs()),
+    ("integers", |y, _| y.multiply(100.0f32)?.astype(Dtype::Int32)?.add(7)),
+];
+
+/// Ops that take epilogues on GPUs; the host takes those of the first three.
+const WITH_EPILOGUE: [(&str, Consumer); 5] = [
+    ("softmax", |x| x.softmax(-1)),
+    ("rms_norm", |x| fast::rms_norm(x, None, 1e-5)),
+    ("layer_norm", |x| fast::layer_norm(x, None, None, 1e-5)),
+    ("cumsum", |x| x.cumsum(Some(-1), true, true)),
+    ("cummax of columns", |x| x.cummax(Some(0), false, true)),
+];
+
+/// Every op with every epilogue, whose other input has one of several layouts.
+fn epilogues(world: &World, ops: &[(&str, Consumer)], shapes: &[([usize; 2], Dtype)]) {
+    for &(shape, dtype) in shapes {
+        let x = data(&shape, dtype, 1);
+        for (number, (name, op)) in ops.iter().enumerate() {
+            let turned = data(&[shape[1], shape[0]], dtype, 4).transpose(&[1, 0]).unwrap();
+            let others = [
+                ("its shape", data(&shape, dtype, 2)),
+                ("a row", data(&shape[1..], dtype, 3)),
+                ("a column", data(&[shape[0], 1], dtype, 5)),
+                ("a turned array", turned),
+            ];
+            for (step, (what, epilogue)) in EPILOGUES.into_iter().enumerate() {
+                let (layout, other) = &others[(number + step) % others.len()];
+                let what = format!("{name} of {shape:?} {dtype}, then {what} by {layout}");
+                world.same_with(&what, 1, &|| Ok(vec![epilogue(&op(&x)?, other)?]));
+                world.same_with(&format!("{what}, with a prologue"), 1, &|| {
+                    Ok(vec![epilogue(&op(&chain(&x, &x)?)?, other)?])
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn every_epilogue_of_a_gpu_has_the_bits_of_op_by_op() {
+    let _alone = alone();
+    let world = World::metal();
+    let small = [([3, 5], Dtype::Float32), ([6, 33], Dtype::Bfloat16)];
+    epilogues(&world, &WITH_EPILOGUE, &small);
+    epilogues(&world, &WITH_EPILOGUE[..2], &[([2, 4200], Dtype::Float32)]);
+    world.end();
+}
+
+#[test]
+fn every_epilogue_of_the_host_has_the_bits_of_op_by_op() {
+    let _alone = alone();
+    let world = World::host();
+    let shapes = [
+        ([3, 5], Dtype::Float32),
+        ([700, 33], Dtype::Bfloat16),
+        ([90, 1030], Dtype::Float16),
+        ([40, 20_000], Dtype::Float32),
+        ([70_000, 3], Dtype::Float32),
+    ];
+    epilogues(&world, &WITH_EPILOGUE[..3], &shapes);
+    world.end();
+}
+
+#[test]
+fn results_that_are_needed_in_memory_have_no_epilogue() {
+    let _alone = alone();
+    for world in [World::metal(), World::host()] {
+        let (x, w) = (data(&[6, 40], Dtype::Float32, 1), data(&[6, 40], Dtype::Float32, 2));
+        placement::with_stream(&world.stream, || {
+            // A result that the program holds.
+            let shares = x.softmax(-1).unwrap();
+            let product = shares.multiply(&w).unwrap();
+            assert_eq!(slots(&product), 0);
+            eval::eval([&product]).unwrap();
+            assert_eq!(bytes(&shares).unwrap(), bytes(&x.softmax(-1).unwrap()).unwrap());
+            // Two groups read it.
+            let two = || -> Result<Vec<Array>> {
+                let shares = x.softmax(-1)?;
+                Ok(vec![shares.multiply(&w)?.sum(())?.add(shares.add(&w)?.max(())?)?])
+            };
+            assert!(evaluated(&two).unwrap() == apart(&two));
+            // The group stores a second value.
+            let held = || -> Result<Vec<Array>> {
+                let product = x.softmax(-1)?.multiply(&w)?;
+                Ok(vec![product.exp()?, product])
+            };
+            assert!(evaluated(&held).unwrap() == apart(&held));
+            // Another shape, no elements, one element.
+            let wider = || -> Result<Vec<Array>> {
+                Ok(vec![x.softmax(-1)?.add(data(&[2, 6, 40], Dtype::Float32, 3))?])
+            };
+            assert_eq!(slots(&wider().unwrap()[0]), 0);
+            assert!(evaluated(&wider).unwrap() == apart(&wider));
+            for shape in [[0, 4], [3, 0], [1, 1]] {
+                let empty = data(&shape, Dtype::Float32, 4);
+                let program = || -> Result<Vec<Array>> { Ok(vec![empty.softmax(-1)?.multiply(3.0f32)?]) };
+                assert!(evaluated(&program).unwrap() == apart(&program), "{shape:?}");
+            }
+        });
+        world.end();
+    }
+}
+
+/// One op of a group gets it as its epilogue; the others are read from memory.
+#[test]
+fn a_group_is_the_epilogue_of_one_op() {
+    let _alone = alone();
+    for world in [World::metal(), World::host()] {
+        let (x, w) = (data(&[6, 40], Dtype::Float32, 1), data(&[6, 40], Dtype::Float32, 2));
+        world.same_with("a sum of two", 1, &|| Ok(vec![x.softmax(-1)?.add(w.softmax(-1)?)?.multiply(&w)?]));
+        world.same_with("an epilogue that is the prologue of another op", 1, &|| {
+            Ok(vec![x.softmax(-1)?.multiply(&w)?.softmax(-1)?])
+        });
+        // An input of both the op and its epilogue, the last use of both.
+        world.same_with("an input that is read twice", 1, &|| {
+            let y = x.matmul(&w.t()?)?.matmul(&w)?;
+            Ok(vec![fast::rms_norm(&y, None, 1e-5)?.add(&y)?])
+        });
+        world.end();
+    }
+}
+
 #[test]
 fn a_backend_without_slots_computes_the_group_first() {
     let _alone = alone();
@@ -212,8 +352,14 @@ fn values_that_are_needed_in_memory_do_not_fill_slots() {
             let y = x.exp()?;
             Ok(vec![y.sum(-1)?.add(y.max(-1)?)?])
         };
-        assert_eq!(slots(&two().unwrap()[0]), 0);
+        assert_eq!(slots(&two().unwrap()[0]), 2, "each of two reductions computes it");
         assert!(evaluated(&two).unwrap() == apart(&two));
+        let product = || -> Result<Vec<Array>> {
+            let y = x.exp()?;
+            Ok(vec![y.sum(-1)?.add(y.matmul(&x.transpose(&[1, 0])?)?.sum(-1)?)?])
+        };
+        assert_eq!(slots(&product().unwrap()[0]), 0, "a product reads it from memory");
+        assert!(evaluated(&product).unwrap() == apart(&product));
         let empty = Array::zeros(&[3, 0], Dtype::Float32).unwrap();
         assert_eq!(empty.exp().unwrap().sum(-1).unwrap().to_vec::<f32>().unwrap(), [0.0; 3]);
         // Arrays that only the host computes with.
@@ -231,7 +377,8 @@ fn compiled_functions_fill_slots() {
     let f = |x: &[Array]| -> Result<Vec<Array>> {
         let y = chain(&x[0], &x[1])?;
         let shares = y.add(1.0f32)?.softmax(-1)?;
-        Ok(vec![shares.multiply(&y)?.sum(-1)?, y.mean(())?])
+        let scaled = fast::rms_norm(&y, None, 1e-5)?.multiply(&x[1])?;
+        Ok(vec![shares.multiply(&y)?.sum(-1)?, y.mean(())?, scaled])
     };
     placement::with_stream(&world.stream, || {
         let expected = apart(&|| f(&[x.clone(), w.clone()]));
@@ -249,7 +396,7 @@ fn an_evaluation_with_a_refused_call_can_be_repeated() {
     let _alone = alone();
     let program = || -> Result<Vec<Array>> {
         let (x, w) = (data(&[4, 50], Dtype::Float32, 1), data(&[50], Dtype::Float32, 2));
-        Ok(vec![chain(&x, &w)?.softmax(-1)?, x.add(&w)?.sum(0)?])
+        Ok(vec![chain(&x, &w)?.softmax(-1)?, x.add(&w)?.sum(0)?, x.softmax(-1)?.multiply(&w)?])
     };
     let world = World::metal();
     let expected = placement::with_stream(&world.stream, || apart(&program));
@@ -282,9 +429,9 @@ fn a_kernel_with_a_filled_slot_is_compiled_in_the_background() {
     let world = World::metal();
     let x = data(&[4, 50], Dtype::Float32, 1);
     placement::with_stream(&world.stream, || {
-        let program = || -> Result<Vec<Array>> { Ok(vec![chain(&x, &x)?.softmax(-1)?]) };
+        let program = || -> Result<Vec<Array>> { Ok(vec![chain(&x, &x)?.softmax(-1)?.multiply(&x)?]) };
         let expected = apart(&program);
-        // One command where the kernel is ready, two where the group goes to memory.
+        // One command where the kernel is ready, three where the groups go through memory.
         let commands = || {
             let before = world.runtime.counters().encoded;
             let found = program().unwrap();
@@ -294,7 +441,7 @@ fn a_kernel_with_a_filled_slot_is_compiled_in_the_background() {
             commands
         };
         eval::set_fusion_waits(false);
-        assert_eq!((commands(), commands()), (2, 2));
+        assert_eq!((commands(), commands()), (3, 3));
         let ready = (0..2000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(5));
             commands() == 1

@@ -81,3 +81,57 @@ fn every_op_of_the_table_runs_on_it() {
     }
     assert!(runtime.validation().unwrap().violations().is_empty());
 }
+
+#[test]
+fn a_value_that_two_kernels_read_is_computed_by_both() {
+    let _alone = alone();
+    let (runtime, stream) = opened();
+    let x = table::numbers(3, &[9, 11], Dtype::Float32);
+    let compute = || -> hesper::Result<[Array; 2]> {
+        let shared = x.multiply(0.5)?.exp()?;
+        Ok([shared.add(1.0)?, shared.multiply(&x)?])
+    };
+    let expected = compute().unwrap().map(|y| y.to_vec::<f32>().unwrap());
+    placement::with_stream(&stream, || {
+        x.negative().unwrap().eval().unwrap(); // moves `x` to the device
+        let made = compute().unwrap();
+        let before = runtime.counters().encoded;
+        hesper::eval(&made).unwrap();
+        assert_eq!(runtime.counters().encoded - before, 2, "two kernels, none for what they share");
+        for (made, expected) in made.iter().zip(&expected) {
+            assert_eq!(&made.to_vec::<f32>().unwrap(), expected);
+        }
+    });
+}
+
+#[test]
+fn a_step_that_fails_behind_one_that_computed_the_same_value_is_made_again() {
+    let _alone = alone();
+    let (runtime, stream) = opened();
+    let x = table::numbers(4, &[64, 1024], Dtype::Float32);
+    x.eval().unwrap();
+    let compute = || -> hesper::Result<[Array; 2]> {
+        let shared = x.multiply(0.5)?.exp()?;
+        Ok([shared.add(1.0)?, shared.multiply(&x)?])
+    };
+    let expected = compute().unwrap().map(|y| y.to_vec::<f32>().unwrap());
+    placement::with_stream(&stream, || {
+        // The copy of `x` on the device and one result fit; then the other one, too.
+        let made = compute().unwrap();
+        let mut failed = 0;
+        for blocks in 1..8 {
+            runtime.set_memory_limit(blocks * 4 * x.size() + 4096);
+            match hesper::eval(&made) {
+                Ok(()) => break,
+                Err(error) => {
+                    assert!(error.to_string().contains("memory"), "{error}");
+                    failed += 1;
+                }
+            }
+        }
+        assert!(failed > 1, "memory ran out behind the first step, too");
+        for (made, expected) in made.iter().zip(&expected) {
+            assert_eq!(&made.to_vec::<f32>().unwrap(), expected);
+        }
+    });
+}

@@ -1,5 +1,6 @@
 """Functions that create arrays."""
 
+from functools import wraps
 from math import inf
 
 import hesper.core as mx
@@ -9,6 +10,22 @@ from ._dtypes import complex64, default, float32, float64, kind, real, uint64
 from ._devices import on
 
 
+# Libraries that were written for NumPy name types so, and mean these.
+_PYTHON_TYPES = {bool: mx.bool_, int: mx.int64, float: mx.float64, complex: mx.complex128}
+
+
+def _with_python_types(function):
+    """The function, which takes Python's types as ``dtype`` besides."""
+
+    @wraps(function)
+    def call(*args, dtype=None, **kwargs):
+        if isinstance(dtype, type):
+            dtype = _PYTHON_TYPES.get(dtype, dtype)
+        return function(*args, dtype=dtype, **kwargs)
+
+    return call
+
+
 def _named(obj):
     """The type of another library's array, if arrays have it."""
     name = str(getattr(obj, "dtype", "")).rpartition(".")[2]
@@ -16,6 +33,7 @@ def _named(obj):
     return dtype if isinstance(dtype, mx.Dtype) else None
 
 
+@_with_python_types
 def asarray(obj, /, *, dtype=None, device=None, copy=None):
     """An array from numbers, nested sequences, arrays, or what speaks DLPack or the buffer protocol."""
     with on(device):
@@ -42,6 +60,7 @@ def from_dlpack(x, /, *, device=None, copy=None):
         return result if device is None else result.to_device(device)
 
 
+@_with_python_types
 def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
     """Numbers from ``start`` to below ``stop``, ``step`` apart; ``arange(stop)`` starts at zero."""
     if stop is None:
@@ -55,22 +74,26 @@ def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
         return mx.arange(start, stop, step, float64).astype(dtype)
 
 
+@_with_python_types
 def empty(shape, *, dtype=None, device=None):
     """An array with unspecified elements."""
     return zeros(shape, dtype=dtype, device=device)
 
 
+@_with_python_types
 def empty_like(x, /, *, dtype=None, device=None):
     """An array of the shape and type of another, with unspecified elements."""
     return zeros_like(x, dtype=dtype, device=device)
 
 
+@_with_python_types
 def eye(n_rows, n_cols=None, /, *, k=0, dtype=None, device=None):
     """A matrix with ones on a diagonal and zeros elsewhere."""
     with on(device):
         return mx.eye(n_rows, n_rows if n_cols is None else n_cols, k, dtype or float32)
 
 
+@_with_python_types
 def full(shape, fill_value, *, dtype=None, device=None):
     """An array of one number."""
     dtype = dtype or default(fill_value)
@@ -80,11 +103,13 @@ def full(shape, fill_value, *, dtype=None, device=None):
         return mx.full(shape, mx.array(fill_value, dtype), dtype)
 
 
+@_with_python_types
 def full_like(x, /, fill_value, *, dtype=None, device=None):
     """An array of the shape and type of another, and of one number."""
     return full(x.shape, fill_value, dtype=dtype or x.dtype, device=device or x.device)
 
 
+@_with_python_types
 def linspace(start, stop, /, num, *, dtype=None, device=None, endpoint=True):
     """Evenly spaced numbers from ``start`` to ``stop``, which is left out if ``endpoint`` is false."""
     if isinstance(start, complex) or isinstance(stop, complex):
@@ -114,12 +139,14 @@ def meshgrid(*arrays, indexing="xy"):
     return list(mx.meshgrid(*arrays, indexing=indexing))
 
 
+@_with_python_types
 def ones(shape, *, dtype=None, device=None):
     """An array of ones."""
     with on(device):
         return mx.ones(shape, dtype)
 
 
+@_with_python_types
 def ones_like(x, /, *, dtype=None, device=None):
     """Ones in the shape and type of an array."""
     return ones(x.shape, dtype=dtype or x.dtype, device=device or x.device)
@@ -135,12 +162,14 @@ def triu(x, /, *, k=0):
     return mx.triu(x, k)
 
 
+@_with_python_types
 def zeros(shape, *, dtype=None, device=None):
     """An array of zeros."""
     with on(device):
         return mx.zeros(shape, dtype)
 
 
+@_with_python_types
 def zeros_like(x, /, *, dtype=None, device=None):
     """Zeros in the shape and type of an array."""
     return zeros(x.shape, dtype=dtype or x.dtype, device=device or x.device)

@@ -43,7 +43,7 @@ unsignedinteger: DtypeCategory
 @final
 class ArrayAt:
     """Updates of an array at indices; see ``array.at``."""
-    def __getitem__(self, index: Any, /) -> array: ...
+    def __getitem__(self, index: Any, /) -> ArrayAt: ...
     def add(self, value: Any) -> array:
         """Adds to the elements."""
         ...
@@ -255,7 +255,6 @@ class _function:
     __name__: Any
     __wrapped__: Any
 
-@final
 class array:
     """An N-dimensional array.
 
@@ -1389,7 +1388,7 @@ def block_masked_mm(a: array | scalar, b: array | scalar, /, block_size: int = 6
     """
     ...
 
-def broadcast_arrays(*arrays: Any, stream: StreamOrDevice = None) -> tuple[array, ...]:
+def broadcast_arrays(*arrays: Any, stream: StreamOrDevice = None) -> list[array]:
     """Arrays stretched to the shape that they broadcast to together.
 
     Parameters
@@ -1505,7 +1504,7 @@ def clear_streams() -> None:
     """
     ...
 
-def clip(a: array | scalar, /, a_min: Any, a_max: Any, *, stream: StreamOrDevice = None) -> array:
+def clip(a: array | scalar, /, a_min: array | scalar | None, a_max: array | scalar | None, *, stream: StreamOrDevice = None) -> array:
     """Elements limited to a range; a bound may be None.
 
     Examples
@@ -4048,7 +4047,7 @@ def qqmm(x: array, w: array, scales: Any = None, group_size: Any = None, bits: A
     """The product with the transpose of a matrix, both quantized."""
     ...
 
-def quantize(w: array, /, group_size: Any = None, bits: Any = None, mode: str = 'affine', *, global_scale: Any = None, stream: StreamOrDevice = None) -> tuple[array, ...]:
+def quantize(w: array, /, group_size: Any = None, bits: Any = None, mode: str = 'affine', *, global_scale: Any = None, stream: StreamOrDevice = None) -> list[array]:
     """Codes, scales and, for affine ones, biases of a matrix.
 
     Examples
@@ -5212,7 +5211,7 @@ def vmap(fun: Callable[..., Any], in_axes: int = 0, out_axes: int = 0) -> Callab
     """
     ...
 
-def where(condition: Any, x: array, y: array, /, *, stream: StreamOrDevice = None) -> array:
+def where(condition: array | scalar, x: array | scalar, y: array | scalar, /, *, stream: StreamOrDevice = None) -> array:
     """Elements of `x` where `condition` holds, else of `y`.
 
     Examples

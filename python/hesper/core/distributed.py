@@ -145,8 +145,10 @@ def _require_one_process(call: str, group: Group | None) -> None:
 
 def _of_one_process(call: str, x: _array, group: Group | None) -> _array:
     """The result of a collective over a group of one: its input."""
+    if isinstance(x, (bool, int, float, complex)):
+        x = _array(x)
     if not isinstance(x, _array):
-        raise TypeError(f"cannot {call} a {type(x).__name__}; expected an array")
+        raise TypeError(f"cannot {call} a {type(x).__name__}; expected an array or a number")
     _require_one_process(call, group)
     return x
 

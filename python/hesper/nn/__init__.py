@@ -16,7 +16,8 @@ Examples
 
 from . import init, layers, losses, utils
 from .layers import *  # noqa: F403
-from .layers import __all__ as _layer_names
+from .layers.activations import *  # noqa: F403
+from .layers.functional import *  # noqa: F403
 from .layers import (
     activations,
     base,
@@ -38,9 +39,9 @@ from .layers import (
 from .utils import average_gradients, value_and_grad
 
 __all__ = [
-    *_layer_names,
     "average_gradients",
     "init",
     "losses",
     "value_and_grad",
 ]
+__all__ += layers.__all__

@@ -375,3 +375,17 @@ def test_a_complex_number_fills_bools_with_whether_it_is_zero():
 def test_the_largest_of_no_numbers_is_a_norm_of_zero():
     assert xp.linalg.vector_norm(xp.zeros((0, 2)), axis=0, ord=xp.inf).tolist() == [0, 0]
     assert float(xp.linalg.vector_norm(xp.zeros((0,)), ord=xp.inf)) == 0
+
+
+def test_types_of_python_name_types_of_arrays():
+    assert xp.zeros((2,), dtype=bool).dtype == xp.bool and xp.asarray([1, 2], dtype=float).dtype == xp.float64
+    assert xp.full((2,), 3, dtype=int).dtype == xp.int64 and xp.ones_like(xp.zeros(2), dtype=complex).dtype == xp.complex128
+    with pytest.raises(TypeError):
+        xp.zeros((2,), dtype=str)
+
+
+def test_shifts_leave_no_bit_behind_the_width():
+    x = xp.asarray([384, 1], dtype=xp.uint32)
+    by = xp.asarray([32, 35], dtype=xp.uint32)
+    assert xp.bitwise_left_shift(x, by).tolist() == [0, 0] and xp.bitwise_right_shift(x, by).tolist() == [0, 0]
+    assert xp.bitwise_right_shift(xp.asarray([-8]), xp.asarray([40])).tolist() == [-1]

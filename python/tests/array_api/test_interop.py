@@ -48,6 +48,38 @@ for ours, theirs in [
     )
 
 
+def test_scipy_computes_more_on_arrays():
+    pytest.importorskip("scipy", reason="SciPy is not installed")
+    run(
+        """
+import numpy as np, scipy.special, scipy.stats, scipy.signal, scipy.optimize, scipy.differentiate
+import scipy.ndimage, scipy.cluster.hierarchy
+import hesper.array_api as xp
+rng = np.random.default_rng(0)
+data, row = rng.normal(size=(6, 8)), rng.normal(size=64)
+x, v = xp.asarray(data), xp.asarray(row)
+for name, call in {
+    "entr": lambda m, x, v: scipy.special.entr(m.abs(x)),
+    "xlogy": lambda m, x, v: scipy.special.xlogy(m.abs(x), m.abs(x)),
+    "ttest_ind": lambda m, x, v: scipy.stats.ttest_ind(x, x + 1).statistic,
+    "pearsonr": lambda m, x, v: scipy.stats.pearsonr(v, v**2 + v).statistic,
+    "rankdata": lambda m, x, v: scipy.stats.rankdata(v),
+    "directional_stats": lambda m, x, v: scipy.stats.directional_stats(x[:, :3]).mean_direction,
+    "detrend": lambda m, x, v: scipy.signal.detrend(v),
+    "fftconvolve": lambda m, x, v: scipy.signal.fftconvolve(v, v[:5]),
+    "savgol_filter": lambda m, x, v: scipy.signal.savgol_filter(v, 5, 2),
+    "derivative": lambda m, x, v: scipy.differentiate.derivative(m.exp, v[:3]).df,
+    "rosen": lambda m, x, v: scipy.optimize.rosen_der(v),
+    "gaussian_filter": lambda m, x, v: scipy.ndimage.gaussian_filter(x, 2),
+    "linkage": lambda m, x, v: scipy.cluster.hierarchy.linkage(x),
+}.items():
+    ours, theirs = call(xp, x, v), call(np, data, row)
+    assert type(ours) is type(x), (name, type(ours))
+    np.testing.assert_allclose(np.from_dlpack(ours), theirs, rtol=1e-7, atol=1e-9, err_msg=name)
+"""
+    )
+
+
 def test_scikit_learn_computes_on_arrays():
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     pytest.importorskip("array_api_compat", reason="array-api-compat is not installed")

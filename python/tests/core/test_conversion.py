@@ -193,3 +193,14 @@ def test_types_have_names_sizes_and_limits():
     assert mx.result_type(mx.int8, mx.uint8) is mx.int16
     with pytest.raises(ValueError):
         mx.finfo(mx.int8)
+
+
+def test_programs_derive_classes_from_arrays():
+    class Named(mx.array):
+        def __init__(self, *args, **kwargs):
+            self.name = "x"
+
+    x = Named([1.0, 2.0])
+    assert isinstance(x, mx.array) and x.name == "x"
+    assert type(x + 1) is mx.array and mx.sum(x).item() == 3
+    assert mx.grad(lambda x: (x * x).sum())(x).tolist() == [2.0, 4.0]

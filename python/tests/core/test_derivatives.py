@@ -312,3 +312,50 @@ def test_masks_that_a_transformation_varies_assign_values_in_order(mlx):
     assert results(mx) == results(mlx)
     with pytest.raises(ValueError, match="mask"):
         mx.vmap(masked)(mx.zeros((2, 3)), mx.ones((2, 3)) > 0, mx.ones((2, 2, 2)))
+
+
+VARYING = {
+    "sum": lambda core, x: x.sum(),
+    "sum of rows": lambda core, x: x.sum(0),
+    "mean": lambda core, x: x.mean(),
+    "added": lambda core, x: x + x,
+    "multiplied": lambda core, x: x * x,
+    "by a number": lambda core, x: x * 2,
+    "by a fraction": lambda core, x: x * 2.5,
+    "compared": lambda core, x: x > x[0],
+    "converted": lambda core, x: x.astype(core.float32) * 3,
+    "narrowed": lambda core, x: x.astype(core.int8),
+    "chosen": lambda core, x: core.where(x, x, 1),
+    "moved": lambda core, x: core.concatenate([x.T, x.T])[1:],
+    "square root": lambda core, x: core.sqrt(x + 3),
+    "largest": lambda core, x: core.maximum(x, 1),
+    "summed up": lambda core, x: core.cumsum(x, axis=0),
+    "counted": lambda core, x: core.count_nonzero(x),
+    "joined": lambda core, x: core.concatenate([x, core.ones((1, 3), x.dtype)]),
+}
+
+
+@pytest.mark.parametrize("name", VARYING)
+@pytest.mark.parametrize("dtype, tangent", [("bool_", "bool_"), ("int32", "int32"), ("int32", "float32")])
+def test_tangents_of_integers_and_booleans_are_those_of_the_reference(mlx, name, dtype, tangent):
+    results = []
+    for core in (mx, mlx):
+        x = core.array([[1, 0, 3], [2, 0, 1]]).astype(getattr(core, dtype))
+        t = core.array([[1, 1, 0], [2.5, 0, 1]]).astype(getattr(core, tangent))
+        (value,), (slope,) = core.jvp(lambda x: VARYING[name](core, x), [x], [t])
+        results.append([str(slope.dtype).split(".")[-1], np.array(slope), np.array(value)])
+    assert results[0][0] == results[1][0]
+    for found, expected in zip(results[0][1:], results[1][1:]):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["sum", "by a fraction", "converted", "chosen", "summed up"])
+@pytest.mark.parametrize("dtype", ["bool_", "int32"])
+def test_gradients_by_integers_and_booleans_are_those_of_the_reference(mlx, name, dtype):
+    results = []
+    for core in (mx, mlx):
+        x = core.array([[1, 0, 3], [2, 0, 1]]).astype(getattr(core, dtype))
+        slope = core.grad(lambda x: VARYING[name](core, x).sum())(x)
+        # Here derivatives have the type of the argument.
+        results.append(slope.astype(getattr(core, dtype)).tolist())
+    assert results[0] == results[1]

@@ -1,5 +1,7 @@
 """Which exception an error is."""
 
+import operator
+
 import numpy as np
 import pytest
 
@@ -16,6 +18,9 @@ CASES = [
     (TypeError, lambda m, a, f: m.array(None)),
     (RuntimeError, lambda m, a, f: m.array(2**63)),
     (ValueError, lambda m, a, f: a[0, 0]),
+    (AttributeError, lambda m, a, f: operator.delitem(a, 0)),
+    (ValueError, lambda m, a, f: m.take(a, 3)),
+    (ValueError, lambda m, a, f: m.take(a, -4, axis=0)),
     (ValueError, lambda m, a, f: a["x"]),
     (ValueError, lambda m, a, f: a[1.0]),
     (ValueError, lambda m, a, f: a[True]),

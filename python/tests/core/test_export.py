@@ -332,6 +332,22 @@ def test_the_primitives_of_a_graph_are_connected():
         assert all(name in known for name, *_ in outputs["outputs"])
 
 
+def test_numbers_are_compared_before_they_are_counted():
+    steps = []
+    mx.export_function(steps.append, mx.count_nonzero, mx.array([[0.0, 2.5]]))
+    names = [step["name"] for step in steps if step["type"] == "primitive"]
+    assert sorted(names) == ["AsType", "Broadcast", "NotEqual", "Reduce", "Squeeze"]
+
+
+@pytest.mark.parametrize("columns", [3, 4])
+def test_a_median_is_primitives_that_the_reference_has(columns):
+    steps = []
+    mx.export_function(steps.append, lambda x: mx.median(x, axis=1), mx.ones((2, columns)))
+    names = [step["name"] for step in steps if step["type"] == "primitive"]
+    assert names[-2:] == ["Select", "Squeeze"] and "Sort" in names and "Median" not in names
+    assert steps[2]["outputs"] == [(steps[-1]["outputs"][0][0], (2,), mx.float32)]
+
+
 def test_many_threads_call_one_imported_function(path):
     mx.export_function(path, lambda x: mx.exp(x) @ mx.ones((4, 4)), mx.ones((4, 4)))
     f, x = mx.import_function(path), mx.random.normal((4, 4))

@@ -110,3 +110,48 @@ def test_a_program_for_mlx_trains_a_compiled_model(tmp_path):
     command = [sys.executable, "-m", "hesper.mlx", str(script)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.stdout == "learnt\n", done.stderr
+
+
+def test_programs_find_the_version_of_the_api_that_they_ask_for():
+    code = "import mlx.core as mx, sys; print(mx.__version__.split('.')[0], __name__, sys.argv)"
+    done = run(["-m", "hesper.mlx", "-c", code, "a"])
+    assert (done.stdout, done.stderr) == ("0 __main__ ['-c', 'a']\n", "")
+    code = (
+        "import hesper, hesper.mlx, hesper.core as mx; own = mx.__version__; hesper.mlx.install()\n"
+        "assert tuple(map(int, mx.__version__.split('.'))) >= (0, 32) and hesper.__version__ == own\n"
+        "hesper.mlx.uninstall(); assert mx.__version__ == own"
+    )
+    assert run(["-c", code]).stderr == ""
+
+
+def test_a_missing_script_is_named():
+    done = run(["-m", "hesper.mlx", "nothing.py"])
+    assert done.returncode != 0 and "nothing.py" in done.stderr and "Traceback" not in done.stderr
+
+
+PROCESSES = """
+import multiprocessing
+import sys
+
+import helper
+
+
+def work(number):
+    return helper.double(number), sys.modules["mlx.core"].__name__
+
+
+if __name__ == "__main__":
+    for method in ("spawn", "forkserver"):
+        with multiprocessing.get_context(method).Pool(1) as pool:
+            print(pool.map_async(work, [1, 2]).get(60))
+"""
+
+
+def test_processes_that_a_program_starts_run_on_hesper(tmp_path):
+    (tmp_path / "helper.py").write_text("import mlx.core as mx\n\n\ndef double(x):\n    return (mx.array(x) * 2).item()\n")
+    (tmp_path / "program.py").write_text(PROCESSES)
+    # The child has to find the package before it is told where the program looks for modules.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = run(["-m", "hesper.mlx", str(tmp_path / "program.py")], env=environment)
+    line = "[(2, 'hesper.core'), (4, 'hesper.core')]\n"
+    assert (done.stdout, done.stderr) == (2 * line, "")

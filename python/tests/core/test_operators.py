@@ -186,3 +186,18 @@ def test_streams_and_devices():
     assert b.item() == 3
     with pytest.raises(ValueError, match="gpu"):
         mx.add(a, a, stream=mx.Device(mx.gpu, 99))
+
+
+@pytest.mark.parametrize("dtype", "int8 int16 int32 int64 uint8 uint16 uint32 uint64".split())
+def test_shifts_by_the_width_and_more_leave_no_bit_but_the_sign(dtype):
+    limits = np.iinfo(dtype)
+    x = np.array([1, 5, limits.max, limits.min], dtype)
+    for count in (limits.bits - 1, limits.bits, limits.bits + 3, 64, 100):
+        counts = np.full(4, count, dtype)
+        left = [(int(one) << min(count, 64)) & (2**limits.bits - 1) for one in x]
+        left = [one - 2**limits.bits if one > limits.max else one for one in left]
+        ours, by = mx.array(x), mx.array(counts)
+        assert (ours << by).tolist() == left
+        assert (ours >> by).tolist() == [int(one) >> min(count, 127) for one in x]
+        # One kernel of several ops.
+        assert ((ours << by) + ours).tolist() == (np.array(left).astype(dtype) + x).tolist()

@@ -156,3 +156,16 @@ def test_what_does_not_fit_is_refused():
     ]:
         with pytest.raises(ValueError):
             call()
+
+
+@pytest.mark.parametrize("asked", [None, *TYPES])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_affine_codes_are_decoded_in_the_type_of_their_scales(mlx, dtype, asked):
+    theirs = mlx.quantize(mlx.array(numbers((4, 64))).astype(getattr(mlx, dtype)), bits=8)
+    ours = [mx.array(np.array(theirs[0])), *(mx.array(plain(one)).astype(getattr(mx, dtype)) for one in theirs[1:])]
+    kind = lambda core: None if asked is None else getattr(core, asked)
+    found = mx.dequantize(*ours, bits=8, dtype=kind(mx))
+    expected = mlx.dequantize(*theirs, bits=8, dtype=kind(mlx))
+    assert str(found.dtype).split(".")[-1] == str(expected.dtype).split(".")[-1]
+    near = {"float32": 1e-6}.get(asked or dtype, 0) if dtype == "float32" else 0
+    np.testing.assert_allclose(plain(found), plain(expected), rtol=near, atol=near)

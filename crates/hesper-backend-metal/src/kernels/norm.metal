@@ -1,5 +1,5 @@
 // Row-wise kernels. KIND 0: softmax, 1: log-sum-exp, 2: RMS norm, 3: layer norm.
-struct RowParams { int length; float eps; int weighted; int biased; SLOT_FIELDS };
+struct RowParams { int length; float eps; int weighted; int biased; SLOT_FIELDS SINK_FIELDS };
 
 inline float group_max(float x, threadgroup float* cells, uint thread_index, uint threads) {
   x = simd_max(x);
@@ -43,12 +43,13 @@ template <typename T> struct Held<T, 0> {
 };
 
 template <int KIND, typename T, int N>
-[[kernel]] void row_op(SLOT_BUFFERS(T) device const T* weight, device const T* bias, device T* out,
+[[kernel]] void row_op(SLOT_BUFFERS(T) device const T* weight, device const T* bias, SINK_BUFFERS(T),
                        constant RowParams& p, uint group [[threadgroup_position_in_grid]],
                        uint thread_index [[thread_index_in_threadgroup]], uint threads [[threads_per_threadgroup]]) {
   threadgroup float cells[32];
   const ulong start = ulong(group) * ulong(p.length);
   const Source<T> row = SLOT_SOURCE(T, p).from(int(start));
+  const Sink<T> to = SLOT_SINK(T, p).from(int(start));
   Held<T, N> held;
   held.load(row, p.length, thread_index, threads);
   if (KIND <= 1) {
@@ -64,13 +65,12 @@ template <int KIND, typename T, int N>
     sum = sum_of(sum, cells, thread_index, threads);
     if (KIND == 0) {
       for (int i = 0; i < held.count; ++i)
-        out[start + ulong(held.place_of(i, thread_index, threads))] =
-            number<T>::of(precise::exp(held.at(row, i) - top) / sum);
+        to.put(held.place_of(i, thread_index, threads), number<T>::of(precise::exp(held.at(row, i) - top) / sum));
     } else {
       bad = sum_of(bad, cells, thread_index, threads);
       float result = abs(top) == INFINITY ? top : top + precise::log(sum);
       if (bad > 0.0f) result = NAN;
-      if (thread_index == 0) out[group] = number<T>::of(result);
+      if (thread_index == 0) SLOT_SINK(T, p).put(int(group), number<T>::of(result));
     }
   } else {
     float mean = 0.0f;
@@ -90,7 +90,7 @@ template <int KIND, typename T, int N>
       float y = (held.at(row, i) - mean) * scale;
       if (p.weighted != 0) y *= to_float(weight[at]);
       if (p.biased != 0) y += to_float(bias[at]);
-      out[start + ulong(at)] = number<T>::of(y);
+      to.put(at, number<T>::of(y));
     }
   }
 }

@@ -1,5 +1,5 @@
 // Cumulative sums, products and extremes. Reversed scans run from the end.
-struct ScanParams { int length; int inner; int reverse; int inclusive; SLOT_FIELDS };
+struct ScanParams { int length; int inner; int reverse; int inclusive; SLOT_FIELDS SINK_FIELDS };
 
 template <typename T> inline T lane_up(T x, ushort d) { return simd_shuffle_up(x, d); }
 inline ulong lane_up(ulong x, ushort d) { return as_type<ulong>(simd_shuffle_up(as_type<uint2>(x), d)); }
@@ -72,7 +72,7 @@ template <typename E, bool LARGEST> struct Extreme {
 
 // The last axis: a threadgroup of 256 threads for each row.
 template <typename Op>
-[[kernel]] void scan_rows(SLOT_BUFFERS(typename Op::T) device typename Op::T* out, constant ScanParams& p,
+[[kernel]] void scan_rows(SLOT_BUFFERS(typename Op::T) SINK_BUFFERS(typename Op::T), constant ScanParams& p,
                           uint group [[threadgroup_position_in_grid]],
                           uint thread_index [[thread_index_in_threadgroup]]) {
   typedef typename Op::T T;
@@ -80,7 +80,7 @@ template <typename Op>
   threadgroup A cells[8];
   const uint lane = thread_index % 32, simd = thread_index / 32;
   const Source<T> row = SLOT_SOURCE(T, p).from(int(group) * p.length);
-  device T* to = out + int(group) * p.length;
+  const Sink<T> to = SLOT_SINK(T, p).from(int(group) * p.length);
   A carry = Op::first();
   for (int start = 0; start < p.length; start += 256) {
     const int i = start + int(thread_index), at = p.reverse != 0 ? p.length - 1 - i : i;
@@ -101,22 +101,23 @@ template <typename Op>
     }
     if (lane > 0) ahead = Op::merge(ahead, previous);
     if (p.inclusive != 0) ahead = Op::merge(ahead, own);
-    if (i < p.length) to[at] = widened<T>::back(ahead);
+    if (i < p.length) to.put(at, widened<T>::back(ahead));
   }
 }
 
 // Another axis: a thread for each column.
 template <typename Op>
-[[kernel]] void scan_columns(SLOT_BUFFERS(typename Op::T) device typename Op::T* out, constant ScanParams& p,
+[[kernel]] void scan_columns(SLOT_BUFFERS(typename Op::T) SINK_BUFFERS(typename Op::T), constant ScanParams& p,
                              uint n [[thread_position_in_grid]]) {
   typedef typename Op::T T;
   const Source<T> in = SLOT_SOURCE(T, p);
+  const Sink<T> to = SLOT_SINK(T, p);
   const int column = int(n), base = column / p.inner * p.length * p.inner + column % p.inner;
   typename Op::A sum = Op::first();
   for (int i = 0; i < p.length; ++i) {
     const int at = base + (p.reverse != 0 ? p.length - 1 - i : i) * p.inner;
     const typename Op::A next = Op::merge(sum, widened<T>::of(in.at(at)));
-    out[at] = widened<T>::back(p.inclusive != 0 ? next : sum);
+    to.put(at, widened<T>::back(p.inclusive != 0 ? next : sum));
     sum = next;
   }
 }

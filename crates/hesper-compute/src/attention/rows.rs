@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use super::{Heads, Job};
-use crate::quant::affine_group;
+use crate::affine_group::affine_group;
 use crate::simd::{Float, Isa};
 
 /// How a KV cache stores rows.

@@ -41,6 +41,7 @@ impl<'a> GgufMat<'a> {
         Ok(Self { kind, rows, cols, data })
     }
 
+    #[inline(always)]
     pub(super) fn block(&self, row: usize, b: usize) -> *const u8 {
         self.data
             .as_ptr()

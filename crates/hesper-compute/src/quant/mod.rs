@@ -22,7 +22,6 @@ mod layer;
 mod tables;
 
 pub use affine::{affine_biases, affine_scales, affine_words};
-pub(crate) use convert::affine_group;
 pub use convert::{dequantize, quantize_affine, quantize_fp};
 pub use decode::widen;
 pub use gguf::{GgufMat, gguf_dequantize, gguf_matmul, gguf_quantize};

@@ -128,7 +128,7 @@ impl<T: Ordered> Reducer for Arg<'_, T> {
     }
 
     fn columns(self, simd: Simd, tile: &Tile<'_, T>, out: &mut [u32]) {
-        dispatch(simd, Columns { max: self.max, tile, out });
+        dispatch_256(simd, Columns { max: self.max, tile, out });
     }
 
     fn join(self, result: usize, part: usize, parts: &mut [u32]) -> u32 {

@@ -62,7 +62,8 @@ pub(super) fn pairs(level: Simd, op: Reduction, x: &[[f32; 2]], len: usize, out:
 
 /// Adds four rows, or one, to results, element by element.
 pub(super) fn add_each<T: Copy + Into<A>, A: Acc>(level: Simd, op: Reduction, rows: &[&[T]], acc: &mut [A]) {
-    dispatch(level, AddEach { op, rows, acc });
+    // Element by element, so the width of vectors changes no result.
+    dispatch_256(level, AddEach { op, rows, acc });
 }
 
 /// [`add_each`] for floats that are added in `f32`.
@@ -94,29 +95,35 @@ impl<T: Copy + Into<A>, A: Acc, const EXTREMES: bool> Kernel for Each<'_, T, A, 
 
 #[inline(always)]
 fn fold_rows<T: Copy + Into<A>, A: Acc>(op: Reduction, x: &[T], len: usize, out: &mut [A]) {
-    match lanes(len) {
-        8 => fold_short::<T, A, 8>(op, x, len, out),
-        16 => fold_short::<T, A, 16>(op, x, len, out),
-        32 => fold_short::<T, A, 32>(op, x, len, out),
-        _ if len <= LANES => fold_short::<T, A, LANES>(op, x, len, out),
-        _ => {
-            for (row, out) in x.chunks_exact(len).zip(out) {
-                *out = fold(op, row);
-            }
+    let rows = x.chunks_exact(len).zip(out);
+    if len <= LANES {
+        for (row, out) in rows {
+            *out = fold_short(op, row);
+        }
+    } else {
+        for (row, out) in rows {
+            *out = fold(op, row);
         }
     }
 }
 
-/// Rows of at most `N` elements.
+/// A row of at most [`LANES`] elements: one function for all lengths, because one for each number of
+/// accumulators would be most of the code.
 #[inline(always)]
-fn fold_short<T: Copy + Into<A>, A: Acc, const N: usize>(op: Reduction, x: &[T], len: usize, out: &mut [A]) {
-    for (row, out) in x.chunks_exact(len).zip(out) {
-        let mut acc = [A::start(op); N];
-        for (a, x) in acc.iter_mut().zip(row) {
-            *a = A::join(op, *a, (*x).into());
-        }
-        *out = halves(op, &mut acc);
+fn fold_short<T: Copy + Into<A>, A: Acc>(op: Reduction, x: &[T]) -> A {
+    let mut acc = [A::start(op); LANES];
+    for (a, x) in acc.iter_mut().zip(x) {
+        *a = A::join(op, *a, (*x).into());
     }
+    let mut n = lanes(x.len()) / 2;
+    while n > 0 {
+        let (low, high) = acc.split_at_mut(n);
+        for (a, b) in low.iter_mut().zip(high) {
+            *a = A::join(op, *a, *b);
+        }
+        n /= 2;
+    }
+    acc[0]
 }
 
 #[inline(always)]

@@ -8,7 +8,7 @@ use super::source::Plain;
 use super::tree::{self, Reducer};
 use crate::error::{Mismatch, same};
 use crate::par::Par;
-use crate::simd::{Isa, Kernel, Simd, dispatch};
+use crate::simd::{Isa, Kernel, Simd, dispatch_256};
 
 /// Elements that a lane can count before it must be flushed.
 const COUNTED: usize = 255;
@@ -247,11 +247,11 @@ impl<F: Fold> Reducer for IntegerReducer<F> {
     }
 
     fn rows(self, simd: Simd, x: &[F::In], len: usize, out: &mut [F::Acc]) {
-        dispatch(simd, FoldRows { f: self.0, x, len, out });
+        dispatch_256(simd, FoldRows { f: self.0, x, len, out });
     }
 
     fn columns(self, simd: Simd, tile: &Tile<'_, F::In>, out: &mut [F::Acc]) {
-        dispatch(simd, Columns { f: self.0, tile, out });
+        dispatch_256(simd, Columns { f: self.0, tile, out });
     }
 
     fn join(self, _: usize, _: usize, parts: &mut [F::Acc]) -> F::Acc {
@@ -278,21 +278,29 @@ impl<F: Fold> Kernel for FoldRows<'_, F> {
 
 #[inline(always)]
 fn fold<F: Fold>(f: F, x: &[F::In]) -> F::Acc {
-    match x.len() {
-        256.. => {
-            let mut acc = f.start();
-            for block in x.chunks(COUNTED * 128) {
-                // The last block may have fewer elements than `lanes` needs.
-                acc = f.join(
-                    acc,
-                    if block.len() < 128 { fold_few(f, block) } else { lanes::<F, 128>(f, block) },
-                );
-            }
-            acc
+    // Accumulators of 128 bytes: more would be unrolled into most of the code.
+    match size_of::<F::In>() {
+        1 => fold_in::<F, 128>(f, x),
+        2 => fold_in::<F, 64>(f, x),
+        4 => fold_in::<F, 32>(f, x),
+        _ => fold_in::<F, 16>(f, x),
+    }
+}
+
+/// Folds a row of any length in `L` lanes, or in eight, or one element after the other.
+#[inline(always)]
+fn fold_in<F: Fold, const L: usize>(f: F, x: &[F::In]) -> F::Acc {
+    if x.len() >= L {
+        let mut acc = f.start();
+        for block in x.chunks(COUNTED * L) {
+            // The last block may have fewer elements than `lanes` needs.
+            acc = f.join(acc, if block.len() < L { fold_few(f, block) } else { lanes::<F, L>(f, block) });
         }
-        32.. => lanes::<F, 32>(f, x),
-        8.. => lanes::<F, 8>(f, x),
-        _ => fold_few(f, x),
+        acc
+    } else if x.len() >= 8 {
+        lanes::<F, 8>(f, x)
+    } else {
+        fold_few(f, x)
     }
 }
 

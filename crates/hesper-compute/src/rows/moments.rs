@@ -73,15 +73,13 @@ impl<T: Sample, R: Reducer<In = f64, Acc = f64>> Reducer for Moments<T, R> {
     }
 
     fn columns(self, simd: Simd, tile: &Tile<'_, T>, out: &mut [[f64; 2]]) {
-        let width = (WIDENED / tile.rows).max(16);
+        let width = (WIDENED / tile.rows).max(32).min(tile.width);
         let wide = Scratch::<f64>::new(tile.rows * width);
         for (strip, out) in out.chunks_mut(width).enumerate() {
             let (first, n) = (strip * width, out.len());
             // SAFETY: as above.
             let wide = unsafe { std::slice::from_raw_parts_mut(wide.ptr(), tile.rows * n) };
-            for (k, wide) in wide.chunks_exact_mut(n).enumerate() {
-                dispatch(simd, Widen { x: &tile.row(k)[first..first + n], out: wide });
-            }
+            dispatch(simd, WidenTile { tile, first, width: n, out: wide });
             both(simd, wide, out, |x, out| self.0.columns(simd, &Tile::packed(x, n), out));
         }
     }
@@ -110,6 +108,7 @@ fn both(simd: Simd, x: &mut [f64], out: &mut [[f64; 2]], reduce: impl Fn(&[f64],
     }
 }
 
+/// Widens contiguous elements.
 struct Widen<'a, T> {
     x: &'a [T],
     out: &'a mut [f64],
@@ -119,14 +118,44 @@ impl<T: Float> Kernel for Widen<'_, T> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        let mut single = [0.0; 16];
-        for (x, out) in self.x.chunks(S::LANES).zip(self.out.chunks_mut(S::LANES)) {
-            // SAFETY: the chunk has `x.len()` elements; a vector has at most sixteen lanes.
-            unsafe { s.store(single.as_mut_ptr(), T::load_n(s, x.as_ptr(), x.len())) };
-            for (out, x) in out.iter_mut().zip(&single) {
-                *out = f64::from(*x);
-            }
+        widen(s, self.x, self.out);
+    }
+}
+
+/// Widens `width` columns of a tile from `first` on, row by row.
+struct WidenTile<'a, 't, T> {
+    tile: &'a Tile<'t, T>,
+    first: usize,
+    width: usize,
+    out: &'a mut [f64],
+}
+
+impl<T: Float> Kernel for WidenTile<'_, '_, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        for (k, out) in self.out.chunks_exact_mut(self.width).enumerate() {
+            widen(s, &self.tile.row(k)[self.first..self.first + self.width], out);
         }
+    }
+}
+
+#[inline(always)]
+fn widen<S: Isa, T: Float>(s: S, x: &[T], out: &mut [f64]) {
+    let mut single = [0.0; 16];
+    let (mut from, mut to) = (x.chunks_exact(S::LANES), out.chunks_exact_mut(S::LANES));
+    for (x, out) in (&mut from).zip(&mut to) {
+        // SAFETY: a whole vector, which has at most sixteen lanes.
+        unsafe { s.store(single.as_mut_ptr(), T::load(s, x.as_ptr())) };
+        for lane in 0..S::LANES {
+            out[lane] = f64::from(single[lane]);
+        }
+    }
+    let rest = from.remainder();
+    // SAFETY: the remainder has fewer elements than a vector.
+    unsafe { s.store(single.as_mut_ptr(), T::load_n(s, rest.as_ptr(), rest.len())) };
+    for (out, x) in to.into_remainder().iter_mut().zip(single) {
+        *out = f64::from(x);
     }
 }
 

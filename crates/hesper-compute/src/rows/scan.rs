@@ -15,7 +15,7 @@ use crate::simd::{Float, Isa, Kernel, NON_TEMPORAL_BYTES, Simd, dispatch_256};
 /// Elements per part of a long row.
 const PART: usize = 32768;
 /// Rows scanned together.
-const INTERLEAVED: usize = 8;
+const INTERLEAVED: usize = 4;
 /// The shortest row that is scanned in vectors.
 const MIN_VECTOR_ROW: usize = 32;
 /// Most columns per task along other axes.
@@ -50,6 +50,9 @@ pub trait Scannable: Copy + Send + Sync + 'static {
     fn join(op: Scan, a: Self::Acc, b: Self::Acc) -> Self::Acc;
     #[doc(hidden)]
     fn run(par: &dyn Par, op: Scan, x: &[Self], axis: Axis, reverse: bool, inclusive: bool, out: &mut [Self]);
+    /// Whether the operation of a scan is always [`Scan::Sum`]: the others are not compiled then.
+    #[doc(hidden)]
+    const ONLY_SUM: bool = false;
     /// Whether rows are scanned in vectors.
     #[doc(hidden)]
     fn has_vectors() -> bool {
@@ -207,10 +210,10 @@ scannable! {
     f64: f64, |x| x, |x| x, start_f64, join_f64, [];
     [f32; 2]: [f32; 2], |x| x, |x| x, start_complex_f32, join_complex_f32, [];
     [f64; 2]: [f64; 2], |x| x, |x| x, start_complex_f64, join_complex_f64, [];
-    LogSum<f16>: f64, |x: Self| x.0.to_f64(), |x| LogSum(f16::from_f64(x)), |_| f64::NEG_INFINITY, join_logs, [];
-    LogSum<bf16>: f64, |x: Self| x.0.to_f64(), |x| LogSum(bf16::from_f64(x)), |_| f64::NEG_INFINITY, join_logs, [];
-    LogSum<f32>: f64, |x: Self| f64::from(x.0), |x| LogSum(x as f32), |_| f64::NEG_INFINITY, join_logs, [];
-    LogSum<f64>: f64, |x: Self| x.0, LogSum, |_| f64::NEG_INFINITY, join_logs, [];
+    LogSum<f16>: f64, |x: Self| x.0.to_f64(), |x| LogSum(f16::from_f64(x)), |_| f64::NEG_INFINITY, join_logs, [const ONLY_SUM: bool = true;];
+    LogSum<bf16>: f64, |x: Self| x.0.to_f64(), |x| LogSum(bf16::from_f64(x)), |_| f64::NEG_INFINITY, join_logs, [const ONLY_SUM: bool = true;];
+    LogSum<f32>: f64, |x: Self| f64::from(x.0), |x| LogSum(x as f32), |_| f64::NEG_INFINITY, join_logs, [const ONLY_SUM: bool = true;];
+    LogSum<f64>: f64, |x: Self| x.0, LogSum, |_| f64::NEG_INFINITY, join_logs, [const ONLY_SUM: bool = true;];
 }
 
 /// Complex numbers, ordered by real part, then by imaginary part.
@@ -411,6 +414,7 @@ fn rows<T: Scannable>(rows: ScanRows<'_, T>) {
 fn each_op<T: Scannable>(options: ScanOptions, x: &[T], out: &mut [T], len: usize, start: T::Acc) {
     // Match on the operation outside of the loops, so that each loop is specialized.
     match options.op {
+        _ if T::ONLY_SUM => side_by_side(Scan::Sum, options, x, out, len, start),
         Scan::Sum => side_by_side(Scan::Sum, options, x, out, len, start),
         Scan::Prod => side_by_side(Scan::Prod, options, x, out, len, start),
         Scan::Min => side_by_side(Scan::Min, options, x, out, len, start),
@@ -468,6 +472,7 @@ impl<T: Scannable> Kernel for Strip<'_, T> {
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         match self.options.op {
+            _ if T::ONLY_SUM => strip(s, Scan::Sum, &self),
             Scan::Sum => strip(s, Scan::Sum, &self),
             Scan::Prod => strip(s, Scan::Prod, &self),
             Scan::Min => strip(s, Scan::Min, &self),

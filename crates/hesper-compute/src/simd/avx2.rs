@@ -282,13 +282,14 @@ impl<const DOT: bool> Isa for Avx2<DOT> {
                 _ => _mm256_set1_ps(*p),
             }
         }
-        @unsafe fn words(rows: &[*const u8; 16]) -> [__m256; 4] {
-            let two = |r: usize| {
-                let low = _mm256_castsi128_si256(_mm_loadu_si128(rows[r].cast()));
-                let both = _mm256_inserti128_si256::<1>(low, _mm_loadu_si128(rows[r + 4].cast()));
-                _mm256_castsi256_ps(both)
-            };
-            columns(two(0), two(1), two(2), two(3))
+        @unsafe fn words(rows: &[*const u8; 16], at: usize) -> [__m256; 4] {
+            let mut two = [_mm256_setzero_ps(); 4];
+            for (r, two) in two.iter_mut().enumerate() {
+                let low = _mm256_castsi128_si256(_mm_loadu_si128(rows[r].add(at).cast()));
+                let high = _mm_loadu_si128(rows[r + 4].add(at).cast());
+                *two = _mm256_castsi256_ps(_mm256_inserti128_si256::<1>(low, high));
+            }
+            columns(two[0], two[1], two[2], two[3])
         }
         fn bits(words: __m256, shift: i32, mask: u32) -> __m256 {
             let words = _mm256_castps_si256(words);

@@ -1,4 +1,5 @@
-//! AVX-512, without and with the dot product instructions (BF16, VNNI).
+//! AVX-512, alone and with the dot products of bytes (VNNI) or of bfloat16 pairs (BF16). Processors have them
+//! independently of each other: Ice Lake has VNNI alone.
 
 use std::arch::x86_64::*;
 
@@ -8,37 +9,61 @@ use super::isa::{Isa, Local};
 
 /// The token of the AVX-512 levels; constructed only where the features were detected.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx512<const DOT: bool>(());
+pub(crate) struct Avx512<const DOT: u8>(());
+
+/// No dot products.
+const NONE: u8 = 0;
+/// Dot products of bytes (VNNI).
+const BYTES: u8 = 1;
+/// Dot products of bfloat16 pairs (BF16).
+const PAIRS: u8 = 2;
 
 /// # Safety
 /// The features were detected.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Out {
-    kernel.run(Avx512::<false>(()))
+    kernel.run(Avx512::<NONE>(()))
 }
 
 /// # Safety
 /// The features were detected.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
-#[target_feature(enable = "avx512vnni,avx512bf16")]
-pub(super) unsafe fn run_dot<K: Kernel>(kernel: K) -> K::Out {
-    kernel.run(Avx512::<true>(()))
+#[target_feature(enable = "avx512vnni")]
+pub(super) unsafe fn run_bytes<K: Kernel>(kernel: K) -> K::Out {
+    kernel.run(Avx512::<BYTES>(()))
+}
+
+/// # Safety
+/// The features were detected.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+#[target_feature(enable = "avx512bf16")]
+pub(super) unsafe fn run_pairs<K: Kernel>(kernel: K) -> K::Out {
+    kernel.run(Avx512::<PAIRS>(()))
 }
 
 /// # Safety
 /// The features were detected.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
 #[inline(never)]
-unsafe fn local<const DOT: bool, K: Local<Avx512<DOT>>>(s: Avx512<DOT>, part: K) {
+unsafe fn local<const DOT: u8, K: Local<Avx512<DOT>>>(s: Avx512<DOT>, part: K) {
     part.run(s);
 }
 
 /// # Safety
 /// The features were detected.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
-#[target_feature(enable = "avx512vnni,avx512bf16")]
+#[target_feature(enable = "avx512vnni")]
 #[inline(never)]
-unsafe fn local_dot<const DOT: bool, K: Local<Avx512<DOT>>>(s: Avx512<DOT>, part: K) {
+unsafe fn local_bytes<const DOT: u8, K: Local<Avx512<DOT>>>(s: Avx512<DOT>, part: K) {
+    part.run(s);
+}
+
+/// # Safety
+/// The features were detected.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+#[target_feature(enable = "avx512bf16")]
+#[inline(never)]
+unsafe fn local_pairs<const DOT: u8, K: Local<Avx512<DOT>>>(s: Avx512<DOT>, part: K) {
     part.run(s);
 }
 
@@ -55,6 +80,16 @@ unsafe fn join_halves(low: __m512i, high: __m512i) -> __m256i {
     unsafe {
         let low = _mm512_castsi512_si256(low);
         _mm256_inserti128_si256::<1>(low, _mm512_castsi512_si128(high))
+    }
+}
+
+/// Eight 16-bit values of the vectors at `p` and `p + second`.
+#[inline(always)]
+unsafe fn pick(p: *const u8, second: usize, index: __m128i) -> __m512i {
+    // SAFETY: AVX-512, by the caller's token; the caller promises the memory.
+    unsafe {
+        let (first, second) = (_mm512_loadu_si512(p.cast()), _mm512_loadu_si512(p.add(second).cast()));
+        _mm512_permutex2var_epi16(first, _mm512_castsi128_si512(index), second)
     }
 }
 
@@ -151,11 +186,11 @@ pub(super) const fn shifts<const BITS: usize>() -> [u32; 16] {
     t
 }
 
-impl<const DOT: bool> Isa for Avx512<DOT> {
+impl<const DOT: u8> Isa for Avx512<DOT> {
     const LANES: usize = 16;
     const MR: usize = 8;
     const NV: usize = 3;
-    const TILES: bool = DOT;
+    const TILES: bool = DOT == BYTES;
     type F = __m512;
     type D = __m512d;
     type Table = __m512;
@@ -163,7 +198,13 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
     #[inline(always)]
     fn call<K: Local<Self>>(self, part: K) {
         // SAFETY: the token proves the instructions.
-        unsafe { if DOT { local_dot(self, part) } else { local(self, part) } }
+        unsafe {
+            match DOT {
+                BYTES => local_bytes(self, part),
+                PAIRS => local_pairs(self, part),
+                _ => local(self, part),
+            }
+        }
     }
 
     methods! {
@@ -204,7 +245,7 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
             _mm256_mask_storeu_epi16(p.cast(), first(n), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v))
         }
         fn dot_bf16(a: __m512, b: __m512, c: __m512) -> __m512 {
-            if DOT {
+            if DOT == PAIRS {
                 let a = std::mem::transmute::<__m512, __m512bh>(a);
                 let b = std::mem::transmute::<__m512, __m512bh>(b);
                 _mm512_dpbf16_ps(c, a, b)
@@ -360,14 +401,19 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
                 _ => _mm512_set1_ps(*p),
             }
         }
-        @unsafe fn words(rows: &[*const u8; 16]) -> [__m512; 4] {
-            let four = |r: usize| {
-                let piece = |i: usize| _mm_loadu_si128(rows[r + i].cast());
-                let v = _mm512_inserti32x4::<1>(_mm512_castsi128_si512(piece(0)), piece(4));
-                let v = _mm512_inserti32x4::<2>(v, piece(8));
-                _mm512_castsi512_ps(_mm512_inserti32x4::<3>(v, piece(12)))
-            };
-            columns(four(0), four(1), four(2), four(3))
+        @unsafe fn words(rows: &[*const u8; 16], at: usize) -> [__m512; 4] {
+            let mut four = [_mm512_setzero_ps(); 4];
+            for (r, four) in four.iter_mut().enumerate() {
+                let v = _mm512_castsi128_si512(_mm_loadu_si128(rows[r].add(at).cast()));
+                let v = _mm512_inserti32x4::<1>(v, _mm_loadu_si128(rows[r + 4].add(at).cast()));
+                let v = _mm512_inserti32x4::<2>(v, _mm_loadu_si128(rows[r + 8].add(at).cast()));
+                let v = _mm512_inserti32x4::<3>(v, _mm_loadu_si128(rows[r + 12].add(at).cast()));
+                *four = _mm512_castsi512_ps(v);
+            }
+            columns(four[0], four[1], four[2], four[3])
+        }
+        fn low_halves(words: __m512) -> __m512 {
+            _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_castps_si512(words)))
         }
         fn bits(words: __m512, shift: i32, mask: u32) -> __m512 {
             let words = _mm512_castps_si512(words);
@@ -381,25 +427,25 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
         fn or(a: __m512, b: __m512) -> __m512 { _mm512_or_ps(a, b) }
         fn flip(a: __m512, mask: u32) -> __m512 { _mm512_xor_ps(a, _mm512_set1_ps(f32::from_bits(mask))) }
         @unsafe fn halves(p: *const u8, stride: usize, n: usize) -> __m512 {
-            let load = |at: usize| _mm512_loadu_si512(p.add(at).cast());
             // Four or eight halves at a time: the first from a vector at the start, the others from a vector
             // that ends with the last half.
             let found = match (n, stride) {
                 (16, 18) => {
-                    let index = _mm512_castsi128_si512(_mm_setr_epi16(0, 9, 18, 27, 36, 45, 54, 63));
-                    let eight = |at| _mm512_permutex2var_epi16(load(at), index, load(at + 64));
-                    join_halves(eight(0), eight(8 * 18))
+                    let index = _mm_setr_epi16(0, 9, 18, 27, 36, 45, 54, 63);
+                    join_halves(pick(p, 64, index), pick(p.add(8 * 18), 64, index))
                 }
                 (16, 20) => {
-                    let index = _mm512_castsi128_si512(_mm_setr_epi16(0, 10, 20, 30, 33, 43, 53, 63));
-                    let eight = |at| _mm512_permutex2var_epi16(load(at), index, load(at + 78));
-                    join_halves(eight(0), eight(8 * 20))
+                    let index = _mm_setr_epi16(0, 10, 20, 30, 33, 43, 53, 63);
+                    join_halves(pick(p, 78, index), pick(p.add(8 * 20), 78, index))
                 }
                 (16, 34) => {
-                    let index = _mm512_castsi128_si512(_mm_setr_epi16(0, 17, 46, 63, 0, 0, 0, 0));
-                    let four = |at| _mm512_permutex2var_epi16(load(at), index, load(at + 40));
-                    let pair = |at| _mm512_unpacklo_epi64(four(at), four(at + 4 * 34));
-                    join_halves(pair(0), pair(8 * 34))
+                    let index = _mm_setr_epi16(0, 17, 46, 63, 0, 0, 0, 0);
+                    let mut pairs = [_mm512_setzero_si512(); 2];
+                    for (half, pair) in pairs.iter_mut().enumerate() {
+                        let p = p.add(half * 8 * 34);
+                        *pair = _mm512_unpacklo_epi64(pick(p, 40, index), pick(p.add(4 * 34), 40, index));
+                    }
+                    join_halves(pairs[0], pairs[1])
                 }
                 _ => {
                     let mut values = [0u16; 16];
@@ -419,7 +465,7 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
             let (r, w) = (_mm512_castps_si512(sums), _mm512_castps_si512(unsigned));
             let x = _mm512_castps_si512(signed);
             let pairs = |w| _mm512_madd_epi16(_mm512_maddubs_epi16(w, x), _mm512_set1_epi16(1));
-            _mm512_castsi512_ps(if DOT {
+            _mm512_castsi512_ps(if DOT == BYTES {
                 _mm512_dpbusd_epi32(r, w, x)
             } else if bits < 8 {
                 _mm512_add_epi32(r, pairs(w))

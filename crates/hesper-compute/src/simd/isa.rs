@@ -74,7 +74,7 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     fn dot_bf16(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// Two bfloat16 rows as pairs: lane `i` is `(low[i], high[i])`.
     unsafe fn join_bf16(self, low: *const u16, high: *const u16) -> Self::F;
-    /// Stores the transpose of the first `LANES` rows, row `i` at `dst + i * stride`.
+    /// Stores the transpose of the first `LANES` rows, row `i` at `dst + i * stride`, of any alignment.
     unsafe fn transpose(self, rows: &[Self::F; 16], dst: *mut f32, stride: usize);
     /// Stores the transpose of eight rows, contiguously.
     #[inline(always)]
@@ -143,8 +143,22 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     unsafe fn signed(self, p: *const u8) -> Self::F;
     /// `LANES / n` floats, each repeated `n` times (`n` a power of two, at most `LANES`).
     unsafe fn repeat(self, p: *const f32, n: usize) -> Self::F;
-    /// Words of `LANES` rows of sixteen bytes each: lane `i` of vector `q` is word `q` of row `i`.
-    unsafe fn words(self, rows: &[*const u8; 16]) -> [Self::F; 4];
+    /// Words of `LANES` rows, of sixteen bytes each from offset `at` on: lane `i` of vector `q` is word `q`
+    /// of row `i`.
+    unsafe fn words(self, rows: &[*const u8; 16], at: usize) -> [Self::F; 4];
+    /// The low halves of words, as floats.
+    #[inline(always)]
+    fn low_halves(self, words: Self::F) -> Self::F {
+        let mut values = [0.0f32; 16];
+        // SAFETY: a vector has at most sixteen lanes.
+        unsafe {
+            self.store(values.as_mut_ptr(), words);
+            for value in &mut values {
+                *value = half::f16::from_bits(value.to_bits() as u16).to_f32();
+            }
+            self.load(values.as_ptr())
+        }
+    }
     /// `words >> shift & mask`; a negative shift is one to the left.
     fn bits(self, words: Self::F, shift: i32, mask: u32) -> Self::F;
     /// `a | b`, as bits.

@@ -43,8 +43,10 @@ pub enum Simd {
     Avx2Dot,
     /// AVX-512 F, BW, DQ and VL.
     Avx512,
-    /// AVX-512 with VNNI and BF16.
+    /// AVX-512 with VNNI.
     Avx512Dot,
+    /// AVX-512 with VNNI and BF16.
+    Avx512Bf16,
 }
 
 impl Simd {
@@ -56,10 +58,9 @@ impl Simd {
 
     /// Every level this machine can run, narrowest first.
     pub fn available() -> Vec<Self> {
-        [Self::Plain, Self::Neon, Self::NeonDot, Self::Avx2, Self::Avx2Dot, Self::Avx512, Self::Avx512Dot]
-            .into_iter()
-            .filter(|level| level.is_available())
-            .collect()
+        let x86 = [Self::Avx2, Self::Avx2Dot, Self::Avx512, Self::Avx512Dot, Self::Avx512Bf16];
+        let all = [Self::Plain, Self::Neon, Self::NeonDot].into_iter().chain(x86);
+        all.filter(|level| level.is_available()).collect()
     }
 
     fn is_available(self) -> bool {
@@ -81,12 +82,13 @@ impl Simd {
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512vl");
-        let dot = avx512 && is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avx512bf16");
-        match (avx2, avx512, dot) {
-            (_, _, true) => Self::Avx512Dot,
-            (_, true, _) => Self::Avx512,
-            (true, _, _) if has_avx_vnni() => Self::Avx2Dot,
-            (true, _, _) => Self::Avx2,
+        let dot = is_x86_feature_detected!("avx512vnni");
+        match (avx2, avx512) {
+            (_, true) if dot && is_x86_feature_detected!("avx512bf16") => Self::Avx512Bf16,
+            (_, true) if dot => Self::Avx512Dot,
+            (_, true) => Self::Avx512,
+            (true, _) if has_avx_vnni() => Self::Avx2Dot,
+            (true, _) => Self::Avx2,
             _ => Self::Plain,
         }
     }
@@ -102,7 +104,7 @@ impl Simd {
                 let id = std::arch::x86_64::__cpuid(0);
                 [id.ebx, id.edx, id.ecx].map(u32::to_le_bytes).concat() == b"AuthenticAMD"
             });
-            self.min(Self::detect()) == Self::Avx512Dot && amd
+            self.min(Self::detect()) == Self::Avx512Bf16 && amd
         }
         #[cfg(not(target_arch = "x86_64"))]
         false
@@ -149,7 +151,7 @@ pub(crate) fn dispatch<K: Kernel>(level: Simd, kernel: K) -> K::Out {
     match level.min(Simd::detect()) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level was detected.
-        Simd::Avx512Dot | Simd::Avx512 => unsafe { avx512::run(kernel) },
+        Simd::Avx512 | Simd::Avx512Dot | Simd::Avx512Bf16 => unsafe { avx512::run(kernel) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level was detected.
         Simd::Avx2 | Simd::Avx2Dot => unsafe { avx2::run(kernel) },
@@ -166,7 +168,7 @@ pub(crate) fn dispatch_256<K: Kernel>(level: Simd, kernel: K) -> K::Out {
     match level.min(Simd::detect()) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level was detected.
-        Simd::Avx2 | Simd::Avx2Dot | Simd::Avx512 | Simd::Avx512Dot => unsafe { avx2::run(kernel) },
+        level if level >= Simd::Avx2 => unsafe { avx2::run(kernel) },
         #[cfg(target_arch = "aarch64")]
         Simd::Neon | Simd::NeonDot => neon::run(kernel),
         _ => plain::run(kernel),
@@ -180,7 +182,7 @@ pub(crate) fn dispatch_pairs<K: Kernel>(level: Simd, kernel: K) -> K::Out {
     match level.min(Simd::detect()) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level was detected.
-        Simd::Avx512Dot => unsafe { avx512::run_dot(kernel) },
+        Simd::Avx512Bf16 => unsafe { avx512::run_pairs(kernel) },
         _ => plain::run(kernel),
     }
 }
@@ -191,7 +193,7 @@ pub(crate) fn dispatch_dot<K: Kernel>(level: Simd, kernel: K) -> K::Out {
     match level.min(Simd::detect()) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level was detected.
-        Simd::Avx512Dot => unsafe { avx512::run_dot(kernel) },
+        Simd::Avx512Dot | Simd::Avx512Bf16 => unsafe { avx512::run_bytes(kernel) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level was detected.
         Simd::Avx2Dot if has_avx_vnni() => unsafe { avx2::run_dot(kernel) },

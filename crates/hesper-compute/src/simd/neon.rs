@@ -434,10 +434,10 @@ impl<const DOT: bool> Isa for Neon<DOT> {
         from_array(std::array::from_fn(|i| unsafe { *p.add(i / n) }))
     }
     #[inline(always)]
-    unsafe fn words(self, rows: &[*const u8; 16]) -> [F; 4] {
+    unsafe fn words(self, rows: &[*const u8; 16], at: usize) -> [F; 4] {
         // SAFETY: the caller's promise.
         let four = |r: usize| unsafe {
-            transpose4([0, 1, 2, 3].map(|i| vreinterpretq_f32_u8(vld1q_u8(rows[r + i]))))
+            transpose4([0, 1, 2, 3].map(|i| vreinterpretq_f32_u8(vld1q_u8(rows[r + i].add(at)))))
         };
         let (low, high) = (four(0), four(4));
         std::array::from_fn(|q| F(low[q], high[q]))

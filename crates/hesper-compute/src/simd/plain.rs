@@ -222,7 +222,7 @@ impl Isa for Plain {
         for j in 0..8 {
             for (i, row) in rows.iter().enumerate().take(8) {
                 // SAFETY: the caller's promise.
-                unsafe { *dst.add(j * stride + i) = array(*row)[j] };
+                unsafe { dst.add(j * stride + i).write_unaligned(array(*row)[j]) };
             }
         }
     }
@@ -311,10 +311,10 @@ impl Isa for Plain {
         vector(std::array::from_fn(|i| unsafe { *p.add(i / n) }))
     }
     #[inline(never)]
-    unsafe fn words(self, rows: &[*const u8; 16]) -> [F; 4] {
+    unsafe fn words(self, rows: &[*const u8; 16], at: usize) -> [F; 4] {
         std::array::from_fn(|q| {
             // SAFETY: the caller's promise.
-            vector(std::array::from_fn(|i| unsafe { rows[i].cast::<f32>().add(q).read_unaligned() }))
+            vector(std::array::from_fn(|i| unsafe { rows[i].add(at).cast::<f32>().add(q).read_unaligned() }))
         })
     }
     #[inline(always)]

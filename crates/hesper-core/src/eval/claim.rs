@@ -295,6 +295,7 @@ impl Table {
 
     /// Completes what the walk has written of each node; marks nodes for patterns if `marks`.
     fn finish_graph(&mut self, marks: bool) {
+        self.graph.set_recompute(self.nodes.first().and_then(Option::as_ref).map(|node| &node.0.stream));
         let mut marked = false;
         for at in 0..self.nodes.len() {
             let (Some(node), Some(op)) = (&self.nodes[at], &self.ops[at]) else { continue };
@@ -306,10 +307,10 @@ impl Table {
             let (role, emit, pattern) = match op.get().kind() {
                 OpKind::Elementwise(op) => (Role::Elementwise, Some(Emit::new(op)), PatternOp::None),
                 OpKind::Commands => (self.role(at), None, op.get().pattern()),
-                OpKind::View => (Role::Other, None, op.get().pattern()),
+                OpKind::View => (Role::PLAIN, None, op.get().pattern()),
             };
             self.graph.describe(at, class, role, emit);
-            if role == Role::Elementwise {
+            if role == Role::Elementwise || role.has_epilogue() {
                 self.find_holders(at);
             }
             if marks && pattern != PatternOp::None {
@@ -344,13 +345,12 @@ impl Table {
 
     /// The role of an op that has commands of its own.
     fn role(&self, at: usize) -> Role {
-        let Some(SlotKind::Node(first)) = self.graph.reads(at).first().map(|slot| slot.kind()) else {
-            return Role::Other;
+        let (Some(node), Some(op)) = (&self.nodes[at], &self.ops[at]) else { return Role::PLAIN };
+        let first = match self.graph.reads(at).first().map(|slot| slot.kind()) {
+            Some(SlotKind::Node(first)) => self.nodes[first].as_ref(),
+            _ => None,
         };
-        let (Some(node), Some(op), Some(first)) = (&self.nodes[at], &self.ops[at], &self.nodes[first]) else {
-            return Role::Other;
-        };
-        Role::of(op, &node.0.stream, Some((&first.0.shape, first.0.dtype, &first.0.stream)))
+        Role::of_commands(op.get(), node.like(), first.map(Array::like))
     }
 
     /// What an edge leads to.
@@ -443,7 +443,7 @@ impl Table {
         // it.
         let (first, count) = (self.graph.edges.len(), call.inputs.len());
         let open = std::iter::repeat_n(Slot::OPEN, count);
-        self.graph.push(open, 0, array.0.dtype, Role::Other, None);
+        self.graph.push(open, 0, array.0.dtype, Role::PLAIN, None);
         for (input, edge) in call.inputs.into_iter().zip(first..first + count).rev() {
             let visit = &input.0.visit;
             if visit.number.load(Ordering::Relaxed) == number {

@@ -122,8 +122,7 @@ impl Planned {
                 });
             }
             let first = call.inputs.first().filter(|input| places.contains_key(&input.0.id));
-            let first = first.map(|input| (&input.0.shape[..], input.0.dtype, &input.0.stream));
-            let role = Role::of(&call.op, &node.0.stream, first);
+            let role = Role::of(&call.op, node.like(), first.map(Array::like));
             let class = classes.of(&node.0.shape, &node.0.stream);
             graph.push(reads, class, node.dtype(), role, Emit::of(&call.op));
             roles.push(role);
@@ -145,6 +144,7 @@ impl Planned {
                 graph.set_mark(at, patterns::mark(&graph, &lazy, at));
             }
         }
+        graph.set_recompute(nodes.first().map(|node| &node.0.stream));
         let program = graph.plan(fusion_enabled());
         Some(Planned { nodes, calls, externals, graph, roles, held, program })
     }
@@ -168,12 +168,13 @@ impl Planned {
                 return (!inside(start)).then(|| Apart::Composite(pattern.name()));
             }
         }
-        if self.roles[end] == Role::Other {
+        let role = self.roles[end];
+        if role != Role::Elementwise && !role.reads_rows() {
             return Some(Apart::NotElementwise(self.calls[end].op.name()));
         }
         // All members of a group have the shape of its end, or of what its end reads row by row.
         let like = match self.graph.reads(end).first().map(|slot| slot.kind()) {
-            Some(SlotKind::Node(first)) if self.roles[end] == Role::Rows => &self.nodes[first],
+            Some(SlotKind::Node(first)) if role.reads_rows() => &self.nodes[first],
             _ => second,
         };
         if first.shape() != like.shape() {
@@ -192,7 +193,7 @@ impl Planned {
         let other = (0..self.nodes.len()).find(|at| reads(*at) && !inside(*at));
         Some(match other.map(|at| &self.calls[at]) {
             Some(call) if step.members.len() < MAX_GROUP => Apart::OtherReader(call.op.name()),
-            None if self.roles[end] == Role::Rows && step.members.len() < MAX_GROUP => Apart::Held,
+            None if step.members.len() < MAX_GROUP => Apart::Held,
             _ => Apart::Full,
         })
     }

@@ -128,10 +128,12 @@ pub(super) enum Inner {
 pub(super) enum Target {
     /// A device, by the number of its runtime.
     Device(u64),
-    /// Calls on the host, for some rows at a time.
+    /// Calls on the host, for some rows at a time; those of an epilogue take the rows of its op.
     Rows,
-    /// The slots of kernels of GPUs.
+    EpilogueRows,
+    /// The slots of kernels of GPUs, for what they read and for what they store.
     Slot,
+    EpilogueSlot,
 }
 
 /// How a kernel iterates over the elements of an expression.
@@ -153,7 +155,7 @@ pub(super) type Built = (Arc<Pipeline>, Label);
 
 /// A kernel in the cache.
 #[derive(Clone)]
-enum Kernel {
+pub(super) enum Kernel {
     /// Weak, so that only the runtime's cache and work in flight keep a pipeline: the limits of that cache
     /// bound all pipelines.
     Device(Weak<Pipeline>, Label),
@@ -250,35 +252,41 @@ impl Fused {
         *self.last() = Some((form, Arc::downgrade(pipeline), label.clone()));
     }
 
-    /// The functions of a form for slots, found or built.
-    pub(super) fn slot_functions(
+    /// What the cache has of a form, found or built.
+    pub(super) fn find_or_build<K: Cached>(
         self: &Arc<Self>,
         form: Form,
-        build: impl FnOnce() -> Result<SlotFunctions>,
-    ) -> Result<Arc<SlotFunctions>> {
+        build: impl FnOnce() -> Result<K>,
+    ) -> Result<Arc<K>> {
         let key = KernelKey { expression: self.clone(), form };
         let found = kernels().get(&key);
-        if let Some(Kernel::Slot(functions)) = found {
-            return Ok(functions);
+        if let Some(found) = found.and_then(K::from_kernel) {
+            return Ok(found);
         }
-        let functions = Arc::new(build()?);
-        kernels().insert(key, Kernel::Slot(functions.clone()), 1);
-        Ok(functions)
-    }
-
-    /// The kernel of a form for rows on the host, found or built.
-    pub(super) fn row_kernel(
-        self: &Arc<Self>,
-        form: Form,
-        build: impl FnOnce() -> Result<exec::Program>,
-    ) -> Result<Arc<exec::Program>> {
-        let key = KernelKey { expression: self.clone(), form };
-        let found = kernels().get(&key);
-        if let Some(Kernel::Rows(program)) = found {
-            return Ok(program);
-        }
-        let program = Arc::new(build()?);
-        kernels().insert(key, Kernel::Rows(program.clone()), 1);
-        Ok(program)
+        let built = Arc::new(build()?);
+        kernels().insert(key, K::into_kernel(built.clone()), 1);
+        Ok(built)
     }
 }
+
+/// What the cache owns: kernels for rows on the host, and functions for slots.
+pub(super) trait Cached: Sized {
+    fn into_kernel(this: Arc<Self>) -> Kernel;
+    fn from_kernel(kernel: Kernel) -> Option<Arc<Self>>;
+}
+
+macro_rules! cached {
+    ($($of:ty as $variant:ident),*) => {$(
+        impl Cached for $of {
+            fn into_kernel(this: Arc<Self>) -> Kernel {
+                Kernel::$variant(this)
+            }
+
+            fn from_kernel(kernel: Kernel) -> Option<Arc<Self>> {
+                if let Kernel::$variant(found) = kernel { Some(found) } else { None }
+            }
+        }
+    )*};
+}
+
+cached!(exec::Program as Rows, SlotFunctions as Slot);

@@ -29,6 +29,8 @@ use crate::shape::{Shape, Strides, row_major};
 pub(super) enum Value {
     Known(KnownBytes),
     Memory(Operand, Shape),
+    /// The result of the op whose epilogue the expression is: row-major, and not in memory.
+    Result(Shape),
 }
 
 /// The position of an element along each axis, innermost first.
@@ -44,6 +46,13 @@ pub(super) struct Input<'a> {
     operand: Option<&'a Operand>,
     pub(super) data: Option<&'a Data>,
     pub(super) strides: Strides,
+}
+
+impl Input<'_> {
+    /// Whether it is the result of the op whose epilogue the expression is.
+    pub(super) fn is_result(&self) -> bool {
+        self.data.is_none() && self.layout != Layout::Known
+    }
 }
 
 /// An expression over inputs that lie somewhere: a kernel to be found or built.
@@ -69,25 +78,28 @@ pub(super) fn lower(
         caught(FUSED, || run(fused, node.stream, node.shape, &mut values))
     });
     let operands = step.inputs.iter().zip(&values).filter_map(|(input, value)| match value {
-        Value::Known(_) => None,
+        Value::Known(_) | Value::Result(_) => None,
         Value::Memory(operand, _) => Some((input.slot, operand)),
     });
     program::settle(store, step.outputs, operands, lowered.as_ref().err());
     lowered
 }
 
-/// The inputs of an expression; those that the step reads last are owned if it `may_own` them.
+/// The inputs of an expression that an op computes: borrowed, because they are read as the op runs. Those of
+/// an epilogue begin with the op's `result`.
 pub(super) fn gather(
     store: &mut impl Store,
     fused: &Fused,
     inputs: &[program::Input],
-    may_own: bool,
+    result: Option<Shape>,
 ) -> Result<Values> {
-    let mut values = Values::new();
-    gather_into(store, fused, inputs, may_own, &mut values)?;
+    let mut values: Values = result.map(Value::Result).into_iter().collect();
+    gather_into(store, fused, inputs, false, &mut values)?;
     Ok(values)
 }
 
+/// Appends the inputs of an expression that `values` does not have; those that the step reads last are owned
+/// if it `may_own` them.
 fn gather_into(
     store: &mut impl Store,
     fused: &Fused,
@@ -95,7 +107,7 @@ fn gather_into(
     may_own: bool,
     values: &mut Values,
 ) -> Result<()> {
-    for (input, given) in inputs.iter().zip(&fused.expression.inputs) {
+    for (input, given) in inputs.iter().zip(&fused.expression.inputs).skip(values.len()) {
         values.push(if given.known {
             Value::Known(store.known(input.slot).ok_or_else(missing)?)
         } else {
@@ -251,6 +263,14 @@ impl<'a> Specialization<'a> {
                 data: None,
                 strides: Strides::new(),
             },
+            Value::Result(shape) => Input {
+                dtype: given.dtype,
+                layout: Layout::Plain,
+                known: KnownBytes::default(),
+                operand: None,
+                data: None,
+                strides: row_major(shape),
+            },
         });
         let inputs = inputs.collect();
         let mut kernel = Specialization { fused, inputs, lengths: SmallVec::new(), lanes: 1, fusion };
@@ -402,7 +422,7 @@ impl<'a> Specialization<'a> {
         let mut constants: SmallVec<[u8; 64]> = SmallVec::new();
         let mut push = |value: i64| constants.extend_from_slice(&value.to_ne_bytes());
         axes.rev().for_each(|axis| push(self.lengths[axis] as i64));
-        for input in &self.inputs {
+        for input in self.inputs.iter().filter(|input| !input.is_result()) {
             match (input.layout, input.data) {
                 (Layout::Strided(inner), Some(data)) => {
                     push(data.offset as i64);
@@ -420,20 +440,21 @@ impl<'a> Specialization<'a> {
     }
 
     /// The expression as functions of the index of an element, and of the first of `lanes` neighbours; `None`
-    /// if they compute with float64 and the backend does not.
+    /// if they compute with float64 and the backend does not, or if a prologue reads no memory.
     pub(super) fn slot(mut self, lanes: usize, double: bool) -> Result<Option<Slot>> {
         let memory: Vec<Data> = self.inputs.iter().filter_map(|input| input.data.cloned()).collect();
-        if memory.is_empty() {
+        let is_epilogue = self.inputs.first().is_some_and(Input::is_result);
+        if memory.is_empty() && !is_epilogue {
             return Ok(None);
         }
         let size: usize = self.lengths.iter().product();
         let words = lanes > 1 && self.loads_words(lanes);
-        let mut form = self.form(Target::Slot);
+        let mut form = self.form(if is_epilogue { Target::EpilogueSlot } else { Target::Slot });
         (form.lanes, form.tall) = (if words { lanes } else { 1 }, u32::try_from(size).is_err());
         let index = if form.tall { Scalar::U64 } else { Scalar::U32 };
         let fused = self.fused;
         let constants = self.constants(1..self.lengths.len()).to_vec();
-        let functions = fused.slot_functions(form, || {
+        let functions = fused.find_or_build::<SlotFunctions>(form, || {
             let one = self.function(index)?;
             self.lanes = lanes;
             let word = if words { Some(self.function(index)?) } else { None };
@@ -450,6 +471,9 @@ impl<'a> Specialization<'a> {
     fn function(&self, index: Scalar) -> Result<Function> {
         let wrong = |error| Error::Kernel(format!("a fused function is not well formed: {error}"));
         let mut b = Builder::new("fused");
+        let result = self.inputs.first().filter(|input| input.is_result()).map(|input| type_of(input.dtype));
+        let argument = |lane| result.map(|ty| b.value_param(format!("y{lane}"), ty));
+        let arguments: Vec<ValueId> = (0..self.lanes).map_while(argument).collect();
         let first = b.builtin64(Builtin::ThreadPositionInGrid, 0);
         let linear = b.convert(first, Scalar::I64);
         let mut rest = b.convert(first, index);
@@ -465,9 +489,9 @@ impl<'a> Specialization<'a> {
             rest = quotient;
         }
         position.push(b.convert(rest, Scalar::I64));
-        let (results, _) = self.compute(&mut b, &position, linear);
+        let (results, _) = self.compute(&mut b, &position, linear, &arguments);
         let results = results.into_iter().next_back().ok_or_else(missing)?;
-        Function::new(b.finish().map_err(wrong)?, results).map_err(wrong)
+        Function::new(b.finish().map_err(wrong)?, results, arguments.len()).map_err(wrong)
     }
 
     /// The threads that handle all elements: along the innermost axis, the next one, and all further ones.
@@ -564,7 +588,7 @@ impl<'a> Specialization<'a> {
             let before = b.mul(row, nx);
             linear = b.add(before, x);
         }
-        let (results, in_place) = self.compute(&mut b, &position, linear);
+        let (results, in_place) = self.compute(&mut b, &position, linear, &[]);
         for (at, (dtype, list)) in self.fused.expression.output_dtypes().zip(&results).enumerate() {
             let ty = stored(dtype);
             let new = |b: &mut Builder| b.buffer(format!("out{at}"), Space::Device, ty, Access::ReadWrite);
@@ -582,12 +606,13 @@ impl<'a> Specialization<'a> {
 
     /// The values of each output for the elements that a thread handles, from the position of the first one
     /// along each axis, innermost first, and in order; and the pointers of outputs that take an input's
-    /// place.
+    /// place. The result of the op whose epilogue this is comes as `arguments`, or from memory.
     fn compute(
         &self,
         b: &mut Builder,
         position: &Positions,
         linear: ValueId,
+        arguments: &[ValueId],
     ) -> (Vec<Vec<ValueId>>, SmallVec<[Option<ValueId>; 4]>) {
         let (expression, lanes, long) = (&self.fused.expression, self.lanes, Type::Scalar(Scalar::I64));
         // Of each input the elements that the thread handles; one that all lanes share comes once.
@@ -596,6 +621,10 @@ impl<'a> Specialization<'a> {
         for (at, input) in self.inputs.iter().enumerate() {
             if input.layout == Layout::Known {
                 values.push(vec![b.value_param(format!("k{at}"), type_of(input.dtype))]);
+                continue;
+            }
+            if input.is_result() && !arguments.is_empty() {
+                values.push(arguments.to_vec());
                 continue;
             }
             let mut index = linear;

@@ -74,32 +74,64 @@ impl fmt::Debug for Slot {
 pub(crate) enum Role {
     /// It may be part of a fused group.
     Elementwise,
-    /// It reads its first input row by row, and that is a node of the graph: a group may end in it.
-    Rows,
     /// It has commands of its own, or none.
-    Other,
+    Op {
+        /// Whether its backend reads the first input row by row, and that is a node of the graph: a group may
+        /// be its prologue.
+        rows: bool,
+        /// Whether its backend applies a group to the result before it is stored: a group may be its
+        /// epilogue.
+        epilogue: bool,
+    },
 }
+
+/// Shape, type and stream of a node.
+pub(crate) type Like<'a> = (&'a [usize], Dtype, &'a Stream);
 
 impl Role {
-    /// The role of an op on a stream; `first` is its first input, if that is a node of the graph.
-    pub(crate) fn of(op: &OpRef, stream: &Stream, first: Option<(&[usize], Dtype, &Stream)>) -> Role {
-        let op = op.get();
-        match (op.kind(), first) {
-            (OpKind::Elementwise(_), _) => Role::Elementwise,
-            (OpKind::Commands, Some((shape, dtype, from)))
-                if from.id() == stream.id() && takes_rows(op, stream, shape, dtype) =>
-            {
-                Role::Rows
-            }
-            _ => Role::Other,
+    /// The role of an op that no group is part of.
+    pub(crate) const PLAIN: Role = Role::Op { rows: false, epilogue: false };
+
+    /// The role of an op with such a result; `first` is its first input, if that is a node of the graph.
+    pub(crate) fn of(op: &OpRef, result: Like<'_>, first: Option<Like<'_>>) -> Role {
+        match op.get().kind() {
+            OpKind::Elementwise(_) => Role::Elementwise,
+            OpKind::Commands => Role::of_commands(op.get(), result, first),
+            OpKind::View => Role::PLAIN,
         }
     }
-}
 
-/// Whether the stream's backend takes the rows of the op's first input from a producer.
-fn takes_rows(op: &dyn Op, stream: &Stream, shape: &[usize], dtype: Dtype) -> bool {
-    registry::of_stream(stream)
-        .is_ok_and(|backend| backend.takes(dtype) && backend.ops().takes_rows(op, shape, dtype))
+    /// The same for an op with commands of its own.
+    pub(crate) fn of_commands(
+        op: &dyn Op,
+        (shape, dtype, stream): Like<'_>,
+        first: Option<Like<'_>>,
+    ) -> Role {
+        let Ok(backend) = registry::of_stream(stream) else { return Role::PLAIN };
+        let first = first.filter(|(_, dtype, from)| from.id() == stream.id() && backend.takes(*dtype));
+        let first = first.map(|(shape, dtype, _)| (shape, dtype));
+        let result = backend.takes(dtype).then_some((shape, dtype));
+        let (rows, epilogue) = backend.ops().fuses(op, first, result);
+        Role::Op { rows, epilogue }
+    }
+
+    /// Whether a group may be the prologue of the op.
+    pub(crate) fn reads_rows(self) -> bool {
+        matches!(self, Role::Op { rows: true, .. })
+    }
+
+    /// Whether a group may be the epilogue of the op.
+    pub(crate) fn has_epilogue(self) -> bool {
+        matches!(self, Role::Op { epilogue: true, .. })
+    }
+
+    /// The role as a number below eight.
+    fn word(self) -> u64 {
+        match self {
+            Role::Elementwise => 0,
+            Role::Op { rows, epilogue } => 1 + u64::from(rows) + 2 * u64::from(epilogue),
+        }
+    }
 }
 
 /// The expression of an element-wise op, known by the function that writes it. The name is for labels.
@@ -172,6 +204,8 @@ pub(crate) struct Graph {
     /// What nodes read, in the order of their inputs, that of a node together.
     pub(super) edges: Vec<Slot>,
     pub(super) externals: Vec<External>,
+    /// Whether several groups may compute one node.
+    pub(super) recompute: bool,
 }
 
 impl Graph {
@@ -199,6 +233,12 @@ impl Graph {
 
     pub(crate) fn push_external(&mut self, dtype: Dtype, known: bool) {
         self.externals.push(External { dtype, known });
+    }
+
+    /// Whether several groups may compute one node: as the backend of a stream says.
+    pub(crate) fn set_recompute(&mut self, stream: Option<&Stream>) {
+        let backend = stream.and_then(|stream| registry::of_stream(stream).ok());
+        self.recompute = backend.is_some_and(|backend| backend.fusion().recompute);
     }
 
     pub(crate) fn set_held(&mut self, at: usize, held: bool) {
@@ -237,17 +277,18 @@ impl Graph {
     /// Writes all that the plan depends on. `false` if the graph has a node that words cannot hold.
     pub(super) fn key(&self, fusion: bool, words: &mut Vec<u64>) -> bool {
         words.clear();
-        words.push(self.nodes.len() as u64 | (self.externals.len() as u64) << 31 | u64::from(fusion) << 63);
+        let (fusion, recompute) = (u64::from(fusion) << 63, u64::from(self.recompute) << 62);
+        words.push(self.nodes.len() as u64 | (self.externals.len() as u64) << 31 | fusion | recompute);
         for node in &self.nodes {
             if node.count > u32::from(u16::MAX) {
                 return false;
             }
             let indexed = node.emit.is_some_and(|emit| emit.indexed);
             let marked = !node.mark.is_none();
-            let flags = node.role as u64
-                | u64::from(node.held) << 2
-                | u64::from(indexed) << 3
-                | u64::from(marked) << 4;
+            let flags = node.role.word()
+                | u64::from(node.held) << 3
+                | u64::from(indexed) << 4
+                | u64::from(marked) << 5;
             words.push(
                 u64::from(node.class) | u64::from(node.count) << 32 | (node.dtype as u64) << 48 | flags << 56,
             );

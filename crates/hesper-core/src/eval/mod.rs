@@ -18,6 +18,7 @@ mod claim;
 pub(crate) mod compose;
 pub(crate) mod dot;
 mod drawing;
+mod epilogue_fusion;
 mod explain;
 mod expression;
 mod fast_path;
@@ -42,7 +43,7 @@ use hesper_runtime::{Stream, Submission, panics};
 use crate::error::{Error, Result};
 use crate::graph::{Array, Data, Op};
 use crate::placement;
-use crate::registry::{self, BackendKind};
+use crate::registry;
 use claim::Claim;
 use program::{Input, Store};
 
@@ -108,7 +109,7 @@ fn submissions(arrays: &[&Array]) -> Result<Vec<Submission>> {
     for stream in streams {
         submissions.push(stream.commit()?);
         // Ops without a kernel for the device run on the host.
-        if registry::of_stream(stream)?.kind() != BackendKind::Host {
+        if !registry::of_stream(stream)?.has_every_op() {
             submissions.push(placement::default_stream(placement::Device::Cpu)?.commit()?);
         }
     }
@@ -152,20 +153,23 @@ pub(crate) fn lower_op(op: &dyn Op, l: &mut Lowering<'_>) -> Result<Data> {
         return view.map_or_else(|| op.lower(l), Ok);
     }
     let backend = registry::of_stream(l.stream())?;
-    let host = backend.kind() == BackendKind::Host;
-    if host {
+    if backend.has_every_op() {
         l.bring()?;
     }
     let takes = backend.takes(l.dtype()) && l.inputs.iter().all(|(_, dtype)| backend.takes(*dtype));
     if takes && let Some(data) = backend.ops().lower(op, l)? {
         return Ok(data);
     }
-    if host {
-        let what = format!("the {} backend has no implementation of {op:?} for these inputs", backend.name());
+    if backend.has_every_op() {
+        let what = format!(
+            "the {} backend has no implementation of {op:?} for these inputs; it may need a feature of the crate hesper",
+            backend.name()
+        );
         return Err(Error::value(op.name(), what));
     }
     registry::count_fallback(op.name());
     l.materialize()?;
+    l.without_epilogue();
     l.host = Some(placement::default_stream(placement::Device::Cpu)?);
     lower_op(op, l)
 }

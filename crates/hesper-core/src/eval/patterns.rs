@@ -47,7 +47,7 @@ use crate::ops::packed::PackedMatmul;
 use crate::ops::quant::Activations;
 use crate::ops::rope::Rope;
 use crate::ops::slices::{SliceUpdate, Starts};
-use crate::registry::{self, BackendKind};
+use crate::registry;
 use crate::shape::{Shape, row_major, signed};
 
 /// The largest number of rows of which products are put side by side. Their results are columns of one array,
@@ -283,7 +283,7 @@ impl Pattern {
         l: &mut Lowering<'_>,
     ) -> Result<SmallVec<[Data; 3]>> {
         let backend = l.backend()?;
-        if backend.kind() == BackendKind::Host {
+        if backend.has_every_op() {
             l.bring()?;
         }
         let mut shapes: SmallVec<[&Shape; 3]> = SmallVec::new();

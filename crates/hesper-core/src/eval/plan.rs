@@ -6,14 +6,25 @@
 //! the group and back in, so the group can be computed at once. A node that a user still holds becomes
 //! an output of its group: it is computed once, and never left lazy.
 //!
+//! A node that nobody holds and that two or three groups read can join each of them: computing it again takes
+//! a device with [`Fusion::recompute`](crate::registry::Fusion::recompute) less time than storing it and
+//! reading it back. So the derivative of an activation reads the activation's input, and none of its
+//! intermediate values go to memory. The values are the same bit for bit. Recomputed nodes are no outputs, so
+//! groups still depend on each other through their outputs alone.
+//!
 //! An op that reads its first input row by row (a sum, a softmax, a norm) can be the end of a group too: its
 //! rows are computed as it reads them, and never go to memory. A held node must go there, so it does not join
-//! such a group.
+//! such a prologue.
+//!
+//! An op whose result only one group reads, with the shape of that group, can be computed with it: the group
+//! is its epilogue, and the result never goes to memory. An epilogue stores one value.
 //!
 //! Nodes that [patterns](super::patterns) replace by a composite op join no group.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+
+use smallvec::{SmallVec, smallvec};
 
 use super::expression::{Expression, Fused, Source};
 use super::graph::{Graph, Role, Slot, SlotKind};
@@ -22,6 +33,10 @@ use super::program::{Input, Program, Step, Work};
 
 /// Most nodes of a group.
 pub(super) const MAX_GROUP: usize = 64;
+/// Most groups that compute one node.
+const MAX_READERS: usize = 3;
+/// Most nodes of a group that other groups compute too.
+const MAX_RECOMPUTED: u32 = 24;
 
 static FUSION: AtomicU8 = AtomicU8::new(2);
 static WAITS: AtomicU8 = AtomicU8::new(2);
@@ -79,23 +94,66 @@ pub fn set_fusion(on: bool) {
     FUSION.store(u8::from(on), Ordering::Relaxed);
 }
 
+/// Numbers of groups or of members.
+type Numbers = SmallVec<[u32; 2]>;
+
 /// How a node is joined with others. Nodes are named by their number in the graph.
 struct Joined {
-    /// Of an element-wise node what its group ends with: its last member, or the op that reads its rows.
-    group: u32,
-    /// How many nodes are in the group that it ends.
+    /// Of an element-wise node what its groups end with: their last member, or the op that reads their rows.
+    groups: Numbers,
+    /// Its number among the members of each of them.
+    numbers: Numbers,
+    /// How many of them have no step yet.
+    open_groups: u32,
+    /// How many nodes are in the group that it ends, and how many of them are in other groups too.
     size: u32,
-    /// The one group that reads it, [`UNREAD`] or [`MANY`].
-    reader: u32,
-    /// Its number among the members of its group.
-    number: u32,
-    /// Of the end of a group: which of the groups that were begun it is, or [`UNREAD`].
+    recomputed: u32,
+    /// The groups that read it, or [`MANY`].
+    readers: Numbers,
+    /// Of the end of a group: which of the groups that were begun it is, or [`NONE`].
     open: u32,
+    /// Of the end of a group: how many other members are held.
+    held: u32,
+    /// Of the end of an epilogue its op, of such an op the end of its epilogue; else [`NONE`].
+    partner: u32,
 }
 
-/// Of a node: nothing has read it yet.
-const UNREAD: u32 = u32::MAX;
-/// Of a node: it is read by more than one group, or by an op that is in none.
+impl Joined {
+    fn alone(at: usize) -> Self {
+        Joined {
+            groups: smallvec![at as u32],
+            numbers: smallvec![0],
+            open_groups: 1,
+            size: 1,
+            recomputed: 0,
+            readers: Numbers::new(),
+            open: NONE,
+            held: 0,
+            partner: NONE,
+        }
+    }
+
+    /// Groups read it.
+    fn add_readers(&mut self, groups: &[u32]) {
+        for group in groups {
+            if !self.readers.contains(group) {
+                self.readers.push(*group);
+            }
+        }
+        if self.readers.len() > MAX_READERS || self.readers.contains(&MANY) {
+            self.readers = smallvec![MANY];
+        }
+    }
+
+    /// Its number among the members of a group.
+    fn number_in(&self, group: u32) -> Option<u32> {
+        self.groups.iter().position(|other| *other == group).map(|at| self.numbers[at])
+    }
+}
+
+/// Of the end of a group: it has no list of members yet, or no partner.
+const NONE: u32 = u32::MAX;
+/// Of a node: more groups read it than may compute it, or an op that is in none.
 const MANY: u32 = u32::MAX - 1;
 /// Of a slot: no step computes or reads it.
 const NEVER: u32 = u32::MAX;
@@ -155,44 +213,89 @@ impl Graph {
 
     /// From results to inputs: the group of each node, named by its end, of at most `most` nodes.
     fn join(&self, order: &[u32], rewrites: &Rewrites<'_>, most: u32) -> Vec<Joined> {
-        let alone = |at| Joined { group: at as u32, size: 1, reader: UNREAD, number: 0, open: UNREAD };
-        let mut joined: Vec<Joined> = (0..self.nodes.len()).map(alone).collect();
+        let mut joined: Vec<Joined> = (0..self.nodes.len()).map(Joined::alone).collect();
         for &at in order.iter().rev() {
             // A composite op reads its inputs from memory.
-            let role = if rewrites.of(at).is_some() { Role::Other } else { self.nodes[at as usize].role };
+            let role = if rewrites.of(at).is_some() { Role::PLAIN } else { self.nodes[at as usize].role };
             let at = at as usize;
-            let (root, node) = (joined[at].reader, &self.nodes[at]);
-            if role == Role::Elementwise && root < MANY && joined[root as usize].size < most {
-                let end = root as usize;
-                let joins = match self.nodes[end].role {
-                    // All members have the shape of what the op reads.
-                    Role::Rows => !node.held && self.first_class(end) == Some(node.class),
-                    _ => self.nodes[end].class == node.class,
-                };
-                if joins {
-                    joined[at].group = root;
-                    joined[end].size += 1;
+            let readers = std::mem::take(&mut joined[at].readers);
+            if role == Role::Elementwise {
+                if self.joins(at, &readers, &joined, most) {
+                    for end in &readers {
+                        let end = &mut joined[*end as usize];
+                        end.size += 1;
+                        end.held += u32::from(self.nodes[at].held);
+                        end.recomputed += u32::from(readers.len() > 1);
+                    }
+                    joined[at].numbers = smallvec![0; readers.len()];
+                    joined[at].open_groups = readers.len() as u32;
+                    joined[at].groups = readers;
                 }
+            } else if let [end] = readers[..]
+                && role.has_epilogue()
+                && self.takes_epilogue(at, end, &joined, most)
+            {
+                joined[end as usize].size += 1;
+                joined[end as usize].partner = at as u32;
+                joined[at].partner = end;
             }
-            let mut reader = match role {
-                Role::Elementwise => joined[at].group,
-                Role::Rows if most > 1 => at as u32,
-                _ => MANY,
+            let mut reads: Numbers = match role {
+                Role::Elementwise => joined[at].groups.clone(),
+                _ if role.reads_rows() && most > 1 => smallvec![at as u32],
+                _ => smallvec![MANY],
             };
             for input in self.read_nodes(at) {
-                let input = &mut joined[input];
-                if input.reader == UNREAD {
-                    input.reader = reader;
-                } else if input.reader != reader {
-                    input.reader = MANY;
-                }
-                if role == Role::Rows {
+                joined[input].add_readers(&reads);
+                if role != Role::Elementwise {
                     // The other inputs are read from memory.
-                    reader = MANY;
+                    reads = smallvec![MANY];
                 }
             }
         }
         joined
+    }
+
+    /// Whether an element-wise node joins the groups that read it.
+    fn joins(&self, at: usize, readers: &[u32], joined: &[Joined], most: u32) -> bool {
+        let node = &self.nodes[at];
+        if readers.is_empty() || readers == [MANY] {
+            return false;
+        }
+        let fits = |end: &u32| {
+            let end = *end as usize;
+            joined[end].size < most
+                && match self.nodes[end].role {
+                    // An epilogue stores one value.
+                    Role::Elementwise => {
+                        self.nodes[end].class == node.class && !(node.held && joined[end].partner != NONE)
+                    }
+                    // All members have the shape of what the op reads.
+                    _ => !node.held && self.first_class(end) == Some(node.class),
+                }
+        };
+        if !readers.iter().all(fits) {
+            return false;
+        }
+        if readers.len() == 1 {
+            return true;
+        }
+        // Storing an array and reading it back takes more than reading what it is computed from once more.
+        let whole = |slot: &&Slot| match slot.kind() {
+            SlotKind::Node(input) => self.nodes[input].class == node.class,
+            SlotKind::External(input) => !self.externals[input].known,
+        };
+        let inputs = self.reads(at).iter().filter(whole).count();
+        let worth = inputs * (readers.len() - 1) <= 2;
+        let room = |end: &u32| joined[*end as usize].recomputed < MAX_RECOMPUTED;
+        self.recompute && !node.held && worth && readers.iter().all(room)
+    }
+
+    /// Whether the one group that reads the result of an op becomes its epilogue.
+    fn takes_epilogue(&self, at: usize, end: u32, joined: &[Joined], most: u32) -> bool {
+        let Some(of_end) = joined.get(end as usize) else { return false };
+        let (node, end) = (&self.nodes[at], &self.nodes[end as usize]);
+        let alone = of_end.partner == NONE && of_end.held == 0 && !node.held;
+        end.role == Role::Elementwise && alone && end.class == node.class && of_end.size < most
     }
 
     /// The class of the first input of a node, if that is a node.
@@ -243,39 +346,58 @@ impl Planner<'_> {
                 continue;
             }
             if self.graph.nodes[node].role != Role::Elementwise {
-                let members = open.get_mut(self.joined[node].open as usize).map(std::mem::take);
-                match members {
-                    Some(members) => self.rows(&members, at),
-                    None => self.op(Work::Op, at),
+                // An op with an epilogue runs when that is complete.
+                if self.joined[node].partner == NONE {
+                    let prologue = open.get_mut(self.joined[node].open as usize).map(std::mem::take);
+                    self.op(at, &prologue.unwrap_or_default(), &[]);
                 }
                 continue;
             }
-            let group = self.joined[node].group;
-            let end = &mut self.joined[group as usize];
-            if end.size == 1 {
-                self.fuse(&[at], at);
-                continue;
-            }
-            if end.open == UNREAD {
-                end.open = open.len() as u32;
-                open.push(Vec::with_capacity(end.size as usize));
-            }
-            let members = &mut open[end.open as usize];
-            self.joined[node].number = members.len() as u32;
-            members.push(at);
-            if group == at {
+            for number in 0..self.joined[node].groups.len() {
+                let group = self.joined[node].groups[number];
+                let end = &mut self.joined[group as usize];
+                if end.size == 1 {
+                    self.fuse(&[at], at);
+                    continue;
+                }
+                if end.open == NONE {
+                    end.open = open.len() as u32;
+                    open.push(Vec::with_capacity(end.size as usize));
+                }
+                let members = &mut open[end.open as usize];
+                self.joined[node].numbers[number] = members.len() as u32;
+                members.push(at);
+                if group != at {
+                    continue;
+                }
                 let members = std::mem::take(members);
-                self.fuse(&members, at);
+                match self.joined[node].partner {
+                    NONE => self.fuse(&members, at),
+                    op => {
+                        let prologue = open.get_mut(self.joined[op as usize].open as usize);
+                        let prologue = prologue.map(std::mem::take).unwrap_or_default();
+                        self.op(op, &prologue, &members);
+                    }
+                }
             }
         }
     }
 
-    /// The step of an op, which may follow the members of a group.
-    fn op(&mut self, work: Work, at: u32) {
+    /// The step of an op: after the members of its prologue, before those of its epilogue.
+    fn op(&mut self, at: u32, prologue: &[u32], epilogue: &[u32]) {
         let graph = self.graph;
+        let before =
+            prologue.last().map(|last| self.expression(prologue, at, None, |member| member == *last));
         graph.reads(at as usize).iter().for_each(|slot| self.read(*slot));
-        self.program.outputs.push(at);
-        self.finish(work, &[at]);
+        let end = epilogue.last();
+        let after = end.map(|end| self.expression(epilogue, *end, Some(at), |member| member == *end));
+        self.program.outputs.push(*end.unwrap_or(&at));
+        let work = match (before, after) {
+            (None, None) => Work::Op,
+            (prologue, epilogue) => Work::Rows { op: at, prologue, epilogue },
+        };
+        let members: SmallVec<[u32; 16]> = [prologue, &[at], epilogue].concat().into();
+        self.finish(work, &members);
     }
 
     /// The step of a composite op, if a node is where it runs.
@@ -292,34 +414,39 @@ impl Planner<'_> {
     fn fuse(&mut self, members: &[u32], end: u32) {
         let graph = self.graph;
         let is_output = |at: u32| at == end || graph.nodes[at as usize].held;
-        let fused = self.expression(members, end, is_output);
+        let fused = self.expression(members, end, None, is_output);
         self.program.outputs.extend(members.iter().copied().filter(|at| is_output(*at)));
         self.finish(Work::Fused(fused), members);
     }
 
-    /// The step of an op and the group whose value it reads row by row.
-    fn rows(&mut self, members: &[u32], at: u32) {
-        let last = members.last().copied();
-        let fused = self.expression(members, at, |member| Some(member) == last);
-        self.program.members.extend_from_slice(members);
-        self.op(Work::Rows(fused), at);
-    }
-
-    /// The expression of the members of the group that ends with `end`; its inputs are read by the step.
-    fn expression(&mut self, members: &[u32], end: u32, is_output: impl Fn(u32) -> bool) -> Arc<Fused> {
+    /// The expression of the members of the group that ends with `end`; its inputs are read by the step. The
+    /// first input of an epilogue is the result of its op.
+    fn expression(
+        &mut self,
+        members: &[u32],
+        end: u32,
+        op: Option<u32>,
+        is_output: impl Fn(u32) -> bool,
+    ) -> Arc<Fused> {
         let graph = self.graph;
         let begin = self.program.inputs.len();
         self.scratch.clear();
+        if let Some(op) = op {
+            self.scratch.input(graph.nodes[op as usize].dtype, false);
+            self.program.inputs.push(Input { slot: Slot::node(op as usize), last: false });
+        }
         for &at in members {
             let node = &graph.nodes[at as usize];
             let Some(emit) = node.emit else { continue };
             let first = self.scratch.sources.len();
             for slot in graph.reads(at as usize) {
-                let source = match slot.kind() {
-                    SlotKind::Node(input) if self.joined[input].group == end => {
-                        Source::Member(self.joined[input].number)
-                    }
-                    kind => {
+                let number = match slot.kind() {
+                    SlotKind::Node(input) => self.joined[input].number_in(end),
+                    SlotKind::External(_) => None,
+                };
+                let source = match (number, slot.kind()) {
+                    (Some(number), _) => Source::Member(number),
+                    (None, kind) => {
                         let inputs = &self.program.inputs[begin..];
                         let met = inputs.iter().position(|input| input.slot == *slot);
                         Source::Input(met.unwrap_or_else(|| {
@@ -373,15 +500,20 @@ impl Planner<'_> {
     fn finish(&mut self, work: Work, nodes: &[u32]) {
         let step = self.program.steps.len() as u32;
         let Program { steps, inputs, members, outputs, .. } = &mut self.program;
-        members.extend_from_slice(nodes);
-        let first = steps.last().map_or(0, |before| before.members);
-        for at in &members[first as usize..] {
+        // Nodes that a later step computes again come last.
+        let mut again: SmallVec<[u32; 8]> = SmallVec::new();
+        for at in nodes {
             self.nodes[*at as usize] = LastUse { step, twice: false };
+            let joined = &mut self.joined[*at as usize];
+            joined.open_groups = joined.open_groups.saturating_sub(1);
+            if joined.open_groups > 0 { again.push(*at) } else { members.push(*at) }
         }
+        members.extend_from_slice(&again);
         steps.push(Step {
             work,
             inputs: inputs.len() as u32,
             members: members.len() as u32,
+            again: again.len() as u32,
             outputs: outputs.len() as u32,
             ends: 0,
         });

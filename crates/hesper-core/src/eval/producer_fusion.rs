@@ -42,8 +42,8 @@ impl RowInput {
     }
 }
 
-/// Buffers that the kernels with slots bind besides those of the slot.
-const OTHER_BUFFERS: usize = 4;
+/// Buffers that the kernels with slots bind besides those of the slots.
+pub(super) const OTHER_BUFFERS: usize = 4;
 
 impl Producer for RowInput {
     fn rows(&mut self, stream: &Stream) -> Result<Option<FusedRows>> {
@@ -51,7 +51,7 @@ impl Producer for RowInput {
             return Ok(None);
         }
         fuse::bring(&mut self.values, &stream.runtime())?;
-        FusedRows::new(&self.fused, &self.shape, &self.values).map(Some)
+        FusedRows::new(&self.fused, &self.shape, &self.values, Target::Rows).map(Some)
     }
 
     fn slot(&mut self, stream: &Stream, lanes: usize, row_major: bool) -> Result<Option<Slot>> {
@@ -76,11 +76,16 @@ impl Producer for RowInput {
 }
 
 /// One element per thread: the executor of the host vectorizes by itself.
-const SCALAR: Fusion =
-    Fusion { vector_threads: None, in_place: false, double: true, max_buffers: usize::MAX };
+pub(super) const SCALAR: Fusion =
+    Fusion { vector_threads: None, in_place: false, double: true, max_buffers: usize::MAX, recompute: false };
 
 impl FusedRows {
-    fn new(fused: &Arc<Fused>, shape: &[usize], values: &[Value]) -> Result<FusedRows> {
+    pub(super) fn new(
+        fused: &Arc<Fused>,
+        shape: &[usize],
+        values: &[Value],
+        target: Target,
+    ) -> Result<FusedRows> {
         let row_major: AxisOrder = (0..shape.len()).collect();
         let mut kernel = Specialization::new(fused, shape, &row_major, values, SCALAR);
         let lengths = kernel.lengths.clone();
@@ -89,6 +94,7 @@ impl FusedRows {
             .inputs
             .iter()
             .map(|input| match (input.layout, input.data) {
+                _ if input.is_result() => KernelInput::Result(input.dtype.size()),
                 (Layout::Known, _) | (_, None) => KernelInput::Known(input.known.0, input.dtype.size()),
                 (layout, Some(data)) => {
                     memory.push(data.clone());
@@ -102,7 +108,7 @@ impl FusedRows {
             .collect();
         kernel.lengths = lengths[lengths.len().saturating_sub(2)..].into();
         let size = lengths.iter().product();
-        let program = fused.row_kernel(kernel.form(Target::Rows), || {
+        let program = fused.find_or_build(kernel.form(target), || {
             Program::compile(&kernel.build()?).map_err(|error| Error::Kernel(error.to_string()))
         })?;
         Ok(FusedRows { memory, kernel: Arc::new(RowKernel { program, inputs, lengths, size }) })

@@ -14,14 +14,15 @@ use std::sync::Arc;
 use hesper_runtime::Stream;
 use smallvec::SmallVec;
 
+use super::epilogue_fusion::Epilogue;
 use super::expression::Fused;
 use super::graph::Slot;
 use super::patterns::Pattern;
 use super::producer_fusion::RowInput;
-use super::{Lowering, Operand, caught, fast_path, fuse, lower_op};
+use super::{FUSED, Lowering, Operand, caught, fast_path, fuse, lower_op};
 use crate::Dtype;
 use crate::error::{Error, Result};
-use crate::graph::{Data, KnownBytes, OpKind, OpRef, Producer};
+use crate::graph::{Consumer, Data, KnownBytes, OpKind, OpRef, Producer};
 use crate::shape::Shape;
 
 /// What a step does.
@@ -30,9 +31,10 @@ pub(super) enum Work {
     Op,
     /// Element-wise ops as one kernel.
     Fused(Arc<Fused>),
-    /// An op, and the group whose value it reads row by row as its first input. The inputs of the group come
-    /// first.
-    Rows(Arc<Fused>),
+    /// An op with its prologue, the group whose value it reads row by row as its first input, and its
+    /// epilogue, a group that is applied to its result. The inputs of the prologue come first, then those of
+    /// the op, then those of the epilogue: the op's result, and others.
+    Rows { op: u32, prologue: Option<Arc<Fused>>, epilogue: Option<Arc<Fused>> },
     /// Several ops as one.
     Composite(Pattern),
 }
@@ -43,6 +45,8 @@ pub(super) struct Step {
     pub(super) work: Work,
     pub(super) inputs: u32,
     pub(super) members: u32,
+    /// How many of its members, the last ones, a later step computes again.
+    pub(super) again: u32,
     pub(super) outputs: u32,
     pub(super) ends: u32,
 }
@@ -73,6 +77,8 @@ pub(super) struct StepView<'a> {
     pub(super) work: &'a Work,
     pub(super) inputs: &'a [Input],
     pub(super) members: &'a [u32],
+    /// The members that no later step computes.
+    computed: &'a [u32],
     pub(super) outputs: &'a [u32],
     ends: &'a [Slot],
 }
@@ -137,12 +143,16 @@ impl Program {
         fn next<'a, T>(all: &'a [T], begin: &mut usize, end: u32) -> &'a [T] {
             &all[std::mem::replace(begin, end as usize)..end as usize]
         }
-        self.steps.iter().map(move |step| StepView {
-            work: &step.work,
-            inputs: next(&self.inputs, &mut inputs, step.inputs),
-            members: next(&self.members, &mut members, step.members),
-            outputs: next(&self.outputs, &mut outputs, step.outputs),
-            ends: next(&self.ends, &mut ends, step.ends),
+        self.steps.iter().map(move |step| {
+            let members = next(&self.members, &mut members, step.members);
+            StepView {
+                work: &step.work,
+                inputs: next(&self.inputs, &mut inputs, step.inputs),
+                members,
+                computed: &members[..members.len() - step.again as usize],
+                outputs: next(&self.outputs, &mut outputs, step.outputs),
+                ends: next(&self.ends, &mut ends, step.ends),
+            }
         })
     }
 
@@ -154,7 +164,7 @@ impl Program {
                 Work::Op => {
                     let data = match view(store, &step)? {
                         Some(data) => data,
-                        None => lower(store, step.inputs, step.outputs, None)?,
+                        None => lower(store, step.outputs[0], &step, None, None)?,
                     };
                     store.resolve(step.outputs[0] as usize, data)?;
                 }
@@ -167,10 +177,8 @@ impl Program {
                         store.resolve(*at as usize, data)?;
                     }
                 }
-                Work::Rows(fused) => {
-                    let (group, op) = step.inputs.split_at(fused.expression.inputs.len());
-                    let mut rows = rows(store, fused, group, op)?;
-                    let data = lower(store, op, step.outputs, Some(&mut rows))?;
+                Work::Rows { op, prologue, epilogue } => {
+                    let data = lower(store, *op, &step, prologue.as_ref(), epilogue.as_ref())?;
                     store.resolve(step.outputs[0] as usize, data)?;
                 }
                 Work::Composite(pattern) => {
@@ -180,7 +188,7 @@ impl Program {
                     }
                 }
             }
-            store.computed(step.members);
+            store.computed(step.computed);
             step.ends.iter().for_each(|slot| store.release(*slot));
         }
         Ok(())
@@ -195,12 +203,19 @@ impl std::fmt::Debug for Program {
 
 /// The value of a group as the first input of the op that reads it row by row.
 fn rows(store: &mut impl Store, fused: &Arc<Fused>, group: &[Input], op: &[Input]) -> Result<RowInput> {
-    // The inputs of rows are read as the op runs: they are borrowed.
-    let values = fuse::gather(store, fused, group, false)?;
+    let values = fuse::gather(store, fused, group, None)?;
     let Some(first) = op.first() else { return Err(missing()) };
     let super::graph::SlotKind::Node(last) = first.slot.kind() else { return Err(missing()) };
     let node = store.node(last)?;
     Ok(RowInput::new(fused, node.stream, node.shape, values))
+}
+
+/// A group as the epilogue of an op.
+fn epilogue_of(store: &mut impl Store, fused: &Arc<Fused>, group: &[Input], op: u32) -> Result<Epilogue> {
+    let node = store.node(op as usize)?;
+    let (stream, shape) = (node.stream.clone(), node.shape.clone());
+    let values = fuse::gather(store, fused, group, Some(shape.clone()))?;
+    Ok(Epilogue::new(fused, &stream, shape, values))
 }
 
 /// The result of an op that is a view of its input.
@@ -215,20 +230,33 @@ fn view(store: &impl Store, step: &StepView<'_>) -> Result<Option<Data>> {
     Ok(store.with_data(input.slot, |data| op.view(data, from, node.shape)).flatten())
 }
 
-/// Lowers the op of a step; its first input may be computed as it is read.
+/// Lowers the op of a step; its first input may be computed as it is read, and its result changed before it
+/// is stored.
 fn lower(
     store: &mut impl Store,
-    inputs: &[Input],
-    outputs: &[u32],
-    rows: Option<&mut RowInput>,
+    op: u32,
+    step: &StepView<'_>,
+    prologue: Option<&Arc<Fused>>,
+    epilogue: Option<&Arc<Fused>>,
 ) -> Result<Data> {
+    let count = |group: Option<&Arc<Fused>>| group.map_or(0, |group| group.expression.inputs.len());
+    let (before, rest) = step.inputs.split_at(count(prologue));
+    let (inputs, after) = rest.split_at(rest.len() - count(epilogue));
+    let mut rows = prologue.map(|group| rows(store, group, before, inputs)).transpose()?;
+    let mut epilogue = epilogue.map(|group| epilogue_of(store, group, after, op)).transpose()?;
     let first = rows.as_ref().map(|rows| rows.data()).transpose()?;
-    with_operands(store, inputs, outputs, first, |store, operands| {
-        let node = store.node(outputs[0] as usize)?;
+    with_operands(store, inputs, step.outputs, first, |store, operands| {
+        let node = store.node(op as usize)?;
         let mut l = Lowering::new(node.stream, node.shape, node.dtype, operands)
-            .with_producer(rows.map(|rows| rows as &mut dyn Producer));
+            .with_producer(rows.as_mut().map(|rows| rows as &mut dyn Producer))
+            .with_consumer(epilogue.as_mut().map(|epilogue| epilogue as &mut dyn Consumer));
         l.describe(store, inputs)?;
-        caught(node.op.name(), || lower_op(node.op.get(), &mut l))
+        let data = caught(node.op.name(), || lower_op(node.op.get(), &mut l))?;
+        drop(l);
+        match epilogue {
+            Some(epilogue) => caught(FUSED, || epilogue.complete(data)),
+            None => Ok(data),
+        }
     })
 }
 

@@ -24,7 +24,8 @@ pub enum StepKind {
     Op,
     /// Element-wise ops as one kernel.
     Kernel,
-    /// An op that reads rows as a kernel of element-wise ops computes them.
+    /// An op together with element-wise ops: it reads rows as they compute them, or they change its result
+    /// before it is stored.
     Rows,
     /// Several ops as one: its name.
     Composite(&'static str),
@@ -40,6 +41,9 @@ pub struct PlanStep {
     pub kind: StepKind,
     /// The names of its ops, in order.
     pub ops: Vec<&'static str>,
+    /// Of [`StepKind::Rows`]: how many of its ops compute what the op reads. The op follows, then those of
+    /// its epilogue.
+    pub prologue: usize,
     /// Shape and type of each array that it stores.
     pub outputs: Vec<String>,
     /// Bytes of the arrays that it reads. A view reads nothing.
@@ -98,14 +102,16 @@ impl Planned {
             Work::Op if is_view => StepKind::View,
             Work::Op => StepKind::Op,
             Work::Fused(_) => StepKind::Kernel,
-            Work::Rows(_) => StepKind::Rows,
+            Work::Rows { .. } => StepKind::Rows,
             Work::Composite(pattern) => StepKind::Composite(pattern.name()),
         };
         let outputs: Vec<&Array> = step.outputs.iter().map(|at| &self.nodes[*at as usize]).collect();
         let mut read = Vec::new();
         let mut donated = 0;
+        let inside = |at: usize| step.members.contains(&(at as u32));
         for input in step.inputs {
-            if !read.contains(&input.slot) {
+            let computed = matches!(input.slot.kind(), SlotKind::Node(at) if inside(at));
+            if !computed && !read.contains(&input.slot) {
                 read.push(input.slot);
                 let free = match input.slot.kind() {
                     SlotKind::Node(at) => !self.held[at],
@@ -117,7 +123,6 @@ impl Planned {
                 donated += usize::from(kind != StepKind::View && input.last && free && fits);
             }
         }
-        let inside = |at: usize| step.members.contains(&(at as u32));
         let mut apart: Vec<(&'static str, Apart)> = Vec::new();
         for member in step.members.iter().filter(|_| kind != StepKind::View) {
             for start in self.graph.read_nodes(*member as usize).filter(|start| !inside(*start)) {
@@ -130,8 +135,13 @@ impl Planned {
                 }
             }
         }
+        let prologue = match step.work {
+            Work::Rows { op, .. } => step.members.iter().position(|member| member == op).unwrap_or(0),
+            _ => 0,
+        };
         PlanStep {
             kind,
+            prologue,
             ops: step.members.iter().map(|at| op(*at).name()).collect(),
             outputs: outputs.iter().map(|array| format!("{:?} {}", array.shape(), array.dtype())).collect(),
             reads: if is_view { 0 } else { read.iter().map(|slot| self.array(*slot).nbytes()).sum() },
@@ -164,10 +174,18 @@ impl fmt::Display for PlanStep {
             StepKind::View => return write!(f, "view {ops} -> {stored}"),
             StepKind::Op => write!(f, "op {ops}")?,
             StepKind::Kernel => write!(f, "kernel of {}", ops)?,
-            StepKind::Rows => match self.ops.split_last() {
-                Some((last, kernel)) => write!(f, "{last} of rows of a kernel of {}", kernel.join(", "))?,
-                None => f.write_str("rows")?,
-            },
+            StepKind::Rows => {
+                let (prologue, rest) = self.ops.split_at(self.prologue.min(self.ops.len()));
+                if let Some((op, epilogue)) = rest.split_first() {
+                    f.write_str(op)?;
+                    if !prologue.is_empty() {
+                        write!(f, " of rows of a kernel of {}", prologue.join(", "))?;
+                    }
+                    if !epilogue.is_empty() {
+                        write!(f, " with an epilogue of {}", epilogue.join(", "))?;
+                    }
+                }
+            }
             StepKind::Composite(name) => write!(f, "{name} of {ops}")?,
         }
         write!(f, " -> {stored}: {} read, {} written", Bytes(self.reads), Bytes(self.writes))?;

@@ -115,7 +115,7 @@ fn an_op_that_fails_behind_its_overwriting_has_failed_for_good() {
             }
         }
         assert!(failed.call().is_none() && !failed.is_evaluated(), "it holds no inputs");
-        // What somebody holds is not overwritten: then there is nothing to fail for.
+        // An array with another handle is not overwritten, so its evaluation can be retried.
         let held = numbers().multiply(2.0).unwrap();
         let y = unsteady(&held, way);
         assert!(y.eval().is_err());
@@ -246,13 +246,60 @@ fn graphs_that_differ_in_structure_have_programs_of_their_own() {
     for (at, other) in others.iter().enumerate() {
         assert!(!Arc::ptr_eq(&program, other), "graph {at}");
     }
-    // One that somebody holds has to be stored.
+    // An array with another handle has to be stored.
     let held = x.exp().unwrap();
     let y = held.add(1.0).unwrap();
     assert!(!Arc::ptr_eq(&program, &planned(&y)));
     y.eval().unwrap();
     assert!(held.is_evaluated());
     assert_eq!(held.to_vec::<f32>().unwrap(), [1f32, 2.0, 3.0].map(f32::exp));
+}
+
+/// The members of each step, and how many of them no later step computes.
+fn steps_of(program: &Program) -> Vec<(Vec<u32>, u32)> {
+    let mut begin = 0;
+    let sizes: Vec<u32> = program
+        .steps
+        .iter()
+        .map(|step| step.members - std::mem::replace(&mut begin, step.members) - step.again)
+        .collect();
+    program.steps().map(|step| step.members.to_vec()).zip(sizes).collect()
+}
+
+#[test]
+fn a_node_that_two_groups_read_joins_both_where_that_pays() {
+    let exp = super::graph::Emit::of(&numbers().exp().unwrap().call().unwrap().op);
+    let plan = |recompute: bool, held: bool, readers: usize| {
+        let mut graph = super::graph::Graph::default();
+        let (node, external) = (super::graph::Slot::node, super::graph::Slot::external);
+        for _ in 0..readers {
+            graph.push([node(readers)], 0, Dtype::Float32, super::graph::Role::Elementwise, exp);
+        }
+        for inner in [node(readers + 1), external(0)] {
+            graph.push([inner], 0, Dtype::Float32, super::graph::Role::Elementwise, exp);
+        }
+        graph.push_external(Dtype::Float32, false);
+        (0..readers + 2).for_each(|at| graph.set_held(at, at < readers || held && at == readers));
+        graph.recompute = recompute;
+        steps_of(&graph.plan(true))
+    };
+    let apart = vec![(vec![3, 2], 2), (vec![0], 1), (vec![1], 1)];
+    assert_eq!(plan(false, false, 2), apart);
+    assert_eq!(plan(true, true, 2), apart, "what is held is stored");
+    assert_eq!(plan(true, false, 2), [(vec![0, 3, 2], 1), (vec![3, 2, 1], 3)]);
+    assert_eq!(plan(true, false, 3).len(), 3);
+    assert_eq!(plan(true, false, 4).len(), 5, "too many readers");
+    // Without fusion nothing is computed twice.
+    let mut graph = super::graph::Graph { recompute: true, ..Default::default() };
+    for _ in 0..2 {
+        let read = [super::graph::Slot::node(2)];
+        graph.push(read, 0, Dtype::Float32, super::graph::Role::Elementwise, exp);
+    }
+    let read = [super::graph::Slot::external(0)];
+    graph.push(read, 0, Dtype::Float32, super::graph::Role::Elementwise, exp);
+    graph.push_external(Dtype::Float32, false);
+    graph.set_held(2, false);
+    assert_eq!(graph.plan(false).steps.len(), 3);
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! The first input of an op as a group of element-wise ops, which is computed as the op reads it.
-//! [`producer_fusion`](crate::eval::producer_fusion) makes them.
+//! The first input of an op as a group of element-wise ops, which is computed as the op reads it, and a group
+//! that is applied to the op's result before it is stored.
+//! [`producer_fusion`](crate::eval::producer_fusion) and `epilogue_fusion` make them.
 
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use hesper_runtime::Stream;
 use smallvec::SmallVec;
 
 use super::{Data, Slot};
+use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::shape::Strides;
 
@@ -26,7 +28,23 @@ pub(crate) trait Producer {
     fn run(&mut self) -> Result<Data>;
 }
 
-/// The rows of an expression that are computed as they are read: the memory of its inputs, and the kernel.
+/// A group that is applied to the result of an op. Inputs are moved to the device that computes it.
+pub(crate) trait Consumer {
+    /// The kernel for rows on the host; `None` if only memory can have the result.
+    fn rows(&mut self, stream: &Stream) -> Result<Option<FusedRows>>;
+
+    /// The functions for the text of a kernel that binds `bound` other buffers, with `lanes` elements of a
+    /// word; `None` if only memory can have the result.
+    fn slot(&mut self, stream: &Stream, lanes: usize, bound: usize) -> Result<Option<Slot>>;
+
+    /// The type of the group's value.
+    fn dtype(&self) -> Dtype;
+
+    /// The implementation of the op computes the group.
+    fn take(&mut self);
+}
+
+/// The rows of an expression that are computed piece by piece: the memory of its inputs, and the kernel.
 pub struct FusedRows {
     pub(crate) memory: Vec<Data>,
     pub(crate) kernel: Arc<RowKernel>,
@@ -50,6 +68,8 @@ pub(crate) enum KernelInput {
     Known([u8; 8], usize),
     /// A row-major array of elements of this size.
     Plain(usize),
+    /// Elements of this size that the op hands over piece by piece.
+    Result(usize),
     /// An array with strides over the lengths. The innermost one is an argument if it may be any.
     Strided { offset: isize, strides: Strides, any_inner: bool },
 }
@@ -74,7 +94,9 @@ impl RowKernel {
 
     /// The number of arrays that it reads.
     pub fn reads(&self) -> usize {
-        self.inputs.iter().filter(|input| !matches!(input, KernelInput::Known(..))).count()
+        let is_read =
+            |input: &&KernelInput| matches!(input, KernelInput::Plain(_) | KernelInput::Strided { .. });
+        self.inputs.iter().filter(is_read).count()
     }
 
     /// Computes the elements from `at` on, from the bytes of the inputs.
@@ -84,10 +106,23 @@ impl RowKernel {
         bytes: &[&[u8]],
         out: &mut [T],
     ) -> std::result::Result<(), String> {
+        self.compute_from(at, &[], bytes, bytemuck::cast_slice_mut(out), size_of::<T>())
+    }
+
+    /// Applies an epilogue to a `piece` of the op's result, from the element `at` on: `out` has elements of
+    /// `size` bytes.
+    pub fn compute_from(
+        &self,
+        at: usize,
+        piece: &[u8],
+        bytes: &[&[u8]],
+        out: &mut [u8],
+        size: usize,
+    ) -> std::result::Result<(), String> {
         let rank = self.lengths.len();
         let inner = self.lengths[rank - 1];
         let outer = if rank > 1 { self.lengths[rank - 2] } else { 1 };
-        let (mut done, end) = (0, out.len());
+        let (mut done, end) = (0, out.len() / size);
         while done < end {
             let (row, column) = ((at + done) / inner, (at + done) % inner);
             // As many whole rows as the outer axis has left, or the rest of one row.
@@ -96,18 +131,19 @@ impl RowKernel {
             } else {
                 ((inner - column).min(end - done), 1)
             };
-            let part = &mut out[done..done + width * rows];
-            self.launch(at + done, [width, rows], bytes, bytemuck::cast_slice_mut(part))?;
+            let part = &mut out[done * size..(done + width * rows) * size];
+            self.launch([at + done, done], [width, rows], piece, bytes, part)?;
             done += width * rows;
         }
         Ok(())
     }
 
-    /// Runs the kernel over rows from an element on.
+    /// Runs the kernel over rows from an element on, which has the number `done` in the piece.
     fn launch(
         &self,
-        at: usize,
+        [at, done]: [usize; 2],
         [width, rows]: [usize; 2],
+        piece: &[u8],
         bytes: &[&[u8]],
         out: &mut [u8],
     ) -> std::result::Result<(), String> {
@@ -118,6 +154,9 @@ impl RowKernel {
             list.extend(strides.iter().map(|stride| Arg::read(stride)));
             match input {
                 KernelInput::Known(known, size) => list.push(Arg::read(&known[..*size])),
+                KernelInput::Result(size) => {
+                    list.push(Arg::read(piece.get(done * size..).unwrap_or_default()));
+                }
                 KernelInput::Plain(size) => {
                     let all = bytes.next().ok_or("a view is missing")?;
                     list.push(Arg::read(all.get(at * size..).unwrap_or_default()));

@@ -3,7 +3,7 @@
 use hesper_runtime::{Buffer, Stream};
 use smallvec::SmallVec;
 
-use super::fused_rows::{FusedRows, Producer};
+use super::fused_rows::{Consumer, FusedRows, Producer};
 use super::operand::{Operand, Owned};
 use super::{Data, Slot};
 use crate::dtype::Dtype;
@@ -22,6 +22,8 @@ pub struct Lowering<'a> {
     pub(crate) inputs: SmallVec<[(&'a [usize], Dtype); 3]>,
     /// What computes the first input, which then has strides but no memory.
     producer: Option<&'a mut dyn Producer>,
+    /// What is applied to the result before it is stored.
+    consumer: Option<&'a mut dyn Consumer>,
 }
 
 impl<'a> Lowering<'a> {
@@ -31,12 +33,18 @@ impl<'a> Lowering<'a> {
         dtype: Dtype,
         operands: &'a mut [Operand],
     ) -> Self {
-        Lowering { stream, host: None, shape, dtype, operands, inputs: SmallVec::new(), producer: None }
+        let (inputs, producer, consumer) = (SmallVec::new(), None, None);
+        Lowering { stream, host: None, shape, dtype, operands, inputs, producer, consumer }
     }
 
     /// The same with a first input that is computed as it is read.
     pub(crate) fn with_producer(self, producer: Option<&'a mut dyn Producer>) -> Self {
         Lowering { producer, ..self }
+    }
+
+    /// The same with an epilogue.
+    pub(crate) fn with_consumer(self, consumer: Option<&'a mut dyn Consumer>) -> Self {
+        Lowering { consumer, ..self }
     }
 
     /// What computes rows of the first input on the host, if that is not in memory. Implementations for the
@@ -70,6 +78,44 @@ impl<'a> Lowering<'a> {
             self.operands[0].replace(data);
         }
         Ok(())
+    }
+
+    /// The kernel of the epilogue for rows on the host, if there is an epilogue. An implementation for the
+    /// host whose `takes_epilogue` says yes may ask for it, apply it to its result, and store that in the
+    /// memory of [`Lowering::epilogue_output`]. Otherwise the result is stored and the epilogue is computed
+    /// afterwards.
+    pub fn epilogue_rows(&mut self) -> Result<Option<FusedRows>> {
+        let stream = self.stream().clone();
+        self.consumer.as_mut().map_or(Ok(None), |consumer| consumer.rows(&stream))
+    }
+
+    /// The same for the second slot of a GPU's kernel: functions of an element and its index in row-major
+    /// order, with `lanes` elements of a word. The kernel binds `bound` buffers for its first slot.
+    pub fn epilogue_slot(&mut self, lanes: usize, bound: usize) -> Result<Option<Slot>> {
+        let stream = self.stream().clone();
+        self.consumer.as_mut().map_or(Ok(None), |consumer| consumer.slot(&stream, lanes, bound))
+    }
+
+    /// Memory for the value of the epilogue. After this call the implementation's result is that value: call
+    /// it after everything that can decline.
+    pub fn epilogue_output(&mut self) -> Result<Buffer> {
+        let dtype = self.epilogue_dtype();
+        let size: usize = self.shape.iter().product();
+        let buffer = self.stream().alloc(size * dtype.size())?;
+        if let Some(consumer) = &mut self.consumer {
+            consumer.take();
+        }
+        Ok(buffer)
+    }
+
+    /// The type of the epilogue's value, or of the output if there is no epilogue.
+    pub fn epilogue_dtype(&self) -> Dtype {
+        self.consumer.as_ref().map_or(self.dtype, |consumer| consumer.dtype())
+    }
+
+    /// Leaves the epilogue to a command of its own.
+    pub fn without_epilogue(&mut self) {
+        self.consumer = None;
     }
 
     /// The stream for the commands.

@@ -22,8 +22,8 @@ mod slot;
 mod unlink;
 
 pub use elementwise::{Derivative, Elementwise, Factor, Types};
+pub(crate) use fused_rows::{Consumer, KernelInput, Producer};
 pub use fused_rows::{FusedRows, RowKernel};
-pub(crate) use fused_rows::{KernelInput, Producer};
 pub use lowering::Lowering;
 pub use node::{Array, Call, Data};
 pub(crate) use node::{KnownBytes, Node, State, Visit, failure};

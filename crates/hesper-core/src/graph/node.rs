@@ -256,6 +256,11 @@ impl Array {
         self.0.shape == other.0.shape && self.0.stream.id() == other.0.stream.id()
     }
 
+    /// Shape, type and stream.
+    pub(crate) fn like(&self) -> (&[usize], Dtype, &Stream) {
+        (&self.0.shape, self.0.dtype, &self.0.stream)
+    }
+
     /// Whether both are handles of the same array. To compare elements, use [`Array::array_equal`].
     ///
     /// ```

@@ -141,6 +141,11 @@ pub trait Op: Identity + Send + Sync + fmt::Debug {
         false
     }
 
+    /// Whether bools have derivatives here as numbers do. They have none as conditions and masks.
+    fn varies_with_bools(&self) -> bool {
+        self.is_linear()
+    }
+
     /// Tangents of the outputs, from those of the inputs. Follows from [`vjp`](Op::vjp).
     fn jvp(&self, rule: &Forward<'_>) -> Result<Tangents> {
         rule.transposed_twice()

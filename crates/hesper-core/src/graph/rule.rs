@@ -3,6 +3,8 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::{Array, Call, OpRef};
+use crate::Dtype;
+use crate::dtype::Category;
 use crate::error::Result;
 use crate::shape::Shape;
 
@@ -57,14 +59,22 @@ pub struct Forward<'a> {
 impl Forward<'_> {
     /// The op applied to the tangents, with zeros for missing ones. Correct for linear ops.
     pub fn linear(&self) -> Result<Tangents> {
+        let output = &self.output.0;
+        // Fractions as tangents of integers, which all tangents become then.
+        let given = self.tangents.iter().flatten().map(Array::dtype);
+        let fraction = given.filter(|dtype| dtype.is(Category::Inexact)).reduce(Dtype::promote);
+        let fraction = fraction.filter(|_| !output.dtype.is(Category::Inexact));
         let inputs = self
             .tangents
             .iter()
             .zip(&self.call.inputs)
-            .map(|(tangent, input)| tangent.clone().map_or_else(|| zeros_like(input), Ok))
+            .map(|(tangent, input)| {
+                let tangent = tangent.clone().map_or_else(|| zeros_like(input), Ok)?;
+                fraction.map_or_else(|| Ok(tangent.clone()), |dtype| tangent.astype(dtype))
+            })
             .collect::<Result<_>>()?;
-        let output = &self.output.0;
-        Ok(smallvec![Some(Array::lazy(output.shape.clone(), output.dtype, self.call.op.clone(), inputs)?)])
+        let dtype = fraction.unwrap_or(output.dtype);
+        Ok(smallvec![Some(Array::lazy(output.shape.clone(), dtype, self.call.op.clone(), inputs)?)])
     }
 }
 

@@ -33,6 +33,13 @@ impl<'a> From<&'a Array> for AttentionMask<'a> {
     }
 }
 
+/// `None` is [`AttentionMask::None`].
+impl<'a> From<Option<&'a Array>> for AttentionMask<'a> {
+    fn from(mask: Option<&'a Array>) -> Self {
+        mask.map_or(AttentionMask::None, AttentionMask::Array)
+    }
+}
+
 const NAME: &str = "scaled_dot_product_attention";
 
 /// Inputs: queries, keys, values, the mask if there is one, the sinks if there are any.
@@ -111,20 +118,24 @@ impl Op for Attention {
 /// use hesper::{Array, fast};
 /// use hesper::fast::AttentionMask;
 /// let x = Array::try_from_slice(&[0.0f32, 2.0], &[1, 1, 2, 1])?;
-/// let y = fast::scaled_dot_product_attention(&x, &x, &x, 0.0, AttentionMask::None, None)?;
+/// let y = fast::scaled_dot_product_attention(&x, &x, &x, 0.0, None, None)?;
 /// assert_eq!(y.to_vec::<f32>()?, [1.0, 1.0]);
 /// let y = fast::scaled_dot_product_attention(&x, &x, &x, 0.0, AttentionMask::Causal, None)?;
 /// assert_eq!(y.to_vec::<f32>()?, [0.0, 1.0]);
+/// let mask = Array::try_from_slice(&[1u8, 0, 0, 1], &[2, 2])?.equal(1)?; // every query sees its own key
+/// let y = fast::scaled_dot_product_attention(&x, &x, &x, 0.0, &mask, None)?;
+/// assert_eq!(y.to_vec::<f32>()?, [0.0, 2.0]);
 /// # Ok::<(), hesper::Error>(())
 /// ```
-pub fn scaled_dot_product_attention(
+pub fn scaled_dot_product_attention<'a>(
     q: &Array,
     k: &Array,
     v: &Array,
     scale: f32,
-    mask: AttentionMask<'_>,
+    mask: impl Into<AttentionMask<'a>>,
     sinks: Option<&Array>,
 ) -> Result<Array> {
+    let mask = mask.into();
     let dtype = q.dtype().promote(k.dtype()).promote(v.dtype());
     check(q, k, v, dtype)?;
     let [batch, heads, queries, _] = four(q);

@@ -71,6 +71,10 @@ impl Op for Elementwise {
         })
     }
 
+    fn varies_with_bools(&self) -> bool {
+        self.derivative.is_some()
+    }
+
     fn jvp(&self, rule: &Forward<'_>) -> Result<Tangents> {
         let Some(derivative) = self.derivative else { return Ok(smallvec![None]) };
         let mut sum: Option<Array> = None;
@@ -83,7 +87,12 @@ impl Op for Elementwise {
             });
         }
         let output = rule.output;
-        let fit = |sum: Array| sum.broadcast_to(output.shape())?.astype(output.dtype());
+        let fit = |sum: Array| {
+            let sum = sum.broadcast_to(output.shape())?;
+            // Tangents of integers may be fractions, and stay fractions unless the function converts them.
+            let fraction = sum.dtype().is(Category::Inexact) && !output.dtype().is(Category::Inexact);
+            if fraction && self.name != ASTYPE.name { Ok(sum) } else { sum.astype(output.dtype()) }
+        };
         Ok(smallvec![sum.map(fit).transpose()?])
     }
 

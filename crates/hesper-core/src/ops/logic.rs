@@ -41,14 +41,29 @@ fn classify(b: &mut Builder, op: UnaryOp, x: ValueId) -> ValueId {
     }
 }
 
-/// Shifts as in C: narrow integers as 32-bit ones, counts modulo the width.
+/// A shift of 32 or 64 bits. By the width and more it leaves no bit, but that of the sign to the right.
+fn within(b: &mut Builder, op: BinaryOp, x: ValueId, y: ValueId, own: Scalar) -> ValueId {
+    let (unsigned, bits) = if own.bits() == 64 { (Scalar::U64, 64) } else { (Scalar::U32, 32) };
+    let (count, width) = (b.convert(y, unsigned), b.constant(unsigned, bits));
+    let is_within = b.compare(CmpOp::Lt, count, width);
+    let shifted = b.binary(op, x, y);
+    let beyond = if op == BinaryOp::Shr && own.is_signed_int() {
+        let last = b.constant(own, bits - 1);
+        b.binary(op, x, last)
+    } else {
+        b.constant(own, 0)
+    };
+    b.select(is_within, shifted, beyond)
+}
+
+/// Shifts narrow integers as 32-bit ones.
 fn shift(b: &mut Builder, op: BinaryOp, x: ValueId, y: ValueId) -> ValueId {
     let own = b.ty(x).scalar().unwrap_or(Scalar::I32);
     if own.bits() >= 32 {
-        return b.binary(op, x, y);
+        return within(b, op, x, y, own);
     }
     let (x, y) = (b.convert(x, Scalar::I32), b.convert(y, Scalar::I32));
-    let shifted = b.binary(op, x, y);
+    let shifted = within(b, op, x, y, Scalar::I32);
     b.convert(shifted, own)
 }
 

@@ -15,11 +15,13 @@ pub mod composite;
 pub mod concat;
 pub mod conv;
 pub mod creation;
+#[cfg(feature = "kernels")]
 pub mod custom;
 pub mod diagonal;
 pub mod domain;
 pub mod einsum;
 pub mod elementwise;
+#[cfg(feature = "fft")]
 pub mod fft;
 pub mod functions;
 pub mod gated_delta;
@@ -52,6 +54,7 @@ pub mod slices;
 pub mod sort;
 pub mod source;
 pub mod step;
+#[cfg(feature = "fft")]
 pub mod stft;
 pub mod update_mode;
 #[cfg(feature = "linalg")]

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::graph::rule::{Backward, Batch, Cotangents, unbroadcast};
 use crate::graph::{Array, Export, Record, Replay};
 use crate::identity::BitEq;
+use crate::ops::logic::select;
 use crate::ops::readers::reader;
 use crate::{Axes, Dtype};
 
@@ -303,11 +304,15 @@ impl Op for CrossEntropy {
     }
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
-        let logits = &rule.inputs[0];
-        let cotangent = rule.cotangent()?.expand_dims(-1)?;
-        let shares = logits.astype(Dtype::Float32)?.softmax(-1)?.multiply(&cotangent)?;
+        // Element-wise behind one reduction: nothing of the size of the logits is stored but the result.
+        let logits = rule.inputs[0].astype(Dtype::Float32)?;
+        let classes = logits.shape()[logits.ndim() - 1] as i64;
+        let shares = logits.subtract(logits.logsumexp(Axes::from(-1).keepdims())?)?.exp()?;
         let targets = rule.inputs[1].expand_dims(-1)?;
-        rule.only(shares.scatter_add_axis(&targets, &cotangent.negative()?, -1))
+        let targets = select(&targets.less(0)?, &targets.add(classes)?, &targets)?;
+        let is_target =
+            Array::arange(classes, Some(Dtype::Int64))?.equal(&targets)?.astype(Dtype::Float32)?;
+        rule.only(shares.subtract(is_target)?.multiply(rule.cotangent()?.expand_dims(-1)?))
     }
 
     fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {

@@ -3,7 +3,6 @@
 use smallvec::SmallVec;
 
 use super::reverse::backward;
-use crate::Dtype;
 use crate::dtype::Category;
 use crate::error::Result;
 use crate::graph::Array;
@@ -31,8 +30,8 @@ pub(crate) fn forward(tape: &Tape, outputs: &[Array], seeds: &[Array]) -> Result
         tape.check(entry)?;
         let tangents: SmallVec<[Option<Array>; 4]> =
             inputs.iter().map(|input| first(&known, input)).collect();
-        // Tangents of booleans go through what keeps booleans, as views do. Comparisons end them.
-        let kept = op.is_linear() && inputs.iter().all(|input| input.dtype() == Dtype::Bool);
+        // Tangents of booleans go through arithmetic and views. Comparisons end them.
+        let kept = op.varies_with_bools();
         let real = op.outputs().is_some() || entry.array.dtype().is(Category::Number) || kept;
         if real && tangents.iter().any(Option::is_some) {
             let rule = Forward { call: &entry.call, output: &entry.array, tangents: &tangents };

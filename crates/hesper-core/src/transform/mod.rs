@@ -171,7 +171,11 @@ pub fn jvp_with<E: From<Error>>(
         let seeds = tangents
             .iter()
             .zip(primals)
-            .map(|(tangent, primal)| tangent.astype(primal.dtype()))
+            .map(|(tangent, primal)| {
+                // Integers may vary by fractions.
+                let fraction = tangent.dtype().is(Category::Inexact) && !primal.dtype().is(Category::Inexact);
+                if fraction { Ok(tangent.clone()) } else { tangent.astype(primal.dtype()) }
+            })
             .collect::<Result<Vec<Array>>>()?;
         let found = forward::forward(tape, outputs, &seeds)?.into_iter().zip(outputs);
         // The tangents of a comparison have the type of its inputs'.

@@ -33,6 +33,13 @@ struct Node {
     stream: Stream,
 }
 
+impl Node {
+    /// Shape, type and stream.
+    fn like(&self) -> (&[usize], Dtype, &Stream) {
+        (&self.shape, self.dtype, &self.stream)
+    }
+}
+
 /// What makes two nodes the same: op, inputs, shape, type, stream.
 type Identity = (OpRef, SmallVec<[Slot; 3]>, Shape, Dtype, u64);
 
@@ -136,8 +143,7 @@ impl CompiledFunction {
                 Some(SlotKind::Node(first)) => Some(&self.nodes[first]),
                 _ => None,
             };
-            let first = first.map(|input| (&input.shape[..], input.dtype, &input.stream));
-            let (role, emit) = (Role::of(&node.op, &node.stream, first), Emit::of(&node.op));
+            let (role, emit) = (Role::of(&node.op, node.like(), first.map(Node::like)), Emit::of(&node.op));
             let class = classes.of(&node.shape, &node.stream);
             graph.push(node.inputs.iter().copied(), class, node.dtype, role, emit);
             graph.set_held(at, self.returned_nodes[at]);
@@ -146,6 +152,7 @@ impl CompiledFunction {
         for (constant, known) in self.constants.iter().zip(&self.known) {
             graph.push_external(constant.dtype(), known.is_some());
         }
+        graph.set_recompute(self.nodes.first().map(|node| &node.stream));
         let fusion = fusion_enabled();
         if fusion {
             for at in 0..self.nodes.len() {

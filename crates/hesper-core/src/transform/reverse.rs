@@ -52,7 +52,7 @@ pub(crate) fn backward(
             own.resize(outputs.len(), None);
         }
         // Booleans have cotangents as numbers and in views of each other, not as conditions and masks.
-        let kept = op.is_linear() || op.name() == "astype";
+        let kept = op.varies_with_bools();
         if entry.array.dtype() == Dtype::Bool && op.outputs().is_none() && !kept {
             continue;
         }

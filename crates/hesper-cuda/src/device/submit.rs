@@ -1,13 +1,15 @@
-//! Launching a submission: command by command, or as a graph.
+//! Launching submissions: command by command, or as a graph.
 //!
 //! Commands are checked and prepared first; an invalid command fails alone. Native commands run in order and
-//! split the submission into runs; a long run becomes a [graph](crate::graph).
+//! split a submission into runs; a long run becomes a [graph](crate::graph). Small submissions of one stream
+//! that wait for their launch are launched together and share a completion event: a launch and an event cost
+//! several times what a node of a graph costs.
 //!
 //! How a submission fails depends on its progress:
 //!
 //! | event | outcome |
 //! |---|---|
-//! | nothing was enqueued (no event, no wait) | the submission is returned as refused |
+//! | nothing was enqueued (no event, no wait) | the submissions are returned as refused |
 //! | the driver refuses a command | that command fails, and commands that read its results do not run |
 //! | the driver refuses a graph | its commands are launched one by one |
 //! | its completion event cannot be recorded | this thread waits for it, and it is finished as usual |
@@ -15,7 +17,6 @@
 //! | the context is lost | the device is lost, and everything in flight fails with the first cause |
 
 use std::ffi::c_void;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, TryLockError};
 
 use hesper_runtime::{Binding, DeviceError, FaultKind, OpRef, RawStream, Scope, Work, panics};
@@ -101,6 +102,13 @@ impl NativeContext {
     }
 }
 
+/// A command of a run: the number of its submission in the group, and its position there.
+struct RunCommand<'a> {
+    work: usize,
+    position: usize,
+    prepared: PreparedCommand<'a>,
+}
+
 /// A command that is ready to launch.
 enum PreparedCommand<'a> {
     Node(Node<'a>),
@@ -108,13 +116,13 @@ enum PreparedCommand<'a> {
     Nothing,
 }
 
-/// An enqueued submission.
+/// Enqueued submissions.
 struct Enqueued {
-    /// The completion event.
+    /// The completion event of all of them.
     event: Arc<Event>,
-    waits: Vec<SubmissionId>,
     graphs: Vec<Arc<Graph>>,
-    reports: Reports,
+    /// Those of each submission.
+    reports: Vec<Reports>,
 }
 
 /// Waits until a stream is idle. Only then is the memory of its work free, so a refusal that is not sticky
@@ -145,44 +153,69 @@ fn waits_of(work: &Work) -> Vec<SubmissionId> {
 }
 
 impl CudaShared {
+    /// Launches a submission.
+    ///
+    /// # Safety
+    /// As for [`Device::submit`](hesper_runtime::Device::submit).
+    pub(crate) unsafe fn submit_one(
+        self: &Arc<Self>,
+        stream: RawStream,
+        work: Work,
+    ) -> Result<(), (Work, DeviceError)> {
+        // SAFETY: upheld by the caller.
+        let outcome = unsafe { self.submit(stream, vec![work]) };
+        match outcome.map_err(|(mut works, error)| (works.pop(), error)) {
+            Err((Some(work), error)) => Err((work, error)),
+            Ok(()) | Err((None, _)) => Ok(()),
+        }
+    }
+
+    /// Launches submissions of one stream, in order. All but the first have no waits, and several have no
+    /// native commands.
+    ///
     /// # Safety
     /// As for [`Device::submit`](hesper_runtime::Device::submit).
     pub(crate) unsafe fn submit(
         self: &Arc<Self>,
         stream: RawStream,
-        mut work: Work,
-    ) -> Result<(), (Work, DeviceError)> {
+        mut works: Vec<Work>,
+    ) -> Result<(), (Vec<Work>, DeviceError)> {
         // SAFETY: upheld by the caller.
-        let outcome = panics::catch(|| unsafe { self.enqueue(stream, &mut work) });
-        let Enqueued { event, waits, graphs, reports } = match outcome {
+        let outcome = panics::catch(|| unsafe { self.enqueue(stream, &mut works) });
+        let Enqueued { event, mut graphs, reports } = match outcome {
             Ok(Ok(enqueued)) => enqueued,
-            Ok(Err(error)) => return Err((work, error)),
+            Ok(Err(error)) => return Err((works, error)),
             Err(message) => {
                 let what = CudaError::Panicked { what: "launching", message };
                 let error = self.drain_stream(stream).map_or_else(|lost| lost, |()| what.into());
                 if matches!(error, DeviceError::Lost(_)) {
-                    return Err((work, error));
+                    return Err((works, error));
                 }
-                let (index, waits) = (work.index(), waits_of(&work));
-                let (event, failed) = (self.events.completed(), SubmittedWork::failed(work, error));
-                lock(&self.state).in_flight.push(stream.0, index, event, waits, failed);
+                let event = self.events.completed();
+                let mut state = lock(&self.state);
+                for work in works {
+                    let (index, waits) = (work.index(), waits_of(&work));
+                    let failed = SubmittedWork::failed(work, error.clone());
+                    state.in_flight.push(stream.0, index, event.clone(), waits, failed);
+                }
                 self.wake.notify_one();
                 return Ok(());
             }
         };
         let mut state = lock(&self.state);
         if let Err(error) = self.check_lost() {
-            return Err((work, error));
+            return Err((works, error));
         }
-        let (index, awaited) = (work.index(), work.is_awaited());
-        let writes = if self.options.validate { dependent_launch::writes(&work) } else { Vec::new() };
-        state.in_flight.push(
-            stream.0,
-            index,
-            event,
-            waits,
-            SubmittedWork::new(work, graphs, reports, writes),
-        );
+        let awaited = works.iter().all(Work::is_awaited);
+        let last = works.len() - 1;
+        for (number, (work, reports)) in works.into_iter().zip(reports).enumerate() {
+            let writes = if self.options.validate { dependent_launch::writes(&work) } else { Vec::new() };
+            // The last submission completes after all others: it holds the graphs.
+            let graphs = if number == last { std::mem::take(&mut graphs) } else { Vec::new() };
+            let (index, waits) = (work.index(), waits_of(&work));
+            let submitted = SubmittedWork::new(work, graphs, reports, writes);
+            state.in_flight.push(stream.0, index, event.clone(), waits, submitted);
+        }
         // A waiting thread finishes the work itself.
         if state.parked && !awaited {
             self.wake.notify_one();
@@ -230,7 +263,11 @@ impl CudaShared {
 
     /// # Safety
     /// As for `submit`. An error means that nothing is enqueued, or that the device is lost.
-    unsafe fn enqueue(self: &Arc<Self>, stream: RawStream, work: &mut Work) -> Result<Enqueued, DeviceError> {
+    unsafe fn enqueue(
+        self: &Arc<Self>,
+        stream: RawStream,
+        works: &mut [Work],
+    ) -> Result<Enqueued, DeviceError> {
         self.check_lost()?;
         let cuda_stream = lock(&self.streams).get(&stream.0).cloned();
         let cuda_stream =
@@ -240,9 +277,8 @@ impl CudaShared {
         // Locks are held, so this thread must not block at the gate during exit.
         let current = self.context.enter_to_release().map_err(|error| self.device_error(error))?;
         let mut event = self.events.take(&current).map_err(|error| self.device_error(error))?;
-        let waits = waits_of(work);
-        for (stream, index) in &waits {
-            let other = lock(&self.state).in_flight.event(*stream, *index);
+        for wait in works.iter().flat_map(|work| work.waits()) {
+            let other = lock(&self.state).in_flight.event(wait.raw.0, wait.index);
             if let Some(raw) = other.and_then(|other| other.raw()) {
                 // SAFETY: event and stream belong to this context and are alive.
                 let waited = unsafe { current.stream_wait(cuda_stream.raw, raw) };
@@ -250,39 +286,45 @@ impl CudaShared {
             }
         }
 
-        let mut counters = CudaCounters { submitted: 1, ..CudaCounters::default() };
+        let mut counters = CudaCounters { submitted: works.len() as u64, ..CudaCounters::default() };
         let mut graphs = Vec::new();
-        let mut reports = Reports::new(&self.reports);
-        let early = EarlyReads::default();
-        let mut position = 0;
+        let mut reports: Vec<Reports> = works.iter().map(|_| Reports::new(&self.reports)).collect();
+        let run = Run {
+            shared: self,
+            current: &current,
+            cuda_stream: cuda_stream.raw,
+            early: (works.len() == 1).then(EarlyReads::default),
+        };
+        let mut commands = Vec::new();
         let mut outcome = Ok(());
-        while position < work.len() && outcome.is_ok() {
-            if let OpRef::Native = work.command(position).op {
-                // SAFETY: upheld by the caller; the stream orders what the closure enqueues.
-                unsafe { self.run_native(work, position, cuda_stream.raw) };
+        for number in 0..works.len() {
+            let mut position = 0;
+            while position < works[number].len() && outcome.is_ok() {
+                let native = matches!(works[number].command(position).op, OpRef::Native);
+                if native || commands.len() == MAX_GRAPH_COMMANDS {
+                    // SAFETY: upheld by the caller.
+                    outcome =
+                        unsafe { run.launch(works, &mut commands, scratch, &mut graphs, &mut counters) };
+                    if outcome.is_err() {
+                        break;
+                    }
+                }
+                if native {
+                    // SAFETY: upheld by the caller; the stream orders what the closure enqueues.
+                    unsafe { self.run_native(&mut works[number], position, cuda_stream.raw) };
+                } else {
+                    let (work, reports) = (&mut works[number], &mut reports[number]);
+                    // SAFETY: upheld by the caller: the pipelines of the work are alive.
+                    let prepared =
+                        unsafe { prepare_command(work, position, &mut scratch.bytes, &current, reports) };
+                    commands.push(RunCommand { work: number, position, prepared });
+                }
                 position += 1;
-                continue;
             }
-            let start = position;
-            scratch.bytes.clear();
-            let mut commands = Vec::new();
-            while position < work.len()
-                && position - start < MAX_GRAPH_COMMANDS
-                && !matches!(work.command(position).op, OpRef::Native)
-            {
-                // SAFETY: upheld by the caller: the pipelines of the work are alive.
-                commands.push(unsafe {
-                    prepare_command(work, position, &mut scratch.bytes, &current, &mut reports)
-                });
-                position += 1;
-            }
-            let at = start..position;
-            let run =
-                Run { shared: self, current: &current, cuda_stream: cuda_stream.raw, at, early: &early };
+        }
+        if outcome.is_ok() {
             // SAFETY: upheld by the caller.
-            outcome = unsafe { run.launch(work, &mut commands, scratch, &mut graphs, &mut counters) };
-            #[cfg(test)]
-            crate::fake::panic_point("enqueue");
+            outcome = unsafe { run.launch(works, &mut commands, scratch, &mut graphs, &mut counters) };
         }
         let recorded = match (&outcome, event.raw()) {
             // SAFETY: event and stream belong to this context and are alive.
@@ -299,7 +341,7 @@ impl CudaShared {
         lock(&self.counters).add(&counters);
         // Something may be enqueued whose completion cannot be detected, so the context is unusable.
         outcome.map_err(|error| self.lose(&error))?;
-        Ok(Enqueued { event, waits, graphs, reports })
+        Ok(Enqueued { event, graphs, reports })
     }
 
     /// # Safety
@@ -377,66 +419,73 @@ fn fail(work: &mut Work, position: usize, message: String) {
     work.fail_command(position, fault);
 }
 
-/// Consecutive commands of a submission without native ones.
+/// Launches runs: consecutive commands without native ones.
 struct Run<'a> {
     shared: &'a Arc<CudaShared>,
     current: &'a Current<'a>,
     cuda_stream: CUstream,
-    /// Their positions in the submission.
-    at: Range<usize>,
-    /// The memory that may be read before a dependent kernel waits.
-    early: &'a EarlyReads,
+    /// The memory that may be read before a dependent kernel waits. `None` for several submissions: each
+    /// starts when the one before it has ended.
+    early: Option<EarlyReads>,
 }
 
 impl Run<'_> {
-    /// Launches the run. An error means that the context is lost.
+    /// Launches the commands and leaves an empty list. An error means that the context is lost.
     ///
     /// # Safety
     /// All memory and kernels that the commands name are alive until the work is finished.
     unsafe fn launch(
         &self,
-        work: &mut Work,
-        commands: &mut [PreparedCommand<'_>],
+        works: &mut [Work],
+        commands: &mut Vec<RunCommand<'_>>,
         scratch: &mut LaunchScratch,
         graphs: &mut Vec<Arc<Graph>>,
         counters: &mut CudaCounters,
     ) -> Result<()> {
         if self.shared.options.validate {
-            self.check_early(work, commands);
+            self.check_early(works, commands);
         }
-        let nodes = commands.iter().filter(|command| matches!(command, PreparedCommand::Node(_))).count();
-        let fits = commands.iter().all(|command| match command {
-            PreparedCommand::Node(Node::Copy(_, _, len) | Node::Clear(_, len)) => *len <= MAX_GRAPH_COPY,
+        let is_node = |command: &&RunCommand<'_>| matches!(command.prepared, PreparedCommand::Node(_));
+        let nodes = commands.iter().filter(is_node).count();
+        let fits = commands.iter().all(|command| match command.prepared {
+            PreparedCommand::Node(Node::Copy(_, _, len) | Node::Clear(_, len)) => len <= MAX_GRAPH_COPY,
             _ => true,
         });
+        let mut launched = false;
         if nodes >= self.shared.options.graph_from.max(2) && fits {
-            let outcome = self.launch_graph(work, commands, scratch, counters);
-            match outcome {
-                Ok(Some(graph)) => {
-                    graphs.push(graph);
-                    return Ok(());
+            match self.launch_graph(works, commands, scratch, counters) {
+                Ok(graph) => {
+                    launched = graph.is_some();
+                    graphs.extend(graph);
                 }
-                Ok(None) => {}
                 Err(error) if error.is_sticky() => return Err(error),
                 Err(_) => counters.graph_failures += 1,
             }
         }
-        // SAFETY: upheld by the caller.
-        unsafe { self.launch_each(work, commands, &mut scratch.bytes, counters) }
+        if !launched {
+            // SAFETY: upheld by the caller.
+            unsafe { self.launch_each(works, commands, &mut scratch.bytes, counters) }?;
+        }
+        commands.clear();
+        scratch.bytes.clear();
+        #[cfg(test)]
+        crate::fake::panic_point("enqueue");
+        Ok(())
     }
 
     fn launch_graph(
         &self,
-        work: &Work,
-        commands: &[PreparedCommand<'_>],
+        works: &[Work],
+        commands: &[RunCommand<'_>],
         scratch: &mut LaunchScratch,
         counters: &mut CudaCounters,
     ) -> Result<Option<Arc<Graph>>> {
         let kinds: Vec<NodeKind> = commands
             .iter()
-            .enumerate()
-            .map(|(offset, command)| match command {
-                PreparedCommand::Node(Node::Kernel(kernel, _)) if self.begins_early(work, offset, kernel) => {
+            .map(|command| match &command.prepared {
+                PreparedCommand::Node(Node::Kernel(kernel, _))
+                    if self.begins_early(works, command, kernel) =>
+                {
                     NodeKind::DependentKernel
                 }
                 PreparedCommand::Node(Node::Kernel(..)) => NodeKind::Kernel,
@@ -445,15 +494,20 @@ impl Run<'_> {
                 PreparedCommand::Nothing => NodeKind::Nothing,
             })
             .collect();
-        let start = self.at.start;
-        let mut topology = Topology::new(&kinds, |position| {
-            let after = work.command(start + position).after;
+        let mut topology = Topology::new(&kinds, |at| {
+            let RunCommand { work, position, .. } = commands[at];
+            let own = works[work].command(position).after.iter();
             // The stream orders everything before the run.
-            after.iter().filter_map(move |earlier| (*earlier as usize).checked_sub(start))
+            let own = own.filter_map(move |earlier| at.checked_sub(position - *earlier as usize));
+            // A submission starts when the one before it has ended.
+            let begin = at.saturating_sub(position);
+            let before = commands[..begin].iter().rev();
+            let count = before.take_while(|command| command.work + 1 == work).count();
+            own.chain(begin - count..begin)
         });
         let nodes: Vec<Node<'_>> = commands
             .iter()
-            .filter_map(|command| match command {
+            .filter_map(|command| match &command.prepared {
                 PreparedCommand::Node(node) => Some(node.clone()),
                 PreparedCommand::Nothing => None,
             })
@@ -473,37 +527,34 @@ impl Run<'_> {
 
     /// Whether a command may start while earlier ones of the submission still run: its kernel waits for them
     /// itself, and none of them writes what it reads before that wait.
-    fn begins_early(&self, work: &Work, offset: usize, kernel: &Kernel) -> bool {
-        let bindings = work.command(self.at.start + offset).bindings;
-        kernel.ahead.as_ref().is_some_and(|ahead| self.early.allows(ahead, bindings, work))
+    fn begins_early(&self, works: &[Work], command: &RunCommand<'_>, kernel: &Kernel) -> bool {
+        let work = &works[command.work];
+        let bindings = work.command(command.position).bindings;
+        let (Some(ahead), Some(early)) = (&kernel.ahead, &self.early) else { return false };
+        early.allows(ahead, bindings, work)
     }
 
     /// Under validation: fails the commands that would start early and must not; see
     /// [`crate::dependent_launch`].
-    fn check_early(&self, work: &mut Work, commands: &mut [PreparedCommand<'_>]) {
-        let (own, waits) = (dependent_launch::writes(work), waits_of(work));
-        for (offset, command) in commands.iter_mut().enumerate() {
-            let PreparedCommand::Node(Node::Kernel(kernel, _)) = command else { continue };
+    fn check_early(&self, works: &mut [Work], commands: &mut [RunCommand<'_>]) {
+        for command in commands {
+            let PreparedCommand::Node(Node::Kernel(kernel, _)) = &command.prepared else { continue };
             let Some(ahead) = &kernel.ahead else { continue };
-            if !self.begins_early(work, offset, kernel) {
+            if !self.begins_early(works, command, kernel) {
                 continue;
             }
-            let position = self.at.start + offset;
+            let work = &mut works[command.work];
+            let (own, waits) = (dependent_launch::writes(work), waits_of(work));
             let wrong = {
                 let state = lock(&self.shared.state);
                 let others = state.in_flight.all().filter(|((stream, _), ..)| *stream != work.raw_stream().0);
                 let others = others.map(|(place, waits, flight)| (place, waits, &flight.writes[..]));
-                dependent_launch::unordered_writer(
-                    ahead,
-                    work.command(position).bindings,
-                    &own,
-                    &waits,
-                    others,
-                )
+                let bindings = work.command(command.position).bindings;
+                dependent_launch::unordered_writer(ahead, bindings, &own, &waits, others)
             };
             if let Some(what) = wrong {
-                fail(work, position, format!("dependent launch: {what}"));
-                *command = PreparedCommand::Nothing;
+                fail(work, command.position, format!("dependent launch: {what}"));
+                command.prepared = PreparedCommand::Nothing;
             }
         }
     }
@@ -512,8 +563,8 @@ impl Run<'_> {
     /// As for `launch`.
     unsafe fn launch_each(
         &self,
-        work: &mut Work,
-        commands: &[PreparedCommand<'_>],
+        works: &mut [Work],
+        commands: &[RunCommand<'_>],
         bytes: &mut [u8],
         counters: &mut CudaCounters,
     ) -> Result<()> {
@@ -521,12 +572,12 @@ impl Run<'_> {
         // Only a kernel allows the next one to start before it ends.
         let mut behind_kernel = true;
         let mut failed = false;
-        for (offset, command) in commands.iter().enumerate() {
-            let position = self.at.start + offset;
-            let PreparedCommand::Node(node) = command else { continue };
+        for command in commands {
+            let PreparedCommand::Node(node) = &command.prepared else { continue };
+            let (number, position) = (command.work, command.position);
             // After the driver refused a command of this run, commands that read its results do not run.
-            if let Some(fault) = failed.then(|| work.blocked_by(position)).flatten() {
-                work.fail_command(position, fault);
+            if let Some(fault) = failed.then(|| works[number].blocked_by(position)).flatten() {
+                works[number].fail_command(position, fault);
                 continue;
             }
             let outcome: Result<(), CudaError> = match node {
@@ -536,7 +587,7 @@ impl Run<'_> {
                     let parameters = pointers.as_mut_ptr();
                     // The first kernel of a submission starts after everything submitted before it.
                     let first = counters.launched + counters.graphs.launched == 0;
-                    let early = !first && behind_kernel && self.begins_early(work, offset, kernel);
+                    let early = !first && behind_kernel && self.begins_early(works, command, kernel);
                     // SAFETY: the parameters are in the layout of the kernel.
                     unsafe {
                         match early {
@@ -560,7 +611,7 @@ impl Run<'_> {
                 Err(error) if error.is_sticky() => return Err(error),
                 Err(error) => {
                     failed = true;
-                    fail(work, position, error.to_string());
+                    fail(&mut works[number], position, error.to_string());
                 }
             }
         }

@@ -1,7 +1,8 @@
 //! Replaces a file atomically: a temporary file in the same folder, synchronised, renamed over.
 //!
 //! Until the rename the destination is untouched, so whatever fails leaves what was there. The old file
-//! lives on for those who have it open or mapped: a lazy array can be saved over the file it comes from.
+//! stays valid for readers that have it open or mapped: a lazy array can be saved over the file it comes
+//! from.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter};

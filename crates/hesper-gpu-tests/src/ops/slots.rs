@@ -44,6 +44,10 @@ const PRODUCERS: [(&str, Producer); 3] = [
     }),
 ];
 
+/// The ops of [`CONSUMERS`] whose result has the shape of its input.
+const WITH_EPILOGUE: [&str; 6] =
+    ["softmax", "rms_norm", "layer_norm", "cumsum", "cumprod, reversed", "cummax of columns"];
+
 /// Elements of a row or, of the second array, of all.
 const LENGTHS: [[usize; 2]; 13] = [
     [3, 1],
@@ -125,6 +129,25 @@ fn cases() -> Vec<SlotCase> {
                     consume(&x.multiply(&x)?)
                 }),
             );
+        }
+    }
+    for (consumer, consume) in CONSUMERS.into_iter().filter(|(name, _)| WITH_EPILOGUE.contains(name)) {
+        for dtype in [Dtype::Float32, Dtype::Bfloat16, Dtype::Float16] {
+            for (at, shape) in LENGTHS.into_iter().enumerate() {
+                let (layout, to) =
+                    (layouts[at % layouts.len()], [dtype, Dtype::Float32, Dtype::Float16][at % 3]);
+                for prologue in [false, true] {
+                    let before = if prologue { " of a product" } else { "" };
+                    add(
+                        format!("{consumer}{before} with an epilogue, {shape:?} {dtype} to {to}, {layout}"),
+                        Box::new(move || {
+                            let (x, y) = (data(&shape, dtype, 1)?, other(layout, shape, dtype)?);
+                            let result = consume(&if prologue { x.multiply(&y)? } else { x })?;
+                            result.multiply(&y)?.add(&result)?.astype(to)?.tanh()
+                        }),
+                    );
+                }
+            }
         }
     }
     for (consumer, consume) in [CONSUMERS[0], CONSUMERS[2], CONSUMERS[5], CONSUMERS[7], CONSUMERS[16]] {

@@ -6,9 +6,12 @@
 //! [`prove`] decides before a launch whether all its accesses are in range, in which case it needs no checks,
 //! and whether its stores cover a buffer, in which case the buffer need not be cleared.
 
+#[cfg(any(feature = "gpu", feature = "text"))]
 mod cover;
+#[cfg(any(feature = "gpu", feature = "text"))]
 mod expr;
 mod violation;
+#[cfg(any(feature = "gpu", feature = "text"))]
 mod walk;
 
 pub use violation::{Target, Violation, WriteSite};
@@ -93,6 +96,7 @@ pub fn from_mask(kernel: &Kernel, mask: &str) -> Option<Vec<bool>> {
 }
 
 /// Proves what it can about a launch. The proof is sound, not complete.
+#[cfg(any(feature = "gpu", feature = "text"))]
 pub fn prove(kernel: &Kernel, launch: &Launch, args: &[ArgFacts<'_>]) -> Proof {
     let proven = vec![false; kernel.inst_count()];
     let none = Proof { in_range: false, covered: vec![false; kernel.params.len()], proven };
@@ -111,6 +115,7 @@ pub fn prove(kernel: &Kernel, launch: &Launch, args: &[ArgFacts<'_>]) -> Proof {
 }
 
 /// Which accesses are in range in every launch, by [number](InstNumbers) of the instruction.
+#[cfg(any(feature = "gpu", feature = "text"))]
 pub fn prove_any(kernel: &Kernel) -> Vec<bool> {
     match walk::walk(kernel, None, &[]) {
         Some(found) => found.proven.iter().map(|proven| *proven == Some(true)).collect(),

@@ -38,22 +38,28 @@ impl<'a> Emitter<'a> {
     }
 
     /// The text of a function.
-    fn function(kernel: &'a Kernel, name: &str, results: &[ValueId], options: Options) -> String {
+    fn function(function: &'a Function, name: &str, options: Options) -> String {
+        let (kernel, arguments) = (function.kernel(), function.arguments());
         let mut emitter = Emitter { turns: 1, is_function: true, ..Emitter::new(kernel, options, &[]) };
         let buffers = parameters(kernel, true).map(|i| format!("const u8* p{i}, ")).collect::<String>();
+        let given = if arguments > 0 { "const u8* arguments, " } else { "" };
         emitter.line(&format!(
-            "HESPER_FN void {name}(u8* out, const u64 index, {buffers}const u8* constants) {{"
+            "HESPER_FN void {name}(u8* out, const u64 index, {given}{buffers}const u8* constants) {{"
         ));
         emitter.indent = 1;
         for (at, i) in parameters(kernel, false).enumerate() {
             if let ParamKind::Value(ty) = kernel.params[i as usize].kind {
-                let ty = type_name(memory_type(ty));
-                emitter.line(&format!("const {ty} p{i} = load<8, {ty}>(constants + {});", 8 * at));
+                let (size, ty) = (ty.size() as usize, type_name(memory_type(ty)));
+                let (align, from, offset) = match at.checked_sub(arguments) {
+                    None => (size, "arguments", size * at),
+                    Some(at) => (8, "constants", 8 * at),
+                };
+                emitter.line(&format!("const {ty} p{i} = load<{align}, {ty}>({from} + {offset});"));
             }
         }
         emitter.locals();
         emitter.block(kernel.body, None);
-        for (at, value) in results.iter().enumerate() {
+        for (at, value) in function.results().iter().enumerate() {
             let ty = kernel.ty(*value);
             let (size, value) = (ty.size(), to_memory(ty, &format!("v{}", value.0)));
             emitter.line(&format!("store<{size}>(out + {}, {value});", size as usize * at));
@@ -192,7 +198,7 @@ impl<'a> Emitter<'a> {
 pub(super) fn functions(functions: &[(&str, &Function)], options: Options) -> String {
     let (mut text, mut wanted) = (String::new(), Vec::new());
     for (name, function) in functions {
-        text += &Emitter::function(function.kernel(), name, function.results(), options);
+        text += &Emitter::function(function, name, options);
         wanted.extend(sections(function.kernel(), options.bounds, options.fast_half));
     }
     wanted.sort_unstable();

@@ -81,17 +81,21 @@ macro_rules! multiversion {
                 // SAFETY: the caller keeps the contract of the body.
                 unsafe { $body($($arg),*) }
             }
-            #[cfg(target_arch = "x86_64")]
+            // Without kernels of text, what the JIT leaves to the lane kernels is little: one level less to
+            // compile. Every level gives the same bits.
+            #[cfg(all(target_arch = "x86_64", feature = "text"))]
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi2,lzcnt,popcnt")]
             unsafe fn avx512<$o: $bound>($($arg: $ty),*) {
                 // SAFETY: the caller keeps the contract of the body.
                 unsafe { $body($($arg),*) }
             }
             match level {
-                #[cfg(target_arch = "x86_64")]
+                #[cfg(all(target_arch = "x86_64", feature = "text"))]
                 crate::exec::level::SimdLevel::Avx512 => avx512::<$o>,
                 #[cfg(target_arch = "x86_64")]
                 crate::exec::level::SimdLevel::Avx2 => avx2::<$o>,
+                #[cfg(all(target_arch = "x86_64", not(feature = "text")))]
+                crate::exec::level::SimdLevel::Avx512 => avx2::<$o>,
                 _ => plain::<$o>,
             }
         }

@@ -2,7 +2,9 @@
 
 use super::code::*;
 use super::compile::{CompileError, CompiledValue, Compiler};
-use super::groups::{self, FoldKind};
+#[cfg(feature = "text")]
+use super::folds::{self, FoldKind};
+use super::groups;
 use super::lanes::{self, convert, half, select};
 use super::roots::{NULL, const_object, param_object, thread_object, threadgroup_object};
 use crate::ir::*;
@@ -264,21 +266,27 @@ impl Compiler<'_> {
         self.code.lanewise = true;
         self.code.grouped = true;
         match op {
+            #[cfg(not(feature = "text"))]
+            Op::GroupReduce { .. } | Op::GroupScan { .. } => {
+                return Err(self.error(format!("{op:?} needs the feature `text`")));
+            }
+            #[cfg(feature = "text")]
             Op::GroupReduce { group, op, value } => {
-                let f = groups::fold(FoldKind::All, op, s, self.level)
+                let f = folds::fold(FoldKind::All, op, s, self.level)
                     .ok_or_else(|| self.error(format!("a reduction by {op:?} does not take {s}")))?;
-                let identity = groups::identity(op, s);
+                let identity = folds::identity(op, s);
                 self.map(d, value, |c, a| {
                     let r = c.alloc(lane_size(s));
                     c.emit(Ins::Reduce { f, d: r, a, identity, group });
                     Ok(r)
                 })?;
             }
+            #[cfg(feature = "text")]
             Op::GroupScan { group, op, inclusive, value } => {
                 let over = if inclusive { FoldKind::Inclusive } else { FoldKind::Exclusive };
-                let f = groups::fold(over, op, s, self.level)
+                let f = folds::fold(over, op, s, self.level)
                     .ok_or_else(|| self.error(format!("a scan by {op:?} does not take {s}")))?;
-                let identity = groups::identity(op, s);
+                let identity = folds::identity(op, s);
                 self.map(d, value, |c, a| {
                     let r = c.alloc(lane_size(s));
                     c.emit(Ins::Scan { f, d: r, a, identity, group });

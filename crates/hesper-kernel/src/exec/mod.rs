@@ -19,6 +19,8 @@ mod atomic;
 mod code;
 mod compile;
 mod control;
+#[cfg(feature = "text")]
+mod folds;
 mod geometry;
 mod groups;
 #[cfg_attr(

@@ -14,15 +14,24 @@
 //! Without it, a read out of bounds gives zero and a write out of bounds is dropped: nothing
 //! outside the bound memory is ever touched.
 
+#[cfg(feature = "text")]
 mod access;
+#[cfg(feature = "text")]
 mod copies;
 mod finding;
+#[cfg(feature = "text")]
 mod group;
+#[cfg(feature = "text")]
 mod liveness;
+#[cfg(feature = "text")]
 mod machine;
+#[cfg(feature = "text")]
 mod mask;
+#[cfg(feature = "text")]
 mod memory;
+#[cfg(feature = "text")]
 mod ops;
+#[cfg(feature = "text")]
 mod shadow;
 
 use std::sync::atomic::AtomicBool;
@@ -103,6 +112,7 @@ pub enum RunError {
 }
 
 /// Runs a kernel over the bound memory. On an error the memory is partly written.
+#[cfg(feature = "text")]
 pub fn run(
     kernel: &Kernel,
     launch: &Launch,

@@ -15,6 +15,8 @@ pub(super) struct Emitter<'a> {
     pub options: Options,
     /// Attributes of the entry that the text uses, and whether they have axes.
     pub attributes: BTreeMap<&'static str, bool>,
+    /// How many of the first parameters are arguments of a function.
+    pub arguments: usize,
 }
 
 writes_by!(Emitter);
@@ -25,7 +27,7 @@ impl<'a> Emitter<'a> {
         let mut writer = Writer::new(kernel, options.bounds, proven);
         // The entry is written around its body.
         writer.indent = 1;
-        Emitter { writer, options, attributes: BTreeMap::new() }
+        Emitter { writer, options, attributes: BTreeMap::new(), arguments: 0 }
     }
 
     pub fn run(mut self) -> Result<MetalSource, EmitError> {
@@ -61,21 +63,23 @@ impl<'a> Emitter<'a> {
         Ok(MetalSource { text, entry, slots, threadgroup_bytes: shared })
     }
 
-    /// The text of a function; its argument has the name of the attribute.
-    fn function(kernel: &'a Kernel, name: &str, results: &[ValueId]) -> Result<String, EmitError> {
+    /// The text of a function; its index has the name of the attribute.
+    fn function(function: &'a Function, name: &str) -> Result<String, EmitError> {
+        let (kernel, arguments) = (function.kernel(), function.arguments());
         refuse(kernel)?;
-        let mut emitter = Emitter::new(kernel, Options::default(), &[]);
+        let mut emitter = Emitter { arguments, ..Emitter::new(kernel, Options::default(), &[]) };
         emitter.constants();
         emitter.locals();
         emitter.block(kernel.body);
-        for (at, value) in results.iter().enumerate() {
+        for (at, value) in function.results().iter().enumerate() {
             emitter.store_result(*value, at);
         }
+        let given = if arguments > 0 { "const thread u8* arguments, " } else { "" };
         let buffers =
             parameters(kernel, true).map(|i| format!("const device u8* p{i}, ")).collect::<String>();
         Ok(format!(
-            "HESPER_FN void {name}(thread u8* out, const uint3 thread_position_in_grid, {buffers}const constant u8* \
-             constants) {{\n{}}}\n",
+            "HESPER_FN void {name}(thread u8* out, const uint3 thread_position_in_grid, {given}{buffers}const constant \
+             u8* constants) {{\n{}}}\n",
             emitter.text
         ))
     }
@@ -115,7 +119,11 @@ impl<'a> Emitter<'a> {
         let kernel = self.kernel;
         let mut at = 0;
         for (i, param) in kernel.params.iter().enumerate() {
-            if let ParamKind::Value(ty) = param.kind {
+            let ParamKind::Value(ty) = param.kind else { continue };
+            if i < self.arguments {
+                let place = ty.size() * i as u64;
+                self.line(&format!("const thread u8* const p{i} = arguments + {place};"));
+            } else {
                 self.line(&format!("const constant u8* const p{i} = constants + {at};"));
                 at += ty.size().next_multiple_of(8);
             }
@@ -154,9 +162,7 @@ impl<'a> Emitter<'a> {
 
 /// The text of functions behind the prelude that they need.
 pub(super) fn functions(functions: &[(&str, &Function)]) -> Result<String, EmitError> {
-    let texts = functions
-        .iter()
-        .map(|(name, function)| Emitter::function(function.kernel(), name, function.results()));
+    let texts = functions.iter().map(|(name, function)| Emitter::function(function, name));
     let text = texts.collect::<Result<String, EmitError>>()?;
     Ok(format!("{}{}", prelude::FUNCTION, prelude::behind_head(&text, false)))
 }

@@ -162,7 +162,8 @@ impl Emitter<'_> {
     /// The value of a by-value parameter.
     pub(super) fn param(&self, i: u32, ty: Type) -> String {
         let s = ty.scalar().unwrap_or(Scalar::U32);
-        let word = |k| format!("*(const constant {}*)({})", word_name(s), at(&format!("p{i}"), s, k));
+        let space = if (i as usize) < self.arguments { Space::Thread } else { Space::Constant };
+        let word = |k| format!("*(const {space} {}*)({})", word_name(s), at(&format!("p{i}"), s, k));
         let parts: Vec<String> = (0..usize::from(ty.lanes())).map(|k| from_bits(s, &word(k))).collect();
         joined(ty, &parts)
     }

@@ -16,10 +16,10 @@ pub(super) fn run_multiversioned<K: Multiversioned>(simd: Simd, kernel: K) -> K:
     match simd.min(Simd::detect()) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level was detected.
-        Simd::Avx512Dot | Simd::Avx512 => unsafe { avx512(kernel) },
+        level if level >= Simd::Avx512 => unsafe { avx512(kernel) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level was detected.
-        Simd::Avx2 => unsafe { avx2(kernel) },
+        Simd::Avx2 | Simd::Avx2Dot => unsafe { avx2(kernel) },
         _ => kernel.run(),
     }
 }

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write, stderr};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::{CONTINUE, Trainer};
@@ -143,8 +144,8 @@ impl<M> Callback<M> for Progress {
     }
 }
 
-fn file_error(path: &Path, error: impl std::fmt::Display) -> Error {
-    Error::File { path: path.display().to_string(), what: error.to_string() }
+fn file_error(path: &Path, error: std::io::Error) -> Error {
+    Error::Io { path: path.display().to_string(), cause: Arc::new(error) }
 }
 
 /// A file that lines are appended to.

@@ -2,7 +2,7 @@
 #![allow(unsafe_op_in_unsafe_fn, reason = "what PyO3 generates for methods that a macro writes")]
 
 use hesper::{Array, Dtype, Index, Update, transform};
-use pyo3::exceptions::{PyIndexError, PyValueError};
+use pyo3::exceptions::{PyAttributeError, PyIndexError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyEllipsis, PyFloat, PyInt, PyList, PySlice, PyString, PyTuple};
@@ -227,6 +227,10 @@ fn update(array: &Array, index: &Bound<'_, PyAny>, value: Array, how: Update) ->
 impl PyArray {
     fn __getitem__(&self, index: &Bound<'_, PyAny>) -> PyResult<PyArray> {
         get(&self.value(), index).map(PyArray::new)
+    }
+
+    fn __delitem__(&self, _index: &Bound<'_, PyAny>) -> PyResult<()> {
+        Err(PyAttributeError::new_err("cannot delete elements of an array; take a slice of it instead"))
     }
 
     fn __setitem__(&self, index: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {

@@ -1,6 +1,6 @@
 //! Functions that join, cut, repeat and pick elements.
 
-use hesper::{Pad, Split};
+use hesper::{Array, Pad, Split};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
@@ -350,12 +350,33 @@ fn take(
         Ok(indices) => indices.get().value(),
         Err(_) => match Value::number(indices)? {
             Some(Value::Bool(at)) => Value::Int(at.into()).alone()?,
-            Some(at @ Value::Int(_)) => at.alone()?,
+            Some(Value::Int(at)) => {
+                check_index(&a.value(), at, axis)?;
+                Value::Int(at).alone()?
+            }
             _ => return Err(PyTypeError::new_err("[take] expected indices to be an array or an integer")),
         },
     };
     let a = a.value();
     array_on(stream, || a.take(&indices, axis))
+}
+
+/// Whether a number is an index along an axis, or of any element. An axis that is none is refused elsewhere.
+fn check_index(a: &Array, at: i64, axis: Option<isize>) -> PyResult<()> {
+    let length = match axis {
+        None => a.size(),
+        Some(axis) => {
+            let axis = if axis < 0 { axis + a.ndim() as isize } else { axis };
+            match usize::try_from(axis).ok().and_then(|axis| a.shape().get(axis).copied()) {
+                Some(length) => length,
+                None => return Ok(()),
+            }
+        }
+    };
+    if (-(length as i64)..length as i64).contains(&at) {
+        return Ok(());
+    }
+    Err(PyValueError::new_err(format!("[take] index {at} is out of bounds for {length} elements")))
 }
 
 /// Elements at indices along an axis, position by position.

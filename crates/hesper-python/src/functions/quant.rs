@@ -101,9 +101,12 @@ fn dequantize(
     let (mode, scale) = (mode_of("dequantize", mode)?, given(global_scale));
     check_global("dequantize", mode, scale.as_ref())?;
     let (w, scales, biases, dtype) = (w.value(), scales.value(), given(biases), dtype.map(|dtype| dtype.0));
+    // Affine codes are decoded in the type of their scales and converted then.
+    let decoded = dtype.filter(|dtype| biases.is_none() || !dtype.is(Category::Floating));
     array_on(stream, || {
-        let numbers = w.dequantize(&scales, biases.as_ref(), group_size, bits, mode, dtype)?;
-        rescaled(&numbers, scale.as_ref(), false)
+        let numbers = w.dequantize(&scales, biases.as_ref(), group_size, bits, mode, decoded)?;
+        let numbers = rescaled(&numbers, scale.as_ref(), false)?;
+        dtype.map_or_else(|| Ok(numbers.clone()), |dtype| numbers.astype(dtype))
     })
 }
 

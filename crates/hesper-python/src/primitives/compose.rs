@@ -108,6 +108,31 @@ impl Primitives {
         Ok(self.binary("Multiply", &sums, &share))
     }
 
+    /// The middle of the last axis, or the mean of the two in the middle; NaN if there is one.
+    fn median(&mut self, x: &Operand, output: &Operand) -> hesper::Result<Operand> {
+        let last = x.shape.len() - 1;
+        let (axis, length) = (last as i64, x.shape[last]);
+        let mut kept = x.shape.clone();
+        kept[last] = 1;
+        let is_nan = self.one("NotEqual", Vec::new(), vec![x.clone(), x.clone()], &x.shape, Dtype::Bool);
+        let any_nan = self.one("Reduce", vec![int(1), ints(&[axis])], vec![is_nan], &kept, Dtype::Bool);
+        let nan = self.number(f64::NAN, x.dtype)?;
+        let nan = self.broadcast(nan, &kept);
+        let sorted = self.one("Sort", vec![int(axis)], vec![x.clone()], &x.shape, x.dtype);
+        let mut middle = self.last_slice(&sorted, length / 2, length / 2 + 1, 1);
+        if length % 2 == 0 {
+            let lower = self.last_slice(&sorted, length / 2 - 1, length / 2, 1);
+            let sum = self.binary("Add", &middle, &lower);
+            let half = self.number(0.5, x.dtype)?;
+            middle = self.binary("Multiply", &sum, &half);
+        }
+        let found = self.one("Select", Vec::new(), vec![any_nan, nan, middle], &kept, x.dtype);
+        if output.shape == kept {
+            return Ok(found);
+        }
+        Ok(self.one("Squeeze", vec![ints(&[axis])], vec![found], &output.shape, output.dtype))
+    }
+
     /// The primitives of a step, if there are several. The last one makes `output`.
     pub fn compose(&mut self, step: &Step, inputs: &[Operand], output: &Operand) -> hesper::Result<bool> {
         let attributes = Attributes(step);
@@ -131,6 +156,7 @@ impl Primitives {
                 let product = self.one("AddMM", factors.collect(), vec![a, b.clone(), c], &to, output.dtype);
                 Some(self.reshaped(&product, &output.shape))
             }
+            ("sort", [x]) if attributes.text("order") == "middle" => Some(self.median(x, output)?),
             ("diagonal", [x]) => Some(self.diagonal(&attributes, x, output)),
             ("diag", [x]) => Some(self.diag(attributes.int("k"), x, output)?),
             ("permutation", [rows, words]) => {

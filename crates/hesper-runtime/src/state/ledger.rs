@@ -666,11 +666,13 @@ impl Ledger {
         self.streams.get(&stream).map_or(0, |state| state.next - 1 - state.completed)
     }
 
-    /// The submission to wait for if more than `limit` of a stream are in flight.
+    /// The submission to wait for if more than `limit` of a stream are in flight: afterwards at most half of
+    /// the limit are. A wait for one place alone would come with every submission of a host that is ahead of
+    /// its device.
     pub(crate) fn over_limit(&self, stream: u64, limit: u64) -> Option<u64> {
         let state = self.streams.get(&stream)?;
-        let index = (state.next - 1).checked_sub(limit)?;
-        (index > state.completed).then_some(index)
+        let last = state.next - 1;
+        (last - state.completed > limit).then(|| last - limit.div_ceil(2))
     }
 
     /// The number of streams.

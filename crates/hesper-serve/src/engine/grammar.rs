@@ -75,8 +75,12 @@ impl Grammars {
             Constraint::JsonSchema(text) => TopLevelGrammar::from_json_schema(json(text)?),
             Constraint::Regex(text) => TopLevelGrammar::from_regex(text),
             Constraint::Lark(text) => TopLevelGrammar::from_lark(text.clone()),
-            Constraint::ToolCalls { begin, schema, end, required } => {
-                return Ok(Box::new(self.tool_calls(begin, json(schema)?, end, *required)?));
+            Constraint::ToolCalls { begin, schema, end, required, single } => {
+                let call = CallGrammar { schema: json(schema)?, begin, end, single: *single };
+                match required {
+                    true => TopLevelGrammar::from_lark(self.required_calls(&call)),
+                    false => return Ok(Box::new(self.free_text(&call)?)),
+                }
             }
         };
         Ok(Box::new(self.grammar(grammar)?))
@@ -89,37 +93,64 @@ impl Grammars {
         }
     }
 
-    fn tool_calls(&self, begin: &str, schema: Value, end: &str, required: bool) -> Result<ToolCalls, String> {
-        if begin.is_empty() && !required {
+    /// A text as a grammar writes it: a special token by its id, not by its text. Empty if the text is empty.
+    fn literal(&self, text: &str) -> String {
+        match self.special.get(text) {
+            Some(id) => format!("<[{id}]>"),
+            None if text.is_empty() => String::new(),
+            None => Value::from(text).to_string(),
+        }
+    }
+
+    /// The rules of a call, from after the text that begins it.
+    fn call_rules(&self, call: &CallGrammar<'_>) -> String {
+        let space = if call.end.is_empty() { "" } else { "SPACE?" };
+        let (schema, end) = (&call.schema, self.literal(call.end));
+        format!("rest: SPACE? json {space} {end}\nSPACE: /[ \\n]{{1,2}}/\njson: %json {schema}\n")
+    }
+
+    /// The grammar of an answer that is calls and nothing else. Without a text that begins a call there is
+    /// one: nothing separates it from the next.
+    fn required_calls(&self, call: &CallGrammar<'_>) -> String {
+        let more = if call.single || call.begin.is_empty() { "" } else { "(SPACE? one)*" };
+        let begin = self.literal(call.begin);
+        format!("start: one {more}\none: {begin} rest\n{}", self.call_rules(call))
+    }
+
+    /// Filters free text in which calls match a grammar.
+    fn free_text(&self, call: &CallGrammar<'_>) -> Result<ToolCalls, String> {
+        if call.begin.is_empty() {
             return Err("a tool call without a text that begins it must be required".into());
         }
-        // A grammar refers to a special token by its id, not by its text.
-        let literal = |text: &str| match self.special.get(text) {
-            Some(id) => format!("<[{id}]>"),
-            None => Value::from(text).to_string(),
-        };
-        let rules = format!("SPACE: /[ \\n]{{1,2}}/\ncall: %json {schema}\n");
-        let end = if end.is_empty() { String::new() } else { format!("SPACE? {}", literal(end)) };
-        let begin_ = if begin.is_empty() { String::new() } else { literal(begin) };
-        let call = format!("start: SPACE? call {end}\n{rules}");
-        let first = format!("start: {begin_} SPACE? call {end}\n{rules}");
-        let call = self.grammar(TopLevelGrammar::from_lark(call))?;
-        let first = match required {
-            true => Some(self.grammar(TopLevelGrammar::from_lark(first))?),
-            false => None,
-        };
-        let (tokens, begin) = (self.tokens.clone(), begin.as_bytes().to_vec());
-        Ok(ToolCalls { tokens, begin, call, current: first, tail: Vec::new() })
+        let grammar = format!("start: rest\n{}", self.call_rules(call));
+        Ok(ToolCalls {
+            tokens: self.tokens.clone(),
+            begin: call.begin.as_bytes().to_vec(),
+            call: self.grammar(TopLevelGrammar::from_lark(grammar))?,
+            single: call.single,
+            current: None,
+            tail: Vec::new(),
+        })
     }
+}
+
+/// The parts of [`Constraint::ToolCalls`].
+struct CallGrammar<'a> {
+    schema: Value,
+    begin: &'a str,
+    end: &'a str,
+    single: bool,
 }
 
 /// Filters free text with tool calls. Only the calls have to match a grammar.
 struct ToolCalls {
     tokens: Arc<Vec<Vec<u8>>>,
-    /// The text that begins a call. If it is empty, the answer is one call and nothing else.
+    /// The text that begins a call.
     begin: Vec<u8>,
     /// The grammar of a call, without the text that begins it.
     call: Grammar,
+    /// Whether the answer ends after the first call.
+    single: bool,
     /// The call that is being generated.
     current: Option<Grammar>,
     /// The last bytes of the free text, fewer than the text that begins a call has.
@@ -135,9 +166,6 @@ impl fmt::Debug for ToolCalls {
 impl ToolCalls {
     /// How many bytes of `token` follow the text that begins a call, if `token` completes that text.
     fn bytes_after_begin(&self, token: &[u8]) -> Option<usize> {
-        if self.begin.is_empty() {
-            return None;
-        }
         let text = [&self.tail[..], token].concat();
         let at = text.windows(self.begin.len()).position(|window| window == self.begin)?;
         Some(text.len() - at - self.begin.len())
@@ -168,7 +196,7 @@ impl TokenFilter for ToolCalls {
         if let Some(current) = &mut self.current {
             if current.accept(token)? {
                 (self.current, self.tail) = (None, Vec::new());
-                return Ok(self.begin.is_empty());
+                return Ok(self.single);
             }
             return Ok(false);
         }
@@ -184,6 +212,11 @@ impl TokenFilter for ToolCalls {
     }
 }
 
+/// The message of a constraint that failed. The library marks errors without details by a tag.
+fn failed(error: impl fmt::Display) -> String {
+    format!("the constraint failed: {}", error.to_string().replace("<non-verbose/>", "").trim_end())
+}
+
 /// The state of a grammar after a number of tokens.
 struct Grammar(Matcher);
 
@@ -195,12 +228,12 @@ impl fmt::Debug for Grammar {
 
 impl TokenFilter for Grammar {
     fn allowed(&mut self) -> Result<Option<Vec<u32>>, String> {
-        let mask = self.0.compute_mask_or_eos().map_err(|error| format!("the constraint failed: {error}"))?;
+        let mask = self.0.compute_mask_or_eos().map_err(failed)?;
         Ok(Some(mask.as_slice().to_vec()))
     }
 
     fn accept(&mut self, token: u32) -> Result<bool, String> {
-        self.0.consume_token(token).map_err(|error| format!("the constraint failed: {error}"))?;
+        self.0.consume_token(token).map_err(failed)?;
         Ok(self.0.is_stopped())
     }
 }

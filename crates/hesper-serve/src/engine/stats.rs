@@ -2,7 +2,7 @@
 //! an engine.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::protocol::{Event, Finish, Histogram, Snapshot};
 
@@ -39,9 +39,43 @@ impl Durations {
     }
 }
 
+/// The seconds over which the throughput is taken.
+const THROUGHPUT_SECONDS: u64 = 10;
+
+/// Counts of tokens in the last seconds.
+#[derive(Debug, Default)]
+struct Throughput {
+    /// When the first token came.
+    start: Option<Instant>,
+    /// Seconds since `start` and the tokens in them, at the index of the second modulo the length.
+    counts: [(u64, u64); THROUGHPUT_SECONDS as usize],
+}
+
+impl Throughput {
+    fn add(&mut self, now: Instant) {
+        let second = now.duration_since(*self.start.get_or_insert(now)).as_secs();
+        let count = &mut self.counts[(second % THROUGHPUT_SECONDS) as usize];
+        if count.0 != second {
+            *count = (second, 0);
+        }
+        count.1 += 1;
+    }
+
+    /// Tokens per second in the last [`THROUGHPUT_SECONDS`], of which the current one has only begun.
+    fn per_second(&self, now: Instant) -> f64 {
+        let Some(start) = self.start else { return 0.0 };
+        let since = now.duration_since(start);
+        let first = (since.as_secs() + 1).saturating_sub(THROUGHPUT_SECONDS);
+        let recent = self.counts.iter().filter(|(second, _)| *second >= first);
+        let tokens: u64 = recent.map(|(_, tokens)| tokens).sum();
+        tokens as f64 / (since.as_secs_f64() - first as f64).max(1.0)
+    }
+}
+
 /// The counters of requests. [`Snapshot`] documents them.
 #[derive(Debug, Default)]
 pub(crate) struct RequestStats {
+    throughput: Throughput,
     pub(crate) accepted: u64,
     pub(crate) refused: u64,
     pub(crate) completed: u64,
@@ -76,6 +110,7 @@ impl RequestStats {
     /// Counts a token that comes `since_last` after the last one, or `since_submission` if it is the first.
     pub(crate) fn add_token(&mut self, since_submission: Duration, since_last: Option<Duration>) {
         self.generated_tokens += 1;
+        self.throughput.add(Instant::now());
         match since_last {
             None => self.time_to_first_token.add(since_submission),
             Some(time) => self.inter_token.add(time),
@@ -96,6 +131,7 @@ impl RequestStats {
             failed: self.failed,
             cancelled: self.cancelled,
             generated_tokens: self.generated_tokens,
+            tokens_per_second: self.throughput.per_second(Instant::now()),
             recent_failures: self.failures.iter().cloned().collect(),
             time_to_first_token: self.time_to_first_token.histogram(),
             inter_token: self.inter_token.histogram(),
@@ -135,5 +171,27 @@ impl Stats {
             accepted_drafts: self.accepted_drafts,
             ..Snapshot::default()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_throughput_is_that_of_the_last_ten_seconds() {
+        let (start, mut throughput) = (Instant::now(), Throughput::default());
+        let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
+        assert_eq!(throughput.per_second(start), 0.0);
+        for tenth in 0..300 {
+            throughput.add(at(f64::from(tenth) / 10.0));
+        }
+        let rate = throughput.per_second(at(29.95));
+        assert!((9.9..=10.1).contains(&rate), "{rate}");
+        let half = throughput.per_second(at(34.5));
+        assert!((5.0..6.0).contains(&half), "{half}");
+        assert_eq!(throughput.per_second(at(45.0)), 0.0);
+        throughput.add(at(100.0));
+        assert!((0.1..0.2).contains(&throughput.per_second(at(100.5))));
     }
 }

@@ -34,7 +34,8 @@ pub(crate) fn submit(state: &Arc<State>, tenant: u64, body: &Map<String, Value>)
     }
     params.request.logprobs = asked.then_some(top.unwrap_or(0) as usize);
     let (conversation, choice) = conversation(&body, &loaded)?;
-    let constraint = tool_constraint(&conversation.tools, &choice, &loaded);
+    let parallel_calls = body.flag("parallel_tool_calls")?.unwrap_or(true);
+    let constraint = tool_constraint(&conversation.tools, choice, parallel_calls, &loaded);
     if let Some(constraint) = constraint {
         if params.request.constraint.is_some() {
             let what = "cannot be combined with strict or required tools";
@@ -47,7 +48,6 @@ pub(crate) fn submit(state: &Arc<State>, tenant: u64, body: &Map<String, Value>)
     params.request.tenant = tenant;
     let names = conversation.tools.iter().map(|tool| tool.name.clone()).collect();
     let parser = Some(AnswerParser::new(&loaded.format, &text, names));
-    let parallel_calls = body.flag("parallel_tool_calls")?.unwrap_or(true);
     let prompt = Prompt { tokens, parser, parallel_calls };
     let id = params.id.take().unwrap_or_else(|| random_id("chatcmpl"));
     let active = state.register(&id, tenant, params.n)?;
@@ -78,6 +78,8 @@ pub(crate) fn encode(conversation: &Conversation, loaded: &Loaded) -> ApiResult<
 pub(crate) enum ToolChoice {
     Auto,
     Required,
+    /// One tool has to be called, once.
+    Named,
 }
 
 /// The messages and the tools that may be called. With the choice `none` there are no tools; with a named
@@ -219,7 +221,6 @@ fn tools(body: &Fields<'_>) -> ApiResult<Vec<Tool>> {
 }
 
 fn tool_choice(body: &Fields<'_>, tools: &mut Vec<Tool>) -> ApiResult<ToolChoice> {
-    let without_tools = || body.error("tool_choice", "must be none or auto if there are no tools");
     match body.get("tool_choice") {
         None => Ok(ToolChoice::Auto),
         Some(Value::String(choice)) => match choice.as_str() {
@@ -237,28 +238,64 @@ fn tool_choice(body: &Fields<'_>, tools: &mut Vec<Tool>) -> ApiResult<ToolChoice
         },
         Some(value) => {
             let choice = Fields::of(value, "tool_choice".into())?;
-            if choice.text("type")? != Some("function") {
-                return Err(choice.error("type", "must be function"));
-            }
-            let function =
-                choice.object("function")?.ok_or_else(|| choice.error("function", "is missing"))?;
-            let name = function.text("name")?.ok_or_else(|| function.error("name", "is missing"))?;
-            if tools.is_empty() {
-                return Err(without_tools());
-            }
-            tools.retain(|tool| tool.name == name);
-            match tools.is_empty() {
-                true => Err(function.error("name", format!("{name:?} is not among the tools"))),
-                false => Ok(ToolChoice::Required),
+            match choice.text("type")? {
+                Some("function") => {
+                    let name = function_name(&choice, tools)?;
+                    tools.retain(|tool| tool.name == name);
+                    Ok(ToolChoice::Named)
+                }
+                Some("allowed_tools") => {
+                    let allowed = choice.object("allowed_tools")?;
+                    allowed_tools(&allowed.ok_or_else(|| choice.error("allowed_tools", "is missing"))?, tools)
+                }
+                _ => Err(choice.error("type", "must be function or allowed_tools")),
             }
         }
     }
 }
 
+fn without_tools() -> ApiError {
+    ApiError::field("tool_choice", "must be none or auto if there are no tools")
+}
+
+/// The name of a tool in a choice, which must be among the tools.
+fn function_name<'a>(choice: &Fields<'a>, tools: &[Tool]) -> ApiResult<&'a str> {
+    let function = choice.object("function")?.ok_or_else(|| choice.error("function", "is missing"))?;
+    let name = function.text("name")?.ok_or_else(|| function.error("name", "is missing"))?;
+    match tools.iter().any(|tool| tool.name == name) {
+        true => Ok(name),
+        false if tools.is_empty() => Err(without_tools()),
+        false => Err(function.error("name", format!("{name:?} is not among the tools"))),
+    }
+}
+
+/// Keeps the tools that a choice allows.
+fn allowed_tools(allowed: &Fields<'_>, tools: &mut Vec<Tool>) -> ApiResult<ToolChoice> {
+    let choice = match allowed.text("mode")? {
+        Some("auto") | None => ToolChoice::Auto,
+        Some("required") => ToolChoice::Required,
+        Some(other) => return Err(allowed.error("mode", format!("must be auto or required, not {other:?}"))),
+    };
+    let list = allowed.array("tools")?.filter(|list| !list.is_empty());
+    let list = list.ok_or_else(|| allowed.error("tools", "must not be empty"))?;
+    let each = list
+        .iter()
+        .enumerate()
+        .map(|(at, value)| function_name(&Fields::of(value, allowed.name(&format!("tools[{at}]")))?, tools));
+    let names = each.collect::<ApiResult<Vec<&str>>>()?;
+    tools.retain(|tool| names.contains(&tool.name.as_str()));
+    Ok(choice)
+}
+
 /// The constraint on calls: arguments of strict tools match their schemas, and those of others are any
 /// object. `None` if no tool is strict and no call is required.
-fn tool_constraint(tools: &[Tool], choice: &ToolChoice, loaded: &Loaded) -> Option<Constraint> {
-    let required = *choice == ToolChoice::Required;
+fn tool_constraint(
+    tools: &[Tool],
+    choice: ToolChoice,
+    parallel: bool,
+    loaded: &Loaded,
+) -> Option<Constraint> {
+    let required = choice != ToolChoice::Auto;
     if !required && !tools.iter().any(|tool| tool.strict) {
         return None;
     }
@@ -267,5 +304,6 @@ fn tool_constraint(tools: &[Tool], choice: &ToolChoice, loaded: &Loaded) -> Opti
         false => Tool { parameters: json!({ "type": "object" }), ..tool.clone() },
     };
     let tools: Vec<Tool> = tools.iter().map(relaxed).collect();
-    Some(loaded.format.calls.constraint(&tools, required))
+    let single = choice == ToolChoice::Named || !parallel;
+    Some(loaded.format.calls.constraint(&tools, required, single))
 }

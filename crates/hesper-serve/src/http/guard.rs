@@ -171,5 +171,6 @@ pub(crate) fn cors(allowed: &[String]) -> tower_http::cors::CorsLayer {
         false => AllowOrigin::list(allowed.iter().filter_map(|one| one.parse().ok())),
     };
     let headers = AllowHeaders::mirror_request();
-    CorsLayer::new().allow_origin(origins).allow_methods([Method::GET, Method::POST]).allow_headers(headers)
+    let methods = [Method::GET, Method::POST, Method::DELETE];
+    CorsLayer::new().allow_origin(origins).allow_methods(methods).allow_headers(headers)
 }

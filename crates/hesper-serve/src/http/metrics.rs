@@ -68,6 +68,8 @@ pub(crate) fn render(model: &str, snapshot: &Snapshot, health: &Health) -> Strin
     w.counter("vllm:num_preemptions_total", "Preemptions of running requests.", snapshot.preemptions);
     w.counter("vllm:prompt_tokens_total", "Tokens of prompts that were computed.", snapshot.prompt_tokens);
     w.counter("vllm:generation_tokens_total", "Generated tokens.", snapshot.generated_tokens);
+    let rate = snapshot.tokens_per_second;
+    w.gauge("hesper:generation_tokens_per_second", "Generated tokens per second, over ten seconds.", rate);
     w.counter(
         "vllm:spec_decode_num_draft_tokens_total",
         "Draft tokens that were computed.",

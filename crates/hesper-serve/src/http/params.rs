@@ -58,7 +58,10 @@ pub(crate) fn read(body: &Fields<'_>, language: &LanguageModel, seed: u64) -> Ap
         constraint: constraint(body)?,
         // In the API lower numbers go first, as in vLLM. In the engine higher ones do.
         priority: -(body.integer("priority", -1000..=1000)?.unwrap_or(0) as i32),
-        deadline: body.number("timeout", 0.001..=86_400.0)?.map(Duration::from_secs_f32),
+        // In whole milliseconds, so that messages show the number that was given.
+        deadline: body
+            .number("timeout", 0.001..=86_400.0)?
+            .map(|seconds| Duration::from_millis((f64::from(seconds) * 1e3).round() as u64)),
         use_prefix_cache: body.flag("cache_prompt")?.unwrap_or(true),
         ..Request::default()
     };

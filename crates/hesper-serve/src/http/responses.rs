@@ -132,11 +132,22 @@ fn chat_request(body: &Fields<'_>) -> ApiResult<Map<String, Value>> {
         Some(Value::Object(_)) => {
             let choice =
                 body.object("tool_choice")?.ok_or_else(|| body.error("tool_choice", "is missing"))?;
-            if choice.text("type")? != Some("function") {
-                return Err(choice.error("type", "must be function"));
-            }
-            let function = json!({ "type": "function", "function": { "name": required(&choice, "name")? } });
-            request.insert("tool_choice".into(), function);
+            let function = |tool: &Fields<'_>| {
+                Ok(json!({ "type": "function", "function": { "name": required(tool, "name")? } }))
+            };
+            let choice = match choice.text("type")? {
+                Some("function") => function(&choice)?,
+                Some("allowed_tools") => {
+                    let list = choice.array("tools")?.into_iter().flatten().enumerate();
+                    let tools = list
+                        .map(|(at, tool)| function(&Fields::of(tool, choice.name(&format!("tools[{at}]")))?));
+                    let tools = tools.collect::<ApiResult<Vec<Value>>>()?;
+                    let allowed = json!({ "mode": choice.text("mode")?, "tools": tools });
+                    json!({ "type": "allowed_tools", "allowed_tools": allowed })
+                }
+                _ => return Err(choice.error("type", "must be function or allowed_tools")),
+            };
+            request.insert("tool_choice".into(), choice);
         }
         Some(choice) => {
             request.insert("tool_choice".into(), choice.clone());

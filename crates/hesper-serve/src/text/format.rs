@@ -37,8 +37,8 @@ impl CallFormat {
         }
     }
 
-    /// A constraint that makes calls valid by the schemas of their tools.
-    pub fn constraint(self, tools: &[Tool], required: bool) -> Constraint {
+    /// A constraint that makes calls valid by the schemas of their tools. See [`Constraint::ToolCalls`].
+    pub fn constraint(self, tools: &[Tool], required: bool, single: bool) -> Constraint {
         let arguments = match self {
             CallFormat::Bare => "parameters",
             CallFormat::Tagged | CallFormat::List => "arguments",
@@ -55,6 +55,9 @@ impl CallFormat {
         let mut schema = if calls.len() == 1 { calls[0].clone() } else { json!({ "anyOf": calls }) };
         if self == CallFormat::List {
             schema = json!({ "type": "array", "items": schema, "minItems": 1 });
+            if single {
+                schema["maxItems"] = 1.into();
+            }
         }
         // A required call in the format of Llama is the whole answer and needs no mark.
         let begin = if self == CallFormat::Bare && required { "" } else { self.begin() };
@@ -63,6 +66,7 @@ impl CallFormat {
             schema: schema.to_string(),
             end: self.end().into(),
             required,
+            single,
         }
     }
 }

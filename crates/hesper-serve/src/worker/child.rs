@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 
 use super::{Order, REPORT_EVERY, Report, messages, writer};
-use crate::protocol::{Events, Generator, Refusal, Request};
+use crate::protocol::{Events, Generator, Health, Refusal, Request, Snapshot};
 
 /// Submits a request. A panic refuses it: it must not end the worker, and with it all other requests.
 fn submit(engine: &dyn Generator, request: Request) -> Result<Events, Refusal> {
@@ -13,20 +13,27 @@ fn submit(engine: &dyn Generator, request: Request) -> Result<Events, Refusal> {
     submitted.unwrap_or_else(|_| Err(Refusal::Invalid("the engine panicked when it read the request".into())))
 }
 
-/// Executes the orders of a supervisor until standard input is closed. Nothing else may write to standard
-/// output.
-pub fn serve(engine: Arc<dyn Generator>) {
+/// Loads an engine and executes the orders of a supervisor until standard input is closed. The worker reports
+/// its state from the beginning, so that one that is stopped while it loads is noticed. Nothing else may
+/// write to standard output.
+pub fn serve<E>(load: impl FnOnce() -> Result<Arc<dyn Generator>, E>) -> Result<(), E> {
     let reports: mpsc::Sender<Report> = writer(std::io::stdout());
-    let (state, to) = (engine.clone(), reports.clone());
+    let loaded: Arc<OnceLock<Arc<dyn Generator>>> = Arc::default();
+    let (state, to) = (loaded.clone(), reports.clone());
     std::thread::spawn(move || {
         loop {
-            let report = Report::State { health: state.health(), snapshot: Box::new(state.snapshot()) };
-            if to.send(report).is_err() {
+            let (health, snapshot) = match state.get() {
+                Some(engine) => (engine.health(), engine.snapshot()),
+                None => (Health::Loading { what: "the model in a worker".into() }, Snapshot::default()),
+            };
+            if to.send(Report::State { health, snapshot: Box::new(snapshot) }).is_err() {
                 return;
             }
             std::thread::sleep(REPORT_EVERY);
         }
     });
+    let engine = load()?;
+    let _ = loaded.set(engine.clone());
     let ids: Arc<Mutex<HashMap<u64, String>>> = Arc::default();
     for order in messages::<Order>(std::io::stdin().lock()) {
         match order {
@@ -56,4 +63,5 @@ pub fn serve(engine: Arc<dyn Generator>) {
             },
         }
     }
+    Ok(())
 }

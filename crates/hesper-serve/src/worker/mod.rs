@@ -9,6 +9,7 @@
 
 mod child;
 mod supervisor;
+mod suspects;
 
 pub use child::serve;
 pub use supervisor::{Supervisor, SupervisorOptions};

@@ -1,13 +1,14 @@
 //! The supervisor's side: starts workers, monitors them, and resubmits the unfinished requests of a worker
 //! that exited.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::io::BufReader;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
+use super::suspects::Suspects;
 use super::{Order, Report, messages, writer};
 use crate::engine::stats::RequestStats;
 use crate::protocol::{
@@ -19,13 +20,14 @@ use crate::protocol::{
 pub struct SupervisorOptions {
     /// The command of a worker: a program that calls [`serve`](super::serve).
     pub command: Box<dyn Fn() -> Command + Send + Sync>,
-    /// A worker that is ready and sends no report for this long is killed.
+    /// A worker that sends no report for this long is killed. It has three times as long to send the first.
     pub silence_limit: Duration,
-    /// A worker that sends no report for this long while it loads its model is killed.
+    /// A worker that has not loaded its model after this time is killed.
     pub load_limit: Duration,
     /// The most requests that wait while no worker is ready.
     pub max_waiting: usize,
-    /// A request fails after this many workers exited while they computed it.
+    /// A request fails if this many workers in a row exited before they got further with it, the last one
+    /// while it computed nothing else.
     pub max_attempts: usize,
 }
 
@@ -58,6 +60,11 @@ const MAX_PAUSE: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(50);
 /// After this many workers in a row exited before they were ready, waiting requests fail.
 const MAX_FAILED_STARTS: u32 = 3;
+/// Requests that lost this many workers without progress are suspects.
+const SUSPECT_ATTEMPTS: usize = 2;
+/// A suspect is cleared when it has this many tokens more than when its worker exited: the last reports of
+/// that worker may have been lost.
+const CLEARING_TOKENS: usize = 4;
 
 /// A request that is not finished.
 struct OpenRequest {
@@ -71,8 +78,12 @@ struct OpenRequest {
     last_token: Option<Instant>,
     /// The number of tokens that came from the current worker.
     received: usize,
-    /// Workers that exited after they had accepted it.
+    /// Whether it was submitted to the current worker.
+    is_submitted: bool,
+    /// Workers in a row that exited before they got further with it than their predecessor.
     attempts: usize,
+    /// Tokens that were sent to the client when its last worker exited.
+    sent_at_exit: usize,
     /// Whether the current worker has accepted or refused it.
     answer: Answer,
     /// Whether [`Supervisor::submit`] waits for the answer.
@@ -94,6 +105,7 @@ struct State {
     /// Sends to the current worker, once it is ready.
     orders: Option<mpsc::Sender<Order>>,
     open: HashMap<u64, OpenRequest>,
+    suspects: Suspects,
     ids: HashMap<String, u64>,
     last_key: u64,
     health: Health,
@@ -140,7 +152,7 @@ impl State {
 
     /// Why a request is refused without asking the worker, if it is.
     fn refusal(&self, request: &Request, limit: usize) -> Option<Refusal> {
-        let waiting = self.open.values().filter(|open| open.answer == Answer::None).count();
+        let waiting = self.open.values().filter(|open| !open.is_submitted).count();
         let retry_after = self.stats.retry_after();
         if self.stopping {
             return Some(Refusal::Unavailable("the server is stopping".into()));
@@ -154,8 +166,8 @@ impl State {
         }
         // Requests that wait for room in a new worker go first.
         let no_room = self.open.values().any(|open| open.answer == Answer::NoRoom);
-        ((self.orders.is_none() && waiting >= limit) || no_room)
-            .then_some(Refusal::QueueFull { limit, retry_after })
+        let is_held = self.orders.is_none() || self.suspects.any();
+        ((is_held && waiting >= limit) || no_room).then_some(Refusal::QueueFull { limit, retry_after })
     }
 
     /// Removes a request and sends its last event.
@@ -167,6 +179,14 @@ impl State {
             let (now, time) = (self.start.elapsed(), open.submitted.elapsed());
             self.stats.add_end(&open.request.id, &event, now, time);
             let _ = open.sender.send(event);
+            self.clear(key);
+        }
+    }
+
+    /// Records that a request is no suspect: it has ended, or got further than before.
+    fn clear(&mut self, key: u64) {
+        if self.suspects.clear(key) {
+            self.submit_waiting();
         }
     }
 
@@ -195,6 +215,7 @@ impl State {
     }
 
     fn fail_all(&mut self, kind: FailureKind, message: &str) {
+        self.suspects = Suspects::default();
         let keys: Vec<u64> = self.open.keys().copied().collect();
         for key in keys {
             self.order(Order::Cancel { key });
@@ -202,21 +223,23 @@ impl State {
         }
     }
 
-    /// Submits a request to the worker, if one is ready.
-    fn send(&mut self, key: u64) {
-        let Some(open) = self.open.get_mut(&key) else { return };
+    /// Submits a request to the worker, if one is ready and may get it.
+    fn submit(&mut self, key: u64) {
+        let is_possible = self.orders.is_some() && self.suspects.allow(key);
+        let Some(open) = self.open.get_mut(&key).filter(|_| is_possible) else { return };
         let mut request = Box::new(open.request.clone());
         request.deadline = request.deadline.map(|limit| limit.saturating_sub(open.submitted.elapsed()));
-        (open.received, open.answer) = (0, Answer::None);
+        (open.received, open.answer, open.is_submitted) = (0, Answer::None, true);
         self.order(Order::Submit { key, request });
     }
 
-    /// Submits requests to the worker in the order of their arrival, by whether it has answered them.
-    fn send_all(&mut self, which: impl Fn(&Answer) -> bool) {
-        let open = self.open.iter().filter(|(_, open)| which(&open.answer));
-        let mut keys: Vec<u64> = open.map(|(key, _)| *key).collect();
+    /// Submits the requests that the worker does not have and may get, in the order of their arrival.
+    fn submit_waiting(&mut self) {
+        self.suspects.next_group();
+        let waiting = self.open.iter().filter(|(_, open)| !open.is_submitted);
+        let mut keys: Vec<u64> = waiting.map(|(key, _)| *key).collect();
         keys.sort_unstable();
-        keys.into_iter().for_each(|key| self.send(key));
+        keys.into_iter().for_each(|key| self.submit(key));
     }
 
     /// Forwards an event of the current worker, unless an earlier worker has sent the same one.
@@ -231,6 +254,7 @@ impl State {
             }
             Event::Token(token) => {
                 open.received += 1;
+                let is_further = open.received >= open.sent_at_exit + CLEARING_TOKENS;
                 match open.sent.get(open.received - 1).copied() {
                     None => {
                         open.sent.push(token.id);
@@ -248,35 +272,41 @@ impl State {
                         self.end(key, Event::Failed(Failure { kind: FailureKind::Lost, message }));
                     }
                 }
+                if is_further {
+                    self.clear(key);
+                }
             }
             Event::Embedding(_) => drop(open.sender.send(event)),
             Event::Done { .. } | Event::Failed(_) => self.end(key, event),
         }
     }
 
-    /// Records that the worker exited. Requests that were tried too often fail; the others wait for the next
-    /// worker.
+    /// Records that the worker exited. Its requests wait for the next one. A request fails if it was alone
+    /// with the worker and has lost `max_attempts` workers without progress.
     fn lost(&mut self, cause: &str, max_attempts: usize) {
-        let was_ready = self.orders.is_some();
         (self.orders, self.process) = (None, None);
         self.restarts += 1;
         let of_worker = std::mem::take(&mut self.snapshot);
         add_counts(&mut self.earlier_counts, &of_worker);
-        let mut failed = Vec::new();
-        // A worker reads its orders one after the other: the first one without an answer may be the cause.
-        let unanswered = self.open.iter().filter(|(_, open)| open.answer == Answer::None);
-        let suspect = unanswered.map(|(key, _)| *key).min().filter(|_| was_ready);
-        for (key, open) in &mut self.open {
-            if open.answer == Answer::Accepted || suspect == Some(*key) {
-                open.attempts += 1;
-            }
-            if open.attempts >= max_attempts {
-                failed.push(*key);
+        let (mut keys, mut suspects) = (Vec::new(), BTreeSet::new());
+        for (key, open) in self.open.iter_mut().filter(|(_, open)| open.is_submitted) {
+            let has_advanced = open.sent.len() > open.sent_at_exit;
+            open.attempts = if has_advanced { 1 } else { open.attempts + 1 };
+            (open.sent_at_exit, open.is_submitted, open.answer) = (open.sent.len(), false, Answer::None);
+            keys.push(*key);
+            if self.suspects.contains(*key) || open.attempts >= SUSPECT_ATTEMPTS {
+                suspects.insert(*key);
             }
         }
-        for key in failed {
-            let message = format!("{max_attempts} workers exited while they computed the request: {cause}");
-            self.end(key, Event::Failed(Failure { kind: FailureKind::Lost, message }));
+        if !keys.is_empty() {
+            self.suspects.set(suspects);
+        }
+        if let [alone] = keys[..]
+            && let Some(attempts) = self.open.get(&alone).map(|open| open.attempts)
+            && attempts >= max_attempts
+        {
+            let message = format!("{attempts} workers exited while they computed the request: {cause}");
+            self.end(alone, Event::Failed(Failure { kind: FailureKind::Lost, message }));
         }
         if !self.stopping {
             self.health = Health::Loading { what: format!("a new worker: {cause}") };
@@ -315,6 +345,7 @@ impl Supervisor {
             process: None,
             orders: None,
             open: HashMap::new(),
+            suspects: Suspects::default(),
             ids: HashMap::new(),
             last_key: 0,
             health: Health::Loading { what: "a worker".into() },
@@ -395,7 +426,7 @@ fn watch(shared: &Shared, child: &mut Child) -> WorkerExit {
     std::thread::spawn(move || {
         messages(BufReader::new(stdout)).try_for_each(|report: Report| sender.send(report)).ok();
     });
-    let (mut last_report, mut was_ready) = (Instant::now(), false);
+    let (began, mut last_report, mut was_ready) = (Instant::now(), None, false);
     loop {
         let report = reports.recv_timeout(TICK);
         let mut state = shared.lock();
@@ -410,13 +441,14 @@ fn watch(shared: &Shared, child: &mut Child) -> WorkerExit {
                 return WorkerExit { was_ready, cause: "the worker exited".into() };
             }
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                let options = &shared.options;
-                let limit = if was_ready { options.silence_limit } else { options.load_limit };
-                if last_report.elapsed() > limit {
-                    return WorkerExit {
-                        was_ready,
-                        cause: format!("the worker sent no report for {limit:?}"),
-                    };
+                let silence_limit = shared.options.silence_limit;
+                let (since, limit) = match last_report {
+                    Some(last) => (last, silence_limit),
+                    None => (began, 3 * silence_limit),
+                };
+                if Instant::elapsed(&since) > limit {
+                    let cause = format!("the worker sent no report for {limit:?}");
+                    return WorkerExit { was_ready, cause };
                 }
                 continue;
             }
@@ -427,6 +459,11 @@ fn watch(shared: &Shared, child: &mut Child) -> WorkerExit {
                         return WorkerExit { was_ready, cause };
                     }
                     Health::LostDevice { cause } => return WorkerExit { was_ready, cause: cause.clone() },
+                    Health::Loading { .. } if began.elapsed() > shared.options.load_limit => {
+                        let limit = shared.options.load_limit;
+                        let cause = format!("the worker did not load its model within {limit:?}");
+                        return WorkerExit { was_ready, cause };
+                    }
                     Health::Ok | Health::Loading { .. } | Health::Stopping => {}
                 }
                 if health == Health::Ok
@@ -434,13 +471,12 @@ fn watch(shared: &Shared, child: &mut Child) -> WorkerExit {
                 {
                     was_ready = true;
                     state.orders = Some(orders);
-                    state.send_all(|_| true);
                 }
                 if !state.stopping {
                     state.health = health;
                 }
                 state.snapshot = *snapshot;
-                state.send_all(|answer| *answer == Answer::NoRoom);
+                state.submit_waiting();
             }
             Ok(Report::Accepted { key }) => {
                 if let Some(open) = state.open.get_mut(&key) {
@@ -452,7 +488,7 @@ fn watch(shared: &Shared, child: &mut Child) -> WorkerExit {
                     (Some(open), _) if open.submitting => open.answer = Answer::Refused(refusal),
                     // It waited for a worker, or an earlier one had accepted it.
                     (Some(open), Refusal::QueueFull { .. } | Refusal::Unavailable(_)) => {
-                        open.answer = Answer::NoRoom;
+                        (open.answer, open.is_submitted) = (Answer::NoRoom, false);
                     }
                     _ => {
                         let (kind, message) = (FailureKind::Request, refusal.to_string());
@@ -462,7 +498,7 @@ fn watch(shared: &Shared, child: &mut Child) -> WorkerExit {
             }
             Ok(Report::Event { key, event }) => state.forward(key, event),
         }
-        last_report = Instant::now();
+        last_report = Some(Instant::now());
         drop(state);
         shared.changed.notify_all();
     }
@@ -485,17 +521,21 @@ impl Generator for Supervisor {
             sent: Vec::new(),
             last_token: None,
             received: 0,
+            is_submitted: false,
             attempts: 0,
+            sent_at_exit: 0,
             answer: Answer::None,
             submitting: true,
         };
         state.ids.insert(id.clone(), key);
         state.open.insert(key, open);
-        state.send(key);
+        state.submit(key);
         let end = Instant::now() + ANSWER_LIMIT;
-        // If no worker is ready, the request waits, and a refusal arrives as an event.
-        let is_pending = |state: &State| state.open.get(&key).is_some_and(|open| open.answer == Answer::None);
-        while state.orders.is_some() && is_pending(&state) && Instant::now() < end {
+        // If no worker is ready or may get it, the request waits, and a refusal arrives as an event.
+        let is_pending = |state: &State| {
+            state.open.get(&key).is_some_and(|open| open.is_submitted && open.answer == Answer::None)
+        };
+        while is_pending(&state) && Instant::now() < end {
             state = self.shared.wait(state, end.saturating_duration_since(Instant::now()));
         }
         if let Some(open) = state.open.get_mut(&key) {

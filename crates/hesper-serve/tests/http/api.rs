@@ -7,7 +7,7 @@ use hesper_serve::http::{ServerOptions, route_list};
 use hesper_serve::protocol::{Constraint, FailureKind, Finish, Health, Pooling, Refusal};
 use serde_json::{Value, json};
 
-use crate::client::Running;
+use crate::client::{Answer, Running};
 use crate::scripted::End;
 
 fn server() -> Running {
@@ -108,14 +108,37 @@ fn tool_choices_and_formats_become_constraints() {
         (json!("auto"), true, false),
         (json!("required"), false, true),
         (json!({ "type": "function", "function": { "name": "f" } }), true, true),
+        (
+            json!({ "type": "allowed_tools", "allowed_tools": { "mode": "required", "tools": [
+            { "type": "function", "function": { "name": "f" } }
+        ] } }),
+            true,
+            true,
+        ),
     ] {
-        let Some(Constraint::ToolCalls { begin, schema, end, required }) =
+        let is_named = choice["type"] == "function";
+        let Some(Constraint::ToolCalls { begin, schema, end, required, single }) =
             asked(json!({ "tools": [tool(strict)], "tool_choice": choice }))
         else {
             panic!("no constraint")
         };
         assert_eq!((begin.as_str(), end.as_str(), required), ("<tool_call>", "</tool_call>", is_required));
-        assert_eq!(schema.contains("integer"), strict, "{schema}");
+        assert_eq!((schema.contains("integer"), single), (strict, is_named), "{schema}");
+    }
+    let one = asked(json!({ "tools": [tool(true)], "parallel_tool_calls": false }));
+    assert!(matches!(one, Some(Constraint::ToolCalls { required: false, single: true, .. })), "{one:?}");
+    let other = json!({ "type": "function", "function": { "name": "g" } });
+    let allowed = |tools: Value| json!({ "type": "allowed_tools", "allowed_tools": { "tools": tools } });
+    assert_eq!(asked(json!({ "tools": [tool(false), other], "tool_choice": allowed(json!([other])) })), None);
+    let names = |answer: &Answer| answer.json()["error"]["param"].as_str().unwrap_or("").to_string();
+    for (choice, param) in [
+        (json!({ "type": "any" }), "tool_choice.type"),
+        (allowed(json!([])), "tool_choice.allowed_tools.tools"),
+        (allowed(json!([other])), "tool_choice.allowed_tools.tools[0].function.name"),
+        (json!({ "type": "function", "function": { "name": "g" } }), "tool_choice.function.name"),
+    ] {
+        let answer = server.chat(json!({ "tools": [tool(false)], "tool_choice": choice }));
+        assert_eq!((answer.status, names(&answer).as_str()), (400, param), "{answer:?}");
     }
     let format = json!({ "type": "json_schema", "json_schema": { "name": "n", "schema": schema } });
     assert_eq!(asked(json!({ "response_format": format })), Some(Constraint::JsonSchema(schema.to_string())));

@@ -236,7 +236,7 @@ impl Backend for ReferenceBackend {
     }
 
     fn fusion(&self) -> Fusion {
-        Fusion::default()
+        Fusion { recompute: true, ..Fusion::default() }
     }
 
     /// On the host and back.

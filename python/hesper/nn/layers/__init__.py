@@ -51,7 +51,6 @@ from .transformer import (
 from .upsample import Upsample
 
 __all__ = [
-    *activations.__all__,
     "ALiBi",
     "AllToShardedLinear",
     "AvgPool1d",
@@ -102,3 +101,4 @@ __all__ = [
     "fully_shard",
     "quantize",
 ]
+__all__ += activations.__all__

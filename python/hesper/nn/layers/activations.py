@@ -9,7 +9,6 @@ from .base import Module
 from .functional import *  # noqa: F403
 
 __all__ = [
-    *functional.__all__,
     "CELU",
     "ELU",
     "GELU",
@@ -36,6 +35,7 @@ __all__ = [
     "Step",
     "Tanh",
 ]
+__all__ += functional.__all__
 
 
 class _Activation(Module):

@@ -6,7 +6,7 @@ runs as one kernel for all shapes.
 
 import math
 from functools import wraps
-from typing import Any, Callable
+from typing import Any, Callable, TypeVar, cast
 
 import hesper.core as mx
 
@@ -41,7 +41,10 @@ __all__ = [
 ]
 
 
-def _compiled(fn: Callable) -> Callable:
+Activation = TypeVar("Activation", bound=Callable[..., mx.array])
+
+
+def _compiled(fn: Activation) -> Activation:
     """Compile a function once for all shapes.
 
     The result is an ordinary function, so that models which hold it can be copied and pickled.
@@ -52,7 +55,7 @@ def _compiled(fn: Callable) -> Callable:
     def activation(*args: Any, **kwargs: Any) -> mx.array:
         return run(*args, **kwargs)
 
-    return activation
+    return cast(Activation, activation)
 
 
 def sigmoid(x: mx.array) -> mx.array:

@@ -89,6 +89,13 @@ impl Kernel for Times<'_, '_> {
                         // Rows past the last repeat it.
                         let rows = std::array::from_fn(|r| (j + p * S::LANES + r).min(j + have - 1));
                         panel.unpack(s, p, w, &rows, from, len);
+                        // Read the next chunk, of these rows or of the next ones, while this one is
+                        // multiplied.
+                        if from + len < x.cols {
+                            w.prefetch(s, &rows, from + len, (x.cols - from - len).min(CHUNK));
+                        } else {
+                            w.prefetch(s, &rows.map(|r| (r + width).min(j1 - 1)), 0, x.cols.min(CHUNK));
+                        }
                     }
                 }
                 let (panel, to) = (&panel, sums.ptr());

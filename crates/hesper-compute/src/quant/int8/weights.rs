@@ -4,7 +4,6 @@ use hesper_types::{GgmlType, QuantFormat};
 
 use super::activations::{CodeOrder, Rounding};
 use super::{BLOCK, CHUNK};
-use crate::quant::decode::widen;
 use crate::quant::gguf::GgufMat;
 use crate::quant::{QuantMat, Scales};
 use crate::simd::Isa;
@@ -13,12 +12,18 @@ use crate::simd::Isa;
 const NIBBLES: u32 = 0x0f0f_0f0f;
 /// The highest bit of every byte: flipping it adds 128 to a signed byte.
 const SIGNS: u32 = 0x8080_8080;
+/// Elements of a block of the K formats.
+const SUPER_BLOCK: usize = 256;
 
 /// A matrix of unsigned codes. An element is `scale * (code - zero) + offset`.
 pub(in crate::quant) struct ByteCodes<'a> {
     matrix: Layout<'a>,
     /// What it requires of the activations.
     pub rounding: Rounding,
+    /// Bytes of the codes of a row.
+    row_bytes: usize,
+    /// Elements of a block, and its bytes.
+    block: (usize, usize),
 }
 
 /// The formats whose codes and scales are stored alike.
@@ -46,7 +51,8 @@ impl<'a> ByteCodes<'a> {
             GgmlType::Q6_K => (Layout::Q6K(*w), natural(16, 32)),
             _ => return None,
         };
-        Some(Self { matrix, rounding })
+        let block = (w.kind.block_len(), w.kind.block_bytes());
+        Some(Self { matrix, rounding, row_bytes: w.cols / block.0 * block.1, block })
     }
 
     /// The codes of a matrix in MLX's layout, if its format has them.
@@ -56,7 +62,9 @@ impl<'a> ByteCodes<'a> {
             QuantFormat::Affine { bits: 8, .. } => (8, CodeOrder::Natural),
             _ => return None,
         };
-        Some(Self { matrix: Layout::Affine(*w, bits), rounding: Rounding { order, unit: BLOCK, zero: 0 } })
+        let rounding = Rounding { order, unit: BLOCK, zero: 0 };
+        let (row_bytes, block) = (4 * w.row_words(), (BLOCK, BLOCK * bits / 8));
+        Some(Self { matrix: Layout::Affine(*w, bits), rounding, row_bytes, block })
     }
 
     /// Whether codes have eight bits.
@@ -75,6 +83,34 @@ impl<'a> ByteCodes<'a> {
         self.rounding.zero == 0
     }
 
+    /// Pointers to the codes of rows, from element `from` on.
+    #[inline(always)]
+    fn pointers(&self, rows: &[usize; 16], from: usize) -> RowPointers {
+        let codes = match &self.matrix {
+            Layout::Blocks(w) | Layout::Q4K(w) | Layout::Q6K(w) => w.block(0, 0),
+            Layout::Affine(w, _) => w.packed.as_ptr().cast(),
+        };
+        let first = codes.wrapping_add(from / self.block.0 * self.block.1);
+        let mut p = [first; 16];
+        for (p, row) in p.iter_mut().zip(rows) {
+            *p = p.wrapping_add(row * self.row_bytes);
+        }
+        p
+    }
+
+    /// Prefetches elements `from..from + len` of `LANES` rows, without their scales where these are stored
+    /// separately.
+    #[inline(always)]
+    pub(super) fn prefetch<S: Isa>(&self, s: S, rows: &[usize; 16], from: usize, len: usize) {
+        const LINE: usize = 64;
+        let bytes = len / self.block.0 * self.block.1;
+        for p in self.pointers(rows, from).into_iter().take(S::LANES) {
+            for at in (0..bytes).step_by(LINE) {
+                s.prefetch(p.wrapping_add(at));
+            }
+        }
+    }
+
     /// Unpacks elements `from..from + len` of `LANES` rows: `len / 4` vectors, whose lanes hold four codes
     /// each, and the scales and offsets of their units, unit by unit.
     ///
@@ -91,206 +127,169 @@ impl<'a> ByteCodes<'a> {
         scales: *mut f32,
         offsets: *mut f32,
     ) {
-        let to = |at: usize| codes.wrapping_add(at / 4 * S::LANES);
+        let p = self.pointers(rows, from);
         // SAFETY: the caller's promise.
         unsafe {
             match &self.matrix {
                 Layout::Blocks(w) => {
-                    for at in (0..len).step_by(BLOCK) {
-                        unpack_block(s, w, rows, from + at, to(at));
+                    let (head, bytes) = (w.kind.head(), self.block.1);
+                    for b in 0..len / BLOCK {
+                        let (at, to) = (b * bytes + head, codes.add(b * BLOCK / 4 * S::LANES));
+                        if w.kind == GgmlType::Q8_0 {
+                            unpack_bytes(s, &p, at, SIGNS, to);
+                        } else {
+                            split_nibbles(s, &p, at, to, to.add(4 * S::LANES), 1);
+                        }
                     }
-                    block_scales(s, w, rows, from, len, scales, self.has_offsets().then_some(offsets));
+                    block_scales(s, &p, bytes, 0, len / BLOCK, scales);
+                    if self.has_offsets() {
+                        block_scales(s, &p, bytes, 2, len / BLOCK, offsets);
+                    }
                 }
-                Layout::Q4K(w) => {
-                    for at in (0..len).step_by(256) {
-                        unpack_q4_k(s, w, rows, from + at, to(at));
+                Layout::Q4K(_) => {
+                    for b in 0..len / SUPER_BLOCK {
+                        let (at, unit) = (b * self.block.1, b * (SUPER_BLOCK / BLOCK) * S::LANES);
+                        unpack_q4_k(s, &p, at, codes.add(b * SUPER_BLOCK / 4 * S::LANES));
+                        q4_k_scales(s, &p, at, scales.add(unit), offsets.add(unit));
                     }
-                    q4_k_scales(s, w, rows, from, len, scales, offsets);
                 }
-                Layout::Q6K(w) => {
-                    for at in (0..len).step_by(256) {
-                        unpack_q6_k(s, w, rows, from + at, to(at));
+                Layout::Q6K(_) => {
+                    for b in 0..len / SUPER_BLOCK {
+                        let (at, unit) = (b * self.block.1, b * (SUPER_BLOCK / 16) * S::LANES);
+                        unpack_q6_k(s, &p, at, codes.add(b * SUPER_BLOCK / 4 * S::LANES));
+                        q6_k_scales(s, &p, at, scales.add(unit));
                     }
-                    q6_k_scales(s, w, rows, from, len, scales);
                 }
                 Layout::Affine(w, bits) => {
-                    for at in (0..len).step_by(BLOCK) {
-                        unpack_affine(s, w, *bits, rows, from + at, to(at));
+                    for b in 0..len / BLOCK {
+                        let (at, to) = (b * BLOCK * bits / 8, codes.add(b * BLOCK / 4 * S::LANES));
+                        if *bits == 4 {
+                            split_nibbles(s, &p, at, to, to.add(S::LANES), 2);
+                        } else {
+                            unpack_bytes(s, &p, at, 0, to);
+                        }
                     }
-                    affine_scales(s, w, rows, from, len, scales, offsets);
+                    affine_scales(s, w, w.scales, rows, from, len, scales);
+                    if let Some(biases) = w.biases {
+                        affine_scales(s, w, biases, rows, from, len, offsets);
+                    }
                 }
             }
         }
     }
 }
 
-/// Pointers to rows.
-#[inline(always)]
-fn pointers(rows: &[usize; 16], row: impl Fn(usize) -> *const u8) -> [*const u8; 16] {
-    std::array::from_fn(|r| row(rows[r]))
-}
+// The functions below take no closures with vectors: a closure is not compiled for the level unless it
+// happens to be inlined.
 
-/// Stores the low and the high nibbles of sixteen bytes of each row: four vectors each.
+/// Pointers to the first unpacked elements of rows.
+type RowPointers = [*const u8; 16];
+
+/// Stores the low and the high nibbles of sixteen bytes of each row, from offset `at` on: four vectors each.
 ///
 /// # Safety
 /// The bytes are readable, and both have room.
 #[inline(always)]
-unsafe fn split_nibbles<S: Isa>(s: S, rows: &[*const u8; 16], low: *mut f32, high: *mut f32, apart: usize) {
+unsafe fn split_nibbles<S: Isa>(
+    s: S,
+    rows: &RowPointers,
+    at: usize,
+    low: *mut f32,
+    high: *mut f32,
+    apart: usize,
+) {
     // SAFETY: the caller's promise.
     unsafe {
-        for (q, v) in s.words(rows).into_iter().enumerate() {
+        for (q, v) in s.words(rows, at).into_iter().enumerate() {
             s.store(low.add(q * apart * S::LANES), s.bits(v, 0, NIBBLES));
             s.store(high.add(q * apart * S::LANES), s.bits(v, 4, NIBBLES));
         }
     }
 }
 
-/// Transposes per-unit values from row order to unit order: `value(r, u)` has those of units `u..u + LANES`
-/// of row `r`.
-///
-/// # Safety
-/// There is room for the units, rounded up to whole vectors.
-#[inline(always)]
-unsafe fn by_unit<S: Isa>(s: S, units: usize, value: impl Fn(usize, usize) -> S::F, to: *mut f32) {
-    let mut u = 0;
-    while u < units {
-        let mut rows = [s.zero(); 16];
-        for (r, row) in rows.iter_mut().enumerate().take(S::LANES) {
-            *row = value(r, u);
-        }
-        // SAFETY: the caller's promise.
-        unsafe { s.transpose(&rows, to.add(u * S::LANES), S::LANES) };
-        u += S::LANES;
-    }
-}
-
-/// Unpacks a block of 32 codes of each row.
-///
-/// # Safety
-/// The rows have these elements, and `to` has room.
-#[inline(always)]
-unsafe fn unpack_block<S: Isa>(s: S, w: &GgufMat<'_>, rows: &[usize; 16], from: usize, to: *mut f32) {
-    let p = pointers(rows, |row| w.block(row, from / BLOCK).wrapping_add(w.kind.head()));
-    // SAFETY: the caller's promise.
-    unsafe {
-        if w.kind == GgmlType::Q8_0 {
-            unpack_bytes(s, &p, SIGNS, to);
-        } else {
-            split_nibbles(s, &p, to, to.add(4 * S::LANES), 1);
-        }
-    }
-}
-
-/// Stores 32 bytes of each row, with some bits flipped: eight vectors.
+/// Stores 32 bytes of each row, from offset `at` on, with some bits flipped: eight vectors.
 ///
 /// # Safety
 /// The bytes are readable, and `to` has room.
 #[inline(always)]
-unsafe fn unpack_bytes<S: Isa>(s: S, rows: &[*const u8; 16], flipped: u32, to: *mut f32) {
+unsafe fn unpack_bytes<S: Isa>(s: S, rows: &RowPointers, at: usize, flipped: u32, to: *mut f32) {
     for half in 0..2 {
         // SAFETY: the caller's promise.
         unsafe {
-            for (q, v) in s.words(&rows.map(|p| p.wrapping_add(16 * half))).into_iter().enumerate() {
+            for (q, v) in s.words(rows, at + 16 * half).into_iter().enumerate() {
                 s.store(to.add((4 * half + q) * S::LANES), s.flip(v, flipped));
             }
         }
     }
 }
 
-/// The scales, and offsets if they are asked for, at the start of blocks of 32 elements.
+/// The halves at offset `at` of each of `units` blocks, unit by unit.
 ///
 /// # Safety
-/// The rows have these elements; there is room for a chunk.
+/// The blocks are readable; there is room for a chunk.
 #[inline(always)]
-unsafe fn block_scales<S: Isa>(
-    s: S,
-    w: &GgufMat<'_>,
-    rows: &[usize; 16],
-    from: usize,
-    len: usize,
-    scales: *mut f32,
-    offsets: Option<*mut f32>,
-) {
-    let (bytes, units) = (w.kind.block_bytes(), len / BLOCK);
-    let p = pointers(rows, |row| w.block(row, from / BLOCK));
-    for (field, to) in [Some(scales), offsets].into_iter().flatten().enumerate() {
+unsafe fn block_scales<S: Isa>(s: S, p: &RowPointers, bytes: usize, at: usize, units: usize, to: *mut f32) {
+    let mut u = 0;
+    while u < units {
+        let mut rows = [s.zero(); 16];
         // SAFETY: the caller's promise.
         unsafe {
-            let head = |r: usize, u: usize| {
-                s.halves(p[r].wrapping_add(u * bytes + 2 * field), bytes, (units - u).min(S::LANES))
-            };
-            by_unit(s, units, head, to);
+            for (row, p) in rows.iter_mut().zip(p).take(S::LANES) {
+                *row = s.halves(p.add(u * bytes + at), bytes, (units - u).min(S::LANES));
+            }
+            s.transpose(&rows, to.add(u * S::LANES), S::LANES);
         }
+        u += S::LANES;
     }
 }
 
-/// Widens the half at each pointer.
-///
-/// # Safety
-/// The halves are readable.
+/// Byte `e` of each word, as a number.
 #[inline(always)]
-unsafe fn head<S: Isa>(s: S, rows: &[*const u8; 16]) -> S::F {
-    let mut values = [0.0f32; 16];
-    for (value, row) in values.iter_mut().zip(rows) {
-        // SAFETY: the caller's promise.
-        *value = widen(unsafe { row.cast::<u16>().read_unaligned() });
-    }
-    // SAFETY: a vector has at most sixteen lanes.
-    unsafe { s.load(values.as_ptr()) }
+fn byte<S: Isa>(s: S, words: S::F, e: usize) -> S::F {
+    s.int_to_float(s.bits(words, 8 * e as i32, 0xff))
 }
 
 /// Unpacks a block of 256 codes of each row.
 ///
 /// # Safety
-/// The rows have these elements, and `to` has room.
+/// The rows have a block at offset `at`, and `to` has room.
 #[inline(always)]
-unsafe fn unpack_q4_k<S: Isa>(s: S, w: &GgufMat<'_>, rows: &[usize; 16], from: usize, to: *mut f32) {
-    let p = pointers(rows, |row| w.block(row, from / 256).wrapping_add(16));
+unsafe fn unpack_q4_k<S: Isa>(s: S, rows: &RowPointers, at: usize, to: *mut f32) {
     // SAFETY: the caller's promise.
     unsafe {
         // Two units share 32 bytes.
         for piece in 0..8 {
             let low = to.add((piece / 2 * 16 + piece % 2 * 4) * S::LANES);
-            let p = p.map(|p| p.wrapping_add(16 * piece));
-            split_nibbles(s, &p, low, low.add(8 * S::LANES), 1);
+            split_nibbles(s, rows, at + 16 + 16 * piece, low, low.add(8 * S::LANES), 1);
         }
     }
 }
 
-/// The scales of the units of blocks of 256 elements.
+/// The scales and offsets of the units of a block of 256 elements.
 ///
 /// # Safety
-/// The rows have these elements; there is room for a chunk.
+/// The rows have a block at offset `at`; there is room for its units.
 #[inline(always)]
-unsafe fn q4_k_scales<S: Isa>(
-    s: S,
-    w: &GgufMat<'_>,
-    rows: &[usize; 16],
-    from: usize,
-    len: usize,
-    scales: *mut f32,
-    offsets: *mut f32,
-) {
-    for b in 0..len / 256 {
-        let p = pointers(rows, |row| w.block(row, from / 256 + b));
-        // SAFETY: the caller's promise.
-        unsafe {
-            let d = head(s, &p);
-            let low = s.sub(s.zero(), head(s, &p.map(|p| p.wrapping_add(2))));
-            let [_, scale, minimum, upper] = s.words(&p);
-            let top = |v| s.bits(v, 2, 0x3030_3030);
-            let six = 0x3f3f_3f3f;
-            let words = [
-                (s.bits(scale, 0, six), s.bits(minimum, 0, six)),
-                (s.or(s.bits(upper, 0, NIBBLES), top(scale)), s.or(s.bits(upper, 4, NIBBLES), top(minimum))),
-            ];
-            for (half, (scale, minimum)) in words.into_iter().enumerate() {
-                for e in 0..4 {
-                    let at = (8 * b + 4 * half + e) * S::LANES;
-                    let number = |v| s.int_to_float(s.bits(v, 8 * e as i32, 0xff));
-                    s.store(scales.add(at), s.mul(number(scale), d));
-                    s.store(offsets.add(at), s.mul(number(minimum), low));
-                }
+unsafe fn q4_k_scales<S: Isa>(s: S, rows: &RowPointers, at: usize, scales: *mut f32, offsets: *mut f32) {
+    const SIX: u32 = 0x3f3f_3f3f;
+    const TOP: u32 = 0x3030_3030;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let [heads, scale, minimum, upper] = s.words(rows, at);
+        let d = s.low_halves(heads);
+        let low = s.sub(s.zero(), s.low_halves(s.bits(heads, 16, 0xffff)));
+        let words = [
+            (s.bits(scale, 0, SIX), s.bits(minimum, 0, SIX)),
+            (
+                s.or(s.bits(upper, 0, NIBBLES), s.bits(scale, 2, TOP)),
+                s.or(s.bits(upper, 4, NIBBLES), s.bits(minimum, 2, TOP)),
+            ),
+        ];
+        for (half, (scale, minimum)) in words.into_iter().enumerate() {
+            for e in 0..4 {
+                let unit = (4 * half + e) * S::LANES;
+                s.store(scales.add(unit), s.mul(byte(s, scale, e), d));
+                s.store(offsets.add(unit), s.mul(byte(s, minimum, e), low));
             }
         }
     }
@@ -299,19 +298,18 @@ unsafe fn q4_k_scales<S: Isa>(
 /// Unpacks a block of 256 codes of each row.
 ///
 /// # Safety
-/// The rows have these elements, and `to` has room.
+/// The rows have a block at offset `at`, and `to` has room.
 #[inline(always)]
-unsafe fn unpack_q6_k<S: Isa>(s: S, w: &GgufMat<'_>, rows: &[usize; 16], from: usize, to: *mut f32) {
-    let p = pointers(rows, |row| w.block(row, from / 256));
+unsafe fn unpack_q6_k<S: Isa>(s: S, rows: &RowPointers, at: usize, to: *mut f32) {
     // SAFETY: the caller's promise.
     unsafe {
         for part in 0..2 {
             for half in 0..2 {
-                let at = |offset: usize| p.map(|p| p.wrapping_add(offset + 16 * half));
+                let at = at + 16 * half;
                 // Four groups of 32 elements share the bytes of their upper two bits.
-                let upper = s.words(&at(128 + 32 * part));
+                let upper = s.words(rows, at + 128 + 32 * part);
                 for pair in 0..2 {
-                    let lower = s.words(&at(64 * part + 32 * pair));
+                    let lower = s.words(rows, at + 64 * part + 32 * pair);
                     for (q, (low, high)) in lower.into_iter().zip(upper).enumerate() {
                         for nibble in 0..2 {
                             let group = 2 * nibble + pair;
@@ -327,63 +325,29 @@ unsafe fn unpack_q6_k<S: Isa>(s: S, w: &GgufMat<'_>, rows: &[usize; 16], from: u
     }
 }
 
-/// The scales of the units of blocks of 256 elements.
+/// The scales of the units of a block of 256 elements.
 ///
 /// # Safety
-/// The rows have these elements; there is room for a chunk.
+/// The rows have a block at offset `at`; there is room for its units.
 #[inline(always)]
-unsafe fn q6_k_scales<S: Isa>(
-    s: S,
-    w: &GgufMat<'_>,
-    rows: &[usize; 16],
-    from: usize,
-    len: usize,
-    scales: *mut f32,
-) {
-    for b in 0..len / 256 {
-        let p = pointers(rows, |row| w.block(row, from / 256 + b).wrapping_add(192));
-        // SAFETY: the caller's promise.
-        unsafe {
-            let d = head(s, &p.map(|p| p.wrapping_add(16)));
-            // Scales are signed: 128 is added to each, and subtracted without another rounding.
-            let low = s.mul(d, s.splat(-128.0));
-            for (q, v) in s.words(&p).into_iter().enumerate() {
-                let v = s.flip(v, SIGNS);
-                for e in 0..4 {
-                    let scale = s.int_to_float(s.bits(v, 8 * e as i32, 0xff));
-                    s.store(scales.add((16 * b + 4 * q + e) * S::LANES), s.fma(scale, d, low));
-                }
+unsafe fn q6_k_scales<S: Isa>(s: S, rows: &RowPointers, at: usize, scales: *mut f32) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        // The block ends with the scale of its scales.
+        let [.., last] = s.words(rows, at + 194);
+        let d = s.low_halves(s.bits(last, 16, 0xffff));
+        // Scales are signed: 128 is added to each, and subtracted without another rounding.
+        let low = s.mul(d, s.splat(-128.0));
+        for (q, v) in s.words(rows, at + 192).into_iter().enumerate() {
+            let v = s.flip(v, SIGNS);
+            for e in 0..4 {
+                s.store(scales.add((4 * q + e) * S::LANES), s.fma(byte(s, v, e), d, low));
             }
         }
     }
 }
 
-/// Unpacks 32 codes of each row in MLX's layout.
-///
-/// # Safety
-/// The rows have these elements, and `to` has room.
-#[inline(always)]
-unsafe fn unpack_affine<S: Isa>(
-    s: S,
-    w: &QuantMat<'_>,
-    bits: usize,
-    rows: &[usize; 16],
-    from: usize,
-    to: *mut f32,
-) {
-    let word = from * bits / 32;
-    let p = pointers(rows, |row| w.packed.as_ptr().wrapping_add(row * w.row_words() + word).cast());
-    // SAFETY: the caller's promise.
-    unsafe {
-        if bits == 4 {
-            split_nibbles(s, &p, to, to.add(S::LANES), 2);
-        } else {
-            unpack_bytes(s, &p, 0, to);
-        }
-    }
-}
-
-/// Scales and offsets in MLX's layout, for each unit of 32 elements.
+/// Scales or offsets in MLX's layout, for each unit of 32 elements.
 ///
 /// # Safety
 /// The rows have these elements; there is room for a chunk.
@@ -391,41 +355,41 @@ unsafe fn unpack_affine<S: Isa>(
 unsafe fn affine_scales<S: Isa>(
     s: S,
     w: &QuantMat<'_>,
+    list: Scales<'_>,
     rows: &[usize; 16],
     from: usize,
     len: usize,
-    scales: *mut f32,
-    offsets: *mut f32,
+    to: *mut f32,
 ) {
     let group = w.format.group();
     let (first, end) = (from / group, (from + len).div_ceil(group));
-    let each = |list: Scales<'_>, to: *mut f32| {
-        let mut grouped = [0.0f32; CHUNK / BLOCK * 16];
-        // SAFETY: the caller's promise: rows have these groups, and there is room for the units of a chunk.
-        unsafe {
-            let value = |r: usize, g: usize| {
-                let (at, n) = (rows[r] * w.row_groups() + first + g, (end - first - g).min(S::LANES));
-                match list {
+    let mut grouped = [0.0f32; CHUNK / BLOCK * 16];
+    let target = if group == BLOCK { to } else { grouped.as_mut_ptr() };
+    let mut g = 0;
+    // SAFETY: the caller's promise: rows have these groups, and there is room for the units of a chunk.
+    unsafe {
+        while g < end - first {
+            let mut lines = [s.zero(); 16];
+            let n = (end - first - g).min(S::LANES);
+            for (line, row) in lines.iter_mut().zip(rows).take(S::LANES) {
+                let at = row * w.row_groups() + first + g;
+                *line = match list {
                     Scales::F32(list) => s.load_n(list.as_ptr().add(at), n),
                     Scales::F16(list) if n == S::LANES => s.load_f16(list.as_ptr().add(at).cast()),
                     Scales::F16(list) => s.load_f16_n(list.as_ptr().add(at).cast(), n),
                     Scales::Bf16(list) if n == S::LANES => s.load_bf16(list.as_ptr().add(at).cast()),
                     Scales::Bf16(list) => s.load_bf16_n(list.as_ptr().add(at).cast(), n),
                     Scales::Bytes(_) => s.zero(),
-                }
-            };
-            if group == BLOCK {
-                return by_unit(s, end - first, value, to);
+                };
             }
-            by_unit(s, end - first, value, grouped.as_mut_ptr());
+            s.transpose(&lines, target.add(g * S::LANES), S::LANES);
+            g += S::LANES;
+        }
+        if group != BLOCK {
             for u in 0..len / BLOCK {
                 let g = (from + u * BLOCK) / group - first;
                 s.store(to.add(u * S::LANES), s.load(grouped.as_ptr().add(g * S::LANES)));
             }
         }
-    };
-    each(w.scales, scales);
-    if let Some(biases) = w.biases {
-        each(biases, offsets);
     }
 }

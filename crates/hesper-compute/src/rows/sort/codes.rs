@@ -4,7 +4,7 @@
 
 use super::Sortable;
 use super::words::Word;
-use crate::simd::{Isa, Kernel, Simd, dispatch};
+use crate::simd::{Isa, Kernel, Simd, dispatch_256};
 
 /// How elements become words, and sorted words become results.
 pub(super) trait Code: Copy + Send + Sync {
@@ -89,7 +89,7 @@ impl<C: Code> Kernel for Encode<'_, C> {
 
 /// Encodes elements, of which the first is at index `first` of its row.
 pub(super) fn encode<C: Code>(simd: Simd, code: C, x: &[C::T], first: usize, to: &mut [C::W]) {
-    dispatch(simd, Encode { code, x, first, to });
+    dispatch_256(simd, Encode { code, x, first, to });
 }
 
 struct Decode<'a, C: Code> {
@@ -110,7 +110,7 @@ impl<C: Code> Kernel for Decode<'_, C> {
 
 /// Decodes words.
 pub(super) fn decode<C: Code>(simd: Simd, code: C, words: &[C::W], to: &mut [C::O]) {
-    dispatch(simd, Decode { code, words, to });
+    dispatch_256(simd, Decode { code, words, to });
 }
 
 /// Whether words can be stored in the memory of the results.
@@ -138,5 +138,5 @@ impl<C: Code> Kernel for DecodeInPlace<'_, C> {
 /// Decodes words in place; only if [`in_place`] is true.
 pub(super) fn decode_in_place<C: Code>(simd: Simd, code: C, words: &mut [C::W]) {
     debug_assert!(in_place::<C>());
-    dispatch(simd, DecodeInPlace { code, words });
+    dispatch_256(simd, DecodeInPlace { code, words });
 }

@@ -150,6 +150,8 @@ impl Op for Reduce {
                 };
                 distance.multiply(factor)?
             }
+            // The sum of bools.
+            ReduceKind::Count if x.dtype() == Dtype::Bool => whole(cotangent)?,
             ReduceKind::All
             | ReduceKind::Any
             | ReduceKind::Count
@@ -163,6 +165,10 @@ impl Op for Reduce {
 
     fn is_linear(&self) -> bool {
         matches!(self.kind, ReduceKind::Sum(_))
+    }
+
+    fn varies_with_bools(&self) -> bool {
+        matches!(self.kind, ReduceKind::Sum(_) | ReduceKind::Product | ReduceKind::Count)
     }
 
     fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
@@ -238,7 +244,7 @@ macro_rules! reduction_ops {
         python "mx.array([True, False])" => "array(True, dtype=bool)", method any;
         cases [Bool] [Real];
     /// How many elements are not zero.
-    count_nonzero(axes) = |x, over| x.reduce(ReduceKind::Count, over);
+    count_nonzero(axes) = |x, over| count_nonzero(x, over);
         rust "array![[0, 1], [2, 3]].count_nonzero(0)" => "array([1, 2], dtype=int32)";
         python "mx.array([0, 1, 2])" => "array(2, dtype=int32)";
         cases [Bool] [Integer];
@@ -282,6 +288,14 @@ macro_rules! reduction_ops {
     } };
 }
 reduction_ops!(define_reductions);
+
+/// A comparison, so nothing varies, unlike the sum of bools.
+fn count_nonzero(x: &Array, over: &Axes) -> Result<Array> {
+    if x.dtype() == Dtype::Bool {
+        return x.not_equal(false)?.reduce(ReduceKind::Count, over);
+    }
+    x.reduce(ReduceKind::Count, over)
+}
 
 fn sum(x: &Array, over: &Axes) -> Result<Array> {
     if x.dtype() == Dtype::Bool && over.named() != Some(&[]) && x.ndim() > 0 {

@@ -18,6 +18,7 @@ mod entry;
 mod expr;
 mod init;
 mod loops;
+mod names;
 mod objects;
 mod ops;
 mod overload;

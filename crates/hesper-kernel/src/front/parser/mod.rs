@@ -7,6 +7,7 @@
 mod decl;
 mod expr;
 mod stmt;
+mod structs;
 mod types;
 
 use super::ast::*;
