@@ -83,12 +83,13 @@ fn async_eval(args: &Bound<'_, PyTuple>) -> PyResult<()> {
         return Err(PyValueError::new_err(what));
     }
     let Err(arrays) = encoder::hand_over(arrays) else { return Ok(()) };
-    match waiting::detached(py, || encoder::timed(|| hesper::async_eval(&arrays))) {
+    let (started, interrupt) = waiting::throttled(py, || encoder::timed(|| hesper::async_eval(&arrays)));
+    match started {
         // Reported later, as other failures of what is computed.
-        Err(error) if !matches!(error, Error::File(_)) => Err(raise(error)),
+        Err(error) if interrupt.is_ok() && !matches!(error, Error::File(_)) => Err(raise(error)),
         started => {
             remember_started(&arrays, started);
-            Ok(())
+            interrupt
         }
     }
 }

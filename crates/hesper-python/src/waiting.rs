@@ -4,7 +4,7 @@
 //! for signals meanwhile; an interrupted computation runs to its end. A wait that is known to be short is
 //! done in place, and so is one for a GPU if the last wait was short: switching threads would take longer.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SendError, Sender, channel, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -26,6 +26,8 @@ const LOOK: Duration = Duration::from_millis(20);
 thread_local! {
     /// Whether this is the thread that handles signals.
     static MAIN: Cell<bool> = const { Cell::new(false) };
+    /// What a signal's handler raised inside of [`throttled`].
+    static INTERRUPT: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 /// Whether the main thread's last wait was short.
 static LAST_WAS_SHORT: AtomicBool = AtomicBool::new(false);
@@ -138,6 +140,25 @@ where
     };
     LAST_WAS_SHORT.store(started.elapsed() < SHORT, Ordering::Relaxed);
     Ok(result)
+}
+
+/// Runs something that waits only while too much is in flight, without the interpreter's lock. An interrupt
+/// ends that wait, not `f`; it is returned with `f`'s result.
+pub fn throttled<T: Send>(py: Python<'_>, f: impl FnOnce() -> T + Send) -> (T, PyResult<()>) {
+    if !on_main_thread() {
+        return (detached(py, f), Ok(()));
+    }
+    let result = detached(py, || hesper_runtime::interruptible(is_interrupted, f));
+    (result, INTERRUPT.take().map_or(Ok(()), Err))
+}
+
+/// Whether a signal's handler has raised an exception, which is kept for the caller.
+fn is_interrupted() -> bool {
+    let raised = attached(|py| py.check_signals().err());
+    INTERRUPT.with_borrow_mut(|interrupt| {
+        *interrupt = interrupt.take().or(raised);
+        interrupt.is_some()
+    })
 }
 
 /// The work of a helper thread.

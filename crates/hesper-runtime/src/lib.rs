@@ -43,6 +43,7 @@ mod state;
 mod stream;
 mod submit;
 mod sync;
+mod throttle;
 mod trace;
 mod validate;
 
@@ -65,5 +66,6 @@ pub use state::{
 pub use stream::{Stream, Submission};
 #[cfg(feature = "sim")]
 pub use sync::coop::{Cooperative, install as install_cooperative};
+pub use throttle::interruptible;
 pub use trace::Trace;
 pub use validate::Validator;

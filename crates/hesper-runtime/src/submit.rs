@@ -67,18 +67,6 @@ impl Shared {
         result
     }
 
-    /// Waits while too many submissions of a stream are in flight.
-    pub(crate) fn throttle(&self, stream: &StreamShared) {
-        if crate::native::inside() {
-            return;
-        }
-        let limit = self.device.info().max_in_flight.max(1) as u64;
-        let over = self.ledger.lock().over_limit(stream.id(), limit);
-        if let Some(index) = over {
-            self.wait(stream, index);
-        }
-    }
-
     /// Waits for a submission that the device has taken or refused.
     pub(crate) fn wait(&self, stream: &StreamShared, index: u64) {
         while !stream.is_done(index) {

@@ -1,5 +1,7 @@
 //! Order: conflicting uses are ordered, independent ones are not.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use hesper_runtime::sim::Sim;
 use hesper_runtime::{Buffer, Runtime, Stream};
 
@@ -125,4 +127,46 @@ fn a_thousand_slices_of_one_buffer_are_ordered_right_and_stay_cheap() {
         let _ = round;
     }
     assert_eq!(to.read().unwrap().bytes(), [13u8; 1000]);
+}
+
+#[test]
+fn a_host_that_is_ahead_of_its_device_waits_for_half_of_the_limit_at_once() {
+    let runtime = Runtime::new(Sim::new(3));
+    let stream = runtime.stream().unwrap();
+    let (from, to) = (runtime.upload(&[1u8; 8]).unwrap(), runtime.upload(&[0u8; 8]).unwrap());
+    let limit = runtime.info().max_in_flight as u64;
+    let mut waits = 0;
+    for _ in 0..10 * limit {
+        let before = stream.in_flight();
+        add(&stream, &from, &to, 0..8);
+        let submission = stream.commit().unwrap();
+        let after = stream.in_flight();
+        assert!(after <= limit && (after > 0 || submission.is_retired()));
+        waits += u64::from(after <= before);
+    }
+    assert!(waits <= 20, "{waits} waits for {} submissions", 10 * limit);
+}
+
+#[test]
+fn an_interrupted_host_does_not_wait_for_a_device_that_is_behind() {
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    let runtime = Runtime::new(Sim::new(3));
+    let stream = runtime.stream().unwrap();
+    let (from, to) = (runtime.upload(&[1u8; 8]).unwrap(), runtime.upload(&[0u8; 8]).unwrap());
+    let limit = runtime.info().max_in_flight as u64;
+    let fill = || {
+        for _ in 0..3 * limit {
+            add(&stream, &from, &to, 0..8);
+            stream.commit().unwrap();
+        }
+        stream.in_flight()
+    };
+    let interrupted = || CALLS.fetch_add(1, Ordering::Relaxed) > 0;
+    assert!(hesper_runtime::interruptible(interrupted, fill) > limit);
+    assert!(CALLS.load(Ordering::Relaxed) > 1);
+    // What was submitted is computed, and the limit holds again.
+    assert!(fill() <= limit);
+    stream.synchronize().unwrap();
+    let expected = (0..6 * limit).fold(0u8, |sum, _| sum.wrapping_mul(3).wrapping_add(1));
+    assert_eq!(to.read().unwrap().bytes(), [expected; 8]);
 }

@@ -313,7 +313,7 @@ def test_an_interrupt_ends_a_wait_and_leaves_the_arrays_usable(name):
         x = mx.ones((512, 512))
         mx.eval(x)
         y = x
-        for _ in range(200):
+        for _ in range(4000):
             y = (y @ x) / 512
         y = y[0, 0]
         # Waits that are short are done in place; one that is not must not be.
@@ -326,7 +326,7 @@ def test_an_interrupt_ends_a_wait_and_leaves_the_arrays_usable(name):
             {WAITS[name]}
             print("done before the interrupt")
         except KeyboardInterrupt:
-            print("interrupted" if time.time() - begun < 2 else "late")
+            print("interrupted" if time.time() - begun < 5 else "late")
         # What waits for nothing that was interrupted goes on.
         with mx.stream(mx.new_stream(mx.cpu)):
             print((small + 1).item())
