@@ -9,8 +9,9 @@ thread_local! {
     static INTERRUPTED: Cell<Option<fn() -> bool>> = const { Cell::new(None) };
 }
 
-/// Calls `f`. Where one of its submissions has to wait because too many are in flight, `interrupted` is called
-/// before and after each of those. Once it returns true, `f` does not wait for that reason any more, so it returns soon.
+/// Calls `f`. Where one of its submissions has to wait because too many are in flight, `interrupted` is
+/// called before the wait for each of those. Once it returns true, `f` does not wait for that reason any
+/// more, so it returns soon.
 pub fn interruptible<T>(interrupted: fn() -> bool, f: impl FnOnce() -> T) -> T {
     struct Reset(Option<fn() -> bool>);
     impl Drop for Reset {
