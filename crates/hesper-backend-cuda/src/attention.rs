@@ -210,7 +210,7 @@ fn f32_shared(width: usize) -> usize {
 
 /// The number of heads that blocks work on at a time: as many as keep their keys and values in the cache, but
 /// enough for several waves of tiles.
-fn section(groups: usize, bytes: usize, tiles: usize, chip: &Chip) -> usize {
+pub(crate) fn section(groups: usize, bytes: usize, tiles: usize, chip: &Chip) -> usize {
     let most = (chip.cache * 3 / 4 / bytes.max(1)).max((4 * chip.multiprocessors).div_ceil(tiles)).max(1);
     groups.div_ceil(groups.div_ceil(most))
 }

@@ -11,18 +11,20 @@ struct __align__(16) row_stats { float top, share, along, padding; };
 // The tile of a block, and the range of the right side that it needs. Launchers see to it that 32 bits suffice.
 template <bool BY_KEYS> struct gradient_tile {
   int b, kvh, rows, share, ahead, left0, lefts, begin, end;
-  __device__ __forceinline__ gradient_tile(const heads& h, int left_tile, int right_tile) {
+  __device__ __forceinline__ static u32 count(const heads& h, int left_tile) {
+    return (u32)((BY_KEYS ? h.keys : h.share * h.queries) + left_tile - 1) / (u32)left_tile;
+  }
+  // Tile `place` of a group of heads that share keys. Tiles are numbered from the one with the most work.
+  __device__ __forceinline__ gradient_tile(const heads& h, int left_tile, int right_tile, u32 group, u32 place) {
     share = (int)h.share;
     ahead = (int)(h.keys - h.queries);
     rows = (int)(h.share * h.queries);
     lefts = BY_KEYS ? (int)h.keys : rows;
     begin = 0;
     end = BY_KEYS ? rows : (int)h.keys;
-    const u32 tiles = (u32)(lefts + left_tile - 1) / left_tile, group = blockIdx.x / tiles, place = blockIdx.x % tiles;
     kvh = (int)(group % (u32)h.kv_heads);
     b = (int)(group / (u32)h.kv_heads);
-    // Tiles with the most work come first.
-    left0 = (int)(BY_KEYS ? place : tiles - 1 - place) * left_tile;
+    left0 = (int)(BY_KEYS ? place : count(h, left_tile) - 1 - place) * left_tile;
     if (!h.causal || ahead < 0) return;
     if (BY_KEYS) {
       // The first row that sees a key of the tile.
@@ -131,7 +133,8 @@ __device__ __forceinline__ void attention_gradient(const T* q, const T* k, const
   T* const right = left1 + LT * STEP;                               // two stages of two operands
   row_stats* const right_stats = (row_stats*)(right + 4 * RT * STEP);   // two stages
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, t = lane % 4;
-  const gradient_tile<BY_KEYS> tile(h, LT, RT);
+  const u32 tiles_of = gradient_tile<BY_KEYS>::count(h, LT);
+  const gradient_tile<BY_KEYS> tile(h, LT, RT, blockIdx.x / tiles_of, blockIdx.x % tiles_of);
   const int b = tile.b, kvh = tile.kvh, rows = tile.rows;
   row_stats* const all_stats = stats + (b * h.kv_heads + kvh) * (i64)rows;
   const int own0 = tile.left0 + warp * 16 * MT;                     // the first row of this warp
@@ -289,7 +292,8 @@ __device__ __forceinline__ void attention_gradient_f32(const float* q, const flo
   float* const weights0 = right + 4 * RT * STEP;
   float* const weights1 = weights0 + LT * P_STEP;
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
-  const gradient_tile<BY_KEYS> tile(h, LT, RT);
+  const u32 tiles_of = gradient_tile<BY_KEYS>::count(h, LT);
+  const gradient_tile<BY_KEYS> tile(h, LT, RT, blockIdx.x / tiles_of, blockIdx.x % tiles_of);
   const int b = tile.b, kvh = tile.kvh, rows = tile.rows;
   row_stats* const all_stats = stats + (b * h.kv_heads + kvh) * (i64)rows;
   const int passes = BY_KEYS ? 1 : 2, tiles = (tile.end - tile.begin + RT - 1) / RT;
