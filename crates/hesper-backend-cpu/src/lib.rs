@@ -34,6 +34,7 @@ mod io;
 mod linalg;
 mod matmul;
 mod norm;
+mod norm_gradient;
 #[cfg(feature = "quantized")]
 mod packed;
 #[cfg(feature = "quantized")]
@@ -85,6 +86,7 @@ static OPS: LazyLock<OpTable> = LazyLock::new(|| {
         .extend(hadamard::register)
         .extend(matmul::register)
         .extend(norm::register)
+        .extend(norm_gradient::register)
         .extend(sort::register)
         .extend(along_axis::register)
         .extend(append::register)

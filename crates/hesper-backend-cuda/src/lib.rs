@@ -25,6 +25,7 @@ mod launch;
 mod linalg;
 mod matmul;
 mod norm;
+mod norm_gradient;
 mod packed;
 mod packed_layer;
 mod quant;
@@ -67,6 +68,7 @@ static OPS: LazyLock<OpTable> = LazyLock::new(|| {
         .extend(attention_gradient::register)
         .extend(conv::register)
         .extend(matmul::register)
+        .extend(norm_gradient::register)
         .extend(packed::register)
         .extend(packed_layer::register)
         .extend(quant::register)

@@ -22,6 +22,7 @@ mod index_arrays;
 mod inputs;
 mod instances;
 mod kernel;
+mod norm_gradient;
 mod pipelines;
 mod products;
 mod quant;
@@ -163,6 +164,7 @@ pub fn register<G: Gpu>(table: OpTableBuilder<G>) -> OpTableBuilder<G> {
         .extend(along_axis::register)
         .extend(append::register)
         .extend(attention_gradient::register)
+        .extend(norm_gradient::register)
         .extend(concat::register)
         .extend(cross_entropy::register)
         .extend(diagonal::register)

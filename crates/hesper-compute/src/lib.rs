@@ -64,6 +64,7 @@ pub use rows::layout::{ReduceLayout, ReduceOrder};
 pub use rows::moments::{Sample, moments};
 pub use rows::norm::{layer_norm, logsumexp, rms_norm, softmax};
 pub use rows::norm_columns::{logsumexp_along, softmax_along};
+pub use rows::norm_gradient::{NormGradientInputs, norm_gradient};
 pub use rows::reduce::{Reduce, Reduction, reduce, reduce_rows};
 pub use rows::scan::{LogSum, Scan, Scannable, scan, scan_logsumexp};
 pub use rows::sort::{Sortable, argpartition, argsort, partition, sort};

@@ -3,9 +3,10 @@
 use crate::common::{Rng, close, levels};
 use half::{bf16, f16};
 use hesper_compute::{
-    Axis, Dim, Float, Integer, Par, Plain, Reduce, ReduceInput, Reduction, Sample, Scan, Scannable, Serial,
-    SumOrder, Threads, Word, arg_extreme, copy_strided, count_set, extreme_integers, layer_norm, logsumexp,
-    logsumexp_along, moments, reduce, rms_norm, scan, scan_logsumexp, softmax, softmax_along, truths,
+    Axis, Dim, Float, Integer, NormGradientInputs, Par, Plain, Reduce, ReduceInput, Reduction, Sample, Scan,
+    Scannable, Serial, SumOrder, Threads, Word, arg_extreme, copy_strided, count_set, extreme_integers,
+    layer_norm, logsumexp, logsumexp_along, moments, norm_gradient, reduce, rms_norm, scan, scan_logsumexp,
+    softmax, softmax_along, truths,
 };
 
 fn bits<T: Float>(v: &[T]) -> Vec<u32> {
@@ -78,6 +79,71 @@ fn check_norms<T: Float>(tol: f32) {
 #[test]
 fn norms_of_f32_match_the_definition() {
     check_norms::<f32>(4e-6);
+}
+
+/// Compares the derivative of norms with one in double precision, at every level and number of threads.
+fn check_norm_gradients<T: Float>(tol: f32) {
+    let mut rng = Rng::new(7);
+    for (rows, n, centred, weighted) in [
+        (1, 1, true, true),
+        (3, 7, false, true),
+        (5, 100, true, false),
+        (70, 33, true, true),
+        (1100, 16, false, true),
+    ] {
+        let (x, g): (Vec<T>, Vec<T>) = (rng.floats(rows * n), rng.floats(rows * n));
+        let w: Vec<T> = rng.floats(n);
+        let weight = weighted.then_some(&w[..]);
+        let got = everywhere::<T>((rows + 2) * n, |p, o| {
+            let (dx, vectors) = o.split_at_mut(rows * n);
+            let (dw, db) = vectors.split_at_mut(n);
+            let inputs = NormGradientInputs { x: &x, weight, cotangent: &g, n, eps: 1e-3, centred };
+            norm_gradient(p, inputs, dx, [Some(dw), Some(db)]).unwrap();
+        });
+        let wide = |v: &[T]| v.iter().map(|v| f64::from(v.to_f32())).collect::<Vec<f64>>();
+        let (x, g, w) = (wide(&x), wide(&g), wide(&w));
+        let mean = |v: &mut dyn Iterator<Item = f64>| v.sum::<f64>() / n as f64;
+        let mut want = vec![0.0; (rows + 2) * n];
+        for r in 0..rows {
+            let (x, g) = (&x[r * n..][..n], &g[r * n..][..n]);
+            let shift = if centred { mean(&mut x.iter().copied()) } else { 0.0 };
+            let scale = 1.0 / (mean(&mut x.iter().map(|x| (x - shift).powi(2))) + 1e-3).sqrt();
+            let normal: Vec<f64> = x.iter().map(|x| (x - shift) * scale).collect();
+            let by: Vec<f64> = g.iter().zip(&w).map(|(g, w)| if weighted { g * w } else { *g }).collect();
+            let along = mean(&mut by.iter().zip(&normal).map(|(g, x)| g * x));
+            let level = if centred { mean(&mut by.iter().copied()) } else { 0.0 };
+            for j in 0..n {
+                want[r * n + j] = (by[j] - level - normal[j] * along) * scale;
+                want[rows * n + j] += g[j] * normal[j];
+                want[(rows + 1) * n + j] += g[j];
+            }
+        }
+        let largest = want.iter().fold(1.0, |top: f64, v| top.max(v.abs())) as f32;
+        for (at, got) in got.iter().flat_map(|got| got.iter().enumerate()) {
+            let error = (got.to_f32() - want[at] as f32).abs() / largest;
+            assert!(error <= tol, "{rows} x {n} at {at}: {got:?} for {}", want[at]);
+        }
+    }
+}
+
+#[test]
+fn derivatives_of_norms_match_the_definition_and_do_not_depend_on_threads() {
+    check_norm_gradients::<f32>(2e-5);
+    check_norm_gradients::<bf16>(6e-3);
+    check_norm_gradients::<f16>(1e-3);
+}
+
+#[test]
+fn derivatives_of_norms_refuse_operands_that_do_not_fit() {
+    let (x, mut dx) = ([0.0f32; 6], [0.0f32; 6]);
+    let inputs =
+        NormGradientInputs { x: &x, weight: None, cotangent: &x[..3], n: 3, eps: 0.0, centred: true };
+    assert!(norm_gradient(&Threads(2), inputs, &mut dx, [None, None]).is_err());
+    let inputs = NormGradientInputs { cotangent: &x, ..inputs };
+    assert!(norm_gradient(&Threads(2), inputs, &mut dx, [Some(&mut [0.0; 2]), None]).is_err());
+    assert!(
+        norm_gradient(&Threads(2), NormGradientInputs { n: 4, ..inputs }, &mut dx, [None, None]).is_err()
+    );
 }
 
 #[test]

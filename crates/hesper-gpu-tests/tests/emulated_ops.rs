@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 
 use hesper::eval::{self, StepKind};
-use hesper::{Array, Dtype, Result, axes, fast, placement, select};
+use hesper::{Array, Dtype, Result, axes, fast, placement, select, transform};
 use hesper_kernel::cuda::{Options, emit};
 use hesper_kernel::ir::Kernel;
 use hesper_runtime::{
@@ -378,12 +378,43 @@ fn kernels_with_filled_slots_have_the_bits_of_memory() {
         same("rms_norm of a sum, with an epilogue", || {
             fast::rms_norm(&x.add(&row)?, None, 1e-5)?.greater(&row)
         });
+        norm_gradients();
         if everything() {
             all();
         }
     });
     drop((stream, runtime));
     let _ = fs::remove_dir_all(&folder);
+}
+
+/// Compares the derivatives of norms with those of the host.
+fn norm_gradients() {
+    type Norm = fn(&[Array]) -> Result<Vec<Array>>;
+    let layer: Norm = |x| Ok(vec![fast::layer_norm(&x[0], Some(&x[1]), Some(&x[2]), 1e-3)?]);
+    let rms: Norm = |x| Ok(vec![fast::rms_norm(&x[0], Some(&x[1]), 1e-3)?.add(&x[2])?]);
+    // A warp has a row, a block has one, rows are composed.
+    for (norm, shape) in [(layer, [37, 100]), (rms, [3, 520]), (layer, [9, 33])] {
+        let inputs = [
+            data(&shape, Dtype::Float32, 1),
+            data(&shape[1..], Dtype::Float32, 2),
+            data(&shape[1..], Dtype::Float32, 3),
+        ];
+        let cotangent = [data(&shape, Dtype::Float32, 4)];
+        let found = transform::vjp(norm, &inputs, &cotangent).unwrap().1;
+        let host = placement::with_device(placement::Device::Cpu, || {
+            transform::vjp(norm, &inputs, &cotangent).unwrap().1
+        });
+        let host = host.unwrap();
+        for (at, (found, host)) in found.iter().zip(&host).enumerate() {
+            let (found, host) = (found.to_vec::<f32>().unwrap(), host.to_vec::<f32>().unwrap());
+            for (one, other) in found.iter().zip(&host) {
+                assert!(
+                    (one - other).abs() < 1e-4,
+                    "cotangent {at} of {shape:?}: {one}, on the host {other}"
+                );
+            }
+        }
+    }
 }
 
 /// Every template with words, single elements, strides and halves.

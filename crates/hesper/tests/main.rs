@@ -28,6 +28,7 @@ mod host_parts;
 mod indexing;
 mod kernels;
 mod linalg;
+mod norm_gradients;
 mod print;
 mod programs;
 mod quantized;

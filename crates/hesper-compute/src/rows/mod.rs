@@ -14,6 +14,7 @@ pub(crate) mod layout;
 pub(crate) mod moments;
 pub(crate) mod norm;
 pub(crate) mod norm_columns;
+pub(crate) mod norm_gradient;
 pub(crate) mod reduce;
 pub(crate) mod scan;
 mod scan_floats;

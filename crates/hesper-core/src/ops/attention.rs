@@ -345,23 +345,7 @@ impl Op for AttentionGradient {
     }
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
-        let last = rule.inputs.len() - 1;
-        let cotangents = rule.cotangents.iter().zip(&self.parts.outputs);
-        let cotangents = cotangents
-            .map(|(given, (shape, dtype))| given.clone().map_or_else(|| Array::zeros(shape, *dtype), Ok))
-            .collect::<Result<Vec<Array>>>()?;
-        let varied: SmallVec<[usize; 5]> = (0..=last).filter(|at| rule.wanted[*at]).collect();
-        let primals: Vec<Array> = varied.iter().map(|at| rule.inputs[*at].clone()).collect();
-        let again = |arrays: &[Array]| {
-            let mut inputs = rule.inputs.to_vec();
-            for (at, array) in varied.iter().zip(arrays) {
-                inputs[*at] = array.clone();
-            }
-            self.through_scores(&inputs)
-        };
-        let found = Backward::pullback(again, &primals, &cotangents)?;
-        let mut found = found.into_iter();
-        rule.each(|_| Ok(found.next()))
+        rule.through_parts(|inputs| self.through_scores(inputs), &self.parts.outputs)
     }
 
     fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {

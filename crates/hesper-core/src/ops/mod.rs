@@ -37,6 +37,7 @@ pub mod matmul;
 pub mod movement;
 pub mod multi;
 pub mod norm;
+pub mod norm_gradient;
 pub mod packed;
 pub mod pad;
 pub mod product;

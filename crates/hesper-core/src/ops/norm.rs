@@ -5,10 +5,11 @@ use std::ops::Range;
 
 use smallvec::{SmallVec, smallvec};
 
+use super::norm_gradient::NormGradient;
 use super::{Op, OpRef, PatternOp};
 use crate::dtype::Category;
 use crate::error::{Error, Result};
-use crate::graph::rule::{Backward, Batch, Cotangents, unbroadcast};
+use crate::graph::rule::{Backward, Batch, Cotangents};
 use crate::graph::{Array, Export, Record, Replay};
 use crate::identity::BitEq;
 use crate::ops::logic::select;
@@ -36,6 +37,17 @@ impl RowOp {
             RowOp::LayerNorm { weight, bias, .. } => (weight, bias),
             _ => (false, false),
         }
+    }
+
+    /// Cotangents of the rows of a norm, its weight and its bias.
+    fn norm_vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let (x, (weight, _)) = (&rule.inputs[0], self.vectors());
+        let vectors = rule.wanted[1..].contains(&true);
+        let op = NormGradient::new(*self, vectors, x.shape(), x.dtype())?;
+        let mut inputs: SmallVec<[Array; 3]> = rule.inputs[..1 + usize::from(weight)].into();
+        inputs.push(rule.cotangent()?.astype(x.dtype())?);
+        let found = if NormGradient::takes(x) { op.apply(inputs)? } else { op.through_means(&inputs, 0)? };
+        rule.each(|at| Ok(found.get(at).cloned()))
     }
 }
 
@@ -72,7 +84,6 @@ impl Op for RowOp {
         let wide = if dtype.size() < 4 { Dtype::Float32 } else { dtype };
         let x = rule.inputs[0].astype(wide)?;
         let (out, cotangent) = (rule.output.astype(wide)?, rule.cotangent()?.astype(wide)?);
-        let mean = |y: Array| y.mean(Axes::from(last).keepdims());
         match *self {
             RowOp::Softmax => {
                 let along = cotangent.multiply(&out)?.sum(Axes::from(last).keepdims())?;
@@ -82,35 +93,7 @@ impl Op for RowOp {
                 let share = x.subtract(out.expand_dims(-1)?)?.exp()?;
                 rule.only(share.multiply(cotangent.expand_dims(-1)?))
             }
-            RowOp::RmsNorm { eps, weight } => {
-                let scale = mean(x.square()?)?.add(eps.0)?.rsqrt()?;
-                let normal = x.multiply(&scale)?;
-                rule.each(|at| match at {
-                    0 => {
-                        let g = weighted(&cotangent, weight.then(|| &rule.inputs[1]), wide)?;
-                        let along = mean(g.multiply(&normal)?)?;
-                        Ok(Some(g.subtract(normal.multiply(along)?)?.multiply(&scale)?))
-                    }
-                    _ => Ok(Some(unbroadcast(&cotangent.multiply(&normal)?, rule.inputs[at].shape())?)),
-                })
-            }
-            RowOp::LayerNorm { eps, weight, .. } => {
-                let distance = x.subtract(mean(x.clone())?)?;
-                let scale = mean(distance.square()?)?.add(eps.0)?.rsqrt()?;
-                let normal = distance.multiply(&scale)?;
-                rule.each(|at| {
-                    let shape = rule.inputs[at].shape();
-                    match at {
-                        0 => {
-                            let g = weighted(&cotangent, weight.then(|| &rule.inputs[1]), wide)?;
-                            let along = normal.multiply(mean(g.multiply(&normal)?)?)?;
-                            Ok(Some(g.subtract(mean(g.clone())?)?.subtract(along)?.multiply(&scale)?))
-                        }
-                        1 if weight => Ok(Some(unbroadcast(&cotangent.multiply(&normal)?, shape)?)),
-                        _ => Ok(Some(unbroadcast(&cotangent, shape)?)),
-                    }
-                })
-            }
+            RowOp::RmsNorm { .. } | RowOp::LayerNorm { .. } => self.norm_vjp(rule),
         }
     }
 
@@ -122,11 +105,6 @@ impl Op for RowOp {
         inputs[0] = rule.front(0)?;
         rule.apply(rule.op.clone(), inputs)
     }
-}
-
-/// A cotangent times the weight of a norm, if it has one.
-fn weighted(cotangent: &Array, weight: Option<&Array>, wide: Dtype) -> Result<Array> {
-    weight.map_or_else(|| Ok(cotangent.clone()), |weight| cotangent.multiply(weight.astype(wide)?))
 }
 
 /// The error for other types than floats.

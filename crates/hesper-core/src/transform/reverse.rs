@@ -7,6 +7,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::graph::Array;
 use crate::graph::rule::{Backward, Cotangents};
+use crate::shape::Shape;
 use crate::tape::Tape;
 
 /// Cotangents of a node's outputs: one, or one for each part.
@@ -92,6 +93,27 @@ impl Backward<'_> {
 
     /// The needed cotangents, derived from the same function composed of other ops.
     pub fn through(&self, composed: impl Fn(&[Array]) -> Result<Array>) -> Result<Cotangents> {
+        self.through_several(|inputs| Ok(vec![composed(inputs)?]), &[self.cotangent()?])
+    }
+
+    /// The same for an op with several outputs, of such shapes and types.
+    pub fn through_parts(
+        &self,
+        composed: impl Fn(&[Array]) -> Result<Vec<Array>>,
+        outputs: &[(Shape, Dtype)],
+    ) -> Result<Cotangents> {
+        let given = self.cotangents.iter().zip(outputs);
+        let given = given
+            .map(|(given, (shape, dtype))| given.clone().map_or_else(|| Array::zeros(shape, *dtype), Ok))
+            .collect::<Result<Vec<Array>>>()?;
+        self.through_several(composed, &given)
+    }
+
+    fn through_several(
+        &self,
+        composed: impl Fn(&[Array]) -> Result<Vec<Array>>,
+        cotangents: &[Array],
+    ) -> Result<Cotangents> {
         let varied: SmallVec<[usize; 5]> = (0..self.inputs.len()).filter(|at| self.wanted[*at]).collect();
         let primals: Vec<Array> = varied.iter().map(|at| self.inputs[*at].clone()).collect();
         let again = |arrays: &[Array]| {
@@ -99,9 +121,9 @@ impl Backward<'_> {
             for (at, array) in varied.iter().zip(arrays) {
                 inputs[*at] = array.clone();
             }
-            Ok(vec![composed(&inputs)?])
+            composed(&inputs)
         };
-        let mut found = Backward::pullback(again, &primals, &[self.cotangent()?])?.into_iter();
+        let mut found = Backward::pullback(again, &primals, cotangents)?.into_iter();
         self.each(|_| Ok(found.next()))
     }
 }

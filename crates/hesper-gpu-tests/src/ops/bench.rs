@@ -297,6 +297,22 @@ fn attention(b: &mut BenchLines<'_>) -> Result<(), Error> {
             fast::scaled_dot_product_attention(&q, &k, &v, scale, mask, None)
         });
     }
+    for (name, of, shape) in [
+        ("8192 x 768", half, [8192usize, 768usize]),
+        ("8192 x 4096", half, [8192, 4096]),
+        ("8192 x 4096, f32", single, [8192, 4096]),
+    ] {
+        let name = format!("layer norm gradient, {name}");
+        if !name.contains(b.part) {
+            continue;
+        }
+        let (x, cotangent) = (noise(&shape, of)?, [noise(&shape, of)?]);
+        let inputs = [x, noise(&shape[1..], of)?, noise(&shape[1..], of)?];
+        b.line(&name, Unit::Bytes(3.0 * inputs[0].nbytes() as f64), || {
+            let run = |x: &[Array]| Ok(vec![fast::layer_norm(&x[0], Some(&x[1]), Some(&x[2]), 1e-5)?]);
+            Ok(transform::vjp(run, &inputs, &cotangent)?.1.swap_remove(0))
+        });
+    }
     for (name, of, [batch, heads, length, width]) in [
         ("12 heads of 8 x 1024, width 64", half, [8usize, 12usize, 1024usize, 64usize]),
         ("32 heads of 4096, width 128", half, [1, 32, 4096, 128]),

@@ -1,7 +1,7 @@
 //! Cases of reductions, scans, and ops of rows.
 
 use hesper::ops::domain::Domain;
-use hesper::{Array, Axes, Dtype, axes, fast};
+use hesper::{Array, Axes, Dtype, axes, fast, transform};
 
 use crate::cases::{CaseResult, Cases, FLOATS, data, dtypes, indices, sample, sized, tolerance};
 
@@ -168,6 +168,28 @@ fn rows(cases: &mut Cases) {
                     fast::layer_norm(&x, Some(&w), Some(&b), 1e-5)?,
                     fast::layer_norm(&x, None, None, 1e-5)?,
                 ])
+            });
+        }
+    }
+    for dtype in FLOATS {
+        for length in [1usize, 33, 64, 768, 1000, 4096, 8192, 33000] {
+            // Sums over rows are compared with those of the host, which adds in another order.
+            cases.add(format!("norm gradients {dtype} {length}"), tolerance(dtype) * 4.0, move || {
+                let x = data(&[sized(2, 1), sized(301, 5), length], dtype, 21);
+                let (w, b) = (data(&[length], dtype, 22), data(&[length], dtype, 23));
+                let cotangent = [data(x.shape(), dtype, 24)];
+                let layer = |x: &[Array]| Ok(vec![fast::layer_norm(&x[0], Some(&x[1]), Some(&x[2]), 1e-3)?]);
+                let mut all = transform::vjp(layer, &[x.clone(), w.clone(), b], &cotangent)?.1;
+                let rms = |x: &[Array]| Ok(vec![fast::rms_norm(&x[0], Some(&x[1]), 1e-3)?]);
+                all.extend(transform::vjp(rms, &[x.clone(), w.clone()], &cotangent)?.1);
+                // A weight that does not vary, no weight, and rows of a view.
+                let frozen = |x: &[Array]| Ok(vec![fast::rms_norm(&x[0], Some(&w), 1e-3)?]);
+                all.extend(transform::vjp(frozen, &[x.clone()], &cotangent)?.1);
+                let turned = [cotangent[0].swapaxes(0, 1)?];
+                let plain =
+                    |x: &[Array]| Ok(vec![fast::layer_norm(&x[0].swapaxes(0, 1)?, None, None, 1e-3)?]);
+                all.extend(transform::vjp(plain, &[x], &turned)?.1);
+                Ok(all)
             });
         }
     }
