@@ -75,6 +75,20 @@ impl<G: Gpu> Lower<DynamicSlice> for Shared<G> {
     }
 }
 
+/// Bytes that a GPU reads for a single element.
+const SECTOR: usize = 32;
+
+/// The source of a gather. Slices whose neighbours are apart in memory are read from a row-major copy if there
+/// are so many of them that copying moves fewer bytes.
+fn source_of(l: &Lowering<'_>, sizes: &[usize]) -> Result<Data> {
+    let (source, size) = (l.input(0), l.dtype().size());
+    let last = sizes.iter().zip(&source.strides).rev().find(|(length, _)| **length > 1);
+    let is_apart = last.is_some_and(|(_, stride)| stride.unsigned_abs() * size >= SECTOR);
+    let gathered: usize = l.shape().iter().product();
+    let whole: usize = l.input_shape(0).iter().product();
+    if is_apart && gathered * SECTOR > 2 * whole * size { l.row_major(0) } else { Ok(source.clone()) }
+}
+
 /// For each index the slice of the source that it points at, behind `before` axes of the slices.
 fn gather_axis<G: Gpu>(
     l: &Lowering<'_>,
@@ -82,7 +96,7 @@ fn gather_axis<G: Gpu>(
     sizes: &[usize],
     before: usize,
 ) -> Result<Option<Data>> {
-    let (source, shape) = (l.input(0), l.input_shape(0));
+    let (source, shape) = (&source_of(l, sizes)?, l.input_shape(0));
     let size = l.dtype().size();
     let (bytes, first) = reach(source, shape, size);
     let outer = axes_of::<G>(&sizes[..before], &source.strides[..before]);

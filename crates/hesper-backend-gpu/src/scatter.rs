@@ -224,7 +224,10 @@ impl<G: Gpu> Lower<Scatter> for Shared<G> {
             return owned_or_copy::<G>(l).map(Some);
         }
         let arrays = index_arrays(l, 2, &op.axes, l.shape(), &sizes, &into);
-        let updates = (l.input(1), l.input_shape(1));
+        // Slices whose elements are apart in memory would be read in pieces of a few bytes.
+        let is_dense = l.input(1).strides.last().is_none_or(|stride| *stride == 1);
+        let data = if is_dense || sizes.last() == Some(&1) { l.input(1).clone() } else { l.row_major(1)? };
+        let updates = (&data, l.input_shape(1));
         let Some(slices) = SliceUpdates::new::<G>(op.mode, updates, rank, &into, 0) else { return Ok(None) };
         if arrays.is_empty() {
             return slices.encode::<G>(l, None, None).map(Some);

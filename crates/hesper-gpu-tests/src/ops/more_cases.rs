@@ -103,6 +103,20 @@ fn updates(cases: &mut Cases) {
             ])
         });
     }
+    cases.add("rows of transposed arrays", 1e-5, || {
+        // Many rows, which are gathered from a copy, and few; columns of updates.
+        let turned = data(&[70, 90], Dtype::Float32, 31).transpose(&[1, 0])?;
+        let (many, few) = (indices(&[200], 90, 32), indices(&[3], 90, 33));
+        let updates = data(&[70, 1, 200], Dtype::Float32, 34).transpose(&[2, 1, 0])?;
+        let mut all = vec![turned.take(&many, Some(0))?, turned.take(&few, Some(0))?];
+        all.extend([
+            turned.take(indices(&[40], 70, 35), Some(1))?,
+            turned.slice_axis(0, 80, -91, -3)?.take(&few, Some(1))?,
+        ]);
+        all.push(turned.scatter_add(&[many.clone()], &updates, &[0])?);
+        all.push(turned.scatter(&[many], &updates, &[0])?);
+        Ok(all)
+    });
     cases.add("gathers over several axes", 0.0, || {
         let x = data(&[6, 7, 8, 5], Dtype::Float32, 1);
         let (i, j) = (indices(&[3, 4], 6, 1), indices(&[4], 8, 2));
