@@ -2,7 +2,7 @@
 
 use hesper_backend_gpu::{
     AlongAxis, CombinedRuns, CombinedSlices, FourierRows, GatheredSlices, Gpu, Launch, Rotation, RowOpKernel,
-    SliceStarts, SortRows, StridedCopy, TransposedCopy,
+    Sink, SliceStarts, SortRows, StridedCopy, TransposedCopy,
 };
 use hesper_core::ops::quant::QuantFormat;
 use hesper_core::{Dtype, Result};
@@ -76,8 +76,15 @@ impl Gpu for Cuda {
         rope::rope(stream, rotation)
     }
 
-    fn random_bits(stream: &Stream, words: usize) -> Result<Launch> {
-        random::random_bits(stream, words)
+    const RANDOM_EPILOGUE: bool = true;
+
+    fn random_bits(
+        stream: &Stream,
+        words: usize,
+        key: Option<[u32; 2]>,
+        sink: &Sink,
+    ) -> Result<Option<Launch>> {
+        random::random_bits(stream, words, key, sink)
     }
 
     fn sort(rows: &SortRows<'_>, output: &Buffer, places: bool) -> Result<()> {

@@ -17,12 +17,10 @@ __device__ __forceinline__ void threefry(u32 k0, u32 k1, u32& a, u32& b) {
     b += ks[(round + 2) % 3] + round + 1;
   }
 }
-template <class T>
-__global__ void __launch_bounds__(256) random_bits(const T* __restrict__ key, T* __restrict__ out, i64 n) {
+__device__ __forceinline__ void random_words(u32 k0, u32 k1, const sink<u32> out, i64 n) {
   const i64 half = (n + 1) / 2, step = (i64)gridDim.x * 1024;
-  const u32 k0 = key[0], k1 = key[1];
   for (i64 i = ((i64)blockIdx.x * 256 + threadIdx.x) * 4; i < half; i += step) {
-    w16 low, high;
+    pack<u32> low, high;
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       low.v[k] = (u32)(i + k);
@@ -30,14 +28,24 @@ __global__ void __launch_bounds__(256) random_bits(const T* __restrict__ key, T*
       threefry(k0, k1, low.v[k], high.v[k]);
     }
     if (half % 4 == 0 && half + i + 4 <= n) {
-      *(w16*)(out + i) = low;
-      *(w16*)(out + half + i) = high;
+      out.word(i, low);
+      out.word(half + i, high);
       continue;
     }
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      if (i + k < half) out[i + k] = low.v[k];
-      if (half + i + k < n) out[half + i + k] = high.v[k];
+      if (i + k < half) out.put(i + k, low.v[k]);
+      if (half + i + k < n) out.put(half + i + k, high.v[k]);
     }
   }
+}
+// With a key in memory.
+__global__ void __launch_bounds__(256)
+random_bits(const u32* __restrict__ key, SINK_BUFFERS(u32), i64 n SINK_CONSTANTS) {
+  random_words(key[0], key[1], SLOT_SINK(u32), n);
+}
+// With a key that the host knows.
+__global__ void __launch_bounds__(256)
+random_bits_of(SINK_BUFFERS(u32), i64 n, u32 k0, u32 k1 SINK_CONSTANTS) {
+  random_words(k0, k1, SLOT_SINK(u32), n);
 }

@@ -134,8 +134,17 @@ pub trait Gpu: KernelText {
     /// Rotary position embedding. Buffers: the input, the offsets, the periods, the output.
     fn rope(stream: &Stream, rotation: &Rotation<'_>) -> Result<Launch>;
 
-    /// `words` random words of 32 bits, two by a thread. Buffers: the key, the output.
-    fn random_bits(stream: &Stream, words: usize) -> Result<Launch>;
+    /// Whether the kernel of random bits has a slot for what it stores.
+    const RANDOM_EPILOGUE: bool = false;
+
+    /// `words` random words of 32 bits. Buffers: the key unless the host knows it, what the epilogue reads,
+    /// the output. `None` while a kernel with an epilogue is not compiled.
+    fn random_bits(
+        stream: &Stream,
+        words: usize,
+        key: Option<[u32; 2]>,
+        sink: &Sink,
+    ) -> Result<Option<Launch>>;
 
     /// Sorts rows into a buffer: the elements, or their indices, of which equal elements keep their order
     /// (`places`).

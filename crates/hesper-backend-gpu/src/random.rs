@@ -3,10 +3,10 @@
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, compose};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::random::{Bits, Choose, PermuteRows};
-use hesper_core::{Array, Error, Result, select};
+use hesper_core::{Array, Dtype, Error, Result, select};
 
 use crate::walk::fits;
-use crate::{Gpu, Shared};
+use crate::{Gpu, Shared, Sink};
 
 pub(crate) fn register<G: Gpu>(table: OpTableBuilder<G>) -> OpTableBuilder<G> {
     let table = table.with_shared::<Shared<G>, Bits>();
@@ -14,24 +14,59 @@ pub(crate) fn register<G: Gpu>(table: OpTableBuilder<G>) -> OpTableBuilder<G> {
 }
 
 impl<G: Gpu> Lower<Bits> for Shared<G> {
-    fn lower(_: &Bits, l: &mut Lowering<'_>) -> Result<Option<Data>> {
-        let words = l.shape().iter().product::<usize>() * l.dtype().size() / 4;
+    fn lower(op: &Bits, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        let words = l.shape().iter().product::<usize>();
         if !fits::<G>(l) || words >= G::MAX_ELEMENTS {
             return Ok(None);
         }
-        l.bring()?;
-        let (key, output) = (l.row_major(0)?, l.output()?);
-        let words = output.len() / 4;
+        let known = known_key(l)?;
+        if known.is_none() {
+            l.bring()?;
+        }
+        let key = l.row_major(0)?;
+        let sink = if G::RANDOM_EPILOGUE { Sink::of(l, 1)? } else { Sink::memory() };
+        let launch = match words {
+            0 => None,
+            _ => match G::random_bits(l.stream(), words, known, &sink)? {
+                None => {
+                    l.without_epilogue();
+                    return Self::lower(op, l);
+                }
+                launch => launch,
+            },
+        };
+        let output = sink.output(l)?;
+        let command = l.stream().command("random bits");
         let start = key.offset as usize * 4;
-        let command =
-            l.stream().command("random bits").read_range(&key.buffer, start..start + 8).write(&output);
-        if words == 0 {
-            command.run(|_| Ok(()))?;
-        } else {
-            G::random_bits(l.stream(), words)?.encode(command)?;
+        let command = match known {
+            Some(_) => command,
+            None => command.read_range(&key.buffer, start..start + 8),
+        };
+        match launch {
+            Some(launch) => launch.encode(sink.bind(command, &output))?,
+            None => sink.bind(command, &output).run(|_| Ok(()))?,
         }
         Ok(Some(Data::contiguous(output, l.shape())))
     }
+
+    fn takes_epilogue(_: &Bits, _: &[usize], _: Dtype) -> bool {
+        G::RANDOM_EPILOGUE
+    }
+}
+
+/// A key in memory of another device, which mostly is the host: eight bytes are passed with the launch, where
+/// a copy of them would take several times as long as the kernel.
+fn known_key(l: &Lowering<'_>) -> Result<Option<[u32; 2]>> {
+    let key = l.input(0);
+    if key.buffer.belongs_to(&l.stream().runtime()) || key.strides[..] != [1] {
+        return Ok(None);
+    }
+    let start = key.offset as usize * 4;
+    let guard = key.buffer.read_range(start..start + 8)?;
+    let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|byte| guard.bytes()[at * 4 + byte]));
+    let words = [word(0), word(1)];
+    guard.check()?;
+    Ok(Some(words))
 }
 
 impl<G: Gpu> Lower<Choose> for Shared<G> {

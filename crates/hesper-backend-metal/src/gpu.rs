@@ -2,7 +2,7 @@
 
 use hesper_backend_gpu::{
     AlongAxis, CombinedSlices, FourierRows, GatheredSlices, Gpu, KernelText, Launch, Rotation, RowOpKernel,
-    SliceStarts, SortRows, StridedCopy, TransposedCopy, is_float,
+    Sink, SliceStarts, SortRows, StridedCopy, TransposedCopy, is_float,
 };
 use hesper_core::ops::quant::QuantFormat;
 use hesper_core::{Dtype, Result};
@@ -67,8 +67,8 @@ impl Gpu for MetalBackend {
         rope::rope(stream, rotation)
     }
 
-    fn random_bits(stream: &Stream, words: usize) -> Result<Launch> {
-        random::random_bits(stream, words)
+    fn random_bits(stream: &Stream, words: usize, key: Option<[u32; 2]>, _: &Sink) -> Result<Option<Launch>> {
+        random::random_bits(stream, words, key).map(Some)
     }
 
     fn sort(rows: &SortRows<'_>, output: &Buffer, places: bool) -> Result<()> {

@@ -8,7 +8,11 @@ use crate::launch::{Constants, Kernel};
 
 const TEXT: &str = text!("random.metal");
 
-pub(crate) fn random_bits(stream: &Stream, words: usize) -> Result<Launch> {
+pub(crate) fn random_bits(stream: &Stream, words: usize, key: Option<[u32; 2]>) -> Result<Launch> {
     let constants = Constants::default().sizes(&[words]);
-    Kernel::new(stream, TEXT, "random_bits").elements(constants, words.div_ceil(2))
+    let (name, constants) = match key {
+        Some([first, second]) => ("random_bits_of", constants.int(first as i32).int(second as i32)),
+        None => ("random_bits", constants),
+    };
+    Kernel::new(stream, TEXT, name).elements(constants, words.div_ceil(2))
 }
