@@ -8,17 +8,17 @@ use crate::row_source::RowSource;
 use half::{bf16, f16};
 use hesper_compute::{Axis, Mismatch, Par, Plain, RowScratch, Serial, Source};
 use hesper_core::backend::reach;
-use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder};
+use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder, compose};
 use hesper_core::eval::producer_fusion::FusedRows;
 use hesper_core::ops::command::Commands;
-use hesper_core::ops::norm::{CrossEntropy, RowOp, not_floats};
+use hesper_core::ops::norm::{CrossEntropy, CrossEntropyGradient, RowOp, not_floats};
 use hesper_core::{Dtype, Result};
 use hesper_cpu::Cores;
 
 use crate::Cpu;
 
 pub(crate) fn register(table: OpTableBuilder<Cpu>) -> OpTableBuilder<Cpu> {
-    table.with::<RowOp>().with::<CrossEntropy>()
+    table.with::<RowOp>().with::<CrossEntropy>().with::<CrossEntropyGradient>()
 }
 
 impl Lower<RowOp> for Cpu {
@@ -68,6 +68,13 @@ impl Lower<CrossEntropy> for Cpu {
             dtype => Err(not_floats(op.name(), dtype)),
         }
         .map(Some)
+    }
+}
+
+/// Fused kernels compute all of it behind one reduction.
+impl Lower<CrossEntropyGradient> for Cpu {
+    fn lower(_: &CrossEntropyGradient, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        compose(l, CrossEntropyGradient::composed)
     }
 }
 

@@ -12,6 +12,7 @@ mod attention_gradient;
 mod chip;
 mod conv;
 mod copy;
+mod cross_entropy;
 mod cuda_kernel;
 mod custom;
 mod early;
@@ -67,6 +68,7 @@ static OPS: LazyLock<OpTable> = LazyLock::new(|| {
         .extend(attention::register)
         .extend(attention_gradient::register)
         .extend(conv::register)
+        .extend(cross_entropy::register)
         .extend(matmul::register)
         .extend(norm_gradient::register)
         .extend(packed::register)

@@ -76,6 +76,38 @@ __device__ __forceinline__ relative<T, A> all_relative(relative<T, A> x, relativ
   return relative<T, A>{high, sum};
 }
 
+// The logarithm of the sum.
+template <class T, class A> __device__ __forceinline__ A relative_log(const relative<T, A>& x) {
+  const bool nothing = x.top == math<A>::low(), plain = x.top - x.top == 0;
+  return !plain && !nothing ? x.top : math<A>::log(x.sum) + (nothing ? (A)0 : x.top);
+}
+// The part of a thread of a block: every THREADS-th word of a row of any length, or every THREADS-th element.
+template <class T, class A, int THREADS, bool ALIGNED>
+__device__ __forceinline__ relative<T, A> row_relative(const source<T>& from, i64 length) {
+  constexpr int V = ALIGNED ? 16 / sizeof(T) : 1;
+  relative<T, A> mine{math<A>::low(), 0};
+#pragma unroll 2
+  for (i64 i = (i64)threadIdx.x * V; i < length; i += THREADS * V) {
+    A x[V];
+    if (ALIGNED) {
+      const pack<T> loaded = from.word(i);
+#pragma unroll
+      for (int v = 0; v < V; ++v) x[v] = as<A, T>::of(loaded.v[v]);
+    } else {
+      x[0] = as<A, T>::of(from[i]);
+    }
+    A top = mine.top;
+#pragma unroll
+    for (int v = 0; v < V; ++v) top = x[v] > top || x[v] != x[v] ? x[v] : top;
+    const A own = top == math<A>::low() ? (A)0 : top;
+    A sum = math<A>::mul(mine.sum, mine.weight(own));
+#pragma unroll
+    for (int v = 0; v < V; ++v) sum += exponential<T, A>::of(x[v] - own);
+    mine = relative<T, A>{top, sum};
+  }
+  return mine;
+}
+
 // Rows that fit into the registers of a block: N words of sixteen bytes per thread.
 template <int KIND, class T, class A, int THREADS, int N>
 __global__ void __launch_bounds__(THREADS > 256 ? THREADS : 256)
@@ -121,9 +153,7 @@ held(SLOT_BUFFERS(T) const T* __restrict__ weight, const T* __restrict__ bias, S
       }
     const relative<T, A> mine{top, sum}, whole = all_relative<T, A, THREADS>(mine, (relative<T, A>*)shared);
     if (KIND == 1) {
-      const bool nothing = whole.top == math<A>::low(), plain = whole.top - whole.top == 0;
-      const A result = !plain && !nothing ? whole.top : math<A>::log(whole.sum) + (nothing ? (A)0 : whole.top);
-      if (lane == 0 && there) (SLOT_SINK(T)).put(row, as<T, A>::of(result));
+      if (lane == 0 && there) (SLOT_SINK(T)).put(row, as<T, A>::of(relative_log(whole)));
       return;
     }
     factor = mine.weight(whole.top) / whole.sum;
@@ -169,53 +199,71 @@ held(SLOT_BUFFERS(T) const T* __restrict__ weight, const T* __restrict__ bias, S
   }
 }
 
+// Sums over every THREADS-th word of a row of any length, or over every THREADS-th element: of `x - shift`, or of its squares.
+template <class T, class A, int THREADS, bool ALIGNED, bool SQUARES>
+__device__ __forceinline__ A row_sum(const source<T>& from, i64 length, A shift) {
+  constexpr int V = ALIGNED ? 16 / sizeof(T) : 1;
+  A sum = 0;
+#pragma unroll 2
+  for (i64 i = (i64)threadIdx.x * V; i < length; i += THREADS * V) {
+    pack<T> loaded;
+    if (ALIGNED) loaded = from.word(i);
+    else loaded.v[0] = from[i];
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      const A x = as<A, T>::of(loaded.v[v]) - shift;
+      sum = SQUARES ? math<A>::fma(x, x, sum) : sum + x;
+    }
+  }
+  return sum;
+}
+
 // Rows of any length, read once per pass.
-template <int KIND, class T, class A>
-__global__ void __launch_bounds__(256)
+template <int KIND, class T, class A, bool ALIGNED>
+__global__ void __launch_bounds__(512)
 read_again(SLOT_BUFFERS(T) const T* __restrict__ weight, const T* __restrict__ bias, SINK_BUFFERS(T), i64 rows,
            i64 length, A eps, i32 weighted, i32 biased SLOT_CONSTANTS SINK_CONSTANTS) {
-  __shared__ A shared[32];
+  constexpr int V = ALIGNED ? 16 / sizeof(T) : 1;
+  __shared__ relative<T, A> shared[32];
   const i64 row = blockIdx.x;
   const source<T> from = SLOT_SOURCE(T) + row * length;
   A factor = 0, shift = 0;
   if (KIND < 2) {
-    A top = math<A>::low();
-    for (i64 i = threadIdx.x; i < length; i += 256) {
-      const A x = as<A, T>::of(from[i]);
-      top = x > top || x != x ? x : top;
-    }
-    top = all<A, true, 256>(top, shared);
-    if (top == math<A>::low() && KIND == 1) top = 0;
-    A sum = 0;
-    for (i64 i = threadIdx.x; i < length; i += 256) sum += exponential<T, A>::of(as<A, T>::of(from[i]) - top);
-    sum = all<A, false, 256>(sum, shared);
+    const relative<T, A> whole =
+        all_relative<T, A, 512>(row_relative<T, A, 512, ALIGNED>(from, length), shared);
     if (KIND == 1) {
-      const A result = top - top != 0 ? top : math<A>::log(sum) + top;
-      if (threadIdx.x == 0) (SLOT_SINK(T)).put(row, as<T, A>::of(result));
+      if (threadIdx.x == 0) (SLOT_SINK(T)).put(row, as<T, A>::of(relative_log(whole)));
       return;
     }
-    factor = (A)1 / sum;
-    shift = top;
+    factor = (A)1 / whole.sum;
+    shift = whole.top;
   } else {
-    if (KIND == 3) {
-      A sum = 0;
-      for (i64 i = threadIdx.x; i < length; i += 256) sum += as<A, T>::of(from[i]);
-      shift = all<A, false, 256>(sum, shared) / (A)length;
-    }
-    A squares = 0;
-    for (i64 i = threadIdx.x; i < length; i += 256) {
-      const A x = as<A, T>::of(from[i]) - shift;
-      squares = math<A>::fma(x, x, squares);
-    }
-    squares = all<A, false, 256>(squares, shared);
+    if (KIND == 3)
+      shift = all<A, false, 512>(row_sum<T, A, 512, ALIGNED, false>(from, length, (A)0), (A*)shared) / (A)length;
+    const A squares = all<A, false, 512>(row_sum<T, A, 512, ALIGNED, true>(from, length, shift), (A*)shared);
     factor = math<A>::rsqrt(squares / (A)length + eps);
   }
   const sink<T> to = SLOT_SINK(T) + row * length;
-  for (i64 i = threadIdx.x; i < length; i += 256) {
-    A r = as<A, T>::of(from[i]) - shift;
-    r = math<A>::mul(KIND == 0 ? exponential<T, A>::of(r) : r, factor);
-    if (KIND >= 2 && weighted) r = math<A>::mul(r, as<A, T>::of(weight[i]));
-    if (KIND == 3 && biased) r += as<A, T>::of(bias[i]);
-    to.put(i, as<T, A>::of(r));
+  for (i64 i = (i64)threadIdx.x * V; i < length; i += 512 * V) {
+    pack<T> x, w, b;
+    if (ALIGNED) {
+      x = from.word(i);
+      if (KIND >= 2 && weighted) w = load16(weight + i);
+      if (KIND == 3 && biased) b = load16(bias + i);
+    } else {
+      x.v[0] = from[i];
+      if (KIND >= 2 && weighted) w.v[0] = weight[i];
+      if (KIND == 3 && biased) b.v[0] = bias[i];
+    }
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      A r = as<A, T>::of(x.v[v]) - shift;
+      r = math<A>::mul(KIND == 0 ? exponential<T, A>::of(r) : r, factor);
+      if (KIND >= 2 && weighted) r = math<A>::mul(r, as<A, T>::of(w.v[v]));
+      if (KIND == 3 && biased) r += as<A, T>::of(b.v[v]);
+      x.v[v] = as<T, A>::of(r);
+    }
+    if (ALIGNED) to.word(i, x);
+    else to.put(i, x.v[0]);
   }
 }

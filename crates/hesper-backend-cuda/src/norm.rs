@@ -59,7 +59,7 @@ pub(crate) fn row_op(stream: &Stream, rows: &RowOpKernel<'_>) -> Result<Option<L
             kernel("held").of(threads).of(words).try_threads(constants, grid, [size, 1, 1])
         }
         None if source.is_cheap() => {
-            kernel("read_again").try_threads(constants, [rows.rows * 256, 1, 1], [256, 1, 1])
+            kernel("read_again").of(rows.aligned).try_threads(constants, [rows.rows * 512, 1, 1], [512, 1, 1])
         }
         None => Ok(None),
     }

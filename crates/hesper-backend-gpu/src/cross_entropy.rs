@@ -1,18 +1,24 @@
 //! The cross entropy of rows of logits with target indices, as a graph of other ops.
 
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, compose};
-use hesper_core::ops::norm::CrossEntropy;
+use hesper_core::ops::norm::{CrossEntropy, CrossEntropyGradient};
 use hesper_core::{Array, Dtype, Error, Result, select};
 
 use crate::{Gpu, Shared};
 
 pub(crate) fn register<G: Gpu>(table: OpTableBuilder<G>) -> OpTableBuilder<G> {
-    table.with_shared::<Shared<G>, CrossEntropy>()
+    table.with_shared::<Shared<G>, CrossEntropy>().with_shared::<Shared<G>, CrossEntropyGradient>()
 }
 
 impl<G: Gpu> Lower<CrossEntropy> for Shared<G> {
     fn lower(_: &CrossEntropy, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         compose(l, cross_entropy)
+    }
+}
+
+impl<G: Gpu> Lower<CrossEntropyGradient> for Shared<G> {
+    fn lower(_: &CrossEntropyGradient, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        compose(l, CrossEntropyGradient::composed)
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 
 use hesper::eval::{self, StepKind};
-use hesper::{Array, Dtype, Result, axes, fast, placement, select, transform};
+use hesper::{Array, Dtype, Result, axes, fast, placement, random, select, transform};
 use hesper_kernel::cuda::{Options, emit};
 use hesper_kernel::ir::Kernel;
 use hesper_runtime::{
@@ -373,12 +373,23 @@ fn kernels_with_filled_slots_have_the_bits_of_memory() {
             select(&row.greater(0.0f32)?, &x.multiply(0.125f32)?, &low)?.softmax(-1)
         });
         same("index of the largest", || x.multiply(&row)?.argmax(-1));
+        let long = data(&[2, 20_000], Dtype::Float32, 5);
+        same("softmax of long rows", || long.multiply(0.5f32)?.softmax(-1));
         same("cumsum", || x.add(&row)?.cumsum(Some(-1), false, true));
         same("softmax with an epilogue", || x.softmax(-1)?.multiply(&row)?.astype(Dtype::Float16));
         same("rms_norm of a sum, with an epilogue", || {
             fast::rms_norm(&x.add(&row)?, None, 1e-5)?.greater(&row)
         });
-        norm_gradients();
+        // Keys of the host and of the device; words by fours, and one by one.
+        let key = random::key(7).unwrap();
+        let split = random::split(&key, 1).unwrap().reshape(&[2]).unwrap();
+        for (key, shape) in [(&key, [3, 64]), (&split, [3, 64]), (&key, [3, 7])] {
+            same("random numbers", || random::uniform(-1.0, 1.0, &shape, Dtype::Float32, Some(key)));
+            let drawn = bytes(&random::bits(&shape, Some(key)).unwrap());
+            let host = placement::with_device(placement::Device::Cpu, || random::bits(&shape, Some(key)));
+            assert!(drawn == bytes(&host.unwrap().unwrap()), "random bits of shape {shape:?}");
+        }
+        row_gradients();
         if everything() {
             all();
         }
@@ -387,19 +398,27 @@ fn kernels_with_filled_slots_have_the_bits_of_memory() {
     let _ = fs::remove_dir_all(&folder);
 }
 
-/// Compares the derivatives of norms with those of the host.
-fn norm_gradients() {
+/// Compares the derivatives of norms and of the cross entropy with those of the host.
+fn row_gradients() {
     type Norm = fn(&[Array]) -> Result<Vec<Array>>;
     let layer: Norm = |x| Ok(vec![fast::layer_norm(&x[0], Some(&x[1]), Some(&x[2]), 1e-3)?]);
     let rms: Norm = |x| Ok(vec![fast::rms_norm(&x[0], Some(&x[1]), 1e-3)?.add(&x[2])?]);
-    // A warp has a row, a block has one, rows are composed.
-    for (norm, shape) in [(layer, [37, 100]), (rms, [3, 520]), (layer, [9, 33])] {
+    // A warp has a row, a block has one, rows are composed; words and single elements.
+    let loss: Norm = |x| {
+        // Targets count from the back, too, and may name no class.
+        let targets = Array::arange(x[0].shape()[0] as i64, None)?.multiply(3)?.subtract(7)?;
+        Ok(vec![fast::cross_entropy(&x[0].multiply(&x[1])?.add(&x[2])?, &targets)?.expand_dims(-1)?])
+    };
+    for (norm, shape) in
+        [(layer, [37, 100]), (rms, [3, 520]), (layer, [9, 33]), (loss, [5, 1000]), (loss, [3, 7])]
+    {
         let inputs = [
             data(&shape, Dtype::Float32, 1),
             data(&shape[1..], Dtype::Float32, 2),
             data(&shape[1..], Dtype::Float32, 3),
         ];
-        let cotangent = [data(&shape, Dtype::Float32, 4)];
+        let columns = if norm(&inputs).unwrap()[0].shape() == shape { shape[1] } else { 1 };
+        let cotangent = [data(&[shape[0], columns], Dtype::Float32, 4)];
         let found = transform::vjp(norm, &inputs, &cotangent).unwrap().1;
         let host = placement::with_device(placement::Device::Cpu, || {
             transform::vjp(norm, &inputs, &cotangent).unwrap().1

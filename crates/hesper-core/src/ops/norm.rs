@@ -282,19 +282,60 @@ impl Op for CrossEntropy {
     }
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
-        // Element-wise behind one reduction: nothing of the size of the logits is stored but the result.
-        let logits = rule.inputs[0].astype(Dtype::Float32)?;
-        let classes = logits.shape()[logits.ndim() - 1] as i64;
-        let shares = logits.subtract(logits.logsumexp(Axes::from(-1).keepdims())?)?.exp()?;
-        let targets = rule.inputs[1].expand_dims(-1)?;
-        let targets = select(&targets.less(0)?, &targets.add(classes)?, &targets)?;
-        let is_target =
-            Array::arange(classes, Some(Dtype::Int64))?.equal(&targets)?.astype(Dtype::Float32)?;
-        rule.only(shares.subtract(is_target)?.multiply(rule.cotangent()?.expand_dims(-1)?))
+        let [logits, targets] = rule.inputs else {
+            return Err(Error::value(self.name(), "two inputs expected"));
+        };
+        let inputs = smallvec![logits.clone(), targets.clone(), rule.cotangent()?];
+        let op = OpRef::Static(&CrossEntropyGradient);
+        rule.only(Array::lazy(logits.0.shape.clone(), logits.dtype(), op, inputs))
     }
 
     fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
         rule.apply(rule.op.clone(), smallvec![rule.full(0)?, rule.full(1)?])
+    }
+}
+
+/// The derivative of the cross entropy by the logits. Inputs: logits, targets, the cotangent of the losses.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct CrossEntropyGradient;
+
+impl CrossEntropyGradient {
+    /// The op as a graph of other ops: element-wise behind one reduction.
+    pub fn composed(inputs: &[Array]) -> Result<Array> {
+        let [logits, targets, cotangent] = inputs else {
+            return Err(Error::value("cross_entropy_gradient", "three inputs expected"));
+        };
+        let wide = logits.astype(Dtype::Float32)?;
+        let classes = wide.shape()[wide.ndim() - 1] as i64;
+        let shares = wide.subtract(wide.logsumexp(Axes::from(-1).keepdims())?)?.exp()?;
+        let targets = targets.expand_dims(-1)?;
+        let targets = select(&targets.less(0)?, &targets.add(classes)?, &targets)?;
+        let is_target =
+            Array::arange(classes, Some(Dtype::Int64))?.equal(&targets)?.astype(Dtype::Float32)?;
+        let scaled = shares.subtract(is_target)?.multiply(cotangent.expand_dims(-1)?)?;
+        scaled.astype(logits.dtype())
+    }
+}
+
+impl Op for CrossEntropyGradient {
+    fn name(&self) -> &'static str {
+        "cross_entropy_gradient"
+    }
+
+    fn export(&self) -> Export {
+        Record::new("cross_entropy_gradient").into()
+    }
+
+    fn indices(&self) -> Range<usize> {
+        1..2
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        rule.through(Self::composed)
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        rule.apply(rule.op.clone(), smallvec![rule.full(0)?, rule.full(1)?, rule.full(2)?])
     }
 }
 
@@ -368,4 +409,21 @@ reader!("cross_entropy", One(read_cross_entropy));
 fn read_cross_entropy(replay: &Replay<'_>) -> Result<Array> {
     let [logits, targets] = replay.inputs()?;
     cross_entropy(logits, targets)
+}
+
+reader!("cross_entropy_gradient", One(read_cross_entropy_gradient));
+fn read_cross_entropy_gradient(replay: &Replay<'_>) -> Result<Array> {
+    let [logits, targets, cotangent] = replay.inputs()?;
+    let rows = logits.shape().split_last().map(|(_, rows)| rows);
+    let fits = rows == Some(targets.shape())
+        && rows == Some(cotangent.shape())
+        && logits.size() > 0
+        && logits.dtype().is(Category::Floating)
+        && targets.dtype() == Dtype::Int64
+        && cotangent.dtype() == Dtype::Float32;
+    if !fits {
+        return Err(replay.wrong("inputs that do not fit each other"));
+    }
+    let inputs = smallvec![logits.clone(), targets.clone(), cotangent.clone()];
+    Array::lazy(logits.0.shape.clone(), logits.dtype(), OpRef::Static(&CrossEntropyGradient), inputs)
 }

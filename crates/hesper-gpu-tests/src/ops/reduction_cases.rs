@@ -197,6 +197,17 @@ fn rows(cases: &mut Cases) {
         let x = data(&[6, 17, 40], Dtype::Float32, 18);
         Ok(vec![x.softmax(0)?, x.softmax([1, 2])?, x.log_softmax(1)?])
     });
+    for dtype in FLOATS {
+        for length in [5usize, 40, 1000, 50304] {
+            cases.add(format!("cross entropy gradient {dtype} {length}"), tolerance(dtype), move || {
+                let x = data(&[sized(33, 3), length], dtype, 25);
+                let targets = indices(&[x.shape()[0]], length, 2).subtract(1)?;
+                let cotangent = [data(targets.shape(), Dtype::Float32, 26)];
+                let run = |x: &[Array]| Ok(vec![fast::cross_entropy(&x[0], &targets)?]);
+                Ok(transform::vjp(run, &[x], &cotangent)?.1)
+            });
+        }
+    }
     cases.add("cross entropy", 1e-4, || {
         let x = data(&[33, 1000], Dtype::Float32, 19);
         Ok(vec![fast::cross_entropy(&x, &indices(&[33], 1000, 1))?])
