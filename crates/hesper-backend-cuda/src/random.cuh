@@ -40,12 +40,12 @@ __device__ __forceinline__ void random_words(u32 k0, u32 k1, const sink<u32> out
   }
 }
 // With a key in memory.
-__global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256)
 random_bits(const u32* __restrict__ key, SINK_BUFFERS(u32), i64 n SINK_CONSTANTS) {
   random_words(key[0], key[1], SLOT_SINK(u32), n);
 }
 // With a key that the host knows.
-__global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256)
 random_bits_of(SINK_BUFFERS(u32), i64 n, u32 k0, u32 k1 SINK_CONSTANTS) {
   random_words(k0, k1, SLOT_SINK(u32), n);
 }

@@ -61,6 +61,8 @@ impl Compiler {
 
     /// Compiles a kernel or loads it from disk; returns whether it came from disk.
     pub fn compile(&self, label: &str, text: &str, wanted: &Specialisation) -> Result<(Compiled, bool)> {
+        // Hold the gate: exit must not unload the compiler while it is loaded or compiles.
+        let _guard = shutdown::enter()?;
         if let Some(disk) = &self.disk {
             let tools = self.tools()?;
             let key = key(text, wanted, &tools.options(wanted), tools.version, self.driver_version);
@@ -74,11 +76,14 @@ impl Compiler {
 
     /// Compiles a kernel and replaces it on disk.
     pub fn compile_afresh(&self, label: &str, text: &str, wanted: &Specialisation) -> Result<Compiled> {
+        let _guard = shutdown::enter()?;
         let tools = self.tools()?;
         let options = tools.options(wanted);
-        // Hold the gate: exit handlers unload the compiler's library.
-        let _guard = shutdown::enter()?;
-        let compiled = tools.compile(label, text, wanted, &options)?;
+        // The first compilation creates state with exit handlers of its own.
+        let compiled = tools.compile(label, text, wanted, &options);
+        static FIRST: Once = Once::new();
+        shutdown::register_again_once(&FIRST);
+        let compiled = compiled?;
         self.compiled.fetch_add(1, Ordering::Relaxed);
         if let Some(disk) = &self.disk {
             disk.store(&key(text, wanted, &options, tools.version, self.driver_version), &compiled);

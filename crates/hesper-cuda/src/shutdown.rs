@@ -3,9 +3,11 @@
 //! At exit the driver destroys its contexts while threads may still be calling it, and such a thread crashes
 //! the process. So every driver call is made inside of a gate ([`enter`]). At exit the gate is closed: no
 //! thread enters any more, and exit waits for the threads inside, which takes as long as the work that they
-//! wait for. An exit handler of the C library closes it before the driver's own handler runs. Handlers of
-//! libraries that are loaded later run before it, so a program that knows that it is about to exit calls
-//! [`shut_down`] itself.
+//! wait for. An exit handler of the C library closes it. Handlers run in the reverse order of their registration,
+//! and libraries register theirs at any time, the compiler during a compilation. So the handler is registered
+//! again after each library's first use, and, on Linux, once more when the main thread exits: its
+//! thread-locals are destroyed before the first handler runs. A program in which another thread calls `exit`
+//! calls [`shut_down`] before.
 //!
 //! At a closed gate:
 //!
@@ -42,6 +44,33 @@ thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
     /// Whether this thread gets an error at a closed gate: the exiting thread and device threads.
     static ERRORS_WHEN_CLOSED: Cell<bool> = const { Cell::new(false) };
+    /// Registers the exit handler again when the main thread exits.
+    static MAIN_THREAD_EXIT: MainThreadExit = const { MainThreadExit };
+}
+
+/// Its destructor runs when a thread ends, on the main thread at the start of `exit`.
+struct MainThreadExit;
+
+impl Drop for MainThreadExit {
+    fn drop(&mut self) {
+        if is_main_thread() {
+            register_again();
+        }
+    }
+}
+
+/// Makes the exit of this thread register the handler again if it is the main thread.
+fn watch_main_thread() {
+    let _ = MAIN_THREAD_EXIT.try_with(|_| ());
+}
+
+/// Whether this is the thread that the process began with.
+fn is_main_thread() -> bool {
+    #[cfg(target_os = "linux")]
+    // SAFETY: both calls only return numbers.
+    return unsafe { libc::syscall(libc::SYS_gettid) == libc::c_long::from(libc::getpid()) };
+    #[cfg(not(target_os = "linux"))]
+    return false;
 }
 
 unsafe extern "C" {
@@ -81,6 +110,7 @@ fn try_enter() -> Result<DriverGuard> {
     // A thread that destroys its thread-locals has lost its depth: count it again.
     let outermost = DEPTH.try_with(|depth| depth.replace(depth.get() + 1) == 0).unwrap_or(true);
     if outermost {
+        watch_main_thread();
         THREADS_INSIDE.fetch_add(1, Ordering::SeqCst);
     }
     let inside = DriverGuard(PhantomData);
@@ -122,6 +152,7 @@ pub(crate) fn is_forked() -> bool {
 /// Registers the exit handler and the fork handler. The driver must be loaded before: handlers run in reverse
 /// order of registration.
 pub(crate) fn register() {
+    watch_main_thread();
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // SAFETY: the handlers are plain functions.

@@ -84,6 +84,10 @@ impl Emulated {
             }
             None => {
                 let entry = lines.iter().find_map(|line| line.strip_prefix("entry ")).unwrap();
+                assert!(
+                    entry.contains('<') || has_c_name(source.text.as_str(), entry),
+                    "{entry} has no C name"
+                );
                 (format!("{GRID}{}", source.text.as_str()), entry.to_string(), 0)
             }
         };
@@ -105,6 +109,15 @@ impl Emulated {
         programs.insert(whole, path.clone());
         Ok(Program { path, grid: kernel.is_some() })
     }
+}
+
+/// Whether a kernel that is not an instance of a template is declared `extern "C"`: the driver finds it by its name.
+fn has_c_name(text: &str, entry: &str) -> bool {
+    let declared = text.match_indices(&format!("{entry}(")).map(|(at, _)| &text[..at]);
+    declared.into_iter().any(|before| {
+        let head = &before[before.rfind([';', '}']).map_or(0, |at| at + 1)..];
+        head.contains("__global__") && head.contains("extern \"C\"")
+    })
 }
 
 /// Replaces inline assembly by calls of the emulation.

@@ -561,7 +561,19 @@ fn returned(_: &[Vec<Vec<f32>>], sums: &mut Sums) {
 const CHILD: &str = "HESPER_OPS_CHECK_EXIT";
 
 /// Ways to exit with work in flight, and the expected statuses.
-const EXITS: [(&str, i32); 5] = [("exit", 7), ("return", 0), ("panic", 101), ("threads", 5), ("dropped", 3)];
+const EXITS: [(&str, i32); 11] = [
+    ("exit", 7),
+    ("return", 0),
+    ("panic", 101),
+    ("threads", 5),
+    ("dropped", 3),
+    ("compiling 0", 6),
+    ("compiling 3", 6),
+    ("compiling 10", 6),
+    ("compiling 30", 6),
+    ("compiling 100", 6),
+    ("compiling 300", 6),
+];
 
 /// Starts child processes that exit with work in flight, and checks their statuses.
 fn exits(_: &[Vec<Vec<f32>>], sums: &mut Sums) {
@@ -603,6 +615,20 @@ pub fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }
 
+/// Compiles and runs kernels that no process had before, until one fails.
+fn compile_new_kernels(thread: u32) -> Result<(), Error> {
+    let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    let first = since.as_nanos() as u32 ^ thread << 28;
+    let run = |number: u32| -> Result<(), Error> {
+        let text = format!("out[thread_position_in_grid.x] = {}u;", first.wrapping_add(number));
+        let kernel = CustomKernel::new("unique", &[], &["out"], &text)?;
+        hesper::eval(
+            &kernel.call(&[]).grid([4, 1, 1]).threadgroup([4, 1, 1]).output(&[4], Dtype::Uint32).run()?,
+        )
+    };
+    (0..).try_for_each(|number| placement::with_device(Device::Gpu(0), || run(number))?)
+}
+
 /// Exits as requested, or lets the caller return.
 pub fn exit_as_requested() {
     let Ok(way) = std::env::var(CHILD) else { return };
@@ -638,6 +664,15 @@ pub fn exit_as_requested() {
         "dropped" => {
             drop(busy());
             std::process::exit(3);
+        }
+        // Threads compile kernels that are on no disk, and the process exits after some milliseconds.
+        _ if way.starts_with("compiling ") => {
+            for thread in 0..8 {
+                std::thread::spawn(move || compile_new_kernels(thread));
+            }
+            let delay = way.trim_start_matches("compiling ").parse().unwrap_or_default();
+            std::thread::sleep(Duration::from_millis(delay));
+            std::process::exit(6);
         }
         _ => {
             // Thread-local arrays are dropped after `main` has returned.
