@@ -19,23 +19,24 @@ __device__ __forceinline__ void threefry(u32 k0, u32 k1, u32& a, u32& b) {
 }
 __device__ __forceinline__ void random_words(u32 k0, u32 k1, const sink<u32> out, i64 n) {
   const i64 half = (n + 1) / 2, step = (i64)gridDim.x * 1024;
+  const bool aligned = n % 8 == 0;
   for (i64 i = ((i64)blockIdx.x * 256 + threadIdx.x) * 4; i < half; i += step) {
     pack<u32> low, high;
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      low.v[k] = (u32)(i + k);
-      high.v[k] = half + i + k < n ? (u32)(half + i + k) : 0;
+      low.v[k] = (u32)i + k;
+      high.v[k] = (u32)(half + i) + k;
+      if (!aligned && half + i + k >= n) high.v[k] = 0;
       threefry(k0, k1, low.v[k], high.v[k]);
     }
-    if (half % 4 == 0 && half + i + 4 <= n) {
+    if (aligned) {
       out.word(i, low);
       out.word(half + i, high);
-      continue;
-    }
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      if (i + k < half) out.put(i + k, low.v[k]);
-      if (half + i + k < n) out.put(half + i + k, high.v[k]);
+    } else {
+      for (int k = 0; k < 4; ++k) {
+        if (i + k < half) out.put(i + k, low.v[k]);
+        if (half + i + k < n) out.put(half + i + k, high.v[k]);
+      }
     }
   }
 }

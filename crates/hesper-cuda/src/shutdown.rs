@@ -3,11 +3,11 @@
 //! At exit the driver destroys its contexts while threads may still be calling it, and such a thread crashes
 //! the process. So every driver call is made inside of a gate ([`enter`]). At exit the gate is closed: no
 //! thread enters any more, and exit waits for the threads inside, which takes as long as the work that they
-//! wait for. An exit handler of the C library closes it. Handlers run in the reverse order of their registration,
-//! and libraries register theirs at any time, the compiler during a compilation. So the handler is registered
-//! again after each library's first use, and, on Linux, once more when the main thread exits: its
-//! thread-locals are destroyed before the first handler runs. A program in which another thread calls `exit`
-//! calls [`shut_down`] before.
+//! wait for. An exit handler of the C library closes it. Handlers run in the reverse order of their
+//! registration, and libraries register theirs at any time, the compiler during a compilation. So the handler
+//! is registered again after each library's first use, and, on Linux, once more when the main thread exits:
+//! its thread-locals are destroyed before the first handler runs. A program in which another thread calls
+//! `exit` calls [`shut_down`] before.
 //!
 //! At a closed gate:
 //!

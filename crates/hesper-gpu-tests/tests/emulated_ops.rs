@@ -111,10 +111,12 @@ impl Emulated {
     }
 }
 
-/// Whether a kernel that is not an instance of a template is declared `extern "C"`: the driver finds it by its name.
+/// Whether a kernel is declared `extern "C"`: the driver finds one that is not an instance of a template by its
+/// name.
 fn has_c_name(text: &str, entry: &str) -> bool {
-    let declared = text.match_indices(&format!("{entry}(")).map(|(at, _)| &text[..at]);
-    declared.into_iter().any(|before| {
+    let call = format!("{entry}(");
+    text.match_indices(&call).any(|(at, _)| {
+        let before = &text[..at];
         let head = &before[before.rfind([';', '}']).map_or(0, |at| at + 1)..];
         head.contains("__global__") && head.contains("extern \"C\"")
     })
