@@ -78,7 +78,7 @@ impl<G: Gpu> Lower<DynamicSlice> for Shared<G> {
 /// Bytes that a GPU reads for a single element.
 const SECTOR: usize = 32;
 
-/// The source of a gather. Slices whose neighbours are apart in memory are read from a row-major copy if copying
+/// The source of a gather. Slices whose neighbours are apart in memory are read from a row-major copy if that
 /// moves fewer bytes.
 fn source_of(l: &Lowering<'_>, sizes: &[usize]) -> Result<Data> {
     let (source, size) = (l.input(0), l.dtype().size());

@@ -65,12 +65,16 @@ fn watch_main_thread() {
 }
 
 /// Whether this is the thread that the process began with.
+#[cfg(target_os = "linux")]
 fn is_main_thread() -> bool {
-    #[cfg(target_os = "linux")]
     // SAFETY: both calls only return numbers.
-    return unsafe { libc::syscall(libc::SYS_gettid) == libc::c_long::from(libc::getpid()) };
-    #[cfg(not(target_os = "linux"))]
-    return false;
+    unsafe { libc::syscall(libc::SYS_gettid) == libc::c_long::from(libc::getpid()) }
+}
+
+/// Elsewhere thread-locals of the main thread are not known to be destroyed before handlers run.
+#[cfg(not(target_os = "linux"))]
+fn is_main_thread() -> bool {
+    false
 }
 
 unsafe extern "C" {

@@ -111,8 +111,8 @@ impl Emulated {
     }
 }
 
-/// Whether a kernel is declared `extern "C"`: the driver finds one that is not an instance of a template by its
-/// name.
+/// Whether a kernel is declared `extern "C"`. The driver finds one by its name that is no instance of a
+/// template.
 fn has_c_name(text: &str, entry: &str) -> bool {
     let call = format!("{entry}(");
     text.match_indices(&call).any(|(at, _)| {
