@@ -1,6 +1,6 @@
 //! The kernel of random bits.
 
-use hesper_backend_gpu::{KernelText, Launch, Sink};
+use hesper_backend_gpu::{Launch, Sink};
 use hesper_core::Result;
 use hesper_runtime::Stream;
 
