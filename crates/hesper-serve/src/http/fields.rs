@@ -118,10 +118,11 @@ impl<'a> Fields<'a> {
         match number {
             Some(number) if range.contains(&number) => Ok(Some(number)),
             _ if value.is_number() => {
-                let (low, high) = range.into_inner();
-                let range = match high {
-                    i64::MAX => format!("of at least {low}"),
-                    high => format!("from {low} to {high}"),
+                let is_large = value.as_f64().is_some_and(|number| number >= i64::MAX as f64);
+                let range = match range.into_inner() {
+                    (i64::MIN, i64::MAX) => "of 64 bits".to_string(),
+                    (low, i64::MAX) if !is_large => format!("of at least {low}"),
+                    (low, high) => format!("from {low} to {high}"),
                 };
                 Err(self.error(field, format!("must be an integer {range}, not {value}")))
             }

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, Path, Request, State as Extract};
 use axum::http::header::{CONTENT_TYPE, EXPECT};
 use axum::http::{HeaderValue, Method, Response, StatusCode};
@@ -195,6 +196,16 @@ async fn with_body<T: Send + 'static>(
     }
 }
 
+/// A parameter in a path, if the path is valid.
+type PathResult = Result<Path<String>, PathRejection>;
+
+fn parameter(path: PathResult) -> ApiResult<String> {
+    let invalid = |error: PathRejection| {
+        ApiError::new(error.status(), format!("cannot read the path: {}", error.body_text()))
+    };
+    path.map(|Path(text)| text).map_err(invalid)
+}
+
 async fn chat_completions(
     Extract(app): Extract<App>,
     Extension(tenant): Extension<Tenant>,
@@ -222,17 +233,17 @@ async fn create_response(
 async fn find_response(
     Extract(app): Extract<App>,
     Extension(tenant): Extension<Tenant>,
-    Path(id): Path<String>,
+    id: PathResult,
 ) -> ApiResult<Response<Body>> {
-    Ok(json_response(&responses::find(&app.0, &id, tenant.0)?))
+    Ok(json_response(&responses::find(&app.0, &parameter(id)?, tenant.0)?))
 }
 
 async fn delete_response(
     Extract(app): Extract<App>,
     Extension(tenant): Extension<Tenant>,
-    Path(id): Path<String>,
+    id: PathResult,
 ) -> ApiResult<Response<Body>> {
-    Ok(json_response(&responses::delete(&app.0, &id, tenant.0)?))
+    Ok(json_response(&responses::delete(&app.0, &parameter(id)?, tenant.0)?))
 }
 
 async fn create_embeddings(
@@ -275,8 +286,8 @@ async fn models(Extract(app): Extract<App>) -> ApiResult<Response<Body>> {
     Ok(json_response(&json!({ "object": "list", "data": [model_json(&app.0)?] })))
 }
 
-async fn model(Extract(app): Extract<App>, Path(name): Path<String>) -> ApiResult<Response<Body>> {
-    let model = model_json(&app.0)?;
+async fn model(Extract(app): Extract<App>, name: PathResult) -> ApiResult<Response<Body>> {
+    let (name, model) = (parameter(name)?, model_json(&app.0)?);
     if model["id"] != name {
         let message = format!("there is no model {name:?}; the server has {}", model["id"]);
         return Err(ApiError::new(StatusCode::NOT_FOUND, message).code("model_not_found"));
@@ -287,8 +298,9 @@ async fn model(Extract(app): Extract<App>, Path(name): Path<String>) -> ApiResul
 async fn cancel(
     Extract(app): Extract<App>,
     Extension(tenant): Extension<Tenant>,
-    Path(id): Path<String>,
+    id: PathResult,
 ) -> ApiResult<Response<Body>> {
+    let id = parameter(id)?;
     match app.0.cancel(&id, tenant.0) {
         true => Ok(json_response(&json!({ "id": id, "cancelled": true }))),
         false => {

@@ -27,6 +27,41 @@ fn message(message: Value) -> Value {
 }
 
 #[test]
+fn messages_about_integers_agree_with_the_value() {
+    let server = server();
+    for (body, message) in [
+        (json!({ "seed": 1.25 }), "seed: must be an integer of 64 bits, not 1.25"),
+        (json!({ "max_tokens": 0 }), "max_tokens: must be an integer of at least 1, not 0"),
+        (
+            json!({ "max_tokens": u64::MAX }),
+            "max_tokens: must be an integer from 1 to 9223372036854775807, not 18446744073709551615",
+        ),
+    ] {
+        let answer = server.post("/v1/chat/completions", &chat_body(body));
+        assert_eq!((answer.status, answer.json()["error"]["message"].as_str()), (400, Some(message)));
+    }
+    for seed in [json!(u64::MAX), json!(i64::MIN), json!(7.0)] {
+        let answer = server.post("/v1/chat/completions", &chat_body(json!({ "seed": seed })));
+        assert_eq!(answer.status, 200, "{seed}");
+    }
+}
+
+#[test]
+fn a_path_that_is_not_utf_8_gets_an_error_in_json() {
+    let server = server();
+    for (method, path) in [
+        ("POST", "/v1/requests/%FF%FE/cancel"),
+        ("GET", "/v1/responses/%FF"),
+        ("DELETE", "/v1/responses/%FF"),
+        ("GET", "/v1/models/%FF"),
+    ] {
+        let answer = server.send(method, path, "", "");
+        let error = answer.json()["error"]["message"].to_string();
+        assert!(answer.status == 400 && error.contains("UTF-8"), "{path}: {error}");
+    }
+}
+
+#[test]
 fn invalid_fields_are_refused_by_name() {
     let server = server();
     let long = "x".repeat(70_000);
