@@ -23,7 +23,7 @@ use super::error::{ApiError, ApiResult};
 use super::fields::{Fields, parse_body};
 use super::guard::{Tenant, check_key, check_source, cors};
 use super::messages::{self, MessagesError};
-use super::state::{App, State};
+use super::state::{App, BodyBytes, State};
 use super::{chat, completions, embeddings, metrics, params, responses};
 use crate::page;
 use crate::protocol::{Generator, Health};
@@ -129,25 +129,31 @@ pub(crate) fn json_response(value: &Value) -> Response<Body> {
 /// before they have sent the body.
 const MAX_DROPPED_BYTES: usize = 64 << 20;
 
-/// Reads a body within the limits of size and time.
-async fn read_body(state: &State, request: Request) -> ApiResult<Vec<u8>> {
+/// Reads a body within the limits of size, memory and time.
+async fn read_body(state: &Arc<State>, request: Request) -> ApiResult<(Vec<u8>, BodyBytes)> {
     let (limit, timeout) = (state.options.max_body_bytes, state.options.client_timeout);
     let too_large = || {
         let message = format!("the body has more than {limit} bytes, which is the limit");
         ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message).code("body_too_large")
     };
+    let mut held = BodyBytes::new(state);
     let is_expecting = request.headers().contains_key(EXPECT);
     let body = request.into_body();
     if body.size_hint().lower() > limit as u64 {
         // Discard the body, unless the client waits for `100 Continue` before it sends one.
         if !is_expecting {
-            tokio::spawn(tokio::time::timeout(timeout, collect(body, 0)));
+            tokio::spawn(tokio::time::timeout(timeout, async { collect(body, |_| false).await }));
         }
         return Err(too_large());
     }
-    match tokio::time::timeout(timeout, collect(body, limit)).await {
-        Ok(Ok(Some(body))) => Ok(body),
-        Ok(Ok(None)) => Err(too_large()),
+    match tokio::time::timeout(timeout, collect(body, |length| held.grow(length))).await {
+        Ok(Ok((length, Some(body)))) if length <= limit => Ok((body, held)),
+        Ok(Ok((length, _))) if length > limit => Err(too_large()),
+        Ok(Ok(_)) => {
+            let message = "too many large bodies arrive at once; try again";
+            let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message);
+            Err(error.code("too_many_large_bodies").retry_after(1))
+        }
         Ok(Err(error)) => {
             Err(ApiError::new(StatusCode::BAD_REQUEST, format!("cannot read the body: {error}")))
         }
@@ -158,24 +164,26 @@ async fn read_body(state: &State, request: Request) -> ApiResult<Vec<u8>> {
     }
 }
 
-/// The bytes of a body; `None` if there are more than `limit`.
-async fn collect(body: Body, limit: usize) -> Result<Option<Vec<u8>>, axum::Error> {
+/// The length of a body and its bytes; `None` if there was no room for the first so many of them.
+async fn collect(
+    body: Body,
+    mut has_room: impl FnMut(usize) -> bool,
+) -> Result<(usize, Option<Vec<u8>>), axum::Error> {
     let mut chunks = body.into_data_stream();
-    let (mut bytes, mut dropped) = (Vec::new(), 0);
+    let (mut bytes, mut length, mut is_dropped) = (Vec::new(), 0, false);
     while let Some(chunk) = poll_fn(|context| Pin::new(&mut chunks).poll_next(context)).await {
         let chunk = chunk?;
-        match dropped == 0 && bytes.len() + chunk.len() <= limit {
-            true => bytes.extend_from_slice(&chunk),
-            false => {
-                bytes = Vec::new();
-                dropped += chunk.len();
-            }
+        length += chunk.len();
+        is_dropped = is_dropped || !has_room(length);
+        match is_dropped {
+            false => bytes.extend_from_slice(&chunk),
+            true => bytes = Vec::new(),
         }
-        if dropped > MAX_DROPPED_BYTES {
+        if is_dropped && length > MAX_DROPPED_BYTES {
             break;
         }
     }
-    Ok((dropped == 0).then_some(bytes))
+    Ok((length, (!is_dropped).then_some(bytes)))
 }
 
 /// Reads the body and calls `run` with it on a blocking thread.
@@ -185,8 +193,14 @@ async fn with_body<T: Send + 'static>(
     request: Request,
     run: impl FnOnce(&Arc<State>, u64, &Map<String, Value>) -> ApiResult<T> + Send + 'static,
 ) -> ApiResult<T> {
-    let body = read_body(&app.0, request).await?;
-    let run = move || run(&app.0, tenant.0, &parse_body(&body)?);
+    let (body, held) = read_body(&app.0, request).await?;
+    let run = move || {
+        let parsed = parse_body(&body)?;
+        drop(body);
+        let result = run(&app.0, tenant.0, &parsed);
+        drop(held);
+        result
+    };
     match tokio::task::spawn_blocking(run).await {
         Ok(result) => result,
         Err(error) => {

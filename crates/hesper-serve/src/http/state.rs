@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::{Entry, RandomState};
 use std::hash::{BuildHasher, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -37,6 +38,50 @@ pub(crate) struct State {
     active: Mutex<HashMap<String, Registered>>,
     /// Answers that later requests may continue.
     responses: Mutex<ResponseStore>,
+    /// Bytes of bodies in memory, without the first [`FREE_BODY_BYTES`] of each.
+    body_bytes: AtomicUsize,
+}
+
+/// Bytes of a body that are not counted: many small bodies never refuse each other.
+const FREE_BODY_BYTES: usize = 64 << 10;
+/// How many bodies of the largest size may be in memory at once.
+const MAX_LARGE_BODIES: usize = 8;
+
+/// The counted bytes of a body. Dropping it releases them.
+pub(crate) struct BodyBytes {
+    state: Arc<State>,
+    counted: usize,
+}
+
+impl BodyBytes {
+    pub(crate) fn new(state: &Arc<State>) -> Self {
+        BodyBytes { state: state.clone(), counted: 0 }
+    }
+
+    /// Counts a body that has `length` bytes so far. If it is too large, or there is no room for it, returns
+    /// false and releases its bytes.
+    pub(crate) fn grow(&mut self, length: usize) -> bool {
+        let limit = self.state.options.max_body_bytes;
+        let more = length.saturating_sub(FREE_BODY_BYTES).saturating_sub(self.counted);
+        let before = self.state.body_bytes.fetch_add(more, Ordering::Relaxed);
+        self.counted += more;
+        let most = limit.saturating_mul(MAX_LARGE_BODIES);
+        let has_room = length <= limit && (more == 0 || before.saturating_add(more) <= most);
+        if !has_room {
+            self.release();
+        }
+        has_room
+    }
+
+    fn release(&mut self) {
+        self.state.body_bytes.fetch_sub(std::mem::take(&mut self.counted), Ordering::Relaxed);
+    }
+}
+
+impl Drop for BodyBytes {
+    fn drop(&mut self) {
+        self.release();
+    }
 }
 
 /// An unfinished request.
@@ -68,6 +113,7 @@ impl State {
             loaded: OnceLock::new(),
             active: Mutex::default(),
             responses: Mutex::default(),
+            body_bytes: AtomicUsize::new(0),
         }
     }
 

@@ -214,6 +214,50 @@ fn bodies_that_are_not_json_and_unknown_paths_are_refused() {
 }
 
 #[test]
+fn json_that_takes_much_memory_is_refused_before_it_is_parsed() {
+    let server = server();
+    for (unit, count, what) in [
+        (r#"{"":0},"#, 1 << 16, "objects and arrays"),
+        ("[],", 1 << 16, "objects and arrays"),
+        ("0,", 1 << 20, "values"),
+    ] {
+        let body = format!(r#"{{"messages":[{}0]}}"#, unit.repeat(count));
+        let answer = server.send("POST", "/v1/chat/completions", "", &body);
+        assert!(answer.status == 400 && answer.error().contains(what), "{unit}: {answer:?}");
+    }
+    // Characters of JSON in a text do not count.
+    let answer = server.chat(json!({ "user": "{[,\"\\".repeat(1 << 17) }));
+    assert_eq!(answer.status, 200, "{answer:?}");
+}
+
+#[test]
+fn large_bodies_that_stall_hold_a_bounded_amount_of_memory() {
+    let server = Running::start(ServerOptions { max_body_bytes: 200_000, ..ServerOptions::default() });
+    server.generator.say(&["ok"]);
+    let large = || server.chat(json!({ "user": "x".repeat(190_000) }));
+    let stalled = || {
+        let mut client = server.connect();
+        let head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000\r\n\r\n";
+        client.write_all(format!("{head}{}", "x".repeat(199_000)).as_bytes()).unwrap();
+        client
+    };
+    let clients: Vec<_> = (0..40).map(|_| stalled()).collect();
+    let end = Instant::now() + Duration::from_secs(10);
+    let refused = loop {
+        let answer = large();
+        if answer.status != 200 || Instant::now() > end {
+            break answer;
+        }
+    };
+    assert!(refused.status == 503 && refused.error().contains("too many large bodies"), "{refused:?}");
+    assert_eq!(server.chat(json!({ "user": "x".repeat(50_000) })).status, 200, "small bodies are answered");
+    drop(clients);
+    while large().status != 200 {
+        assert!(Instant::now() < end, "the memory of clients that are gone is not released");
+    }
+}
+
+#[test]
 fn huge_bodies_and_heads_are_refused() {
     let server = Running::start(ServerOptions { max_body_bytes: 10_000, ..ServerOptions::default() });
     server.generator.say(&["ok"]);
