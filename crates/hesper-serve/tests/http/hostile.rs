@@ -234,20 +234,21 @@ fn json_that_takes_much_memory_is_refused_before_it_is_parsed() {
 fn large_bodies_that_stall_hold_a_bounded_amount_of_memory() {
     let server = Running::start(ServerOptions { max_body_bytes: 200_000, ..ServerOptions::default() });
     server.generator.say(&["ok"]);
-    let large = || server.chat(json!({ "user": "x".repeat(190_000) }));
+    let large = || server.chat(json!({ "user": "x".repeat(199_000) }));
     let stalled = || {
         let mut client = server.connect();
         let head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000\r\n\r\n";
         client.write_all(format!("{head}{}", "x".repeat(199_000)).as_bytes()).unwrap();
         client
     };
-    let clients: Vec<_> = (0..40).map(|_| stalled()).collect();
+    let mut clients: Vec<_> = (0..40).map(|_| stalled()).collect();
     let end = Instant::now() + Duration::from_secs(10);
     let refused = loop {
         let answer = large();
         if answer.status != 200 || Instant::now() > end {
             break answer;
         }
+        clients.push(stalled());
     };
     assert!(refused.status == 503 && refused.error().contains("too many large bodies"), "{refused:?}");
     assert_eq!(server.chat(json!({ "user": "x".repeat(50_000) })).status, 200, "small bodies are answered");
