@@ -194,11 +194,16 @@ async fn with_body<T: Send + 'static>(
     run: impl FnOnce(&Arc<State>, u64, &Map<String, Value>) -> ApiResult<T> + Send + 'static,
 ) -> ApiResult<T> {
     let (body, held) = read_body(&app.0, request).await?;
+    // Few large bodies are processed at once, so that threads are left for small ones.
+    let turn = match held.is_large() {
+        true => app.0.large_bodies.clone().acquire_owned().await.ok(),
+        false => None,
+    };
     let run = move || {
         let parsed = parse_body(&body)?;
         drop(body);
         let result = run(&app.0, tenant.0, &parsed);
-        drop(held);
+        drop((held, turn));
         result
     };
     match tokio::task::spawn_blocking(run).await {
@@ -334,14 +339,13 @@ async fn tokenize(
         let body = Fields::body(body);
         let begin = body.flag("add_special_tokens")?.unwrap_or(true);
         let tokens = match (body.text("prompt")?, body.get("messages")) {
-            (Some(text), None) => {
-                let tokens = loaded.language.tokenizer().encode(text, begin);
-                tokens.map_err(|error| body.error("prompt", error))?
+            (Some(text), None) => loaded.tokens(text, begin, "prompt", loaded.count_limit())?,
+            (None, Some(_)) => {
+                chat::encode(&chat::conversation(&body, &loaded)?.0, &loaded, loaded.count_limit())?.1
             }
-            (None, Some(_)) => chat::encode(&chat::conversation(&body, &loaded)?.0, &loaded)?.1,
             _ => return Err(body.error("prompt", "give either prompt or messages")),
         };
-        let context = loaded.language.model().config().context_length;
+        let context = loaded.context();
         Ok(json!({ "count": tokens.len(), "max_model_len": context, "tokens": tokens }))
     };
     Ok(json_response(&with_body(app, tenant, request, tokenize).await?))

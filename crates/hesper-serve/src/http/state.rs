@@ -10,13 +10,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use axum::extract::FromRef;
 use axum::http::StatusCode;
 use hesper_lm::LanguageModel;
+use tokio::sync::Semaphore;
 
 use super::error::{ApiError, ApiResult};
 use super::log::Log;
 use super::options::ServerOptions;
 use super::response_store::ResponseStore;
 use crate::protocol::{Events, Generator, Health, Refusal, Request, Snapshot};
-use crate::text::Format;
+use crate::text::{Format, tokens_within};
 
 /// The model that is served.
 pub(crate) struct Loaded {
@@ -25,6 +26,31 @@ pub(crate) struct Loaded {
     pub(crate) format: Format,
     /// Seconds since 1970 when it was loaded.
     pub(crate) created: u64,
+}
+
+/// The tokens that a client may count, even if the context of the model is short.
+const MIN_COUNT_LIMIT: usize = 1 << 16;
+
+impl Loaded {
+    /// The most tokens of a prompt and its answer.
+    pub(crate) fn context(&self) -> usize {
+        self.language.model().config().context_length
+    }
+
+    /// The most tokens of a text that is only tokenized.
+    pub(crate) fn count_limit(&self) -> usize {
+        self.context().saturating_mul(4).max(MIN_COUNT_LIMIT)
+    }
+
+    /// The tokens of a text in a field, by [`tokens_within`] a limit.
+    pub(crate) fn tokens(&self, text: &str, begin: bool, field: &str, limit: usize) -> ApiResult<Vec<u32>> {
+        let tokens = tokens_within(self.language.tokenizer(), text, begin, limit);
+        tokens.map_err(|error| ApiError::field(field, error))?.ok_or_else(|| {
+            let what =
+                format!("has more than {limit} tokens; the context of the model is {}", self.context());
+            ApiError::field(field, what).code("context_length_exceeded")
+        })
+    }
 }
 
 /// The state that the handlers share.
@@ -40,7 +66,12 @@ pub(crate) struct State {
     responses: Mutex<ResponseStore>,
     /// Bytes of bodies in memory, without the first [`FREE_BODY_BYTES`] of each.
     body_bytes: AtomicUsize,
+    /// Turns of large bodies to be processed.
+    pub(crate) large_bodies: Arc<Semaphore>,
 }
+
+/// How many large bodies are processed at once.
+const LARGE_AT_ONCE: usize = 2;
 
 /// Bytes of a body that are not counted: many small bodies never refuse each other.
 const FREE_BODY_BYTES: usize = 64 << 10;
@@ -71,6 +102,11 @@ impl BodyBytes {
             self.release();
         }
         has_room
+    }
+
+    /// Whether a part of the body is counted.
+    pub(crate) fn is_large(&self) -> bool {
+        self.counted > 0
     }
 
     fn release(&mut self) {
@@ -114,6 +150,7 @@ impl State {
             active: Mutex::default(),
             responses: Mutex::default(),
             body_bytes: AtomicUsize::new(0),
+            large_bodies: Arc::new(Semaphore::new(LARGE_AT_ONCE)),
         }
     }
 

@@ -259,6 +259,31 @@ fn large_bodies_that_stall_hold_a_bounded_amount_of_memory() {
 }
 
 #[test]
+fn long_texts_are_refused_without_tokenizing_all_of_them() {
+    let server = Running::start(ServerOptions::default());
+    let text = "1".repeat(7 << 20);
+    let start = Instant::now();
+    let refused = |path: &str, body: &Value| {
+        let answer = server.post(path, body);
+        let error = answer.error();
+        assert!(answer.status == 400 && error.contains("more than"), "{path}: {error}");
+        assert_eq!(answer.json()["error"]["code"], "context_length_exceeded");
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| refused("/v1/completions", &json!({ "prompt": text })));
+        scope.spawn(|| refused("/v1/embeddings", &json!({ "input": ["a", text] })));
+        scope.spawn(|| refused("/tokenize", &json!({ "prompt": text })));
+        scope.spawn(|| {
+            refused("/v1/chat/completions", &json!({ "messages": [{ "role": "user", "content": text }] }));
+        });
+    });
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    // More tokens than the context can be counted.
+    let count = server.post("/tokenize", &json!({ "prompt": "1".repeat(40_000) })).json();
+    assert!(count["count"].as_u64() > count["max_model_len"].as_u64(), "{}", count["count"]);
+}
+
+#[test]
 fn huge_bodies_and_heads_are_refused() {
     let server = Running::start(ServerOptions { max_body_bytes: 10_000, ..ServerOptions::default() });
     server.generator.say(&["ok"]);
