@@ -125,9 +125,9 @@ impl PrefixTree {
         while self.held > self.limit && self.drop_oldest(counts) {}
     }
 
-    /// Drops the least recently used leaf of which a page, or a page of an ancestor, is used by the tree only.
-    /// A job with a window may use the last pages of a prefix and not the first, and leaves go before their
-    /// parents. Returns whether there was one.
+    /// Drops the least recently used leaf of which a page, or a page of an ancestor, is used by the tree
+    /// only. A job with a window may use the last pages of a prefix and not the first, and leaves go before
+    /// their parents. Returns whether there was one.
     pub(crate) fn evict(&mut self, counts: &mut PageCounts) -> bool {
         let is_free = |node: &Node| node.pages.iter().any(|page| counts.users(*page) == 1);
         let found = self.order.values().copied().find(|id| {

@@ -558,8 +558,8 @@ impl Scheduler {
         end.max((job.planned / chunk + 1) * chunk).min(job.prompt_len()) - job.planned
     }
 
-    /// Gives a job the chunks that the prefix cache has now and did not have when the job started. Returns the
-    /// number of their tokens.
+    /// Gives a job the chunks that the prefix cache has now and did not have when the job started. Returns
+    /// the number of their tokens.
     fn reuse(&mut self, id: JobId) -> usize {
         let Limits { page, chunk, .. } = self.limits;
         let is_between_chunks =
@@ -571,7 +571,7 @@ impl Scheduler {
         let (first, tokens) = (job.computed / page, found.len() * page);
         let count = tokens.saturating_sub(job.computed);
         if count > 0 {
-            // Share the new pages before the own ones are released, which were allocated for a discarded step.
+            // Own pages after the computed tokens were allocated for a step that was discarded.
             found[first..].iter().for_each(|page| self.counts.share(*page));
             job.pages.drain(first..).for_each(|page| self.counts.release(page));
             job.pages.extend_from_slice(&found[first..]);

@@ -16,8 +16,8 @@ pub(crate) struct Fields<'a> {
     name: String,
 }
 
-/// The most objects and arrays of a body, and the most values. Parsed, a value of a few bytes takes many times
-/// as much memory.
+/// The most objects and arrays of a body, and the most values. Parsed, a value of a few bytes takes many
+/// times as much memory.
 const MAX_CONTAINERS: usize = 1 << 16;
 const MAX_VALUES: usize = 1 << 20;
 

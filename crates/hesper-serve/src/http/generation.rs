@@ -16,8 +16,8 @@ use super::state::{Active, State};
 use crate::protocol::{Event, Events, Finish, Generator, Request, Token, Usage};
 use crate::text::{AnswerParser, Part};
 
-/// The most log probabilities of an answer that is kept until it is complete. As JSON each of them takes almost a
-/// kilobyte.
+/// The most log probabilities of an answer that is kept until it is complete. As JSON each of them takes
+/// almost a kilobyte.
 const MAX_KEPT_LOGPROBS: usize = 1 << 17;
 
 /// A prompt and how the answers to it are parsed.

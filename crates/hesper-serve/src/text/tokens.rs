@@ -1,7 +1,7 @@
 //! The tokens of a text, if there are not far too many.
 //!
-//! A tokenizer takes microseconds and hundreds of bytes for a token. So a long text is first tokenized in part,
-//! and refused if that part has too many tokens.
+//! A tokenizer takes microseconds and hundreds of bytes for a token. So a long text is first tokenized in
+//! part, and refused if that part has too many tokens.
 
 use hesper_lm::{Result, Tokenizer};
 
@@ -9,7 +9,18 @@ use hesper_lm::{Result, Tokenizer};
 const WHOLE_BYTES: usize = 64 << 10;
 
 /// The tokens of a text. `None` if a part from its start has a quarter more than `limit`: where a text is cut
-/// changes few tokens. A text that is tokenized as a whole may have more than `limit`. `begin` adds the token that begins a sequence, if the model expects one.
+/// changes few tokens. A text that is tokenized as a whole may have more than `limit`. `begin` adds the token
+/// that begins a sequence, if the model expects one.
+///
+/// ```
+/// # use hesper as _;
+/// use hesper_serve::text::tokens_within;
+/// let model = hesper_lm::demo::model()?;
+/// let count = |text: &str| tokens_within(model.tokenizer(), text, true, 1000);
+/// assert!(count("The evening star")?.is_some());
+/// assert!(count(&"1".repeat(1 << 20))?.is_none());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn tokens_within(
     tokenizer: &Tokenizer,
     text: &str,
