@@ -54,7 +54,8 @@ impl ServerOptions {
             if time > MAX_TIME || (time.is_zero() && name != "drain") {
                 let least = if name == "drain" { "at least 0" } else { "more than 0" };
                 let most = MAX_TIME.as_secs();
-                return Err(format!("{name} is {time:?}; it must be {least} and at most {most} s, a year"));
+                let given = time.as_secs_f64();
+                return Err(format!("{name} is {given} s; it must be {least} and at most {most} s, a year"));
             }
         }
         let counts = [
