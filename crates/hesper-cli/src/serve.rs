@@ -137,10 +137,10 @@ impl Serve {
             allowed_hosts: allow_host.clone(),
             allowed_origins: allow_origin.clone(),
             tls: tls_cert.clone().zip(tls_key.clone()),
-            max_connections: limits.max_connections.max(1),
-            max_body_bytes: limits.max_body << 20,
+            max_connections: limits.max_connections,
+            max_body_bytes: limits.max_body.saturating_mul(1 << 20),
             max_tokens: limits.max_tokens.unwrap_or(usize::MAX),
-            client_timeout: Duration::from_secs(limits.client_timeout.max(1)),
+            client_timeout: Duration::from_secs(limits.client_timeout),
             drain: Duration::from_secs(limits.drain),
             log: match self.log {
                 Log::Off => LogFormat::Off,
@@ -155,7 +155,7 @@ impl Serve {
 
     fn engine(&self, language: Arc<LanguageModel>) -> Result<Engine, String> {
         let options = EngineOptions {
-            kv_bytes: self.limits.kv_memory.map(|mib| mib << 20),
+            kv_bytes: self.limits.kv_memory.map(|mib| mib.saturating_mul(1 << 20)),
             kv_bits: self.limits.kv_bits,
             max_running: self.limits.max_running,
             max_waiting: self.limits.max_waiting,

@@ -58,6 +58,9 @@ fn invalid_arguments_are_refused_with_a_reason() {
         (vec!["--port", "0", "--tls-cert", "/nowhere/c", "--tls-key", "/nowhere/k"], 1, "/nowhere/c"),
         (vec!["--tls-cert", "/nowhere/c"], 2, "--tls-key"),
         (vec!["--host", "example.org"], 2, "example.org"),
+        (vec!["--port", "0", "--drain", "18446744073709551615"], 1, "drain"),
+        (vec!["--port", "0", "--client-timeout", "0"], 1, "client_timeout"),
+        (vec!["--port", "0", "--max-connections", "18446744073709551615"], 1, "max_connections"),
         (vec!["--port", "70000"], 2, "70000"),
     ] {
         let output = hesper(&arguments).output().unwrap();

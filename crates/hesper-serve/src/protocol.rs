@@ -8,7 +8,7 @@ mod events;
 
 use std::sync::mpsc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use events::{EventReceiver, EventSender, channel};
 pub use hesper_lm::Sampling;
@@ -31,6 +31,12 @@ pub trait Generator: Send + Sync {
     /// Refuses new requests, lets the others finish within `limit`, and fails the rest. Returns when all are
     /// answered.
     fn drain(&self, limit: Duration);
+}
+
+/// The instant `limit` from now, or in a year if there is no such instant.
+pub(crate) fn instant_after(limit: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(limit).unwrap_or_else(|| now + Duration::from_secs(365 * 86_400))
 }
 
 /// The events of one request. Dropping it cancels the request.

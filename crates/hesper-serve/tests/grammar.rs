@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::support::{End, LIMIT, collect, language, request, small};
 use hesper_lm::{LanguageModel, LoadOptions, fetch};
 use hesper_serve::engine::{Engine, EngineOptions};
-use hesper_serve::protocol::{Constraint, Finish, Generator, Refusal, Request, Sampling};
+use hesper_serve::protocol::{Constraint, Event, Finish, Generator, Refusal, Request, Sampling};
 use hesper_serve::text::{CallFormat, Tool};
 
 fn constrained(id: &str, constraint: Constraint) -> Request {
@@ -33,6 +33,21 @@ fn a_text_matches_its_constraint_and_ends_with_it() {
     let lark = Constraint::Lark("start: \" the\" (\" sun\" | \" star\")\n".into());
     let text = collect(&engine.submit(constrained("lark", lark)).unwrap()).1;
     assert!([" the sun", " the star"].contains(&text.as_str()), "{text:?}");
+}
+
+#[test]
+fn a_constraint_that_no_text_matches_fails_with_that_reason() {
+    let engine = Engine::start(language(), small()).unwrap();
+    let events =
+        engine.submit(constrained("loop", Constraint::JsonSchema(r##"{"$ref": "#"}"##.into()))).unwrap();
+    let message = loop {
+        match events.next() {
+            Some(Event::Failed(failure)) => break failure.message,
+            Some(_) => {}
+            None => panic!("the events ended without a failure"),
+        }
+    };
+    assert!(message.contains("no token may come next"), "{message}");
 }
 
 #[test]

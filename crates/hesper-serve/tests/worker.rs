@@ -279,6 +279,10 @@ fn clients_that_disconnect_while_the_worker_is_stopped_are_cancelled_when_it_con
         drop((events, unread));
         assert!(supervisor.cancel("by id"));
         assert!(matches!(collect(&by_id).2, End::Done(Finish::Cancelled, _)));
+        if continues {
+            // Long before the worker is replaced.
+            until(|| matches!(supervisor.health(), Health::Stalled { seconds } if seconds > 1.0));
+        }
         match continues {
             true => signal(&supervisor, "-CONT"),
             false => until(|| supervisor.snapshot().restarts == 1),
@@ -287,7 +291,10 @@ fn clients_that_disconnect_while_the_worker_is_stopped_are_cancelled_when_it_con
         assert_eq!(next.0.len(), 3);
         until(|| {
             let snapshot = supervisor.snapshot();
-            snapshot.completed == 1 && snapshot.requests.is_empty() && snapshot.pages_used == 0
+            supervisor.health() == Health::Ok
+                && snapshot.completed == 1
+                && snapshot.requests.is_empty()
+                && snapshot.pages_used == 0
         });
         let snapshot = supervisor.snapshot();
         assert_eq!((snapshot.completed, snapshot.failed), (1, 0), "{snapshot:?}");

@@ -212,9 +212,14 @@ impl TokenFilter for ToolCalls {
     }
 }
 
-/// The message of a constraint that failed. The library marks errors without details by a tag.
+/// The message of a constraint that failed. The library marks errors without details by a tag, and names the
+/// case that no token may come next.
 fn failed(error: impl fmt::Display) -> String {
-    format!("the constraint failed: {}", error.to_string().replace("<non-verbose/>", "").trim_end())
+    let error = error.to_string();
+    if error.contains("NoExtension") {
+        return "the constraint failed: no token may come next; check whether any text matches it".into();
+    }
+    format!("the constraint failed: {}", error.replace("<non-verbose/>", "").trim_end())
 }
 
 /// The state of a grammar after a number of tokens.

@@ -45,7 +45,8 @@ use hesper_core::placement;
 use hesper_lm::{GenerateOptions, LanguageModel, PageFormat, Sampler, check_prompt};
 
 use crate::protocol::{
-    Constraint, Events, Failure, FailureKind, Generator, Health, Pooling, Refusal, Request, Snapshot, channel,
+    Constraint, Events, Failure, FailureKind, Generator, Health, Pooling, Refusal, Request, Snapshot,
+    channel, instant_after,
 };
 use scheduler::{JobSpec, Limits, Rejected, Scheduler};
 use state::{Active, State};
@@ -385,7 +386,7 @@ impl Generator for Engine {
     }
 
     fn drain(&self, limit: Duration) {
-        let end = Instant::now() + limit;
+        let end = instant_after(limit);
         let mut state = self.shared.lock();
         state.stopping = true;
         while !state.is_idle() {

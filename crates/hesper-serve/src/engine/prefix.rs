@@ -125,11 +125,11 @@ impl PrefixTree {
         while self.held > self.limit && self.drop_oldest(counts) {}
     }
 
-    /// Drops the least recently used leaf of which the leaf itself or an ancestor is used by the tree only. A
-    /// job with a window may use the last chunks of a prefix and not the first, and leaves go before their
-    /// parents. Returns whether there was one.
+    /// Drops the least recently used leaf of which a page, or a page of an ancestor, is used by the tree
+    /// only. A job with a window may use the last pages of a prefix and not the first, and leaves go before
+    /// their parents. Returns whether there was one.
     pub(crate) fn evict(&mut self, counts: &mut PageCounts) -> bool {
-        let is_free = |node: &Node| node.pages.iter().all(|page| counts.users(*page) == 1);
+        let is_free = |node: &Node| node.pages.iter().any(|page| counts.users(*page) == 1);
         let found = self.order.values().copied().find(|id| {
             let mut at = self.nodes.get(id).filter(|node| node.children.is_empty());
             while let Some(node) = at.filter(|node| !is_free(node)) {
@@ -203,6 +203,19 @@ mod tests {
             "a chunk in use does not keep those before it"
         );
         assert_eq!((counts.free(), tree.pages().count()), (9, 0));
+    }
+
+    #[test]
+    fn a_chunk_of_which_a_request_uses_only_the_last_page_is_evicted() {
+        let mut counts = PageCounts::new(3);
+        let pages: Vec<u32> = (0..3).map(|_| counts.take().unwrap()).collect();
+        let mut tree = PrefixTree::new(3, 3);
+        tree.insert(1, &[1, 2, 3], &pages, &mut counts);
+        // The others are outside the window of the request.
+        pages[..2].iter().for_each(|page| counts.release(*page));
+        assert_eq!(tree.evictable(&counts), 2);
+        assert!(tree.evict(&mut counts) && !tree.evict(&mut counts));
+        assert_eq!((counts.free(), counts.users(pages[2])), (2, 1));
     }
 
     #[test]

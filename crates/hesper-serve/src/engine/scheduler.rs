@@ -11,6 +11,9 @@
 //! preempted: its pages are released, it waits, and it is recomputed later. The highest ranked job is never
 //! preempted, so some job always makes progress.
 //!
+//! Jobs whose prompts begin alike compute the common chunks once: while a step computes a chunk for one of
+//! them, the others do not compute it, and they find it in the prefix cache after the step.
+//!
 //! With speculative decoding ([`Limits::drafts`]) a piece of a decoding job has draft tokens after its own
 //! token. The caller reports how many were accepted. Their rows count as computed.
 //!
@@ -110,7 +113,7 @@ pub struct Job {
     unknown: usize,
     pages: Vec<u32>,
     running: bool,
-    /// Tokens that were found in the prefix cache when it first ran.
+    /// Tokens that were found in the prefix cache, once it has run.
     cached: Option<usize>,
     drafts: Drafts,
 }
@@ -198,6 +201,8 @@ pub struct Plan {
     pub chunks: Vec<Piece>,
     /// Jobs that were preempted.
     pub preempted: usize,
+    /// Tokens of prompts that jobs found in the prefix cache after they had started.
+    pub reused: usize,
 }
 
 impl Plan {
@@ -553,6 +558,48 @@ impl Scheduler {
         end.max((job.planned / chunk + 1) * chunk).min(job.prompt_len()) - job.planned
     }
 
+    /// Gives a job the chunks that the prefix cache has now and did not have when the job started. Returns
+    /// the number of their tokens.
+    fn reuse(&mut self, id: JobId) -> usize {
+        let Limits { page, chunk, .. } = self.limits;
+        let is_between_chunks =
+            |job: &&mut Job| job.planned == job.computed && job.computed.is_multiple_of(chunk);
+        let job = self.jobs.get_mut(&id).filter(|job| job.spec.use_prefix);
+        let Some(job) = job.filter(is_between_chunks) else { return 0 };
+        let most = (job.prompt_len() - 1) / chunk * chunk;
+        let found = self.prefix.find(job.spec.tenant, &job.spec.prompt[..most]);
+        let (first, tokens) = (job.computed / page, found.len() * page);
+        let count = tokens.saturating_sub(job.computed);
+        if count > 0 {
+            // Own pages after the computed tokens were allocated for a step that was discarded.
+            found[first..].iter().for_each(|page| self.counts.share(*page));
+            job.pages.drain(first..).for_each(|page| self.counts.release(page));
+            job.pages.extend_from_slice(&found[first..]);
+            (job.computed, job.planned) = (tokens, tokens);
+            job.cached = job.cached.map(|cached| (cached + count).min(tokens));
+            self.release_unseen(id);
+        }
+        count
+    }
+
+    /// Whether a step that is planned or in flight computes the next chunk of a prompt for another job, from
+    /// which the prefix cache gets it.
+    fn is_computed_elsewhere(&self, id: JobId) -> bool {
+        let (job, Limits { chunk, page, prefix_pages, .. }) = (&self.jobs[&id], &self.limits);
+        let end = job.planned + chunk;
+        // The last token of a prompt is always computed.
+        let can_wait = job.spec.use_prefix && job.planned == job.computed && end < job.prompt_len();
+        if !can_wait || !job.planned.is_multiple_of(*chunk) || *prefix_pages < end / page {
+            return false;
+        }
+        self.jobs.iter().any(|(other_id, other)| {
+            *other_id != id
+                && (other.spec.tenant, other.spec.use_prefix) == (job.spec.tenant, true)
+                && (other.computed < end && end <= other.planned)
+                && other.spec.prompt.get(..end) == Some(&job.spec.prompt[..end])
+        })
+    }
+
     /// Plans the next step and discards the steps in flight. The jobs of a plan keep their pages until the
     /// next plan, unless they are removed.
     pub fn plan(&mut self) -> Plan {
@@ -615,9 +662,11 @@ impl Scheduler {
             let paced = self.pace.prompt_tokens(plan.decode_rows(), waiting);
             left = left.min(paced.unwrap_or(self.limits.chunk));
         }
+        let mut waits = Vec::new();
         loop {
             let service = |id: &JobId| self.service.get(&self.jobs[id].spec.tenant).copied().unwrap_or(0);
             let next = ranked.iter().filter(|id| self.jobs[*id].running && !self.jobs[*id].decodes());
+            let next = next.filter(|id| !waits.contains(*id));
             // The oldest prompt and the one with the fewest tokens left take turns, so that a long prompt
             // does not delay short ones and many short ones do not starve a long one.
             let rank = |id: &&JobId| {
@@ -627,6 +676,11 @@ impl Scheduler {
             };
             let next = next.min_by_key(rank);
             let Some(id) = next.copied() else { break };
+            plan.reused += self.reuse(id);
+            if self.is_computed_elsewhere(id) {
+                waits.push(id);
+                continue;
+            }
             let mut count = self.prompt_piece_len(id, left);
             if !self.allocate_pages(id, count) {
                 count = self.prompt_piece_len(id, 0);

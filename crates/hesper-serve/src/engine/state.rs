@@ -161,6 +161,7 @@ impl State {
     pub(super) fn plan(&mut self, now: Duration, next: fn(&mut Scheduler) -> Plan) -> Plan {
         let plan = next(&mut self.scheduler);
         self.stats.preemptions += plan.preempted as u64;
+        self.stats.cached_tokens += plan.reused as u64;
         for (job, cached_tokens) in &plan.started {
             let Some(active) = self.requests.get(job) else { continue };
             self.stats.cached_tokens += *cached_tokens as u64;

@@ -57,6 +57,7 @@ impl Answer {
 
     async fn whole(mut self) -> ApiResult<Value> {
         let count = self.generation.len();
+        self.generation.keep_logprobs();
         let mut choices: Vec<WholeChoice> = (0..count).map(|_| WholeChoice::default()).collect();
         while let Some(update) = poll_fn(|context| self.generation.poll_update(context)).await {
             let update = update?;

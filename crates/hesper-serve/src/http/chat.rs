@@ -43,7 +43,7 @@ pub(crate) fn submit(state: &Arc<State>, tenant: u64, body: &Map<String, Value>)
         }
         params.request.constraint = Some(constraint);
     }
-    let (text, tokens) = encode(&conversation, &loaded)?;
+    let (text, tokens) = encode(&conversation, &loaded, loaded.context())?;
     super::completions::limit_tokens(&mut params, state, &loaded, "messages", tokens.len(), None)?;
     params.request.tenant = tenant;
     let names = conversation.tools.iter().map(|tool| tool.name.clone()).collect();
@@ -64,12 +64,16 @@ pub(crate) fn submit(state: &Arc<State>, tenant: u64, body: &Map<String, Value>)
     })
 }
 
-/// The text and the tokens of a conversation.
-pub(crate) fn encode(conversation: &Conversation, loaded: &Loaded) -> ApiResult<(String, Vec<u32>)> {
+/// The text and the tokens of a conversation of about `limit` tokens at most.
+pub(crate) fn encode(
+    conversation: &Conversation,
+    loaded: &Loaded,
+    limit: usize,
+) -> ApiResult<(String, Vec<u32>)> {
     let wrong = |error: hesper_lm::Error| ApiError::field("messages", error);
     let text = conversation.render(&loaded.language, &loaded.format).map_err(wrong)?;
     // The template itself writes the beginning-of-sequence token.
-    let tokens = loaded.language.tokenizer().encode(&text, false).map_err(wrong)?;
+    let tokens = loaded.tokens(&text, false, "messages", limit)?;
     Ok((text, tokens))
 }
 

@@ -105,10 +105,7 @@ pub(crate) fn prompts(
     loaded: &Loaded,
 ) -> ApiResult<Vec<(String, Vec<u32>)>> {
     let one = |value: &Value, name: &str| match value {
-        Value::String(text) => match loaded.language.prompt_tokens(text) {
-            Ok(tokens) => Ok((text.clone(), tokens)),
-            Err(error) => Err(ApiError::field(name, error)),
-        },
+        Value::String(text) => Ok((text.clone(), loaded.tokens(text, true, name, loaded.context())?)),
         _ => {
             let tokens = params::tokens(value, name, &loaded.language)?;
             let text = loaded.language.tokenizer().decode(&tokens);

@@ -16,8 +16,38 @@ pub(crate) struct Fields<'a> {
     name: String,
 }
 
+/// The most objects and arrays of a body, and the most values. Parsed, a value of a few bytes takes many
+/// times as much memory.
+const MAX_CONTAINERS: usize = 1 << 16;
+const MAX_VALUES: usize = 1 << 20;
+
+/// Refuses JSON text with too many objects, arrays or values.
+fn limit_values(body: &[u8]) -> ApiResult<()> {
+    let (mut containers, mut values, mut in_string) = (0, 1, false);
+    let mut bytes = body.iter();
+    while let Some(byte) = bytes.next() {
+        match (byte, in_string) {
+            (b'"', _) => in_string = !in_string,
+            (b'\\', true) => drop(bytes.next()),
+            (b'{' | b'[', false) => (containers, values) = (containers + 1, values + 1),
+            (b',', false) => values += 1,
+            _ => {}
+        }
+    }
+    let too_many = |what: &str, count: usize, limit: usize| {
+        let message = format!("the body has {count} {what}; the limit is {limit}");
+        Err(ApiError::new(StatusCode::BAD_REQUEST, message).code("too_many_values"))
+    };
+    match (containers, values) {
+        (count, _) if count > MAX_CONTAINERS => too_many("objects and arrays", count, MAX_CONTAINERS),
+        (_, count) if count > MAX_VALUES => too_many("values", count, MAX_VALUES),
+        _ => Ok(()),
+    }
+}
+
 /// Parses a body, which must be an object.
 pub(crate) fn parse_body(body: &[u8]) -> ApiResult<Map<String, Value>> {
+    limit_values(body)?;
     match serde_json::from_slice(body) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(other) => {
@@ -118,10 +148,11 @@ impl<'a> Fields<'a> {
         match number {
             Some(number) if range.contains(&number) => Ok(Some(number)),
             _ if value.is_number() => {
-                let (low, high) = range.into_inner();
-                let range = match high {
-                    i64::MAX => format!("of at least {low}"),
-                    high => format!("from {low} to {high}"),
+                let is_large = value.as_f64().is_some_and(|number| number >= i64::MAX as f64);
+                let range = match range.into_inner() {
+                    (i64::MIN, i64::MAX) => "of 64 bits".to_string(),
+                    (low, i64::MAX) if !is_large => format!("of at least {low}"),
+                    (low, high) => format!("from {low} to {high}"),
                 };
                 Err(self.error(field, format!("must be an integer {range}, not {value}")))
             }

@@ -16,6 +16,10 @@ use super::state::{Active, State};
 use crate::protocol::{Event, Events, Finish, Generator, Request, Token, Usage};
 use crate::text::{AnswerParser, Part};
 
+/// The most log probabilities of an answer that is kept until it is complete. As JSON each of them takes
+/// almost a kilobyte.
+const MAX_KEPT_LOGPROBS: usize = 1 << 17;
+
 /// A prompt and how the answers to it are parsed.
 pub(crate) struct Prompt {
     pub(crate) tokens: Vec<u32>,
@@ -51,6 +55,8 @@ pub(crate) struct Generation {
     active: Active,
     choices: Vec<Choice>,
     logprobs: bool,
+    /// How many more log probabilities may be reported. `None` if they are not kept.
+    logprobs_left: Option<usize>,
     /// The choice that is polled first.
     next: usize,
     pub(crate) usage: Usage,
@@ -102,6 +108,7 @@ impl Generation {
             active,
             choices,
             logprobs: template.logprobs.is_some(),
+            logprobs_left: None,
             next: 0,
             usage: Usage::default(),
             reasoning_tokens: 0,
@@ -114,6 +121,11 @@ impl Generation {
 
     pub(crate) fn id(&self) -> &str {
         &self.active.id
+    }
+
+    /// Limits the log probabilities to those that may be kept until the answer is complete.
+    pub(crate) fn keep_logprobs(&mut self) {
+        self.logprobs_left = Some(MAX_KEPT_LOGPROBS);
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -163,6 +175,9 @@ impl Generation {
                     None if token.text.is_empty() => Vec::new(),
                     None => vec![Part::Content(token.text.clone())],
                 };
+                if let (true, Some(left)) = (self.logprobs, &mut self.logprobs_left) {
+                    *left = left.checked_sub(1 + token.top.len()).ok_or_else(too_many_logprobs)?;
+                }
                 update.token = self.logprobs.then_some(token);
             }
             Some(Event::Done { finish, usage }) => {
@@ -232,6 +247,13 @@ impl Drop for Generation {
             }),
         );
     }
+}
+
+fn too_many_logprobs() -> ApiError {
+    let what = format!(
+        "the answer has more than {MAX_KEPT_LOGPROBS} log probabilities; ask for fewer, or stream completions"
+    );
+    ApiError::new(StatusCode::BAD_REQUEST, what).code("too_many_logprobs")
 }
 
 /// A token and the most likely alternatives with their log probabilities, in the format of the chat API.

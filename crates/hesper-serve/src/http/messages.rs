@@ -76,7 +76,7 @@ pub(crate) fn submit(state: &Arc<State>, tenant: u64, body: &Map<String, Value>)
 pub(crate) fn count_tokens(state: &Arc<State>, body: &Map<String, Value>) -> ApiResult<Value> {
     let (loaded, request) = (state.loaded()?, chat_request(&Fields::body(body))?);
     let conversation = chat::conversation(&Fields::body(&request), &loaded)?.0;
-    Ok(json!({ "input_tokens": chat::encode(&conversation, &loaded)?.1.len() }))
+    Ok(json!({ "input_tokens": chat::encode(&conversation, &loaded, loaded.count_limit())?.1.len() }))
 }
 
 /// Converts a request to one for a chat completion.

@@ -81,6 +81,7 @@ impl Handle {
 impl Server {
     /// Opens the port.
     pub fn bind(options: ServerOptions) -> Result<Self, String> {
+        options.check()?;
         let tls = tls::acceptor(&options)?;
         let address = options.address;
         let listener = std::net::TcpListener::bind(address)

@@ -40,6 +40,37 @@ pub struct ServerOptions {
     pub handle_signals: bool,
 }
 
+/// The longest time that an option may give.
+const MAX_TIME: Duration = Duration::from_secs(365 * 86_400);
+/// The most connections that an option may allow.
+const MAX_CONNECTIONS: usize = 1 << 20;
+
+impl ServerOptions {
+    /// Refuses limits with which the server cannot run.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let times =
+            [("client_timeout", self.client_timeout), ("keep_alive", self.keep_alive), ("drain", self.drain)];
+        for (name, time) in times {
+            if time > MAX_TIME || (time.is_zero() && name != "drain") {
+                let least = if name == "drain" { "at least 0" } else { "more than 0" };
+                let most = MAX_TIME.as_secs();
+                let given = time.as_secs_f64();
+                return Err(format!("{name} is {given} s; it must be {least} and at most {most} s, a year"));
+            }
+        }
+        let counts = [
+            ("max_connections", self.max_connections, MAX_CONNECTIONS),
+            ("max_body_bytes", self.max_body_bytes, usize::MAX),
+            ("max_tokens", self.max_tokens, usize::MAX),
+        ];
+        match counts.into_iter().find(|(_, count, most)| *count == 0 || count > most) {
+            None => Ok(()),
+            Some((name, count, usize::MAX)) => Err(format!("{name} is {count}; it must be at least 1")),
+            Some((name, count, most)) => Err(format!("{name} is {count}; it must be from 1 to {most}")),
+        }
+    }
+}
+
 impl Default for ServerOptions {
     fn default() -> Self {
         ServerOptions {

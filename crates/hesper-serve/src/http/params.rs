@@ -98,7 +98,10 @@ fn sampling(body: &Fields<'_>, language: &LanguageModel, seed: u64) -> ApiResult
         frequency_penalty: body.number("frequency_penalty", -2.0..=2.0)?.unwrap_or(0.0),
         presence_penalty: body.number("presence_penalty", -2.0..=2.0)?.unwrap_or(0.0),
         logit_bias: logit_bias(body, language)?,
-        seed: body.integer("seed", i64::MIN..=i64::MAX)?.map_or(seed, |seed| seed as u64),
+        seed: match body.get("seed").and_then(Value::as_u64) {
+            Some(seed) => seed,
+            None => body.integer("seed", i64::MIN..=i64::MAX)?.map_or(seed, |seed| seed as u64),
+        },
         ..default
     })
 }

@@ -28,7 +28,8 @@ struct Entry {
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct ResponseStore {
-    entries: HashMap<String, Entry>,
+    /// By tenant and id: a client may choose the id, and two tenants may choose the same.
+    entries: HashMap<(u64, String), Entry>,
     bytes: usize,
     clock: u64,
 }
@@ -37,26 +38,27 @@ impl ResponseStore {
     /// Stores an answer and drops others if the store is full. Does not store an answer above the limit.
     pub(crate) fn insert(&mut self, id: String, stored: StoredResponse) {
         let messages: usize = stored.messages.iter().map(|message| message.to_string().len()).sum();
-        let bytes = id.len() + messages + stored.response.to_string().len();
+        let key = (stored.tenant, id);
+        let bytes = key.1.len() + messages + stored.response.to_string().len();
         if bytes > MAX_BYTES {
             return;
         }
         self.clock += 1;
         self.bytes += bytes;
         let entry = Entry { stored, bytes, last_used: self.clock };
-        if let Some(old) = self.entries.insert(id, entry) {
+        if let Some(old) = self.entries.insert(key, entry) {
             self.bytes -= old.bytes;
         }
         while self.bytes > MAX_BYTES {
             let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.last_used);
-            let Some(id) = oldest.map(|(id, _)| id.clone()) else { return };
-            self.drop_entry(&id);
+            let Some(key) = oldest.map(|(key, _)| key.clone()) else { return };
+            self.drop_entry(&key);
         }
     }
 
     /// An answer of a tenant.
     pub(crate) fn get(&mut self, id: &str, tenant: u64) -> Option<&StoredResponse> {
-        let entry = self.entries.get_mut(id).filter(|entry| entry.stored.tenant == tenant)?;
+        let entry = self.entries.get_mut(&(tenant, id.to_string()))?;
         self.clock += 1;
         entry.last_used = self.clock;
         Some(&entry.stored)
@@ -64,17 +66,14 @@ impl ResponseStore {
 
     /// Removes an answer of a tenant. Returns whether it was stored.
     pub(crate) fn remove(&mut self, id: &str, tenant: u64) -> bool {
-        let known = self.entries.get(id).is_some_and(|entry| entry.stored.tenant == tenant);
-        if known {
-            self.drop_entry(id);
-        }
-        known
+        self.drop_entry(&(tenant, id.to_string()))
     }
 
-    fn drop_entry(&mut self, id: &str) {
-        if let Some(entry) = self.entries.remove(id) {
-            self.bytes -= entry.bytes;
-        }
+    /// Returns whether there was one.
+    fn drop_entry(&mut self, key: &(u64, String)) -> bool {
+        let dropped = self.entries.remove(key);
+        self.bytes -= dropped.as_ref().map_or(0, |entry| entry.bytes);
+        dropped.is_some()
     }
 }
 
@@ -108,6 +107,9 @@ mod tests {
         let mut store = ResponseStore::default();
         store.insert("r".into(), stored(1, 10));
         assert!(store.get("r", 2).is_none() && !store.remove("r", 2));
+        store.insert("r".into(), stored(2, 20));
+        assert!(store.get("r", 1).is_some_and(|own| own.tenant == 1), "another tenant has the same id");
+        assert!(store.remove("r", 2));
         assert!(store.get("r", 1).is_some() && store.remove("r", 1) && !store.remove("r", 1));
         assert_eq!((store.bytes, store.entries.len()), (0, 0));
     }

@@ -77,7 +77,9 @@ pub(crate) fn submit(
     request.entry("request_id").or_insert_with(|| random_id("resp").into());
     let names =
         [("messages", "input"), ("max_tokens", "max_output_tokens"), ("response_format", "text.format")];
-    let answer = chat::submit(state, tenant, &request).map_err(|error| error.renamed(&names))?;
+    let mut answer = chat::submit(state, tenant, &request).map_err(|error| error.renamed(&names))?;
+    // A response repeats all of its items when it is complete, streamed or not.
+    answer.generation.keep_logprobs();
     let store = fields.flag("store")?.unwrap_or(true);
     let echo = echo(body, store);
     Ok(ResponseAnswer { answer, tenant, messages, store, echo, created: now() })

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, Path, Request, State as Extract};
 use axum::http::header::{CONTENT_TYPE, EXPECT};
 use axum::http::{HeaderValue, Method, Response, StatusCode};
@@ -22,7 +23,7 @@ use super::error::{ApiError, ApiResult};
 use super::fields::{Fields, parse_body};
 use super::guard::{Tenant, check_key, check_source, cors};
 use super::messages::{self, MessagesError};
-use super::state::{App, State};
+use super::state::{App, BodyBytes, State};
 use super::{chat, completions, embeddings, metrics, params, responses};
 use crate::page;
 use crate::protocol::{Generator, Health};
@@ -128,25 +129,31 @@ pub(crate) fn json_response(value: &Value) -> Response<Body> {
 /// before they have sent the body.
 const MAX_DROPPED_BYTES: usize = 64 << 20;
 
-/// Reads a body within the limits of size and time.
-async fn read_body(state: &State, request: Request) -> ApiResult<Vec<u8>> {
+/// Reads a body within the limits of size, memory and time.
+async fn read_body(state: &Arc<State>, request: Request) -> ApiResult<(Vec<u8>, BodyBytes)> {
     let (limit, timeout) = (state.options.max_body_bytes, state.options.client_timeout);
     let too_large = || {
         let message = format!("the body has more than {limit} bytes, which is the limit");
         ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message).code("body_too_large")
     };
+    let mut held = BodyBytes::new(state);
     let is_expecting = request.headers().contains_key(EXPECT);
     let body = request.into_body();
     if body.size_hint().lower() > limit as u64 {
         // Discard the body, unless the client waits for `100 Continue` before it sends one.
         if !is_expecting {
-            tokio::spawn(tokio::time::timeout(timeout, collect(body, 0)));
+            tokio::spawn(tokio::time::timeout(timeout, async { collect(body, |_| false).await }));
         }
         return Err(too_large());
     }
-    match tokio::time::timeout(timeout, collect(body, limit)).await {
-        Ok(Ok(Some(body))) => Ok(body),
-        Ok(Ok(None)) => Err(too_large()),
+    match tokio::time::timeout(timeout, collect(body, |length| held.grow(length))).await {
+        Ok(Ok((length, Some(body)))) if length <= limit => Ok((body, held)),
+        Ok(Ok((length, _))) if length > limit => Err(too_large()),
+        Ok(Ok(_)) => {
+            let message = "too many large bodies arrive at once; try again";
+            let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message);
+            Err(error.code("too_many_large_bodies").retry_after(1))
+        }
         Ok(Err(error)) => {
             Err(ApiError::new(StatusCode::BAD_REQUEST, format!("cannot read the body: {error}")))
         }
@@ -157,24 +164,26 @@ async fn read_body(state: &State, request: Request) -> ApiResult<Vec<u8>> {
     }
 }
 
-/// The bytes of a body; `None` if there are more than `limit`.
-async fn collect(body: Body, limit: usize) -> Result<Option<Vec<u8>>, axum::Error> {
+/// The length of a body and its bytes; `None` if there was no room for the first so many of them.
+async fn collect(
+    body: Body,
+    mut has_room: impl FnMut(usize) -> bool,
+) -> Result<(usize, Option<Vec<u8>>), axum::Error> {
     let mut chunks = body.into_data_stream();
-    let (mut bytes, mut dropped) = (Vec::new(), 0);
+    let (mut bytes, mut length, mut is_dropped) = (Vec::new(), 0, false);
     while let Some(chunk) = poll_fn(|context| Pin::new(&mut chunks).poll_next(context)).await {
         let chunk = chunk?;
-        match dropped == 0 && bytes.len() + chunk.len() <= limit {
-            true => bytes.extend_from_slice(&chunk),
-            false => {
-                bytes = Vec::new();
-                dropped += chunk.len();
-            }
+        length += chunk.len();
+        is_dropped = is_dropped || !has_room(length);
+        match is_dropped {
+            false => bytes.extend_from_slice(&chunk),
+            true => bytes = Vec::new(),
         }
-        if dropped > MAX_DROPPED_BYTES {
+        if is_dropped && length > MAX_DROPPED_BYTES {
             break;
         }
     }
-    Ok((dropped == 0).then_some(bytes))
+    Ok((length, (!is_dropped).then_some(bytes)))
 }
 
 /// Reads the body and calls `run` with it on a blocking thread.
@@ -184,8 +193,19 @@ async fn with_body<T: Send + 'static>(
     request: Request,
     run: impl FnOnce(&Arc<State>, u64, &Map<String, Value>) -> ApiResult<T> + Send + 'static,
 ) -> ApiResult<T> {
-    let body = read_body(&app.0, request).await?;
-    let run = move || run(&app.0, tenant.0, &parse_body(&body)?);
+    let (body, held) = read_body(&app.0, request).await?;
+    // Few large bodies are processed at once, so that threads are left for small ones.
+    let turn = match held.is_large() {
+        true => app.0.large_bodies.clone().acquire_owned().await.ok(),
+        false => None,
+    };
+    let run = move || {
+        let parsed = parse_body(&body)?;
+        drop(body);
+        let result = run(&app.0, tenant.0, &parsed);
+        drop((held, turn));
+        result
+    };
     match tokio::task::spawn_blocking(run).await {
         Ok(result) => result,
         Err(error) => {
@@ -193,6 +213,16 @@ async fn with_body<T: Send + 'static>(
             Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message).code("internal_error"))
         }
     }
+}
+
+/// A parameter in a path, if the path is valid.
+type PathResult = Result<Path<String>, PathRejection>;
+
+fn parameter(path: PathResult) -> ApiResult<String> {
+    let invalid = |error: PathRejection| {
+        ApiError::new(error.status(), format!("cannot read the path: {}", error.body_text()))
+    };
+    path.map(|Path(text)| text).map_err(invalid)
 }
 
 async fn chat_completions(
@@ -222,17 +252,17 @@ async fn create_response(
 async fn find_response(
     Extract(app): Extract<App>,
     Extension(tenant): Extension<Tenant>,
-    Path(id): Path<String>,
+    id: PathResult,
 ) -> ApiResult<Response<Body>> {
-    Ok(json_response(&responses::find(&app.0, &id, tenant.0)?))
+    Ok(json_response(&responses::find(&app.0, &parameter(id)?, tenant.0)?))
 }
 
 async fn delete_response(
     Extract(app): Extract<App>,
     Extension(tenant): Extension<Tenant>,
-    Path(id): Path<String>,
+    id: PathResult,
 ) -> ApiResult<Response<Body>> {
-    Ok(json_response(&responses::delete(&app.0, &id, tenant.0)?))
+    Ok(json_response(&responses::delete(&app.0, &parameter(id)?, tenant.0)?))
 }
 
 async fn create_embeddings(
@@ -275,8 +305,8 @@ async fn models(Extract(app): Extract<App>) -> ApiResult<Response<Body>> {
     Ok(json_response(&json!({ "object": "list", "data": [model_json(&app.0)?] })))
 }
 
-async fn model(Extract(app): Extract<App>, Path(name): Path<String>) -> ApiResult<Response<Body>> {
-    let model = model_json(&app.0)?;
+async fn model(Extract(app): Extract<App>, name: PathResult) -> ApiResult<Response<Body>> {
+    let (name, model) = (parameter(name)?, model_json(&app.0)?);
     if model["id"] != name {
         let message = format!("there is no model {name:?}; the server has {}", model["id"]);
         return Err(ApiError::new(StatusCode::NOT_FOUND, message).code("model_not_found"));
@@ -287,8 +317,9 @@ async fn model(Extract(app): Extract<App>, Path(name): Path<String>) -> ApiResul
 async fn cancel(
     Extract(app): Extract<App>,
     Extension(tenant): Extension<Tenant>,
-    Path(id): Path<String>,
+    id: PathResult,
 ) -> ApiResult<Response<Body>> {
+    let id = parameter(id)?;
     match app.0.cancel(&id, tenant.0) {
         true => Ok(json_response(&json!({ "id": id, "cancelled": true }))),
         false => {
@@ -308,14 +339,13 @@ async fn tokenize(
         let body = Fields::body(body);
         let begin = body.flag("add_special_tokens")?.unwrap_or(true);
         let tokens = match (body.text("prompt")?, body.get("messages")) {
-            (Some(text), None) => {
-                let tokens = loaded.language.tokenizer().encode(text, begin);
-                tokens.map_err(|error| body.error("prompt", error))?
+            (Some(text), None) => loaded.tokens(text, begin, "prompt", loaded.count_limit())?,
+            (None, Some(_)) => {
+                chat::encode(&chat::conversation(&body, &loaded)?.0, &loaded, loaded.count_limit())?.1
             }
-            (None, Some(_)) => chat::encode(&chat::conversation(&body, &loaded)?.0, &loaded)?.1,
             _ => return Err(body.error("prompt", "give either prompt or messages")),
         };
-        let context = loaded.language.model().config().context_length;
+        let context = loaded.context();
         Ok(json!({ "count": tokens.len(), "max_model_len": context, "tokens": tokens }))
     };
     Ok(json_response(&with_body(app, tenant, request, tokenize).await?))

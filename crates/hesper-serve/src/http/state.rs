@@ -3,19 +3,21 @@
 use std::collections::HashMap;
 use std::collections::hash_map::{Entry, RandomState};
 use std::hash::{BuildHasher, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::extract::FromRef;
 use axum::http::StatusCode;
 use hesper_lm::LanguageModel;
+use tokio::sync::Semaphore;
 
 use super::error::{ApiError, ApiResult};
 use super::log::Log;
 use super::options::ServerOptions;
 use super::response_store::ResponseStore;
 use crate::protocol::{Events, Generator, Health, Refusal, Request, Snapshot};
-use crate::text::Format;
+use crate::text::{Format, tokens_within};
 
 /// The model that is served.
 pub(crate) struct Loaded {
@@ -24,6 +26,31 @@ pub(crate) struct Loaded {
     pub(crate) format: Format,
     /// Seconds since 1970 when it was loaded.
     pub(crate) created: u64,
+}
+
+/// The tokens that a client may count, even if the context of the model is short.
+const MIN_COUNT_LIMIT: usize = 1 << 16;
+
+impl Loaded {
+    /// The most tokens of a prompt and its answer.
+    pub(crate) fn context(&self) -> usize {
+        self.language.model().config().context_length
+    }
+
+    /// The most tokens of a text that is only tokenized.
+    pub(crate) fn count_limit(&self) -> usize {
+        self.context().saturating_mul(4).max(MIN_COUNT_LIMIT)
+    }
+
+    /// The tokens of a text in a field, by [`tokens_within`] a limit.
+    pub(crate) fn tokens(&self, text: &str, begin: bool, field: &str, limit: usize) -> ApiResult<Vec<u32>> {
+        let tokens = tokens_within(self.language.tokenizer(), text, begin, limit);
+        tokens.map_err(|error| ApiError::field(field, error))?.ok_or_else(|| {
+            let what =
+                format!("has more than {limit} tokens; the context of the model is {}", self.context());
+            ApiError::field(field, what).code("context_length_exceeded")
+        })
+    }
 }
 
 /// The state that the handlers share.
@@ -37,6 +64,60 @@ pub(crate) struct State {
     active: Mutex<HashMap<String, Registered>>,
     /// Answers that later requests may continue.
     responses: Mutex<ResponseStore>,
+    /// Bytes of bodies in memory, without the first [`FREE_BODY_BYTES`] of each.
+    body_bytes: AtomicUsize,
+    /// Turns of large bodies to be processed.
+    pub(crate) large_bodies: Arc<Semaphore>,
+}
+
+/// How many large bodies are processed at once.
+const LARGE_AT_ONCE: usize = 2;
+
+/// Bytes of a body that are not counted: many small bodies never refuse each other.
+const FREE_BODY_BYTES: usize = 64 << 10;
+/// How many bodies of the largest size may be in memory at once.
+const MAX_LARGE_BODIES: usize = 8;
+
+/// The counted bytes of a body. Dropping it releases them.
+pub(crate) struct BodyBytes {
+    state: Arc<State>,
+    counted: usize,
+}
+
+impl BodyBytes {
+    pub(crate) fn new(state: &Arc<State>) -> Self {
+        BodyBytes { state: state.clone(), counted: 0 }
+    }
+
+    /// Counts a body that has `length` bytes so far. If it is too large, or there is no room for it, returns
+    /// false and releases its bytes.
+    pub(crate) fn grow(&mut self, length: usize) -> bool {
+        let limit = self.state.options.max_body_bytes;
+        let more = length.saturating_sub(FREE_BODY_BYTES).saturating_sub(self.counted);
+        let before = self.state.body_bytes.fetch_add(more, Ordering::Relaxed);
+        self.counted += more;
+        let most = limit.saturating_mul(MAX_LARGE_BODIES);
+        let has_room = length <= limit && (more == 0 || before.saturating_add(more) <= most);
+        if !has_room {
+            self.release();
+        }
+        has_room
+    }
+
+    /// Whether a part of the body is counted.
+    pub(crate) fn is_large(&self) -> bool {
+        self.counted > 0
+    }
+
+    fn release(&mut self) {
+        self.state.body_bytes.fetch_sub(std::mem::take(&mut self.counted), Ordering::Relaxed);
+    }
+}
+
+impl Drop for BodyBytes {
+    fn drop(&mut self) {
+        self.release();
+    }
 }
 
 /// An unfinished request.
@@ -68,6 +149,8 @@ impl State {
             loaded: OnceLock::new(),
             active: Mutex::default(),
             responses: Mutex::default(),
+            body_bytes: AtomicUsize::new(0),
+            large_bodies: Arc::new(Semaphore::new(LARGE_AT_ONCE)),
         }
     }
 

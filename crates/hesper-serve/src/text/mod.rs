@@ -4,7 +4,9 @@
 mod answer;
 mod chat;
 mod format;
+mod tokens;
 
 pub use answer::{AnswerParser, Part, ToolCall};
 pub use chat::{Conversation, Tool};
 pub use format::{CallFormat, Format};
+pub use tokens::tokens_within;

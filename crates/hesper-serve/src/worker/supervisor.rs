@@ -13,7 +13,7 @@ use super::{Order, Report, messages, writer};
 use crate::engine::stats::RequestStats;
 use crate::protocol::{
     Event, EventSender, Events, Failure, FailureKind, Finish, Generator, Health, Refusal, Request, Snapshot,
-    Usage, channel,
+    Usage, channel, instant_after,
 };
 
 /// How workers are started and monitored.
@@ -56,6 +56,8 @@ impl fmt::Debug for SupervisorOptions {
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// The longest pause before another worker is started.
 const MAX_PAUSE: Duration = Duration::from_secs(10);
+/// A worker that sends no report for this long is stalled.
+const STALLED_AFTER: Duration = Duration::from_secs(2);
 /// How often deadlines and the silence of a worker are checked.
 const TICK: Duration = Duration::from_millis(50);
 /// After this many workers in a row exited before they were ready, waiting requests fail.
@@ -111,6 +113,8 @@ struct State {
     health: Health,
     /// The last report of the current worker.
     snapshot: Snapshot,
+    /// When it came.
+    last_report: Option<Instant>,
     /// The summed counters of earlier workers.
     earlier_counts: Snapshot,
     /// What clients see is counted here: it outlives the workers, and a request that two workers compute
@@ -284,7 +288,7 @@ impl State {
     /// Records that the worker exited. Its requests wait for the next one. A request fails if it was alone
     /// with the worker and has lost `max_attempts` workers without progress.
     fn lost(&mut self, cause: &str, max_attempts: usize) {
-        (self.orders, self.process) = (None, None);
+        (self.orders, self.process, self.last_report) = (None, None, None);
         self.restarts += 1;
         let of_worker = std::mem::take(&mut self.snapshot);
         add_counts(&mut self.earlier_counts, &of_worker);
@@ -350,6 +354,7 @@ impl Supervisor {
             last_key: 0,
             health: Health::Loading { what: "a worker".into() },
             snapshot: Snapshot::default(),
+            last_report: None,
             earlier_counts: Snapshot::default(),
             stats: RequestStats::default(),
             start: Instant::now(),
@@ -426,7 +431,7 @@ fn watch(shared: &Shared, child: &mut Child) -> WorkerExit {
     std::thread::spawn(move || {
         messages(BufReader::new(stdout)).try_for_each(|report: Report| sender.send(report)).ok();
     });
-    let (began, mut last_report, mut was_ready) = (Instant::now(), None, false);
+    let (began, mut was_ready) = (Instant::now(), false);
     loop {
         let report = reports.recv_timeout(TICK);
         let mut state = shared.lock();
@@ -442,7 +447,7 @@ fn watch(shared: &Shared, child: &mut Child) -> WorkerExit {
             }
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 let silence_limit = shared.options.silence_limit;
-                let (since, limit) = match last_report {
+                let (since, limit) = match state.last_report {
                     Some(last) => (last, silence_limit),
                     None => (began, 3 * silence_limit),
                 };
@@ -498,7 +503,7 @@ fn watch(shared: &Shared, child: &mut Child) -> WorkerExit {
             }
             Ok(Report::Event { key, event }) => state.forward(key, event),
         }
-        last_report = Some(Instant::now());
+        state.last_report = Some(Instant::now());
         drop(state);
         shared.changed.notify_all();
     }
@@ -567,7 +572,13 @@ impl Generator for Supervisor {
     }
 
     fn health(&self) -> Health {
-        self.shared.lock().health.clone()
+        let state = self.shared.lock();
+        // A worker reports many times in this time, also while a step runs.
+        let silence = state.last_report.map(|last| last.elapsed()).filter(|time| *time > STALLED_AFTER);
+        match (&state.health, silence) {
+            (Health::Ok, Some(silence)) => Health::Stalled { seconds: silence.as_secs_f64() },
+            (health, _) => health.clone(),
+        }
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -579,7 +590,7 @@ impl Generator for Supervisor {
     }
 
     fn drain(&self, limit: Duration) {
-        let end = Instant::now() + limit;
+        let end = instant_after(limit);
         let mut state = self.shared.lock();
         (state.stopping, state.health) = (true, Health::Stopping);
         while !state.open.is_empty() && Instant::now() < end {

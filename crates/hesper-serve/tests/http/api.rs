@@ -191,6 +191,25 @@ fn log_probabilities_are_reported_in_both_formats() {
 }
 
 #[test]
+fn log_probabilities_that_have_to_be_kept_are_limited() {
+    let server = server();
+    server.generator.say(&["a"; 100]);
+    let many = |stream: bool| {
+        server.chat(json!({ "logprobs": true, "top_logprobs": 20, "n": 100, "stream": stream }))
+    };
+    let whole = many(false);
+    assert_eq!(
+        (whole.status, &whole.json()["error"]["code"]),
+        (400, &json!("too_many_logprobs")),
+        "{whole:?}"
+    );
+    assert!(server.generator.wait_idle(), "the choices are cancelled");
+    assert!(many(true).events().iter().any(|event| event == "[DONE]"));
+    let fewer = server.chat(json!({ "logprobs": true, "top_logprobs": 2, "n": 100 }));
+    assert_eq!(fewer.status, 200);
+}
+
+#[test]
 fn models_tokens_health_and_metrics_are_reported() {
     let server = server();
     assert_eq!(server.get("/v1/models").json()["data"][0]["id"], "demo");

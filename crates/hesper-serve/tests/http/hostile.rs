@@ -27,6 +27,41 @@ fn message(message: Value) -> Value {
 }
 
 #[test]
+fn messages_about_integers_agree_with_the_value() {
+    let server = server();
+    for (body, message) in [
+        (json!({ "seed": 1.25 }), "seed: must be an integer of 64 bits, not 1.25"),
+        (json!({ "max_tokens": 0 }), "max_tokens: must be an integer of at least 1, not 0"),
+        (
+            json!({ "max_tokens": u64::MAX }),
+            "max_tokens: must be an integer from 1 to 9223372036854775807, not 18446744073709551615",
+        ),
+    ] {
+        let answer = server.post("/v1/chat/completions", &chat_body(body));
+        assert_eq!((answer.status, answer.json()["error"]["message"].as_str()), (400, Some(message)));
+    }
+    for seed in [json!(u64::MAX), json!(i64::MIN), json!(7.0)] {
+        let answer = server.post("/v1/chat/completions", &chat_body(json!({ "seed": seed })));
+        assert_eq!(answer.status, 200, "{seed}");
+    }
+}
+
+#[test]
+fn a_path_that_is_not_utf_8_gets_an_error_in_json() {
+    let server = server();
+    for (method, path) in [
+        ("POST", "/v1/requests/%FF%FE/cancel"),
+        ("GET", "/v1/responses/%FF"),
+        ("DELETE", "/v1/responses/%FF"),
+        ("GET", "/v1/models/%FF"),
+    ] {
+        let answer = server.send(method, path, "", "");
+        let error = answer.json()["error"]["message"].to_string();
+        assert!(answer.status == 400 && error.contains("UTF-8"), "{path}: {error}");
+    }
+}
+
+#[test]
 fn invalid_fields_are_refused_by_name() {
     let server = server();
     let long = "x".repeat(70_000);
@@ -176,6 +211,76 @@ fn bodies_that_are_not_json_and_unknown_paths_are_refused() {
         let answer = server.send(method, path, "", "");
         assert_eq!(answer.status, status, "{method} {path}: {answer:?}");
     }
+}
+
+#[test]
+fn json_that_takes_much_memory_is_refused_before_it_is_parsed() {
+    let server = server();
+    for (unit, count, what) in [
+        (r#"{"":0},"#, 1 << 16, "objects and arrays"),
+        ("[],", 1 << 16, "objects and arrays"),
+        ("0,", 1 << 20, "values"),
+    ] {
+        let body = format!(r#"{{"messages":[{}0]}}"#, unit.repeat(count));
+        let answer = server.send("POST", "/v1/chat/completions", "", &body);
+        assert!(answer.status == 400 && answer.error().contains(what), "{unit}: {answer:?}");
+    }
+    // Characters of JSON in a text do not count.
+    let answer = server.chat(json!({ "user": "{[,\"\\".repeat(1 << 17) }));
+    assert_eq!(answer.status, 200, "{answer:?}");
+}
+
+#[test]
+fn large_bodies_that_stall_hold_a_bounded_amount_of_memory() {
+    let server = Running::start(ServerOptions { max_body_bytes: 200_000, ..ServerOptions::default() });
+    server.generator.say(&["ok"]);
+    let large = || server.chat(json!({ "user": "x".repeat(199_000) }));
+    let stalled = || {
+        let mut client = server.connect();
+        let head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000\r\n\r\n";
+        client.write_all(format!("{head}{}", "x".repeat(199_000)).as_bytes()).unwrap();
+        client
+    };
+    let mut clients: Vec<_> = (0..40).map(|_| stalled()).collect();
+    let end = Instant::now() + Duration::from_secs(10);
+    let refused = loop {
+        let answer = large();
+        if answer.status != 200 || Instant::now() > end {
+            break answer;
+        }
+        clients.push(stalled());
+    };
+    assert!(refused.status == 503 && refused.error().contains("too many large bodies"), "{refused:?}");
+    assert_eq!(server.chat(json!({ "user": "x".repeat(50_000) })).status, 200, "small bodies are answered");
+    drop(clients);
+    while large().status != 200 {
+        assert!(Instant::now() < end, "the memory of clients that are gone is not released");
+    }
+}
+
+#[test]
+fn long_texts_are_refused_without_tokenizing_all_of_them() {
+    let server = Running::start(ServerOptions::default());
+    let text = "1".repeat(7 << 20);
+    let start = Instant::now();
+    let refused = |path: &str, body: &Value| {
+        let answer = server.post(path, body);
+        let error = answer.error();
+        assert!(answer.status == 400 && error.contains("more than"), "{path}: {error}");
+        assert_eq!(answer.json()["error"]["code"], "context_length_exceeded");
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| refused("/v1/completions", &json!({ "prompt": text })));
+        scope.spawn(|| refused("/v1/embeddings", &json!({ "input": ["a", text] })));
+        scope.spawn(|| refused("/tokenize", &json!({ "prompt": text })));
+        scope.spawn(|| {
+            refused("/v1/chat/completions", &json!({ "messages": [{ "role": "user", "content": text }] }));
+        });
+    });
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    // More tokens than the context can be counted.
+    let count = server.post("/tokenize", &json!({ "prompt": "1".repeat(40_000) })).json();
+    assert!(count["count"].as_u64() > count["max_model_len"].as_u64(), "{}", count["count"]);
 }
 
 #[test]

@@ -57,6 +57,28 @@ fn a_client_that_disconnects_cancels_its_request_in_every_phase() {
 }
 
 #[test]
+fn limits_with_which_a_server_cannot_run_are_refused() {
+    let day = Duration::from_secs(86_400);
+    let free =
+        || ServerOptions { address: SocketAddr::from(([127, 0, 0, 1], 0)), ..ServerOptions::default() };
+    for (options, name) in [
+        (ServerOptions { drain: Duration::MAX, ..free() }, "drain"),
+        (ServerOptions { client_timeout: Duration::MAX, ..free() }, "client_timeout"),
+        (ServerOptions { client_timeout: Duration::ZERO, ..free() }, "client_timeout"),
+        (ServerOptions { keep_alive: 366 * day, ..free() }, "keep_alive"),
+        (ServerOptions { max_connections: usize::MAX, ..free() }, "max_connections"),
+        (ServerOptions { max_connections: 0, ..free() }, "max_connections"),
+        (ServerOptions { max_body_bytes: 0, ..free() }, "max_body_bytes"),
+        (ServerOptions { max_tokens: 0, ..free() }, "max_tokens"),
+    ] {
+        let error = Server::bind(options).err().unwrap_or_default();
+        assert!(error.starts_with(name), "{name}: {error:?}");
+    }
+    let largest = ServerOptions { drain: 365 * day, client_timeout: 365 * day, max_tokens: 1, ..free() };
+    assert!(Server::bind(largest).is_ok());
+}
+
+#[test]
 fn a_connection_serves_many_requests_one_after_the_other() {
     let server = Running::start(ServerOptions::default());
     let mut client = server.connect();
