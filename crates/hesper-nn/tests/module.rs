@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use hesper::transform::tree;
 use hesper::{Activations, Array, Dtype, PackedArray, PackedFormat, stack};
 use hesper_nn::{
-    Activation, Dropout, Embedding, Linear, Mlp, Module, ModuleExt, Quantization, RmsNorm, Weight, add_lora,
-    quantize,
+    Activation, Dropout, Embedding, Layer, Linear, Mlp, Module, ModuleExt, Quantization, RmsNorm, Sequential,
+    Weight, add_lora, quantize,
 };
 
 fn values(shape: &[usize]) -> Array {
@@ -271,4 +271,43 @@ fn models_are_quantized_by_path() {
     add_lora(&mut layers, 2, 1.0, |path| path == "1").unwrap();
     let paths: Vec<String> = layers.trainable_parameters().into_keys().collect();
     assert_eq!(paths, ["1.lora_a", "1.lora_b"]);
+}
+
+#[derive(Module, Clone)]
+struct Residual<L> {
+    inner: Option<L>,
+    #[module(skip)]
+    label: Label,
+}
+
+/// No module.
+#[derive(Clone)]
+struct Label;
+
+#[derive(Module, Clone)]
+enum Either<A, B: Clone> {
+    Left(A),
+    Right { layers: Vec<(A, B)> },
+}
+
+impl<L: Layer + Clone + 'static> Layer for Residual<L> {
+    fn forward(&self, x: &Array) -> hesper_nn::Result<Array> {
+        let Residual { inner, label: Label } = self;
+        Ok(inner.as_ref().map_or(Ok(x.clone()), |inner| inner.forward(x))?.add(x)?)
+    }
+}
+
+#[test]
+fn type_parameters_of_modules_need_no_bounds() {
+    let linear = || Linear::from_weight(values(&[4, 4]).into(), None).unwrap();
+    let residual = || Residual { inner: Some(linear()), label: Label };
+    let net = Sequential::new().with(residual()).with(Residual { inner: Some(residual()), label: Label });
+    let paths: Vec<String> = net.parameters().into_keys().collect();
+    assert_eq!(paths, ["layers.0.inner.weight", "layers.1.inner.inner.weight"]);
+    let run =
+        tree::compile(|layer: &Residual<Linear>| Ok(layer.forward(&Array::ones(&[4], Dtype::Float32)?)?));
+    assert_eq!(run(&residual()).unwrap().shape(), [4]);
+    let either = [Either::Left(linear()), Either::Right { layers: vec![(linear(), Activation::Relu)] }];
+    assert_eq!(either.each_ref().map(ModuleExt::count), [16, 16]);
+    assert!(either[1].parameters().contains_key("layers.0.0.weight"));
 }
