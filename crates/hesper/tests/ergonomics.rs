@@ -394,3 +394,18 @@ fn a_transform_of_trees_outlives_the_axes_that_it_was_given() {
     let rows = (array![[1.0, 2.0], [3.0, 4.0]], array![10.0, 1.0]);
     assert_eq!(floats(&f(&rows).unwrap()), [12.0, 34.0]);
 }
+
+#[test]
+fn reshape_takes_lengths_of_any_signed_type_and_those_of_a_shape() {
+    let x = ints(&[2, 6]);
+    let (rows, list) = (3usize, vec![4isize, 3]);
+    assert_eq!(x.reshape(&[rows, 4]).unwrap().shape(), [3, 4]);
+    assert_eq!(x.reshape(&[rows as isize, -1]).unwrap().shape(), [3, 4]);
+    assert_eq!(x.reshape(&[2i64, -1]).unwrap().reshape(&list).unwrap().shape(), [4, 3]);
+    assert_eq!(x.reshape(ints(&[12]).shape()).unwrap().shape(), [12]);
+    assert_eq!(ints(&[1]).reshape::<usize>(&[]).unwrap().ndim(), 0);
+    assert!(x.reshape(&[usize::MAX, 2]).is_err());
+    assert!(
+        x.reshape(&[i64::MIN, 1]).is_err() && x.reshape(&[-1, -1]).is_err() && x.reshape(&[-2, 6]).is_err()
+    );
+}

@@ -5,7 +5,7 @@ use std::path::Path as FilePath;
 
 use hesper_core::{Array, Category, Dtype, io, placement};
 
-use super::{Leaf, LeafMut, Module, lengths, read, write};
+use super::{Leaf, LeafMut, Module, read, write};
 use crate::error::{Error, Result};
 
 /// What [`ModuleExt::load`] left out when it was not strict.
@@ -239,7 +239,7 @@ pub trait ModuleExt: Module {
         placement::with_device(device, || {
             // Any op moves its input to the device of the current stream.
             self.map(|_, array| {
-                Ok(hesper_core::concatenate(&[array.reshape(&[-1])?], 0)?.reshape(&lengths(array))?)
+                Ok(hesper_core::concatenate(&[array.reshape(&[-1])?], 0)?.reshape(array.shape())?)
             })
         })?
     }

@@ -204,7 +204,7 @@ impl Group {
         rule.check()?;
         let constant = rule.learning_rate().and_then(Schedule::constant);
         let rate = constant
-            .map(|rate| Ok::<_, Error>(Array::from_slice(&[rate as f32]).reshape(&[])?))
+            .map(|rate| Ok::<_, Error>(Array::from_slice(&[rate as f32]).reshape::<isize>(&[])?))
             .transpose()?;
         Ok(Group { accepts, rule, rate })
     }
