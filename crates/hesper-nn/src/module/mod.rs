@@ -238,11 +238,11 @@ impl Path {
 
 /// A tree of parameters.
 ///
-/// `#[derive(Module)]` implements it for structs and enums whose fields are modules: layers, [`Parameter`]s,
-/// [`Buffer`]s, [`Training`], plain settings like numbers, and options, lists, arrays, tuples, boxes and maps by
-/// name ([`BTreeMap`]) of modules. It also implements [`Tree`], so that the transforms take modules as arguments, and `Debug`, which
-/// prints shapes and counts. The type must be `Clone`; its type parameters are modules, unless only skipped
-/// fields have them.
+/// `#[derive(Module)]` implements it for structs and enums whose fields are modules: layers,
+/// [`Parameter`]s, [`Buffer`]s, [`Training`], plain settings like numbers, and options, lists, arrays,
+/// tuples, boxes and maps by name ([`BTreeMap`]) of modules. It also implements [`Tree`], so that the
+/// transforms take modules as arguments, and `Debug`, which prints shapes and counts. The type must be
+/// `Clone`; its type parameters are modules, unless only skipped fields have them.
 ///
 /// The path of a parameter is that of its field. Attributes change this: `#[module(name = "...")]`,
 /// `#[module(flatten)]` (no name of its own; the default for tuples of one field), `#[module(skip)]` (a field
