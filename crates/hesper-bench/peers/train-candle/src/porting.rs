@@ -39,7 +39,8 @@ pub fn derivatives(loss: &Tensor, var: &Var, x: &Tensor) -> Result<Option<Tensor
 }
 
 pub fn layers(vb: VarBuilder, mut varmap: VarMap, t: &Tensor, file: &str) -> Result<Tensor> {
-    let (linear, norm) = (candle_nn::linear(4, 8, vb.pp("linear"))?, candle_nn::layer_norm(8, 1e-5, vb.pp("norm"))?);
+    let (linear, norm) =
+        (candle_nn::linear(4, 8, vb.pp("linear"))?, candle_nn::layer_norm(8, 1e-5, vb.pp("norm"))?);
     let table = candle_nn::embedding(10, 4, vb.pp("table"))?;
     let y = norm.forward(&linear.forward(&table.forward(t)?)?)?;
     let loss = candle_nn::loss::cross_entropy(&y, t)?;
