@@ -65,6 +65,7 @@ pub use ops::packed::{PackedArray, PackedFormat, packed_matmul};
 pub use ops::pad::Pad;
 pub use ops::quant::{Activations, QuantMode};
 pub use ops::sort::Different;
+pub use ops::view::Length;
 pub use placement::{Device, set_default_device, with_device, with_stream};
 pub use print::{PrintOptions, print_options, set_print_options};
 pub use scalar::Operand;

@@ -14,7 +14,6 @@ use hesper_types::threefry;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::graph::Array;
-use crate::ops::creation::alone;
 #[cfg(feature = "linalg")]
 use crate::ops::linalg::root::symmetric_root;
 use crate::ops::random::{as_complex, bits_of, choose, permute_rows};
@@ -150,7 +149,7 @@ fn parameter(value: impl Into<Operand>, dtype: Dtype) -> Result<Array> {
     match value.into() {
         Operand::Int(value) => Array::integer(value, dtype),
         Operand::Float(value) => Array::scalar(value, dtype),
-        other => alone(other)?.astype(dtype),
+        other => other.alone()?.astype(dtype),
     }
 }
 
@@ -312,7 +311,7 @@ pub fn randint(
 /// # Ok::<(), hesper::Error>(())
 /// ```
 pub fn bernoulli(p: impl Into<Operand>, shape: Option<&[usize]>, key: Option<&Array>) -> Result<Array> {
-    let p = alone(p.into())?;
+    let p = p.into().alone()?;
     if !p.dtype().is(Category::Floating) {
         let what = "a probability is a floating-point number, and was given as an array".into();
         return Err(Error::Type { op: "bernoulli".into(), what, dtype: p.dtype() });

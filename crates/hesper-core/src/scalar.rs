@@ -38,6 +38,28 @@ impl Operand {
             Operand::Complex(value) => Array::complex(value, theirs.complex()),
         }
     }
+
+    /// The operand as an array where no other is beside it. An integer that int32 cannot hold is an int64.
+    pub(crate) fn alone(self) -> Result<Array> {
+        match self {
+            Operand::Array(array) => Ok(array),
+            Operand::Bool(value) => Array::scalar(f64::from(u8::from(value)), Dtype::Bool),
+            Operand::Int(value) if i32::try_from(value).is_err() => Array::integer(value, Dtype::Int64),
+            Operand::Int(value) => Array::integer(value, Dtype::Int32),
+            Operand::Float(value) => Array::scalar(value, Dtype::Float32),
+            Operand::Complex(value) => Array::complex(value, Dtype::Complex64),
+        }
+    }
+
+    /// Two operands as arrays: a number takes the type of an array on the other side, and its own type beside
+    /// another number.
+    pub(crate) fn pair(left: Operand, right: Operand) -> Result<(Array, Array)> {
+        match (left, right) {
+            (Operand::Array(left), right) => right.beside(&left).map(|right| (left, right)),
+            (left, Operand::Array(right)) => left.beside(&right).map(|left| (left, right)),
+            (left, right) => Ok((left.alone()?, right.alone()?)),
+        }
+    }
 }
 
 impl From<[f32; 2]> for Operand {

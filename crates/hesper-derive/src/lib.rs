@@ -4,9 +4,11 @@
 //! generic, so that a module costs its crate little compile time.
 #![forbid(unsafe_code)]
 
-use proc_macro2::TokenStream;
-use quote::{format_ident, quote};
-use syn::{Data, DeriveInput, Error, Field, Fields, LitStr, Path, Result, parse_macro_input, parse_quote};
+use proc_macro2::{Ident, TokenStream, TokenTree};
+use quote::{ToTokens, format_ident, quote};
+use syn::{
+    Data, DeriveInput, Error, Field, Fields, Generics, LitStr, Path, Result, parse_macro_input, parse_quote,
+};
 
 /// Implements `Module`, `Tree` and `Debug` for a struct or an enum of modules; see `hesper_nn::Module`.
 #[proc_macro_derive(Module, attributes(module))]
@@ -73,7 +75,14 @@ fn expand(input: &DeriveInput) -> Result<TokenStream> {
         }
         Data::Union(_) => return Err(Error::new_spanned(name, "cannot derive Module for a union")),
     }
-    let (generics, types, clause) = input.generics.split_for_impl();
+    let bounded = module_generics(input, &nn);
+    let (generics, types, clause) = bounded.split_for_impl();
+    // For generic types only: for others the error of the call of `clone` names what is missing.
+    let mut cloned = bounded.clone();
+    if input.generics.type_params().next().is_some() {
+        cloned.make_where_clause().predicates.push(parse_quote!(Self: ::core::clone::Clone));
+    }
+    let (_, _, tree_clause) = cloned.split_for_impl();
     let text = name.to_string();
     Ok(quote! {
         impl #generics #nn::Module for #name #types #clause {
@@ -93,7 +102,7 @@ fn expand(input: &DeriveInput) -> Result<TokenStream> {
             }
         }
 
-        impl #generics #nn::module::Tree for #name #types #clause {
+        impl #generics #nn::module::Tree for #name #types #tree_clause {
             fn flatten(&self, into: &mut ::std::vec::Vec<#nn::module::Array>) {
                 #nn::module::flatten(self, into);
             }
@@ -121,6 +130,36 @@ fn expand(input: &DeriveInput) -> Result<TokenStream> {
                 #nn::module::describe(self, #text, f)
             }
         }
+    })
+}
+
+/// The generics of a type, where each type parameter of a field that takes part is a module.
+fn module_generics(input: &DeriveInput, nn: &Path) -> Generics {
+    let mut generics = input.generics.clone();
+    let fields: Vec<&Field> = match &input.data {
+        Data::Struct(data) => data.fields.iter().collect(),
+        Data::Enum(data) => data.variants.iter().flat_map(|variant| &variant.fields).collect(),
+        Data::Union(_) => Vec::new(),
+    };
+    let takes_part = |field: &&Field| {
+        let kind = field_kind(field, 0, false);
+        !matches!(kind, Ok(FieldKind::Skipped | FieldKind::Cache))
+    };
+    let types: Vec<TokenStream> =
+        fields.into_iter().filter(takes_part).map(|field| field.ty.to_token_stream()).collect();
+    let used: Vec<_> = input.generics.type_params().map(|parameter| parameter.ident.clone()).collect();
+    for parameter in used.into_iter().filter(|parameter| types.iter().any(|ty| names(ty, parameter))) {
+        generics.make_where_clause().predicates.push(parse_quote!(#parameter: #nn::Module));
+    }
+    generics
+}
+
+/// Whether a type names a type parameter.
+fn names(ty: &TokenStream, parameter: &Ident) -> bool {
+    ty.clone().into_iter().any(|token| match token {
+        TokenTree::Ident(ident) => ident == *parameter,
+        TokenTree::Group(group) => names(&group.stream(), parameter),
+        _ => false,
     })
 }
 

@@ -74,7 +74,13 @@ impl Sampling {
         ];
         for (name, value, low, high) in ranges {
             if !(low..=high).contains(&value) {
-                let what = format!("{name} must be from {low} to {high}, not {value}");
+                let range = match (low, high) {
+                    (f32::MIN, _) => "a finite number".to_string(),
+                    (f32::MIN_POSITIVE, _) => "a finite number above 0".to_string(),
+                    (_, f32::MAX) => format!("a finite number from {low} on"),
+                    _ => format!("from {low} to {high}"),
+                };
+                let what = format!("{name} must be {range}, not {value}");
                 return Err(Error::InvalidArgument(what));
             }
         }
@@ -304,6 +310,19 @@ mod tests {
     fn draws(sampling: Sampling, logits: &[f32], count: usize) -> Vec<u32> {
         let mut sampler = Sampler::new(&sampling).unwrap();
         (0..count).map(|_| sampler.choose(logits, &[]).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_setting_out_of_its_range_is_refused_with_the_range() {
+        let refused = |sampling: Sampling| sampling.check().unwrap_err().to_string();
+        let negative = refused(Sampling { temperature: -1.0, ..Sampling::default() });
+        assert_eq!(negative, "temperature must be a finite number from 0 on, not -1");
+        let nan = refused(Sampling { presence_penalty: f32::NAN, ..Sampling::default() });
+        assert_eq!(nan, "presence_penalty must be a finite number, not NaN");
+        let zero = refused(Sampling { repetition_penalty: 0.0, ..Sampling::default() });
+        assert_eq!(zero, "repetition_penalty must be a finite number above 0, not 0");
+        let large = refused(Sampling { top_p: 1.5, ..Sampling::default() });
+        assert_eq!(large, "top_p must be from 0 to 1, not 1.5");
     }
 
     #[test]

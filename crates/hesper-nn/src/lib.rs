@@ -57,7 +57,7 @@ pub use layer::{CloneLayer, Layer, Sequential};
 pub use linear::{Bilinear, Identity, Linear};
 pub use mlp::Mlp;
 pub use module::weight::{Quantization, Weight, add_lora, merge_lora, quantize};
-pub use module::{Buffer, Leaf, LeafMut, Module, ModuleExt, Parameter, Path, Training};
+pub use module::{Buffer, Leaf, LeafMut, LoadReport, Module, ModuleExt, Parameter, Path, Training};
 pub use norm::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, Norm, RmsNorm};
 pub use pool::Pool;
 pub use positions::{Alibi, SinusoidalPositions};

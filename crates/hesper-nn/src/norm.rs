@@ -3,7 +3,7 @@
 use hesper_core::{Array, Dtype, axes, fast};
 
 use crate::error::{Error, Result};
-use crate::module::{Buffer, Module, Parameter, Training, lengths};
+use crate::module::{Buffer, Module, Parameter, Training};
 
 const EPS: f32 = 1e-5;
 
@@ -245,7 +245,7 @@ impl InstanceNorm {
         }
         let second = x.moveaxis(-1, 1)?;
         let rows = fast::layer_norm(&second.flatten(2, -1)?, None, None, self.eps)?;
-        scaled(self.affine.as_ref(), rows.reshape(&lengths(&second))?.moveaxis(1, -1)?)
+        scaled(self.affine.as_ref(), rows.reshape(second.shape())?.moveaxis(1, -1)?)
     }
 }
 
@@ -320,13 +320,13 @@ impl GroupNorm {
             let pixels = x.reshape(&[batch, -1, groups, (channels / self.groups) as isize])?;
             let by_group = pixels.swapaxes(1, 2)?;
             let rows = fast::layer_norm(&by_group.flatten(2, -1)?, None, None, self.eps)?;
-            rows.reshape(&lengths(&by_group))?.swapaxes(1, 2)?
+            rows.reshape(by_group.shape())?.swapaxes(1, 2)?
         } else {
             let columns = x.reshape(&[batch, -1, groups])?;
             let (mean, variance) = (columns.mean(axes(1).keepdims())?, columns.var(axes(1).keepdims(), 0)?);
             columns.subtract(&mean)?.multiply(variance.add(self.eps)?.rsqrt()?)?
         };
-        scaled(self.affine.as_ref(), y.reshape(&lengths(x))?)
+        scaled(self.affine.as_ref(), y.reshape(x.shape())?)
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use hesper::{Activations, Array, Dtype, PackedArray, PackedFormat};
+use hesper::transform::tree;
+use hesper::{Activations, Array, Dtype, PackedArray, PackedFormat, stack};
 use hesper_nn::{
-    Activation, Dropout, Embedding, Linear, Mlp, Module, ModuleExt, Quantization, RmsNorm, Weight, add_lora,
-    quantize,
+    Activation, Dropout, Embedding, Layer, Linear, Mlp, Module, ModuleExt, Quantization, RmsNorm, Sequential,
+    Weight, add_lora, quantize,
 };
 
 fn values(shape: &[usize]) -> Array {
@@ -77,8 +78,46 @@ fn a_load_that_does_not_fit_changes_nothing_and_names_the_parameter() {
     assert!(net.load(&more, true).unwrap_err().to_string().contains("other"));
     let sum = |net: &Net| net.parameters()["table.weight"].sum(()).unwrap().item::<f32>().unwrap();
     let old = sum(&net);
-    net.load(&more, false).unwrap();
+    more.remove("norms.1.weight");
+    let report = net.load(&more, false).unwrap();
     assert!((sum(&net) - 2.0 * old).abs() < 1e-4);
+    assert_eq!(
+        (report.missing, report.unknown),
+        (vec!["norms.1.weight".to_string()], vec!["other".to_string()])
+    );
+    let nothing = net.load(&BTreeMap::new(), false).unwrap();
+    assert_eq!(nothing.missing.len(), 7);
+}
+
+#[derive(Module, Clone)]
+struct Heads {
+    by_name: BTreeMap<String, Linear>,
+    chain: (Linear, Activation, RmsNorm),
+    nothing: (),
+}
+
+#[test]
+fn maps_and_tuples_of_modules_are_modules() {
+    let linear = |shape: &[usize]| Linear::from_weight(values(shape).into(), None).unwrap();
+    let heads = |names: &[&str]| Heads {
+        by_name: names.iter().map(|name| (name.to_string(), linear(&[2, 4]))).collect(),
+        chain: (linear(&[4, 4]), Activation::Silu, RmsNorm::from_weight(values(&[4]), 1e-5)),
+        nothing: (),
+    };
+    let mut both = heads(&["b", "a"]);
+    let paths: Vec<String> = both.parameters().into_keys().collect();
+    assert_eq!(paths, ["by_name.a.weight", "by_name.b.weight", "chain.0.weight", "chain.2.weight"]);
+    let zeros = both.parameters().into_iter().map(|(path, array)| (path, array.zeros_like().unwrap()));
+    both.load(&zeros.collect(), true).unwrap();
+    assert_eq!(both.parameters()["by_name.a.weight"].to_vec::<f32>().unwrap(), [0.0; 8]);
+    // A compiled function is traced for each set of names.
+    let sum = tree::compile(|heads: &Heads| {
+        let x = Array::ones(&[4], Dtype::Float32)?;
+        let all = heads.by_name.values().map(|head| head.forward(&x)).collect::<Result<Vec<_>, _>>()?;
+        stack(&all, 0)
+    });
+    assert_eq!(sum(&both).unwrap().shape(), [2, 2]);
+    assert_eq!(sum(&heads(&["c"])).unwrap().shape(), [1, 2]);
 }
 
 #[test]
@@ -232,4 +271,43 @@ fn models_are_quantized_by_path() {
     add_lora(&mut layers, 2, 1.0, |path| path == "1").unwrap();
     let paths: Vec<String> = layers.trainable_parameters().into_keys().collect();
     assert_eq!(paths, ["1.lora_a", "1.lora_b"]);
+}
+
+#[derive(Module, Clone)]
+struct Residual<L> {
+    inner: Option<L>,
+    #[module(skip)]
+    label: Label,
+}
+
+/// No module.
+#[derive(Clone)]
+struct Label;
+
+#[derive(Module, Clone)]
+enum Either<A, B: Clone> {
+    Left(A),
+    Right { layers: Vec<(A, B)> },
+}
+
+impl<L: Layer + Clone + 'static> Layer for Residual<L> {
+    fn forward(&self, x: &Array) -> hesper_nn::Result<Array> {
+        let Residual { inner, label: Label } = self;
+        Ok(inner.as_ref().map_or(Ok(x.clone()), |inner| inner.forward(x))?.add(x)?)
+    }
+}
+
+#[test]
+fn type_parameters_of_modules_need_no_bounds() {
+    let linear = || Linear::from_weight(values(&[4, 4]).into(), None).unwrap();
+    let residual = || Residual { inner: Some(linear()), label: Label };
+    let net = Sequential::new().with(residual()).with(Residual { inner: Some(residual()), label: Label });
+    let paths: Vec<String> = net.parameters().into_keys().collect();
+    assert_eq!(paths, ["layers.0.inner.weight", "layers.1.inner.inner.weight"]);
+    let run =
+        tree::compile(|layer: &Residual<Linear>| Ok(layer.forward(&Array::ones(&[4], Dtype::Float32)?)?));
+    assert_eq!(run(&residual()).unwrap().shape(), [4]);
+    let either = [Either::Left(linear()), Either::Right { layers: vec![(linear(), Activation::Relu)] }];
+    assert_eq!(either.each_ref().map(ModuleExt::count), [16, 16]);
+    assert!(either[1].parameters().contains_key("layers.0.0.weight"));
 }

@@ -137,7 +137,7 @@ fn deep_graphs_are_evaluated() {
 #[test]
 fn deep_functions_are_transformed() {
     on_a_small_stack(|| {
-        let x = [one().reshape(&[]).unwrap()];
+        let x = [one().reshape::<isize>(&[]).unwrap()];
         let slope = transform::grad(|x| chain(x[0].clone(), LONG), &[0])(&x).unwrap();
         assert_eq!(slope[0].item::<f32>().unwrap(), 0.0);
         let slope = transform::grad(|x| ladder(x[0].clone(), LONG), &[0])(&x).unwrap();
@@ -159,7 +159,7 @@ fn deep_functions_are_transformed() {
 #[test]
 fn chains_of_custom_and_checkpointed_functions_are_transformed() {
     on_a_small_stack(|| {
-        let x = [one().reshape(&[]).unwrap()];
+        let x = [one().reshape::<isize>(&[]).unwrap()];
         let f = Arc::new(
             CustomFunction::new(|x| Ok(vec![x[0].multiply(0.5)?.add(1.0)?]))
                 .with_vjp(|_, cotangents, _| Ok(vec![cotangents[0].clone()])),
@@ -180,7 +180,7 @@ fn chains_of_custom_and_checkpointed_functions_are_transformed() {
 #[test]
 fn arrays_that_are_evaluated_while_they_are_differentiated_are_dropped() {
     on_a_small_stack(|| {
-        let x = [one().reshape(&[]).unwrap()];
+        let x = [one().reshape::<isize>(&[]).unwrap()];
         let slope = transform::grad(
             |x| {
                 let mut y = x[0].clone();

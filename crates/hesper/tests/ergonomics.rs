@@ -3,7 +3,11 @@
 use std::error::Error as _;
 
 use hesper::fast::AttentionMask;
-use hesper::{Array, Axes, Device, Dtype, Error, Index, Update, array, axes, f16, s};
+use hesper::transform::tree;
+use hesper::{
+    Array, Axes, Device, Dtype, Error, Index, Update, array, axes, concatenate, einsum, f16, meshgrid, s,
+    select, stack,
+};
 
 fn floats(x: &Array) -> Vec<f32> {
     x.to_vec().unwrap()
@@ -230,9 +234,16 @@ fn handles_and_elements_are_compared_by_name() {
 
 #[test]
 fn errors_keep_their_cause() {
-    let cause = "x".parse::<i32>().unwrap_err();
-    let error = Error::user(cause.clone());
-    assert_eq!(error.source().map(ToString::to_string), Some(cause.to_string()));
+    // The error of a user's function stands once in the chain of causes, and keeps its own.
+    let cause = Error::user(hesper::io::load("no/such/file.npy").unwrap_err());
+    let mut chain = vec![cause.to_string()];
+    let mut next = cause.source();
+    while let Some(error) = next {
+        chain.push(error.to_string());
+        next = error.source();
+    }
+    assert!(chain.len() == 2 && chain[0].contains("no/such/file.npy") && chain[0] != chain[1], "{chain:?}");
+    assert!(matches!(&cause, Error::User(cause) if cause.is::<Error>()));
     let folder = std::env::temp_dir().join("hesper-no-such-file.safetensors");
     assert!(hesper::io::load(&folder).unwrap_err().source().is_some());
 }
@@ -339,4 +350,62 @@ fn devices_and_streams_are_named_at_the_root() {
     let z = hesper::with_device(Device::Cpu, || y.log()).unwrap().unwrap();
     assert_eq!(floats(&z), [1.0]);
     assert!(hesper::set_default_device(Device::Gpu(1000)).is_err());
+}
+
+#[test]
+fn select_takes_numbers_on_either_side() {
+    let x = array![-1.0, 2.0];
+    let negative = x.less(0.0).unwrap();
+    let half = x.astype(Dtype::Float16).unwrap();
+    assert_eq!(floats(&select(&negative, 0, &x).unwrap()), [0.0, 2.0]);
+    assert_eq!(floats(&select(&negative, &x, 0.5).unwrap()), [-1.0, 0.5]);
+    assert_eq!(select(&negative, 0.0, &half).unwrap().dtype(), Dtype::Float16);
+    assert_eq!(select(&negative, 1, 2.5).unwrap().to_vec::<f32>().unwrap(), [1.0, 2.5]);
+    assert_eq!(select(&negative, true, false).unwrap().dtype(), Dtype::Bool);
+    let large = select(&negative, 1i64 << 40, 1).unwrap();
+    assert_eq!(large.to_vec::<i64>().unwrap(), [1 << 40, 1]);
+    let error = select(&negative, array![1, 2, 3], 0).unwrap_err();
+    assert_eq!(error.to_string(), "where: shapes [2] and [3] do not broadcast");
+}
+
+#[test]
+fn an_integer_beyond_int32_that_stands_alone_is_an_int64() {
+    let x = Array::full(&[2], 3_000_000_000i64, None).unwrap();
+    assert_eq!(x.to_vec::<i64>().unwrap(), [3_000_000_000; 2]);
+    assert_eq!(Array::full(&[2], 3, None).unwrap().dtype(), Dtype::Int32);
+}
+
+#[test]
+fn lists_of_arrays_are_owned_arrays_or_references() {
+    let (a, b) = (array![1, 2], array![3, 4]);
+    assert_eq!(concatenate(&[&a, &b], 0).unwrap().shape(), [4]);
+    assert_eq!(stack(&[&a, &b], 0).unwrap().shape(), [2, 2]);
+    assert_eq!(meshgrid(&[&a, &b], false, Default::default()).unwrap().len(), 2);
+    assert_eq!(einsum("i,j->ij", &[array![1.0, 2.0], array![3.0, 4.0]]).unwrap().shape(), [2, 2]);
+    assert_eq!(concatenate(&vec![a, b], 0).unwrap().shape(), [4]);
+}
+
+#[test]
+fn a_transform_of_trees_outlives_the_axes_that_it_was_given() {
+    let f = {
+        let axes = vec![Some(0), None];
+        tree::vmap(|(x, y): &(Array, Array)| x.inner(y), &axes, &[Some(0)])
+    };
+    let rows = (array![[1.0, 2.0], [3.0, 4.0]], array![10.0, 1.0]);
+    assert_eq!(floats(&f(&rows).unwrap()), [12.0, 34.0]);
+}
+
+#[test]
+fn reshape_takes_lengths_of_any_signed_type_and_those_of_a_shape() {
+    let x = ints(&[2, 6]);
+    let (rows, list) = (3usize, vec![4isize, 3]);
+    assert_eq!(x.reshape(&[rows, 4]).unwrap().shape(), [3, 4]);
+    assert_eq!(x.reshape(&[rows as isize, -1]).unwrap().shape(), [3, 4]);
+    assert_eq!(x.reshape(&[2i64, -1]).unwrap().reshape(&list).unwrap().shape(), [4, 3]);
+    assert_eq!(x.reshape(ints(&[12]).shape()).unwrap().shape(), [12]);
+    assert_eq!(ints(&[1]).reshape::<usize>(&[]).unwrap().ndim(), 0);
+    assert!(x.reshape(&[usize::MAX, 2]).is_err());
+    assert!(
+        x.reshape(&[i64::MIN, 1]).is_err() && x.reshape(&[-1, -1]).is_err() && x.reshape(&[-2, 6]).is_err()
+    );
 }

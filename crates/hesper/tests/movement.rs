@@ -90,7 +90,7 @@ fn shapes_that_do_not_fit_are_errors_that_show_them() {
     let x = Array::try_from_slice(&[0.0f32; 6], &[2, 3]).unwrap();
     let error = concatenate(&[x.clone(), x.t().unwrap()], 0).unwrap_err().to_string();
     assert!(error.contains("[2, 3]") && error.contains("[3, 2]"), "{error}");
-    assert!(concatenate(&[], 0).is_err() && stack(&[], 0).is_err());
+    assert!(concatenate::<Array>(&[], 0).is_err() && stack::<Array>(&[], 0).is_err());
     assert!(stack(&[x.clone(), x.t().unwrap()], 0).is_err() && stack(&[x.clone(), x.clone()], 4).is_err());
     assert!(x.as_strided(&[7], &[1], 0).is_err() && x.as_strided(&[2], &[-1], 0).is_err());
     assert!(x.as_strided(&[usize::MAX / 64], &[isize::MAX], 1).is_err());

@@ -72,7 +72,7 @@ fn chain() -> Result<()> {
     const LENGTH: usize = 10_000;
     let one = Array::scalar(1.0, Dtype::Float32)?;
     let run = || {
-        let mut x = Array::from_slice(&[0.0f32]).reshape(&[])?;
+        let mut x = Array::from_slice(&[0.0f32]).reshape::<isize>(&[])?;
         for _ in 0..LENGTH {
             x = x.add(&one)?;
         }

@@ -33,7 +33,7 @@ impl Array {
         if self.dtype() != T::DTYPE {
             return Err(Error::Type {
                 op: "read".into(),
-                what: format!("elements of {} asked of an array", T::DTYPE),
+                what: format!("cannot read {} elements without astype from an array", T::DTYPE),
                 dtype: self.dtype(),
             });
         }

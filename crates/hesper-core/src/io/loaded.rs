@@ -113,6 +113,21 @@ impl Loaded {
     }
 
     /// All arrays in the order of their data.
+    ///
+    /// ```
+    /// use std::collections::BTreeMap;
+    /// use hesper::{Array, array, io};
+    /// let mut bytes = std::io::Cursor::new(Vec::new());
+    /// io::write_npz(&mut bytes, [("a", &array![1, 2]), ("b", &array![3])])?;
+    /// let file = io::load_bytes(bytes.into_inner())?;
+    /// assert_eq!(file.arrays().len(), 2);
+    /// for (name, array) in &file {
+    ///     println!("{name} {:?}", array.shape());
+    /// }
+    /// let by_name: BTreeMap<String, Array> = file.into_iter().collect();
+    /// assert_eq!(by_name["b"].item::<i32>()?, 3);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn arrays(&self) -> &[(String, Array)] {
         &self.arrays
     }
@@ -229,5 +244,25 @@ impl Loaded {
 impl std::fmt::Debug for Loaded {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Loaded({}, {} tensors, {} bytes)", self.format, self.parts.len(), self.byte_len())
+    }
+}
+
+/// Names and arrays in the order of their data.
+impl IntoIterator for Loaded {
+    type Item = (String, Array);
+    type IntoIter = std::vec::IntoIter<(String, Array)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.arrays.into_iter()
+    }
+}
+
+/// Names and arrays in the order of their data.
+impl<'a> IntoIterator for &'a Loaded {
+    type Item = &'a (String, Array);
+    type IntoIter = std::slice::Iter<'a, (String, Array)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.arrays.iter()
     }
 }

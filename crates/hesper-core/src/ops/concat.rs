@@ -1,5 +1,7 @@
 //! Joining arrays.
 
+use std::borrow::Borrow;
+
 use smallvec::SmallVec;
 
 use super::{Op, OpRef, PatternOp};
@@ -58,15 +60,20 @@ impl Op for Concatenate {
 /// ```
 /// use hesper::{Array, concatenate};
 /// let (a, b) = (Array::from_slice(&[1, 2]), Array::from_slice(&[3.5f32]));
-/// assert_eq!(concatenate(&[a, b], 0)?.to_vec::<f32>()?, [1.0, 2.0, 3.5]);
+/// assert_eq!(concatenate(&[&a, &b], 0)?.to_vec::<f32>()?, [1.0, 2.0, 3.5]);
+/// assert_eq!(concatenate(&[a, b], 0)?.shape(), [3]); // owned arrays or references
 /// # Ok::<(), hesper::Error>(())
 /// ```
-pub fn concatenate(arrays: &[Array], along: isize) -> Result<Array> {
+pub fn concatenate<A: Borrow<Array>>(arrays: &[A], along: isize) -> Result<Array> {
+    concatenate_list(&arrays.iter().map(Borrow::borrow).collect::<SmallVec<[&Array; 8]>>(), along)
+}
+
+fn concatenate_list(arrays: &[&Array], along: isize) -> Result<Array> {
     let [first, others @ ..] = arrays else {
         return Err(Error::value("concatenate", "no arrays were given"));
     };
     if others.is_empty() {
-        return Ok(first.clone());
+        return Ok((*first).clone());
     }
     let along = axis("concatenate", along, first.ndim())?;
     let mut shape: Shape = first.0.shape.clone();
@@ -75,8 +82,9 @@ pub fn concatenate(arrays: &[Array], along: isize) -> Result<Array> {
         let fits = other.ndim() == first.ndim()
             && (0..shape.len()).all(|at| at == along || other.shape()[at] == shape[at]);
         if !fits {
-            let what = format!("shapes {:?} and {:?} along axis {along}", first.shape(), other.shape());
-            return Err(Error::shape("concatenate", what).with_shapes([first, other]));
+            let (one, two) = (first.shape(), other.shape());
+            let what = format!("shapes {one:?} and {two:?} must agree in all axes but axis {along}");
+            return Err(Error::shape("concatenate", what).with_shapes([*first, *other]));
         }
         shape[along] += other.shape()[along];
         dtype = dtype.promote(other.dtype());
@@ -101,13 +109,17 @@ pub fn concatenate(arrays: &[Array], along: isize) -> Result<Array> {
 /// assert_eq!((rows.shape(), rows.to_vec::<i32>()?), (&[2, 2][..], vec![1, 2, 3, 4]));
 /// # Ok::<(), hesper::Error>(())
 /// ```
-pub fn stack(arrays: &[Array], along: isize) -> Result<Array> {
+pub fn stack<A: Borrow<Array>>(arrays: &[A], along: isize) -> Result<Array> {
+    stack_list(&arrays.iter().map(Borrow::borrow).collect::<SmallVec<[&Array; 8]>>(), along)
+}
+
+fn stack_list(arrays: &[&Array], along: isize) -> Result<Array> {
     let [first, others @ ..] = arrays else {
         return Err(Error::value("stack", "no arrays were given"));
     };
     if let Some(other) = others.iter().find(|other| other.shape() != first.shape()) {
         let what = format!("shapes {:?} and {:?} differ", first.shape(), other.shape());
-        return Err(Error::shape("stack", what).with_shapes([first, other]));
+        return Err(Error::shape("stack", what).with_shapes([*first, *other]));
     }
     let along = axis("stack", along, first.ndim() + 1)? as isize;
     let rows: Vec<Array> = arrays.iter().map(|array| array.expand_dims(along)).collect::<Result<_>>()?;

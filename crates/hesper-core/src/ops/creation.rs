@@ -3,6 +3,8 @@
 //! They are element-wise functions of an element's index, so the kernel of a consumer computes them and
 //! nothing is stored.
 
+use std::borrow::Borrow;
+
 use hesper_kernel::ir::{Builder, Scalar, UnaryOp, ValueId};
 use smallvec::smallvec;
 
@@ -98,17 +100,6 @@ fn float(value: f64) -> Result<Array> {
     Array::scalar(value, Dtype::Float64)
 }
 
-/// A number's own type where no array is beside it.
-pub fn alone(value: Operand) -> Result<Array> {
-    match value {
-        Operand::Array(array) => Ok(array),
-        Operand::Bool(value) => Array::scalar(f64::from(u8::from(value)), Dtype::Bool),
-        Operand::Int(value) => Array::integer(value, Dtype::Int32),
-        Operand::Float(value) => Array::scalar(value, Dtype::Float32),
-        Operand::Complex(value) => Array::complex(value, Dtype::Complex64),
-    }
-}
-
 /// The range of [`Array::arange`]: start, stop and step.
 #[derive(Debug, Clone, Copy)]
 pub enum Range {
@@ -179,7 +170,7 @@ impl Array {
             (Operand::Int(value), Some(dtype)) => Array::integer(value, dtype)?,
             (Operand::Float(value), Some(dtype)) => Array::scalar(value, dtype)?,
             (Operand::Complex(value), Some(dtype)) => Array::complex(value, dtype)?,
-            (value, _) => alone(value)?,
+            (value, _) => value.alone()?,
         };
         if broadcast("full", value.shape(), shape)?[..] != *shape {
             let what = format!("an array of shape {:?} does not broadcast to {shape:?}", value.shape());
@@ -500,8 +491,9 @@ fn window(op: &'static Elementwise, count: usize) -> Result<Array> {
 /// assert_eq!(sums.to_vec::<i32>()?, [11, 12, 13, 21, 22, 23]);
 /// # Ok::<(), hesper::Error>(())
 /// ```
-pub fn meshgrid(arrays: &[Array], sparse: bool, indexing: Indexing) -> Result<Vec<Array>> {
-    let mut shape: Vec<usize> = arrays.iter().map(Array::size).collect();
+pub fn meshgrid<A: Borrow<Array>>(arrays: &[A], sparse: bool, indexing: Indexing) -> Result<Vec<Array>> {
+    let arrays: Vec<&Array> = arrays.iter().map(Borrow::borrow).collect();
+    let mut shape: Vec<usize> = arrays.iter().map(|array| array.size()).collect();
     let crossed = indexing == Indexing::Xy && arrays.len() > 1;
     if crossed {
         shape.swap(0, 1);

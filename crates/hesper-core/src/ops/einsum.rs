@@ -6,6 +6,8 @@
 
 mod path;
 
+use std::borrow::Borrow;
+
 use smallvec::{SmallVec, smallvec};
 
 use super::reinterpret::strided_sum;
@@ -279,7 +281,11 @@ fn contract(a: &Term, b: &Term, wanted: impl Fn(Label) -> bool) -> Result<Term> 
 /// assert_eq!(einsum("ii", &[&x])?.item::<f32>()?, 5.0);
 /// # Ok::<(), hesper::Error>(())
 /// ```
-pub fn einsum(text: &str, operands: &[&Array]) -> Result<Array> {
+pub fn einsum<A: Borrow<Array>>(text: &str, operands: &[A]) -> Result<Array> {
+    einsum_list(text, &operands.iter().map(Borrow::borrow).collect::<Vec<&Array>>())
+}
+
+fn einsum_list(text: &str, operands: &[&Array]) -> Result<Array> {
     let expression = Expression::read(text, operands)?;
     let order = expression.contraction().order();
     let mut terms = expression
@@ -321,7 +327,8 @@ pub fn einsum(text: &str, operands: &[&Array]) -> Result<Array> {
 /// println!("{report}");
 /// # Ok::<(), hesper::Error>(())
 /// ```
-pub fn einsum_path(text: &str, operands: &[&Array]) -> Result<(Vec<Vec<usize>>, String)> {
+pub fn einsum_path<A: Borrow<Array>>(text: &str, operands: &[A]) -> Result<(Vec<Vec<usize>>, String)> {
+    let operands = &operands.iter().map(Borrow::borrow).collect::<Vec<&Array>>()[..];
     let expression = Expression::read(text, operands)?;
     let contraction = expression.contraction();
     let order = contraction.order();

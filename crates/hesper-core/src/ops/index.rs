@@ -406,7 +406,7 @@ impl Array {
             // One value for all: the mask need not be evaluated.
             let mut shape = signed(mask.shape());
             shape.extend(smallvec_of(1, self.ndim() - mask.ndim()));
-            return select(&mask.reshape(&shape)?, &value.reshape(&[])?, self);
+            return select(&mask.reshape(&shape)?, &value.reshape::<isize>(&[])?, self);
         }
         if let ([Index::Mask(mask)], UpdateMode::Set) = (indices, mode)
             && is_varied(std::slice::from_ref(mask))

@@ -13,6 +13,7 @@ use crate::Dtype;
 use crate::error::Result;
 use crate::graph::{Array, Replay};
 use crate::ops::readers::reader;
+use crate::scalar::Operand;
 use crate::shape::broadcast;
 
 fn compare(b: &mut Builder, op: CmpOp, x: ValueId, y: ValueId) -> ValueId {
@@ -187,14 +188,24 @@ logic_ops!(define_ops);
 
 /// `if_true` where `condition` holds, else `if_false`, element by element: `where` in other languages.
 ///
+/// A number takes the type of the array beside it. Of two numbers a float is float32, an integer int32.
+///
 /// ```
 /// use hesper::{array, select};
 /// let x = array![-1.0, 2.0, -3.0];
-/// let leaky = select(&x.less(0.0)?, &x.multiply(0.5)?, &x)?;
+/// let leaky = select(&x.less(0.0)?, &x * 0.5, &x)?;
 /// assert_eq!(leaky.to_vec::<f32>()?, [-0.5, 2.0, -1.5]);
+/// let positive = select(&x.less(0.0)?, 0, &x)?;
+/// assert_eq!(positive.to_vec::<f32>()?, [0.0, 2.0, 0.0]);
+/// assert_eq!(select(&x.less(0.0)?, -1, 1)?.to_vec::<i32>()?, [-1, 1, -1]);
 /// # Ok::<(), hesper::Error>(())
 /// ```
-pub fn select(condition: &Array, if_true: &Array, if_false: &Array) -> Result<Array> {
+pub fn select(condition: &Array, if_true: impl Into<Operand>, if_false: impl Into<Operand>) -> Result<Array> {
+    let (if_true, if_false) = Operand::pair(if_true.into(), if_false.into())?;
+    select_arrays(condition, &if_true, &if_false)
+}
+
+fn select_arrays(condition: &Array, if_true: &Array, if_false: &Array) -> Result<Array> {
     static OP: Elementwise =
         Elementwise::new("where", Types::Same, |b, inputs| b.select(inputs[0], inputs[1], inputs[2]))
             .with_derivative(|x, _, at| {

@@ -101,7 +101,7 @@ impl Array {
             return Err(Error::value("pad", "the constant is an array without elements"));
         }
         if value.ndim() > 0 {
-            value = value.reshape(&[-1])?.slice(&[0], &[1], &[1])?.reshape(&[])?;
+            value = value.reshape(&[-1])?.slice(&[0], &[1], &[1])?.reshape::<isize>(&[])?;
         }
         let base = value.astype(self.dtype())?.broadcast_to(shape)?;
         let start: SmallVec<[isize; 6]> = widths.iter().map(|(low, _)| *low as isize).collect();

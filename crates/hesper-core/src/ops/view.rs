@@ -332,6 +332,30 @@ pub fn near_steps(steps: &[isize], shape: &[usize]) -> SmallVec<[isize; 6]> {
     steps.iter().zip(shape).map(|(step, length)| if *length > 1 { *step } else { 1 }).collect()
 }
 
+/// The length of an axis as an argument of [`Array::reshape`].
+///
+/// ```
+/// use hesper::Length;
+/// assert_eq!((3usize.signed(), (-1i32).signed()), (3, -1));
+/// ```
+pub trait Length: Copy {
+    /// The length as a signed number. One that does not fit is the largest.
+    fn signed(self) -> isize;
+}
+
+macro_rules! lengths {
+    ($($type:ty),*) => {
+        $(impl Length for $type {
+            #[inline]
+            fn signed(self) -> isize {
+                isize::try_from(self).unwrap_or(isize::MAX)
+            }
+        })*
+    };
+}
+
+lengths!(i32, i64, isize, usize);
+
 /// The slice of a shape that starts and goes on as said, inside of an array.
 pub fn slice_of(array: &Array, starts: &[isize], steps: &[isize], shape: &[usize]) -> Result<Array> {
     array.view_by(Slice { starts: starts.into(), steps: steps.into() }, shape.into())
@@ -339,16 +363,20 @@ pub fn slice_of(array: &Array, starts: &[isize], steps: &[isize], shape: &[usize
 
 impl Array {
     /// The same elements, in row-major order, in another shape. One axis may be -1: its length is inferred.
+    /// The lengths are integers of any signed type, or of `usize` as [`Array::shape`] has them.
     ///
     /// ```
     /// use hesper::array;
     /// let x = array![1, 2, 3, 4, 5, 6];
     /// assert_eq!(x.reshape(&[2, -1])?.shape(), [2, 3]);
+    /// let columns = array![[1, 2], [3, 4], [5, 6]];
+    /// assert_eq!(x.reshape(columns.shape())?.shape(), [3, 2]);
     /// assert!(x.reshape(&[4, -1]).is_err());
     /// # Ok::<(), hesper::Error>(())
     /// ```
-    pub fn reshape(&self, shape: &[isize]) -> Result<Array> {
-        self.reshaped(shape, ReshapeForm::Any)
+    pub fn reshape<L: Length>(&self, shape: &[L]) -> Result<Array> {
+        let shape: SmallVec<[isize; 8]> = shape.iter().map(|length| length.signed()).collect();
+        self.reshaped(&shape, ReshapeForm::Any)
     }
 
     /// The same for lengths that stay as they are in a function that is traced once for all shapes. Those of

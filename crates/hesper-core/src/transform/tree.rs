@@ -495,7 +495,7 @@ pub fn vmap<T: Tree, U: Tree, F: Fn(&T) -> Result<U>>(
     f: F,
     inputs: &[Option<isize>],
     outputs: &[Option<isize>],
-) -> impl Fn(&T) -> Result<U> {
+) -> impl Fn(&T) -> Result<U> + use<T, U, F> {
     let (inputs, outputs) = (inputs.to_vec(), outputs.to_vec());
     move |tree| {
         let (arrays, mut returned) = (tree.arrays(), None);

@@ -322,7 +322,7 @@ impl Case {
             ("update", value, each.clone()),
             (
                 "update by a number",
-                Array::from_slice(&[7]).reshape(&[]).map_err(|e| e.to_string())?,
+                Array::from_slice(&[7]).reshape::<isize>(&[]).map_err(|e| e.to_string())?,
                 vec![7; each.len()],
             ),
         ] {

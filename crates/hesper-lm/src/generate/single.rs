@@ -17,6 +17,21 @@ use crate::language_model::LanguageModel;
 ///
 /// After an error the iterator has ended, so a loop that skips errors ends too. The sequence and the cache
 /// are as before the failed step; [`retry`](Generation::retry) continues with it.
+///
+/// ```
+/// use hesper as _;
+/// use hesper_lm::{GenerateOptions, Generation, demo};
+/// let model = demo::model()?;
+/// let prompt = model.prompt_tokens("The evening star")?;
+/// let options = GenerateOptions { max_tokens: 8, ..Default::default() };
+/// let cache = options.cache.create(model.model().config())?;
+/// let mut generation = Generation::new(&model, &prompt, cache, &options)?;
+/// for piece in &mut generation {
+///     print!("{}", piece?.text);
+/// }
+/// assert_eq!(generation.stats().prompt_tokens, prompt.len());
+/// # Ok::<(), hesper_lm::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Generation<L, C> {
     language: L,

@@ -5,8 +5,18 @@ use std::path::Path as FilePath;
 
 use hesper_core::{Array, Category, Dtype, io, placement};
 
-use super::{Leaf, LeafMut, Module, lengths, read, write};
+use super::{Leaf, LeafMut, Module, read, write};
 use crate::error::{Error, Result};
+
+/// What [`ModuleExt::load`] left out when it was not strict.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LoadReport {
+    /// Paths of parameters and saved buffers that were not given. They are unchanged.
+    pub missing: Vec<String>,
+    /// Names that were given and that the module does not have.
+    pub unknown: Vec<String>,
+}
 
 /// Methods of every module.
 ///
@@ -229,14 +239,14 @@ pub trait ModuleExt: Module {
         placement::with_device(device, || {
             // Any op moves its input to the device of the current stream.
             self.map(|_, array| {
-                Ok(hesper_core::concatenate(&[array.reshape(&[-1])?], 0)?.reshape(&lengths(array))?)
+                Ok(hesper_core::concatenate(&[array.reshape(&[-1])?], 0)?.reshape(array.shape())?)
             })
         })?
     }
 
     /// Loads parameters and buffers by path. If `strict`, `given` must have all parameters and saved buffers,
-    /// and nothing that the module does not have. Otherwise the matching ones are loaded. Shapes must be
-    /// equal. After an error the module is unchanged.
+    /// and nothing that the module does not have. Otherwise the matching ones are loaded, and the result
+    /// names the others. Shapes must be equal. After an error the module is unchanged.
     ///
     /// ```
     /// use std::collections::BTreeMap;
@@ -245,19 +255,24 @@ pub trait ModuleExt: Module {
     /// let mut layer = Linear::new(4, 2)?;
     /// let given = BTreeMap::from([("bias".to_string(), array![1.0, 2.0])]);
     /// assert!(layer.load(&given, true).is_err()); // strict: the weight is missing
-    /// layer.load(&given, false)?;
+    /// let report = layer.load(&given, false)?;
+    /// assert_eq!((report.missing, report.unknown.len()), (vec!["weight".to_string()], 0));
     /// assert_eq!(layer.parameters()["bias"].to_vec::<f32>()?, [1.0, 2.0]);
     /// # Ok::<(), hesper_nn::Error>(())
     /// ```
-    fn load(&mut self, given: &BTreeMap<String, Array>, strict: bool) -> Result<()> {
+    fn load(&mut self, given: &BTreeMap<String, Array>, strict: bool) -> Result<LoadReport> {
         let own = self.state();
-        let missing = self.parameters().into_keys().find(|path| !given.contains_key(path));
-        if let Some(path) = missing.filter(|_| strict) {
-            return Err(Error::Missing { path });
+        let mut report = LoadReport::default();
+        for path in self.parameters().into_keys().filter(|path| !given.contains_key(path)) {
+            if strict {
+                return Err(Error::Missing { path });
+            }
+            report.missing.push(path);
         }
         for (path, new) in given {
             match own.get(path) {
                 None if strict => return Err(Error::Unknown { path: path.clone() }),
+                None => report.unknown.push(path.clone()),
                 Some(old) if old.shape() != new.shape() => {
                     let (given, expected) = (new.shape().to_vec(), old.shape().to_vec());
                     return Err(Error::Shape { path: path.clone(), given, expected });
@@ -272,7 +287,8 @@ pub trait ModuleExt: Module {
                 _ => {}
             }
             Ok(())
-        })
+        })?;
+        Ok(report)
     }
 
     /// Saves the parameters by path as a safetensors file, which cannot hold packed blocks.
@@ -308,7 +324,7 @@ pub trait ModuleExt: Module {
     /// assert!(Linear::new(4, 2)?.load_file("no/such/file.safetensors", true).is_err());
     /// # Ok::<(), hesper_nn::Error>(())
     /// ```
-    fn load_file(&mut self, path: impl AsRef<FilePath>, strict: bool) -> Result<()> {
+    fn load_file(&mut self, path: impl AsRef<FilePath>, strict: bool) -> Result<LoadReport> {
         let given = io::load(path)?.into_arrays().into_iter().collect();
         self.load(&given, strict)
     }

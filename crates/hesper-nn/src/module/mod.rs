@@ -8,6 +8,7 @@ mod ext;
 mod tree;
 pub(crate) mod weight;
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Debug, Write as _};
 use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard};
@@ -17,7 +18,7 @@ use hesper_core::{Category, Dtype, Operand, PackedArray};
 use crate::error::Result;
 use weight::Weight;
 
-pub use ext::ModuleExt;
+pub use ext::{LoadReport, ModuleExt};
 pub use hesper_core::transform::Tree;
 pub use hesper_core::{Array, Error as ArrayError};
 pub use hesper_derive::Module;
@@ -237,10 +238,11 @@ impl Path {
 
 /// A tree of parameters.
 ///
-/// `#[derive(Module)]` implements it for structs and enums whose fields are modules: layers, [`Parameter`]s,
-/// [`Buffer`]s, [`Training`], plain settings like numbers, and options, lists, arrays, pairs and boxes of
-/// modules. It also implements [`Tree`], so that the transforms take modules as arguments, and `Debug`, which
-/// prints shapes and counts. The type must be `Clone`.
+/// `#[derive(Module)]` implements it for structs and enums whose fields are modules: layers,
+/// [`Parameter`]s, [`Buffer`]s, [`Training`], plain settings like numbers, and options, lists, arrays,
+/// tuples, boxes and maps by name ([`BTreeMap`]) of modules. It also implements [`Tree`], so that the
+/// transforms take modules as arguments, and `Debug`, which prints shapes and counts. The type must be
+/// `Clone`; its type parameters are modules, unless only skipped fields have them.
 ///
 /// The path of a parameter is that of its field. Attributes change this: `#[module(name = "...")]`,
 /// `#[module(flatten)]` (no name of its own; the default for tuples of one field), `#[module(skip)]` (a field
@@ -268,7 +270,8 @@ impl Path {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a module",
     label = "not a module",
-    note = "use `Parameter` or `Buffer` for arrays, derive `Module`, or write `#[module(skip)]` above the field"
+    note = "use `Parameter` or `Buffer` for arrays, `BTreeMap` for maps, `settings!` for enums without arrays, derive \
+            `Module`, or write `#[module(skip)]` above the field"
 )]
 pub trait Module {
     /// Calls `f` with the path of every leaf.
@@ -456,10 +459,42 @@ impl<M: Module, const N: usize> Module for [M; N] {
     }
 }
 
-impl<A: Module, B: Module> Module for (A, B) {
+/// The path of an element of a tuple is its number.
+macro_rules! tuples {
+    ($(($($name:ident $at:tt),*);)*) => {
+        $(impl<$($name: Module),*> Module for ($($name,)*) {
+            fn visit(&self, _path: &mut Path, _f: &mut dyn FnMut(&str, Leaf<'_>)) {
+                $(_path.enter($at, |path| self.$at.visit(path, _f));)*
+            }
+
+            fn visit_mut(
+                &mut self,
+                _path: &mut Path,
+                _f: &mut dyn FnMut(&str, LeafMut<'_>) -> Result<()>,
+            ) -> Result<()> {
+                $(_path.enter($at, |path| self.$at.visit_mut(path, _f))?;)*
+                Ok(())
+            }
+        })*
+    };
+}
+
+tuples! {
+    ();
+    (A 0);
+    (A 0, B 1);
+    (A 0, B 1, C 2);
+    (A 0, B 1, C 2, D 3);
+    (A 0, B 1, C 2, D 3, E 4);
+    (A 0, B 1, C 2, D 3, E 4, F 5);
+}
+
+/// The path of an entry of a map is its name.
+impl<M: Module> Module for BTreeMap<String, M> {
     fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&str, Leaf<'_>)) {
-        path.enter(0, |path| self.0.visit(path, f));
-        path.enter(1, |path| self.1.visit(path, f));
+        for (name, module) in self {
+            path.enter(name, |path| module.visit(path, f));
+        }
     }
 
     fn visit_mut(
@@ -467,8 +502,8 @@ impl<A: Module, B: Module> Module for (A, B) {
         path: &mut Path,
         f: &mut dyn FnMut(&str, LeafMut<'_>) -> Result<()>,
     ) -> Result<()> {
-        path.enter(0, |path| self.0.visit_mut(path, f))?;
-        path.enter(1, |path| self.1.visit_mut(path, f))
+        let mut all = self.iter_mut();
+        all.try_for_each(|(name, module)| path.enter(name, |path| module.visit_mut(path, f)))
     }
 }
 

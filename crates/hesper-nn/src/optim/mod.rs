@@ -66,8 +66,10 @@ pub struct StepInfo {
 ///         Some(&self.0)
 ///     }
 ///
-/// fn init(&self, parameter: &Array) -> hesper_nn::Result<Slots> { Ok(Slots::from([("mean".into(),
-/// parameter.zeros_like()?), ("last".into(), parameter.zeros_like()?)])) }
+///     fn init(&self, parameter: &Array) -> hesper_nn::Result<Slots> {
+///         let zeros = parameter.zeros_like()?;
+///         Ok(Slots::from([("mean".into(), zeros.clone()), ("last".into(), zeros)]))
+///     }
 ///
 ///     fn update(&self, mut of: Update<'_>) -> hesper_nn::Result<Array> {
 ///         let mean = of.average("mean", 0.5, of.gradient)?;
@@ -202,7 +204,7 @@ impl Group {
         rule.check()?;
         let constant = rule.learning_rate().and_then(Schedule::constant);
         let rate = constant
-            .map(|rate| Ok::<_, Error>(Array::from_slice(&[rate as f32]).reshape(&[])?))
+            .map(|rate| Ok::<_, Error>(Array::from_slice(&[rate as f32]).reshape::<isize>(&[])?))
             .transpose()?;
         Ok(Group { accepts, rule, rate })
     }

@@ -4,7 +4,6 @@ use hesper_core::{Array, Dtype, axes};
 
 use super::{Schedule, Slots, Update, UpdateRule};
 use crate::error::{Error, Result};
-use crate::module::lengths;
 
 fn non_negative(rule: &str, what: &str, value: f64) -> Result<()> {
     if value >= 0.0 {
@@ -600,7 +599,7 @@ impl UpdateRule for Muon {
         let mut rate = of.rate()?;
         if let &[first, .., before, last] | &[first @ before, last] = update.shape() {
             let matrix = update.reshape(&[first as isize, -1])?;
-            update = self.orthogonalize(&matrix)?.reshape(&lengths(&update))?;
+            update = self.orthogonalize(&matrix)?.reshape(update.shape())?;
             rate = rate.multiply((before as f64 / last as f64).max(1.0).sqrt())?;
         }
         Ok(of.parameter.subtract(rate.multiply(&update)?)?)

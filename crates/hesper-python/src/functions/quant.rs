@@ -43,7 +43,7 @@ fn check_global(op: &str, mode: QuantMode, scale: Option<&Array>) -> PyResult<()
 /// The array with the global scale divided out, or multiplied in again.
 fn rescaled(array: &Array, scale: Option<&Array>, out: bool) -> hesper::Result<Array> {
     let Some(scale) = scale else { return Ok(array.clone()) };
-    let scale = scale.reshape(&[])?;
+    let scale = scale.reshape::<isize>(&[])?;
     let range = Array::scalar(f64::from(NVFP4_RANGE), Dtype::Float32)?;
     let factor = if out { range.divide(&scale)? } else { scale.divide(&range)? };
     array.multiply(factor.astype(array.dtype())?)

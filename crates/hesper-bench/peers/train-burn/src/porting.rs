@@ -1,5 +1,9 @@
 //! The burn column of the tables in `docs/book/src/porting.md`: every entry must compile here.
 
+use burn::module::Module;
+use burn::nn::loss::CrossEntropyLossConfig;
+use burn::nn::{DropoutConfig, EmbeddingConfig, LayerNormConfig, Linear, LinearConfig};
+use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer};
 use burn::tensor::{Bool, DType, Device, Distribution, Int, Tensor, activation, s};
 
 pub fn arrays(dev: Device) -> (Vec<f32>, f32) {
@@ -35,4 +39,17 @@ pub fn derivatives(loss: Tensor<1>, x: Tensor<2>) -> Option<Tensor<2>> {
     let grads = loss.backward();
     let _ = x.clone().detach();
     x.grad(&grads)
+}
+
+pub fn layers(dev: Device, model: Linear, t: Tensor<1, Int>, file: &str) -> (Linear, Tensor<2>) {
+    let (norm, table) = (LayerNormConfig::new(8).init(&dev), EmbeddingConfig::new(10, 4).init(&dev));
+    let x = table.forward(t.clone().unsqueeze_dim(0)).flatten::<2>(0, 1);
+    let y = DropoutConfig::new(0.1).init().forward(norm.forward(model.forward(x)));
+    let loss = CrossEntropyLossConfig::new().init(&dev).forward(y.clone(), t);
+    let grads = GradientsParams::from_grads(loss.backward(), &model);
+    let mut optimizer: ModuleOptimizer = AdamWConfig::new().init();
+    let model = optimizer.step(1e-3, model, grads);
+    let model = model.no_grad().valid();
+    let _ = (LinearConfig::new(4, 8).init(&dev), model.num_params(), model.clone().save_file(file));
+    (model.load_file(file), y)
 }

@@ -1,6 +1,7 @@
 //! The candle column of the tables in `docs/book/src/porting.md`: every entry must compile here.
 
-use candle_core::{D, DType, Device, IndexOp, Result, Tensor, Var};
+use candle_core::{D, DType, Device, IndexOp, Module, Result, Tensor, Var};
+use candle_nn::{AdamW, Optimizer, VarBuilder, VarMap};
 
 pub fn arrays(dev: Device) -> Result<(Vec<f32>, f32)> {
     let x = Tensor::new(&[[1f32, 2.]], &dev)?;
@@ -35,4 +36,17 @@ pub fn ops(x: Tensor, y: Tensor, mask: Tensor) -> Result<Vec<Tensor>> {
 pub fn derivatives(loss: &Tensor, var: &Var, x: &Tensor) -> Result<Option<Tensor>> {
     let _ = x.detach();
     Ok(loss.backward()?.get(var).cloned())
+}
+
+pub fn layers(vb: VarBuilder, mut varmap: VarMap, t: &Tensor, file: &str) -> Result<Tensor> {
+    let (linear, norm) =
+        (candle_nn::linear(4, 8, vb.pp("linear"))?, candle_nn::layer_norm(8, 1e-5, vb.pp("norm"))?);
+    let table = candle_nn::embedding(10, 4, vb.pp("table"))?;
+    let y = norm.forward(&linear.forward(&table.forward(t)?)?)?;
+    let loss = candle_nn::loss::cross_entropy(&y, t)?;
+    let mut optimizer = AdamW::new_lr(varmap.all_vars(), 1e-3)?;
+    optimizer.backward_step(&loss)?;
+    varmap.save(file)?;
+    varmap.load(file)?;
+    candle_nn::Dropout::new(0.1).forward(&y, false)
 }

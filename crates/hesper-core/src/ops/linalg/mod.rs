@@ -341,7 +341,8 @@ fn equations(op: &str, a: &Array, b: &Array, work: Work) -> Result<Array> {
         return Err(Error::shape(op, "a number is no right side of an equation").with_shapes([&a, &b]));
     };
     if rows != n {
-        let what = format!("matrices of shape {:?} and right sides of shape {:?}", a.shape(), b.shape());
+        let what =
+            format!("right sides of shape {:?} do not fit matrices of shape {:?}", b.shape(), a.shape());
         return Err(Error::shape(op, what).with_shapes([&a, &b]));
     }
     let batch = broadcast(op, &a.shape()[..a.ndim() - 2], &sides.shape()[..sides.ndim() - 2])?;
