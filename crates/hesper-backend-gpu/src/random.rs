@@ -14,44 +14,48 @@ pub(crate) fn register<G: Gpu>(table: OpTableBuilder<G>) -> OpTableBuilder<G> {
 }
 
 impl<G: Gpu> Lower<Bits> for Shared<G> {
-    fn lower(op: &Bits, l: &mut Lowering<'_>) -> Result<Option<Data>> {
-        let words = l.shape().iter().product::<usize>();
-        if !fits::<G>(l) || words >= G::MAX_ELEMENTS {
-            return Ok(None);
-        }
-        let known = known_key(l)?;
-        if known.is_none() {
-            l.bring()?;
-        }
-        let key = l.row_major(0)?;
-        let sink = if G::RANDOM_EPILOGUE { Sink::of(l, 1)? } else { Sink::memory() };
-        let launch = match words {
-            0 => None,
-            _ => match G::random_bits(l.stream(), words, known, &sink)? {
-                None => {
-                    l.without_epilogue();
-                    return Self::lower(op, l);
-                }
-                launch => launch,
-            },
-        };
-        let output = sink.output(l)?;
-        let command = l.stream().command("random bits");
-        let start = key.offset as usize * 4;
-        let command = match known {
-            Some(_) => command,
-            None => command.read_range(&key.buffer, start..start + 8),
-        };
-        match launch {
-            Some(launch) => launch.encode(sink.bind(command, &output))?,
-            None => sink.bind(command, &output).run(|_| Ok(()))?,
-        }
-        Ok(Some(Data::contiguous(output, l.shape())))
+    fn lower(_: &Bits, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        draw::<G>(l)
     }
 
     fn takes_epilogue(_: &Bits, _: &[usize], _: Dtype) -> bool {
         G::RANDOM_EPILOGUE
     }
+}
+
+fn draw<G: Gpu>(l: &mut Lowering<'_>) -> Result<Option<Data>> {
+    let words = l.shape().iter().product::<usize>();
+    if !fits::<G>(l) || words >= G::MAX_ELEMENTS {
+        return Ok(None);
+    }
+    let known = known_key(l)?;
+    if known.is_none() {
+        l.bring()?;
+    }
+    let key = l.row_major(0)?;
+    let sink = if G::RANDOM_EPILOGUE { Sink::of(l, 1)? } else { Sink::memory() };
+    let launch = match words {
+        0 => None,
+        _ => match G::random_bits(l.stream(), words, known, &sink)? {
+            None => {
+                l.without_epilogue();
+                return draw::<G>(l);
+            }
+            launch => launch,
+        },
+    };
+    let output = sink.output(l)?;
+    let command = l.stream().command("random bits");
+    let start = key.offset as usize * 4;
+    let command = match known {
+        Some(_) => command,
+        None => command.read_range(&key.buffer, start..start + 8),
+    };
+    match launch {
+        Some(launch) => launch.encode(sink.bind(command, &output))?,
+        None => sink.bind(command, &output).run(|_| Ok(()))?,
+    }
+    Ok(Some(Data::contiguous(output, l.shape())))
 }
 
 /// A key in memory of another device, which mostly is the host: eight bytes are passed with the launch, where
