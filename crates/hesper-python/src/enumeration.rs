@@ -1,5 +1,5 @@
-//! Enumerations as Python has them: classes of its module `enum`, whose members iterate, pickle and are found by
-//! name and number. Rust sees a member as its number.
+//! Enumerations as Python has them: classes of its module `enum`, whose members iterate, pickle and are found
+//! by name and number. Rust sees a member as its number.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
