@@ -7,6 +7,7 @@ import importlib
 import inspect
 import re
 import sys
+from enum import Enum
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "python" / "hesper" / "core"
@@ -15,6 +16,7 @@ MODULES = ("", "fast", "fft", "linalg", "random", "distributed", "metal", "cuda"
 HEADER = '''# Written by scripts/stubs.py from the built package; do not edit.
 '''
 COMMON = """from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
 from types import ModuleType
 from typing import Any, Self, final
 
@@ -251,6 +253,9 @@ def special_methods(name: str, kind: type) -> list[str]:
 
 
 def class_stub(name: str, kind: type) -> str:
+    if issubclass(kind, Enum):
+        members = [f"    {member.name} = {member.value!r}" for member in kind]
+        return "\n".join([f"class {name}(Enum):", f'    """{inspect.getdoc(kind)}"""', *members])
     # The flag says whether classes may derive from it.
     final = "" if kind.__flags__ & 1 << 10 else "@final\n"
     lines = [f"{final}class {name}:"]

@@ -18,6 +18,8 @@ pub(crate) struct Tape {
     sources: usize,
     pub(crate) entries: Vec<Entry>,
     places: IdMap<usize>,
+    /// Whether an entry is a `stop_gradient`.
+    stops: bool,
     /// For each place whether derivatives reach it: they end at `stop_gradient`.
     varied: OnceCell<Vec<bool>>,
 }
@@ -32,7 +34,7 @@ impl Tape {
         }
         let mut places: IdMap<usize> =
             sources.iter().enumerate().map(|(place, source)| (source.0.id, place)).collect();
-        let mut entries = Vec::new();
+        let (mut entries, mut stops) = (Vec::new(), false);
         let mut seen = IdSet::default();
         let mut stack: Vec<Visit> = outputs.iter().rev().map(|output| Visit::Enter(output.clone())).collect();
         while let Some(visit) = stack.pop() {
@@ -40,6 +42,7 @@ impl Tape {
                 Visit::Leave(array, call) => {
                     if call.inputs.iter().any(|input| places.contains_key(&input.0.id)) {
                         places.insert(array.0.id, sources.len() + entries.len());
+                        stops = stops || is_stopped(&array);
                         entries.push(Entry { array, call });
                     }
                 }
@@ -57,7 +60,7 @@ impl Tape {
                 }
             }
         }
-        Tape { sources: sources.len(), entries, places, varied: OnceCell::new() }
+        Tape { sources: sources.len(), entries, places, stops, varied: OnceCell::new() }
     }
 
     /// The place of an array, if it is a source or depends on one.
@@ -66,8 +69,11 @@ impl Tape {
     }
 
     /// Whether derivatives reach an array.
-    fn is_varied(&self, array: &Array) -> bool {
+    pub(crate) fn is_varied(&self, array: &Array) -> bool {
         let Some(place) = self.place(array) else { return false };
+        if !self.stops {
+            return true;
+        }
         self.varied.get_or_init(|| {
             let mut varied = vec![true; self.sources];
             for entry in &self.entries {

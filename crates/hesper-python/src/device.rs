@@ -15,6 +15,7 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::enumeration::Enumeration;
 use crate::error::raise;
 
 /// Whether the default device is presented as a GPU with Metal. Metal kernels run on the host, or on the GPU
@@ -23,37 +24,43 @@ static AS_METAL: AtomicBool = AtomicBool::new(false);
 /// Set by `set_default_device`.
 static GPU_IS_DEFAULT: AtomicBool = AtomicBool::new(false);
 
-/// The kinds of devices.
-#[pyclass(name = "DeviceType", module = "hesper.core", frozen, eq, hash, skip_from_py_object)]
+static DEVICE_TYPE: Enumeration = Enumeration::new("DeviceType", "The kinds of devices.", &["cpu", "gpu"]);
+
+/// A kind of devices, a member of `DEVICE_TYPE` in Python.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(non_camel_case_types, missing_docs)]
+#[allow(non_camel_case_types, missing_docs, reason = "the names that Python shows")]
 pub enum PyDeviceType {
     cpu,
     gpu,
 }
 
-#[pymethods]
+impl<'a, 'py> FromPyObject<'a, 'py> for PyDeviceType {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if let Some(kind) = PyDeviceType::of(object) {
+            return Ok(kind);
+        }
+        let name = object.get_type().name()?;
+        Err(PyTypeError::new_err(format!("expected a DeviceType, not {name}")))
+    }
+}
+
 impl PyDeviceType {
-    fn __repr__(&self) -> &'static str {
-        match self {
-            PyDeviceType::cpu => "DeviceType.cpu",
-            PyDeviceType::gpu => "DeviceType.gpu",
-        }
+    fn of(object: Borrowed<'_, '_, PyAny>) -> Option<PyDeviceType> {
+        DEVICE_TYPE
+            .number(object)
+            .map(|number| if number == 0 { PyDeviceType::cpu } else { PyDeviceType::gpu })
     }
+}
 
-    /// The name of the kind.
-    #[getter]
-    fn name(&self) -> &'static str {
-        match self {
-            PyDeviceType::cpu => "cpu",
-            PyDeviceType::gpu => "gpu",
-        }
-    }
+impl<'py> IntoPyObject<'py> for PyDeviceType {
+    type Target = PyAny;
+    type Output = Bound<'py, PyAny>;
+    type Error = PyErr;
 
-    /// The number of the kind.
-    #[getter]
-    fn value(&self) -> u8 {
-        *self as u8
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Self::Output> {
+        DEVICE_TYPE.member(py, self as usize)
     }
 }
 
@@ -72,8 +79,8 @@ impl<'a, 'py> FromPyObject<'a, 'py> for PyDevice {
         if let Ok(device) = object.cast::<PyDevice>() {
             return Ok(*device.get());
         }
-        if let Ok(kind) = object.cast::<PyDeviceType>() {
-            return Ok(PyDevice { kind: *kind.get(), index: 0 });
+        if let Some(kind) = PyDeviceType::of(object) {
+            return Ok(PyDevice { kind, index: 0 });
         }
         let name = object.get_type().name()?;
         Err(PyTypeError::new_err(format!("expected a Device or a DeviceType, not {name}")))
@@ -137,8 +144,8 @@ impl PyDevice {
 impl PyDevice {
     #[new]
     #[pyo3(signature = (r#type, index = 0))]
-    fn new(r#type: &Bound<'_, PyDeviceType>, index: i32) -> Self {
-        PyDevice { kind: *r#type.get(), index }
+    fn new(r#type: &Bound<'_, PyAny>, index: i32) -> PyResult<Self> {
+        Ok(PyDevice { kind: r#type.extract()?, index })
     }
 
     /// The kind of the device.
@@ -560,8 +567,8 @@ fn is_available(device: PyDevice) -> bool {
 /// >>> mx.device_count(mx.cpu)
 /// 1
 #[pyfunction]
-fn device_count(device_type: &Bound<'_, PyDeviceType>) -> usize {
-    match *device_type.get() {
+fn device_count(device_type: PyDeviceType) -> usize {
+    match device_type {
         PyDeviceType::gpu => placement::gpu_count().max(AS_METAL.load(Ordering::Relaxed).into()),
         PyDeviceType::cpu => 1,
     }
@@ -629,7 +636,7 @@ fn _present_as_metal(on: bool) {
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     placement::prefer_gpu();
-    m.add_class::<PyDeviceType>()?;
+    DEVICE_TYPE.register(m)?;
     m.add_class::<PyDevice>()?;
     m.add_class::<PyStream>()?;
     m.add_class::<StreamContext>()?;

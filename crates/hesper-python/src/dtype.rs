@@ -6,7 +6,9 @@ use hesper::{Category, Dtype};
 use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyTuple, PyType};
+use pyo3::types::PyTuple;
+
+use crate::enumeration::Enumeration;
 
 /// Whether names are shown as `mlx.core.float32`, for programs written for MLX.
 pub static AS_MLX: AtomicBool = AtomicBool::new(false);
@@ -77,67 +79,36 @@ fn constant_name(dtype: Dtype) -> &'static str {
     if dtype == Dtype::Bool { "bool_" } else { dtype.name() }
 }
 
-/// A kind of element types: ``floating`` has ``float16``, ``float32`` and so on.
-#[pyclass(
-    name = "DtypeCategory",
-    module = "hesper.core",
-    frozen,
-    eq,
-    hash,
-    rename_all = "lowercase",
-    skip_from_py_object
-)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
-pub enum PyCategory {
-    ComplexFloating,
-    Floating,
-    Inexact,
-    SignedInteger,
-    UnsignedInteger,
-    Integer,
-    Number,
-    Generic,
-}
+const CATEGORIES: [(&str, Category); 8] = [
+    ("complexfloating", Category::Complex),
+    ("floating", Category::Floating),
+    ("inexact", Category::Inexact),
+    ("signedinteger", Category::Signed),
+    ("unsignedinteger", Category::Unsigned),
+    ("integer", Category::Integer),
+    ("number", Category::Number),
+    ("generic", Category::Generic),
+];
 
-impl PyCategory {
-    const ALL: [(&'static str, PyCategory); 8] = [
-        ("complexfloating", PyCategory::ComplexFloating),
-        ("floating", PyCategory::Floating),
-        ("inexact", PyCategory::Inexact),
-        ("signedinteger", PyCategory::SignedInteger),
-        ("unsignedinteger", PyCategory::UnsignedInteger),
-        ("integer", PyCategory::Integer),
-        ("number", PyCategory::Number),
-        ("generic", PyCategory::Generic),
-    ];
-
-    fn category(self) -> Category {
-        match self {
-            PyCategory::ComplexFloating => Category::Complex,
-            PyCategory::Floating => Category::Floating,
-            PyCategory::Inexact => Category::Inexact,
-            PyCategory::SignedInteger => Category::Signed,
-            PyCategory::UnsignedInteger => Category::Unsigned,
-            PyCategory::Integer => Category::Integer,
-            PyCategory::Number => Category::Number,
-            PyCategory::Generic => Category::Generic,
-        }
+const CATEGORY_NAMES: [&str; 8] = {
+    let (mut names, mut at) = ([""; 8], 0);
+    while at < names.len() {
+        names[at] = CATEGORIES[at].0;
+        at += 1;
     }
-}
+    names
+};
 
-#[pymethods]
-impl PyCategory {
-    fn __repr__(&self) -> String {
-        let name = PyCategory::ALL.iter().find(|(_, one)| one == self).map_or("", |(name, _)| name);
-        format!("DtypeCategory.{name}")
-    }
-}
+static DTYPE_CATEGORY: Enumeration = Enumeration::new(
+    "DtypeCategory",
+    "A kind of element types: ``floating`` has ``float16``, ``float32`` and so on.",
+    &CATEGORY_NAMES,
+);
 
 /// A type or a kind of types.
 enum DtypeOrCategory {
     Type(Dtype),
-    Category(PyCategory),
+    Category(Category),
 }
 
 impl<'a, 'py> FromPyObject<'a, 'py> for DtypeOrCategory {
@@ -147,8 +118,8 @@ impl<'a, 'py> FromPyObject<'a, 'py> for DtypeOrCategory {
         if let Ok(dtype) = object.cast::<PyDtype>() {
             return Ok(DtypeOrCategory::Type(dtype.get().0));
         }
-        if let Ok(category) = object.cast::<PyCategory>() {
-            return Ok(DtypeOrCategory::Category(*category.get()));
+        if let Some(number) = DTYPE_CATEGORY.number(object) {
+            return Ok(DtypeOrCategory::Category(CATEGORIES[number].1));
         }
         let name = object.get_type().name()?;
         Err(PyValueError::new_err(format!("[issubdtype] expected a Dtype or a DtypeCategory, not {name}")))
@@ -166,10 +137,10 @@ impl<'a, 'py> FromPyObject<'a, 'py> for DtypeOrCategory {
 fn issubdtype(arg1: DtypeOrCategory, arg2: DtypeOrCategory) -> bool {
     match (arg1, arg2) {
         (DtypeOrCategory::Type(one), DtypeOrCategory::Type(other)) => one == other,
-        (DtypeOrCategory::Type(one), DtypeOrCategory::Category(kind)) => one.is(kind.category()),
+        (DtypeOrCategory::Type(one), DtypeOrCategory::Category(kind)) => one.is(kind),
         (DtypeOrCategory::Category(_), DtypeOrCategory::Type(_)) => false,
         (DtypeOrCategory::Category(one), DtypeOrCategory::Category(other)) => {
-            Dtype::ALL.iter().all(|dtype| !dtype.is(one.category()) || dtype.is(other.category()))
+            Dtype::ALL.iter().all(|dtype| !dtype.is(one) || dtype.is(other))
         }
     }
 }
@@ -404,17 +375,14 @@ fn _present_as_mlx(on: bool) {
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = m.py();
     m.add_class::<PyDtype>()?;
-    m.add_class::<PyCategory>()?;
     m.add_class::<FloatInfo>()?;
     m.add_class::<IntInfo>()?;
     for dtype in Dtype::ALL {
         m.add(constant_name(dtype), object(py, dtype)?)?;
     }
-    let class: Bound<'_, PyType> = py.get_type::<PyCategory>();
-    for (name, category) in PyCategory::ALL {
-        let object = Py::new(py, category)?;
-        class.setattr(name, object.clone_ref(py))?;
-        m.add(name, object)?;
+    DTYPE_CATEGORY.register(m)?;
+    for (number, name) in CATEGORY_NAMES.into_iter().enumerate() {
+        m.add(name, DTYPE_CATEGORY.member(py, number)?)?;
     }
     m.add_function(wrap_pyfunction!(issubdtype, m)?)?;
     m.add_function(wrap_pyfunction!(result_type, m)?)?;

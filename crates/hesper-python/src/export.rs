@@ -474,7 +474,7 @@ fn import_function<'py>(file: &Bound<'py, PyAny>, return_metadata: bool) -> PyRe
 /// *args : array
 ///     The outputs of the graph: arrays or trees of arrays.
 /// **kwargs : array
-///     Names for arrays of the graph.
+///     More arrays of the graph, with their names.
 ///
 /// Examples
 /// --------
@@ -497,6 +497,7 @@ fn export_to_dot(
         let mut named = Vec::new();
         Tree::of(&value, Leaves::Arrays, &mut named)?;
         let key: String = key.extract()?;
+        arrays.extend(named.iter().cloned());
         names.extend(named.into_iter().map(|array| (key.clone(), array)));
     }
     let find =

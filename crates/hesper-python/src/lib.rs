@@ -15,6 +15,7 @@ mod dlpack;
 mod dtype;
 mod encoder;
 mod engine;
+mod enumeration;
 mod error;
 mod eval;
 mod export;

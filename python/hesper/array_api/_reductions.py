@@ -4,7 +4,7 @@ from builtins import max as _largest
 
 import hesper.core as mx
 
-from ._dtypes import INDEX, SIGNED, UNSIGNED, int32, int64, uint32, uint64
+from ._dtypes import INDEX, SIGNED, UNSIGNED, bool as bool_, int32, int64, uint32, uint64
 
 
 def all(x, /, *, axis=None, keepdims=False):
@@ -53,7 +53,9 @@ def count_nonzero(x, /, *, axis=None, keepdims=False):
 
 
 def accumulated(dtype):
-    """The type of a sum: integers have at least the default type's bits."""
+    """The type of a sum: integers have at least the default type's bits, and sums of booleans count."""
+    if dtype == bool_:
+        return INDEX
     if dtype in SIGNED:
         return dtype if dtype == int64 else int32
     if dtype in UNSIGNED:

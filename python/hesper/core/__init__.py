@@ -12,6 +12,7 @@ Examples
 
 import os as _os
 import sys as _sys
+from types import BuiltinFunctionType as _BuiltinFunctionType
 
 from hesper import _core
 from hesper._core import *  # noqa: F403
@@ -25,6 +26,12 @@ from ._array_api import __array_namespace_info__  # noqa: E402
 from ._array_like import ArrayLike  # noqa: E402
 
 matrix_norm = linalg.norm
+
+# Functions are shown and pickled by the module that has them; a function of two is that of the later one here.
+for _module in (metal, _sys.modules[__name__], fast, fft, linalg, random):
+    for _name, _member in list(vars(_module).items()):
+        if isinstance(_member, _BuiltinFunctionType) and not _name.startswith("_"):
+            _member.__module__ = _module.__name__
 
 __version__ = _core.__version__
 

@@ -1,5 +1,6 @@
 # Written by scripts/stubs.py from the built package; do not edit.
 from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
 from types import ModuleType
 from typing import Any, Self, final
 
@@ -102,27 +103,10 @@ class Device:
         """The kind of the device."""
         ...
 
-@final
-class DeviceType:
+class DeviceType(Enum):
     """The kinds of devices."""
-    def __eq__(self, other: object, /) -> bool: ...
-    def __ne__(self, other: object, /) -> bool: ...
-    def __lt__(self, other: Any, /) -> array: ...
-    def __le__(self, other: Any, /) -> array: ...
-    def __gt__(self, other: Any, /) -> array: ...
-    def __ge__(self, other: Any, /) -> array: ...
-    def __int__(self) -> int: ...
-    def __hash__(self) -> int: ...
-    cpu: DeviceType
-    gpu: DeviceType
-    @property
-    def name(self) -> Any:
-        """The name of the kind."""
-        ...
-    @property
-    def value(self) -> Any:
-        """The number of the kind."""
-        ...
+    cpu = 0
+    gpu = 1
 
 @final
 class Dtype:
@@ -139,25 +123,16 @@ class Dtype:
         """Bytes of one element."""
         ...
 
-@final
-class DtypeCategory:
+class DtypeCategory(Enum):
     """A kind of element types: ``floating`` has ``float16``, ``float32`` and so on."""
-    def __eq__(self, other: object, /) -> bool: ...
-    def __ne__(self, other: object, /) -> bool: ...
-    def __lt__(self, other: Any, /) -> array: ...
-    def __le__(self, other: Any, /) -> array: ...
-    def __gt__(self, other: Any, /) -> array: ...
-    def __ge__(self, other: Any, /) -> array: ...
-    def __int__(self) -> int: ...
-    def __hash__(self) -> int: ...
-    complexfloating: DtypeCategory
-    floating: DtypeCategory
-    generic: DtypeCategory
-    inexact: DtypeCategory
-    integer: DtypeCategory
-    number: DtypeCategory
-    signedinteger: DtypeCategory
-    unsignedinteger: DtypeCategory
+    complexfloating = 0
+    floating = 1
+    inexact = 2
+    signedinteger = 3
+    unsignedinteger = 4
+    integer = 5
+    number = 6
+    generic = 7
 
 @final
 class FunctionExporter:
@@ -2449,7 +2424,7 @@ def export_to_dot(file: Any, *args: Any, **kwargs: Any) -> None:
     *args : array
         The outputs of the graph: arrays or trees of arrays.
     **kwargs : array
-        Names for arrays of the graph.
+        More arrays of the graph, with their names.
 
     Examples
     --------

@@ -1,5 +1,6 @@
 # Written by scripts/stubs.py from the built package; do not edit.
 from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
 from types import ModuleType
 from typing import Any, Self, final
 

@@ -389,3 +389,13 @@ def test_shifts_leave_no_bit_behind_the_width():
     by = xp.asarray([32, 35], dtype=xp.uint32)
     assert xp.bitwise_left_shift(x, by).tolist() == [0, 0] and xp.bitwise_right_shift(x, by).tolist() == [0, 0]
     assert xp.bitwise_right_shift(xp.asarray([-8]), xp.asarray([40])).tolist() == [-1]
+
+
+def test_sums_and_products_of_booleans_count():
+    truth = np.array([[True, True, False], [True, False, True]])
+    x = xp.asarray(truth)
+    assert xp.sum(x).dtype == xp.int32 and int(xp.sum(x)) == 4
+    assert xp.sum(x, axis=0).tolist() == truth.sum(0).tolist()
+    assert xp.prod(x, axis=0).tolist() == truth.prod(0).tolist() and xp.prod(x).dtype == xp.int32
+    assert xp.cumulative_sum(x, axis=1).tolist() == truth.cumsum(1).tolist()
+    assert int(xp.linalg.trace(x)) == 1 and xp.sum(x, dtype=xp.float64).dtype == xp.float64

@@ -15,6 +15,7 @@ CASES = {
     "sum of a flag": lambda m: m.sum(m.array(True)),
     "product of a number": lambda m: m.prod(m.array(3, dtype=m.int8)),
     "steps along one axis": lambda m: m.roll(m.arange(10).reshape(5, 2), (1, 2), 0),
+    "steps along an axis of NumPy": lambda m: m.roll(m.arange(10).reshape(5, 2), (1, 2), np.int32(0)),
     "steps along a list of one axis": lambda m: m.roll(m.arange(10).reshape(5, 2), (1, 2), (0,)),
     "trace of small integers": lambda m: m.trace(m.ones((2, 2), dtype=m.int8), dtype=m.int8),
     "trace in another type": lambda m: m.trace(m.ones((2, 2)), dtype=m.float16),

@@ -1,5 +1,8 @@
 """Every name and signature of ``mlx.core`` is there, but for those that are listed here."""
 
+import copy
+import pickle
+
 import hesper.core as mx
 import pytest
 
@@ -73,3 +76,29 @@ def test_integers_have_the_type_and_the_gradients_of_the_reference(mlx):
         assert str(ours).replace("hesper", "mlx") == str(theirs)
     with pytest.raises(TypeError):
         float(mx.array(1j))
+
+
+def test_kinds_of_devices_and_types_are_enumerations_of_python(mlx):
+    for one, other in ((mx.DeviceType, mlx.DeviceType), (mx.DtypeCategory, mlx.DtypeCategory)):
+        assert [(repr(m), str(m), f"{m}", m.name, m.value) for m in one] == [
+            (repr(m), str(m), f"{m}", m.name, m.value) for m in other
+        ]
+        for member in one:
+            assert one(member.value) is member and one[member.name] is member
+            assert pickle.loads(pickle.dumps(member)) is member and copy.deepcopy(member) is member
+        with pytest.raises(ValueError):
+            one(99)
+    assert mx.cpu is mx.DeviceType.cpu and mx.cpu == mx.Device(mx.cpu) and mx.cpu != 0
+    for wrong in ("cpu", 0, None):
+        with pytest.raises(TypeError):
+            mx.Device(wrong)
+
+
+def test_functions_name_the_public_module_and_pickle_by_it():
+    for module in (mx, mx.fast, mx.fft, mx.linalg, mx.metal, mx.random):
+        for name in dir(module):
+            function = getattr(module, name)
+            if type(function) is type(len) and function.__name__ == name and not name.startswith("_"):
+                assert function.__module__.startswith("hesper.core"), name
+                assert pickle.loads(pickle.dumps(function)) is function
+    assert mx.fft.fft.__module__ == "hesper.core.fft" and mx.add.__module__ == "hesper.core"

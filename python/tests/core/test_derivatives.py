@@ -359,3 +359,24 @@ def test_gradients_by_integers_and_booleans_are_those_of_the_reference(mlx, name
         # Here derivatives have the type of the argument.
         results.append(slope.astype(getattr(core, dtype)).tolist())
     assert results[0] == results[1]
+
+
+def stopped(core, name, a, b):
+    """Ops without a derivative behind a ``stop_gradient``."""
+    if name == "quantize":
+        parts = core.quantize(core.stop_gradient(b), 32, 4)
+        return core.quantized_matmul(a, *parts, group_size=32, bits=4).sum()
+    if name == "indices":
+        return (core.take(a, core.argsort(core.stop_gradient(b), axis=1)) * b).sum()
+    return (a * core.dequantize(*core.quantize(core.stop_gradient(b * 2) * 1.5, mode="mxfp4"), mode="mxfp4") * b).sum()
+
+
+@pytest.mark.parametrize("name", ["quantize", "indices", "between"])
+def test_nothing_is_differentiated_behind_stop_gradient(mlx, name):
+    numbers = np.random.default_rng(1).standard_normal((2, 3, 32)).astype(np.float32)
+    results = []
+    for core in (mx, mlx):
+        a, b = core.array(numbers[0]), core.array(numbers[1])
+        results.append(core.grad(lambda a, b: stopped(core, name, a, b), argnums=(0, 1))(a, b))
+    for found, expected in zip(*results):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

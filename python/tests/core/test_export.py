@@ -383,6 +383,9 @@ def test_graphs_are_text(tmp_path):
     text = io.StringIO()
     mx.export_to_dot(text, [y, {"z": x + 2}], last=y)
     assert '"last"' in text.getvalue()
+    text = io.StringIO()
+    mx.export_to_dot(text, x=x, y=y)  # Named arrays are outputs, and what computes them stays.
+    assert all(f'"{label}"' in text.getvalue() for label in ("x", "y", "Exp", "Add"))
     with pytest.raises(TypeError):
         mx.export_to_dot(io.BytesIO(), y)
     for wrong in ((5, y), (str(tmp_path / "g.dot"), 3)):

@@ -145,6 +145,8 @@ class Calls:
         other = self.one(shape, (*shape[:-2], *shape[-1:], 3), shape[-1:])
         x, y = self.array(shape, dtype), self.array(other, self.one(dtype, "float32"))
         axes = self.one(0, 1, 2, 3, -1, [[0], [0]], [[-1], [0]])
+        # The 2-norm of complex matrices is real here.
+        order = self.one("None", 1, 0 if dtype == "complex64" else 2, 0, repr("fro"), repr("x"))
         text = self.one("ij,jk->ik", "ij,kj", "i,i", "...i,...i->...", "ii", "i,j->ij", "ij->ji")
         return self.one(
             f"m.matmul({x}, {y})",
@@ -154,7 +156,7 @@ class Calls:
             f"m.addmm({self.array((3,), 'float32')}, {x}, {y}, 0.5, {self.one(1.0, 2)})",
             f"m.vecdot({x}, {y}, axis={self.axis()})",
             f"m.einsum({text!r}, {x}, {y})",
-            f"m.linalg.norm({x}, {self.one('None', 1, 2, 0, repr('fro'), repr('x'))}, {self.one('None', 0, -1, (0, 1))})",
+            f"m.linalg.norm({x}, {order}, {self.one('None', 0, -1, (0, 1))})",
         )
 
     def transform(self):

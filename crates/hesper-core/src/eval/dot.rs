@@ -6,7 +6,7 @@ use crate::graph::{Array, Call};
 use crate::ids::IdMap;
 
 /// The graph that computes arrays, in the language of Graphviz: ops as boxes with their names, arrays that
-/// are there already as ellipses, and on the edges shapes and types. Names are given to arrays by `name`.
+/// are there already as ellipses, and on the edges shapes and types.
 ///
 /// ```
 /// use hesper::{Array, transform};
@@ -19,7 +19,7 @@ pub fn to_dot(arrays: &[Array]) -> String {
     named_dot(arrays, |_| None, str::to_string)
 }
 
-/// The same with names for some arrays, and with other names for ops.
+/// The same with names for some arrays, as ellipses behind their ops, and with other names for ops.
 ///
 /// ```
 /// use hesper::{Array, array, transform};
@@ -50,9 +50,14 @@ pub fn named_dot(
                 stack.extend(inputs.into_iter().rev().map(|input| (input, None)));
             }
             (Some(call), _) => {
-                let own = label(&name, &array).unwrap_or_else(|| op(call.op.name()));
                 let place = places.len();
-                let _ = writeln!(text, "  n{place} [label=\"{own}\"];");
+                let _ = writeln!(text, "  n{place} [label=\"{}\"];", op(call.op.name()));
+                if let Some(own) = label(&name, &array) {
+                    let _ = writeln!(
+                        text,
+                        "  a{place} [shape=ellipse, label=\"{own}\"];\n  n{place} -> a{place};"
+                    );
+                }
                 for input in &call.inputs {
                     if let Some(from) = places.get(&input.0.id) {
                         let (shape, dtype) = (input.shape(), input.dtype());

@@ -38,7 +38,8 @@ pub(crate) fn backward(
     }
     for (at, entry) in tape.entries.iter().enumerate().rev() {
         let mut own = std::mem::take(&mut slots[tape.place_of(at)]);
-        if own.iter().all(Option::is_none) {
+        // Behind a `stop_gradient` nothing is differentiated, whether or not it has a derivative.
+        if own.iter().all(Option::is_none) || !tape.is_varied(&entry.array) {
             continue;
         }
         let (op, inputs) = (entry.call.op.get(), &entry.call.inputs);
@@ -59,7 +60,7 @@ pub(crate) fn backward(
         }
         let carries = |input: &Array| input.dtype().is(Category::Number) || has_parts(input) || kept;
         let wanted: SmallVec<[bool; 4]> =
-            inputs.iter().map(|input| tape.place(input).is_some() && carries(input)).collect();
+            inputs.iter().map(|input| tape.is_varied(input) && carries(input)).collect();
         let rule = Backward { inputs, output: &entry.array, cotangents: &own, wanted: &wanted };
         for (input, cotangent) in inputs.iter().zip(op.vjp(&rule)?) {
             let (Some(place), Some(cotangent)) = (tape.place(input), cotangent) else { continue };

@@ -228,7 +228,7 @@ fn roll(
 ) -> PyResult<PyArray> {
     let a = a.value();
     // Several steps along one axis are one.
-    if axis.is_some_and(|axis| axis.is_instance_of::<PyInt>()) {
+    if axis.is_some_and(|axis| axis.extract::<isize>().is_ok()) {
         shift.0 = smallvec::smallvec![shift.0.iter().fold(0, |sum: isize, step| sum.saturating_add(*step))];
     }
     let axis = axis.map(|axis| axis.extract::<Axes>()).transpose()?;
