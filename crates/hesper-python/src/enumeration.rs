@@ -10,17 +10,17 @@ pub struct Enumeration {
     name: &'static str,
     doc: &'static str,
     names: &'static [&'static str],
-    made: PyOnceLock<(Py<PyAny>, Vec<Py<PyAny>>)>,
+    class_and_members: PyOnceLock<(Py<PyAny>, Vec<Py<PyAny>>)>,
 }
 
 impl Enumeration {
     /// An enumeration whose members have the numbers from 0 on.
     pub const fn new(name: &'static str, doc: &'static str, names: &'static [&'static str]) -> Self {
-        Enumeration { name, doc, names, made: PyOnceLock::new() }
+        Enumeration { name, doc, names, class_and_members: PyOnceLock::new() }
     }
 
-    fn made(&self, py: Python<'_>) -> PyResult<&(Py<PyAny>, Vec<Py<PyAny>>)> {
-        self.made.get_or_try_init(py, || {
+    fn create(&self, py: Python<'_>) -> PyResult<&(Py<PyAny>, Vec<Py<PyAny>>)> {
+        self.class_and_members.get_or_try_init(py, || {
             let base = py.import("enum")?.getattr("Enum")?;
             let members =
                 PyList::new(py, self.names.iter().enumerate().map(|(number, name)| (*name, number)))?;
@@ -37,17 +37,17 @@ impl Enumeration {
 
     /// Adds the class to a module.
     pub fn register(&self, m: &Bound<'_, PyModule>) -> PyResult<()> {
-        m.add(self.name, &self.made(m.py())?.0)
+        m.add(self.name, &self.create(m.py())?.0)
     }
 
     /// The member with a number.
     pub fn member<'py>(&self, py: Python<'py>, number: usize) -> PyResult<Bound<'py, PyAny>> {
-        Ok(self.made(py)?.1[number].bind(py).clone())
+        Ok(self.create(py)?.1[number].bind(py).clone())
     }
 
     /// The number of a member; `None` for other objects.
     pub fn number(&self, object: Borrowed<'_, '_, PyAny>) -> Option<usize> {
-        let (_, members) = self.made(object.py()).ok()?;
+        let (_, members) = self.create(object.py()).ok()?;
         members.iter().position(|member| member.is(object))
     }
 }
