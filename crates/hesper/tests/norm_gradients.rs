@@ -108,8 +108,8 @@ fn each_element_of_a_batch_has_its_own_cotangents_of_weight_and_bias() {
             (axes[0], axes[count]) = (Some(0), Some(0));
             let mut arguments = arguments.clone();
             if own {
-                for at in 1..count {
-                    arguments[at] = draw(&[3, 12], 30 + at as u64, Dtype::Float32);
+                for (at, argument) in arguments.iter_mut().enumerate().take(count).skip(1) {
+                    *argument = draw(&[3, 12], 30 + at as u64, Dtype::Float32);
                 }
             }
             let found = transform::vmap(gradient, &axes, &vec![Some(0); count])(&arguments).unwrap();
