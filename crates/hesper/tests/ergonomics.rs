@@ -382,7 +382,7 @@ fn lists_of_arrays_are_owned_arrays_or_references() {
     assert_eq!(stack(&[&a, &b], 0).unwrap().shape(), [2, 2]);
     assert_eq!(meshgrid(&[&a, &b], false, Default::default()).unwrap().len(), 2);
     assert_eq!(einsum("i,j->ij", &[array![1.0, 2.0], array![3.0, 4.0]]).unwrap().shape(), [2, 2]);
-    assert_eq!(concatenate(&vec![a, b], 0).unwrap().shape(), [4]);
+    assert_eq!(concatenate(&Vec::from([a, b]), 0).unwrap().shape(), [4]);
 }
 
 #[test]
