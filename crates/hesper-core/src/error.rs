@@ -92,8 +92,8 @@ pub enum Error {
         message: String,
     },
     /// A function of the user's failed while it was transformed.
-    #[error(transparent)]
-    User(Arc<dyn std::error::Error + Send + Sync>),
+    #[error("{0}")]
+    User(#[source] Arc<dyn std::error::Error + Send + Sync>),
     /// A tensor file: what is wrong with it, or with reading or writing it.
     #[cfg(feature = "files")]
     #[error(transparent)]
@@ -111,12 +111,13 @@ impl From<hesper_files::Error> for Error {
 }
 
 impl Error {
-    /// The error of a user's function. It has the message and the source of the error that it holds.
+    /// The error of a user's function, which is its source.
     ///
     /// ```
     /// use hesper::Error;
+    /// use std::error::Error as _;
     /// let error = Error::user(std::io::Error::other("no more samples"));
-    /// assert_eq!(error.to_string(), "no more samples");
+    /// assert_eq!(error.source().map(ToString::to_string), Some("no more samples".into()));
     /// assert!(matches!(error, Error::User(cause) if cause.is::<std::io::Error>()));
     /// ```
     pub fn user(error: impl std::error::Error + Send + Sync + 'static) -> Self {
