@@ -7,9 +7,14 @@ use hesper_runtime::Stream;
 use crate::launch::{Constants, Kernel};
 
 const TEXT: &str = include_str!("rope.cuh");
+/// Pairs of features that fill a GPU, one in each thread.
+const MANY: usize = 1 << 18;
 
 pub(crate) fn rope(stream: &Stream, rotation: &Rotation<'_>) -> Result<Launch> {
     let Rotation { op, lengths, strides, offsets, .. } = *rotation;
+    let [batch, heads, length, _] = lengths;
+    // Heads share an angle. Few elements are spread over many threads instead.
+    let each = if batch * heads * length * rotation.pairs < MANY { 1 } else { 4 };
     let constants = Constants::default()
         .sizes(&lengths)
         .offsets(strides, strides.len(), 0)
@@ -21,7 +26,7 @@ pub(crate) fn rope(stream: &Stream, rotation: &Rotation<'_>) -> Result<Launch> {
         .flag(op.traditional)
         .flag(op.back);
     let kernel = Kernel::new(stream, TEXT, "rope").of(rotation.dtype);
-    let kernel = kernel.of(offsets.unwrap_or(Dtype::Int32)).of(offsets.is_some()).of(op.base.is_none());
-    let [batch, heads, length, _] = lengths;
-    kernel.elements(constants, batch * heads * length * rotation.pairs)
+    let kernel =
+        kernel.of(offsets.unwrap_or(Dtype::Int32)).of(offsets.is_some()).of(op.base.is_none()).of(each);
+    kernel.elements(constants, batch * heads.div_ceil(each) * length * rotation.pairs)
 }

@@ -25,6 +25,7 @@ mod functions;
 mod handle;
 mod host;
 mod kernel;
+mod layer;
 mod lm;
 mod memory;
 mod metal;
@@ -57,6 +58,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     process::register(m)?;
     functions::register(m)?;
     fast::register(m)?;
+    layer::register(m)?;
     lm::register(m)?;
     engine::register(m)?;
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;

@@ -406,3 +406,91 @@ fn the_derivative_of_a_packed_product_is_that_of_the_unpacked_one() {
         assert!((slope - wanted).abs() < 1e-4, "{slope} for {wanted}");
     }
 }
+
+/// One of the parts along the first axis.
+fn part(x: &Array, at: usize) -> Array {
+    x.slice_axis(0, at as isize, at as isize + 1, 1).unwrap().squeeze(0).unwrap()
+}
+
+#[test]
+fn products_of_rows_along_several_axes_have_the_bits_of_those_of_a_matrix() {
+    for (mode, group, bits) in
+        [(QuantMode::Affine, 32, 4), (QuantMode::Affine, 64, 8), (QuantMode::Mxfp4, 32, 4)]
+    {
+        let (w, scales, biases) =
+            array(&[24, 128], 1, Dtype::Float32).quantize(Some(group), Some(bits), mode).unwrap();
+        let multiply = |x: &Array| {
+            x.quantized_matmul(&w, &scales, biases.as_ref(), true, Some(group), Some(bits), mode).unwrap()
+        };
+        let flat = array(&[30, 128], 2, Dtype::Float32);
+        let wanted = multiply(&flat).to_vec::<f32>().unwrap();
+        for shape in [vec![30, 1, 128], vec![1, 30, 128], vec![5, 6, 128], vec![2, 3, 5, 128]] {
+            let y = multiply(&flat.reshape(&shape).unwrap());
+            assert_eq!(y.shape()[..shape.len() - 1], shape[..shape.len() - 1]);
+            assert_eq!(y.to_vec::<f32>().unwrap(), wanted, "{mode} {shape:?}");
+        }
+        // Rows that are evenly spaced, reversed, and that no single step describes.
+        let wide = array(&[5, 6, 256], 3, Dtype::Float32);
+        for x in [
+            wide.slice(&[0, 0, 64], &[5, 6, 192], &[1, 1, 1]).unwrap(),
+            wide.slice(&[0, 5, 0], &[5, 6, 128], &[1, 1, 1]).unwrap(),
+            wide.swapaxes(0, 1).unwrap().slice(&[0, 0, 128], &[6, 5, 256], &[1, 2, 1]).unwrap(),
+            wide.slice(&[0, 0, 0], &[5, 6, 256], &[1, 1, 2]).unwrap(),
+        ] {
+            let copy = Array::try_from_slice(&x.to_vec::<f32>().unwrap(), x.shape()).unwrap();
+            assert_eq!(multiply(&x).to_vec::<f32>().unwrap(), multiply(&copy).to_vec::<f32>().unwrap());
+        }
+        let empty = multiply(&Array::zeros(&[3, 0, 128], Dtype::Float32).unwrap());
+        assert_eq!(empty.shape(), [3, 0, 24]);
+        assert_eq!(multiply(&part(&flat, 0)).shape(), [24]);
+    }
+}
+
+#[test]
+fn derivatives_by_the_scales_of_a_shared_matrix_sum_over_all_rows() {
+    let (w, scales, biases) =
+        array(&[8, 64], 1, Dtype::Float32).quantize(Some(32), Some(4), QuantMode::Affine).unwrap();
+    let biases = biases.unwrap();
+    let (x, other) = (array(&[2, 3, 64], 2, Dtype::Float32), array(&[2, 3, 8], 3, Dtype::Float32));
+    let gradients = |x: &Array, other: &Array| {
+        let multiply = |given: &[Array]| {
+            let (scales, biases) = (&given[0], Some(&given[1]));
+            let y = x.quantized_matmul(&w, scales, biases, true, Some(32), Some(4), QuantMode::Affine)?;
+            y.multiply(other)?.sum(())
+        };
+        transform::grad(multiply, &[0, 1])(&[scales.clone(), biases.clone()]).unwrap()
+    };
+    let flat = gradients(&x.reshape(&[6, 64]).unwrap(), &other.reshape(&[6, 8]).unwrap());
+    for (one, two) in gradients(&x, &other).iter().zip(&flat) {
+        assert_eq!(one.to_vec::<f32>().unwrap(), two.to_vec::<f32>().unwrap());
+    }
+}
+
+#[test]
+fn vectorized_products_of_rows_along_several_axes_are_those_of_each_slice() {
+    let matrices = array(&[3, 16, 64], 1, Dtype::Float32);
+    let x = array(&[3, 2, 5, 64], 2, Dtype::Float32);
+    let multiply = |given: &[Array]| {
+        let (w, scales, biases) = given[1].quantize(Some(32), Some(4), QuantMode::Affine)?;
+        let y = given[0].quantized_matmul(
+            &w,
+            &scales,
+            biases.as_ref(),
+            true,
+            Some(32),
+            Some(4),
+            QuantMode::Affine,
+        )?;
+        Ok(vec![y])
+    };
+    let each: Vec<Array> =
+        (0..3).map(|at| multiply(&[part(&x, at), part(&matrices, at)]).unwrap().remove(0)).collect();
+    let all =
+        transform::vmap(multiply, &[Some(0), Some(0)], &[Some(0)])(&[x.clone(), matrices.clone()]).unwrap();
+    assert_eq!(all[0].shape(), [3, 2, 5, 16]);
+    for (at, one) in each.iter().enumerate() {
+        assert_eq!(part(&all[0], at).to_vec::<f32>().unwrap(), one.to_vec::<f32>().unwrap());
+    }
+    let shared = transform::vmap(multiply, &[Some(1), None], &[Some(0)])(&[part(&x, 0), part(&matrices, 0)]);
+    assert_eq!(shared.unwrap()[0].shape(), [5, 2, 16]);
+}

@@ -447,3 +447,106 @@ def test_nested_representations_are_indented():
         return repr(Outer()), str(Outer()), repr(lib.nn.Sequential())
 
     compare(scenario)
+
+
+def test_lookups_of_attributes_follow_the_class_then_the_instance_then_the_items():
+    def scenario(lib):
+        mx, nn = lib.mx, lib.nn
+
+        class Wrapped(nn.Module):
+            kind = "class"
+
+            def __init__(self):
+                super().__init__()
+                self.inner = nn.Linear(2, 2)
+                self.number = 3
+
+            @property
+            def broken(self):
+                raise AttributeError("this property has no value yet")
+
+            @property
+            def features(self):
+                return self.inner.weight.shape[0]
+
+        m = Wrapped()
+        m["kind"] = mx.ones(1)
+        m["number"] = mx.ones(1)
+        m["broken"] = mx.ones(3)
+        m["nothing"] = None
+        m["update"] = mx.ones(1)
+        found = [m.kind, m.number, m.broken.shape, m.features, callable(m.update), m.inner is m["inner"]]
+        missing = [attempt(lambda name=name: getattr(m, name)) for name in ("nothing", "absent")]
+        assert [hasattr(m, name) for name in ("inner", "nothing", "absent", "broken")] == [True, False, False, True]
+        return found, [type(error).__name__ for error in missing], getattr(m, "absent", 5)
+
+    compare(scenario)
+
+
+def test_a_class_may_add_lookups_of_its_own():
+    def scenario(lib):
+        nn = lib.nn
+
+        class Around(nn.Module):
+            def __init__(self, inner):
+                super().__init__()
+                self["inner"] = inner
+
+            def __getattr__(self, name):
+                try:
+                    return super().__getattr__(name)
+                except AttributeError:
+                    return getattr(self["inner"], name)
+
+        m = Around(nn.RMSNorm(3, eps=0.5))
+        return m.inner is m["inner"], m.eps, m.weight.shape, hasattr(m, "absent"), hasattr(nn.Linear(2, 2), "absent")
+
+    compare(scenario)
+
+
+def test_modules_with_items_are_copied_and_pickled():
+    nn = HESPER.nn
+    layer = nn.Linear(2, 3)
+    for other in (copy.copy(layer), copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert type(other) is nn.Linear and other.weight.shape == (3, 2) and other.training
+        assert np.array_equal(to_numpy(other.weight), to_numpy(layer.weight))
+
+
+@pytest.mark.parametrize("make", ["Linear", "QuantizedLinear", "RMSNorm"])
+def test_calls_of_common_layers_check_their_arguments(make):
+    mx, nn = HESPER.mx, HESPER.nn
+    layer = getattr(nn, make)(*((64,) if make == "RMSNorm" else (64, 64)))
+    x = mx.ones((2, 64))
+    assert np.array_equal(to_numpy(layer(x)), to_numpy(layer(x=x)))
+    for arguments, named in (((), {}), ((x, x), {}), ((x,), {"x": x}), ((), {"y": x}), (("text",), {}), ((None,), {})):
+        with pytest.raises(TypeError):
+            layer(*arguments, **named)
+    kept = layer["weight"]
+    del layer["weight"]
+    with pytest.raises(KeyError, match="weight"):
+        layer(x)
+    layer["weight"] = "text"
+    with pytest.raises(TypeError):
+        layer(x)
+    # The layer works again.
+    layer["weight"] = kept
+    assert layer(x).shape == (2, 64)
+    with pytest.raises(ValueError):
+        layer(mx.ones((2, 63)))
+
+
+def test_changed_settings_of_a_layer_count_at_the_next_call():
+    def scenario(lib):
+        mx, nn = lib.mx, lib.nn
+        norm = nn.RMSNorm(4)
+        x = mx.array([1.0, 2.0, 3.0, 4.0])
+        before = norm(x)
+        norm.eps = 7.5
+        after = norm(x)
+        linear = nn.Linear(4, 2)
+        linear.weight, linear.bias = mx.ones((2, 4)), mx.array([1.0, 2.0])
+        biased = linear(x)
+        del linear["bias"]
+        return before, after, biased, linear(x)
+
+    compare(scenario)

@@ -1,6 +1,6 @@
 //! Products with quantized matrices. Codes are read in place.
 
-use crate::walk::{Cursor, Strided};
+use crate::walk::{Cursor, Strided, collapse};
 use hesper_compute::{MatMut, MatRef, qmatmul};
 use hesper_core::backend::{Data, Lower, Lowering, Op};
 use hesper_core::ops::command::Commands;
@@ -19,11 +19,21 @@ impl Lower<QuantizedMatmul> for Cpu {
 }
 
 fn run<T: Element + hesper_compute::Float>(op: &QuantizedMatmul, l: &Lowering<'_>) -> Result<Data> {
-    let (x, weights) = (Strided::input(l, 0), Weights::of(l, 1, op.format)?);
+    let (mut x, weights) = (Strided::input(l, 0), Weights::of(l, 1, op.format)?);
     let (transpose, activations) = (op.transpose, op.activations);
     let shape = l.shape();
-    let axes = shape.len() - 2;
-    let (m, n) = (shape[axes], shape[axes + 1]);
+    let (axes, n) = (shape.len() - 2, shape[shape.len() - 1]);
+    // Beside a shared matrix all axes before the last one are rows.
+    let shared = weights.batch().is_empty();
+    let mut rows = collapse(&x.shape[..=axes], [&x.strides()[..=axes]]);
+    if shared && rows.0.len() > 1 {
+        x = Strided::row_major(l, 0)?;
+        rows = collapse(&x.shape[..=axes], [&x.strides()[..=axes]]);
+    }
+    let (axes, m, step) = match shared {
+        true => (0, rows.0[0], rows.1[0][0]),
+        false => (axes, shape[axes], x.strides()[axes]),
+    };
     let output = l.output()?;
     let buffer = x.data.buffer.clone();
     let bound = l.stream().command(op.name()).read_range(&buffer, x.bytes.clone());
@@ -32,12 +42,13 @@ fn run<T: Element + hesper_compute::Float>(op: &QuantizedMatmul, l: &Lowering<'_
         move |native| {
             let Some((out, inputs)) = native.views().split_last_mut() else { return Ok(()) };
             let (all, out) = (inputs[0].as_slice::<T>()?, out.as_mut_slice::<T>()?);
-            let (batch, k) = (&x.shape[..axes], x.shape[axes + 1]);
             let strides = x.strides();
+            let (batch, k, column) =
+                (&x.shape[..axes], x.shape[x.shape.len() - 1], strides[strides.len() - 1]);
             for (number, out) in out.chunks_mut((m * n).max(1)).enumerate() {
                 let first = x.offset + Cursor::new(batch, [&strides[..axes]], number).at[0];
                 let w = weights.matrix(inputs, number)?;
-                MatRef::strided(all, first as usize, m, k, strides[axes], strides[axes + 1])
+                MatRef::strided(all, first as usize, m, k, step, column)
                     .and_then(|x| {
                         qmatmul(&Cores, x, &w, transpose, MatMut::row_major(out, m, n)?, activations)
                     })

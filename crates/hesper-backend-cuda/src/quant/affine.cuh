@@ -1,31 +1,44 @@
 // Affine codes of a few bits: value = scale * code + bias, with a scale and a bias for each group of a row.
 
-// Dequantizes a matrix. Codes are a stream of BITS bits each, first code lowest.
+// Dequantizes a matrix. Codes are a stream of BITS bits each, first code lowest; a group has 2^LOG of them. A thread
+// handles eight codes, BITS bytes, at a time, and loads all of its codes before it stores numbers.
 template <class T, class S, int BITS>
 __global__ void __launch_bounds__(256) dequantize(const u32* __restrict__ codes, const S* __restrict__ scales,
-                                               const S* __restrict__ biases, T* __restrict__ out, i64 n, i32 group) {
-  // A thread handles eight codes: BITS bytes.
-  const i64 at = ((i64)blockIdx.x * 256 + threadIdx.x) * 8;
-  if (at >= n) return;
-  const u8* bytes = (const u8*)codes + at / 8 * BITS;
-  u64 stream = 0;
-  if (BITS == 4) stream = *(const u32*)bytes;
-  else if (BITS == 8) stream = *(const u64*)bytes;
-  else
+                                               const S* __restrict__ biases, T* __restrict__ out, i64 n, i32 log) {
+  constexpr int TIMES = 4;
+  const i64 first = ((i64)blockIdx.x * (256 * TIMES) + threadIdx.x) * 8;
+  u64 stream[TIMES];
+  S scale[TIMES], bias[TIMES];
 #pragma unroll
-    for (int b = 0; b < BITS; ++b) stream |= (u64)bytes[b] << (8 * b);
-  const i64 g = at / group;
-  const float s = f32(scales[g]), b = f32(biases[g]);
-  T r[8];
+  for (int t = 0; t < TIMES; ++t) {
+    const i64 at = first + t * (256 * 8);
+    if (at >= n) break;
+    const u8* bytes = (const u8*)codes + at / 8 * BITS;
+    stream[t] = 0;
+    if (BITS == 4) stream[t] = *(const u32*)bytes;
+    else if (BITS == 8) stream[t] = *(const u64*)bytes;
+    else
 #pragma unroll
-  for (int i = 0; i < 8; ++i) r[i] = from<T>(s * (float)((stream >> (BITS * i)) & ((1u << BITS) - 1)) + b);
-  if (sizeof(T) == 2) {
-    w16 w;
-    memcpy(&w, r, 16);
-    *(w16*)(out + at) = w;
-  } else {
+      for (int b = 0; b < BITS; ++b) stream[t] |= (u64)bytes[b] << (8 * b);
+    scale[t] = scales[at >> log];
+    bias[t] = biases[at >> log];
+  }
 #pragma unroll
-    for (int i = 0; i < 8; ++i) out[at + i] = r[i];
+  for (int t = 0; t < TIMES; ++t) {
+    const i64 at = first + t * (256 * 8);
+    if (at >= n) break;
+    const float s = f32(scale[t]), b = f32(bias[t]);
+    T r[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) r[i] = from<T>(s * (float)((stream[t] >> (BITS * i)) & ((1u << BITS) - 1)) + b);
+    if (sizeof(T) == 2) {
+      w16 w;
+      memcpy(&w, r, 16);
+      *(w16*)(out + at) = w;
+    } else {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) out[at + i] = r[i];
+    }
   }
 }
 

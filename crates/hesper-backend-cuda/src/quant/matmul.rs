@@ -3,8 +3,8 @@
 
 use std::sync::{Arc, LazyLock};
 
-use hesper_backend_gpu::{KnownPipelines, Launch, copy, is_float, read, read_all};
-use hesper_core::backend::{Data, Lower, Lowering};
+use hesper_backend_gpu::{KnownPipelines, Launch, copy, is_float, read_all};
+use hesper_core::backend::{Data, Lower, Lowering, reach};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::quant::QuantFormat;
 use hesper_core::ops::quant::matmul::QuantizedMatmul;
@@ -84,8 +84,8 @@ impl Affine {
             return Ok(Data::contiguous(output, shape));
         }
         let kernel = Kernel::new(l.stream(), TEXT, "dequantize").of(of).of(scale).of(self.bits);
-        let constants = Constants::default().sizes(&[n]).int(self.group as i32);
-        kernel.groups(constants, [n.div_ceil(8 * 256), 1, 1], 256)?.encode(command)?;
+        let constants = Constants::default().sizes(&[n]).int(self.group.ilog2() as i32);
+        kernel.groups(constants, [n.div_ceil(4 * 8 * 256), 1, 1], 256)?.encode(command)?;
         Ok(Data::contiguous(output, shape))
     }
 
@@ -108,19 +108,28 @@ impl Affine {
         if let Some(last) = whole.last_mut() {
             *last *= self.group;
         }
+        let axes = whole.len() - 2;
         let dequantized = self.dequantized(l, 1, &whole)?;
-        let x = Matrices::new(l.input(0).clone(), l.input_shape(0), rank - 2);
-        let (dequantized, shape) = if transpose {
+        let (x, own) = match axes {
+            // Rows of a shared matrix are multiplied together.
+            0 => rows(l, m)?,
+            _ => (l.input(0).clone(), l.input_shape(0).into()),
+        };
+        let mut shape: Shape = own.clone();
+        shape[axes + 1] = n;
+        let x = Matrices::new(x, &own, axes);
+        let (dequantized, whole) = if transpose {
             let mut strides = dequantized.strides.clone();
-            strides.swap(rank - 2, rank - 1);
-            whole.swap(rank - 2, rank - 1);
+            strides.swap(axes, axes + 1);
+            whole.swap(axes, axes + 1);
             (Data { strides, ..dequantized }, whole)
         } else {
             (dequantized, whole)
         };
-        let w = Matrices::new(dequantized, &shape, rank - 2);
+        let w = Matrices::new(dequantized, &whole, axes);
         let what = Product { alpha: 1.0, beta: 0.0, added: None };
-        product(l.stream(), l.shape(), l.dtype(), x, w, what).map(Some)
+        let result = product(l.stream(), &shape, l.dtype(), x, w, what)?;
+        Ok(Some(Data::contiguous(result.buffer, l.shape())))
     }
 
     /// The kernel that reads codes in place; `None` if dequantizing first is faster.
@@ -169,22 +178,31 @@ impl Affine {
     ) -> Result<Data> {
         let of = l.dtype();
         // Rows of activations are loaded in words of sixteen bytes.
-        let given = l.input(0);
         let whole = |number: isize| number >= 0 && number % 8 == 0;
-        let shape = l.input_shape(0);
-        let lies = shape.len() == 2 && given.strides[1] == 1 && (whole(given.strides[0]) || m == 1);
-        let x = if lies { given.clone() } else { l.row_major(0)? };
-        let x = match whole(x.offset) {
-            true => x,
-            false => Data::contiguous(copy::<Cuda>(l.stream(), &x, shape, of.size())?, shape),
-        };
-        let step = if m == 1 || shape.len() != 2 { k as isize } else { x.strides[0] };
+        let (x, shape) = rows(l, m)?;
+        let lies = x.strides[1] == 1 && (whole(x.strides[0]) || m == 1) && whole(x.offset);
+        let x =
+            if lies { x } else { Data::contiguous(copy::<Cuda>(l.stream(), &x, &shape, of.size())?, &shape) };
+        let step = if m == 1 { k as isize } else { x.strides[0] };
         let parts = [aligned(l, 1)?, aligned(l, 2)?, aligned(l, 3)?];
         let output = l.output()?;
-        let command = read(l.stream().command("quantized_matmul"), l, 0, &x);
+        let (bytes, _) = reach(&x, &shape, of.size());
+        let command = l.stream().command("quantized_matmul").read_range(&x.buffer, bytes);
         let command = read_all(command, l, 1, &parts).write(&output);
         let constants = Constants::default().sizes(&[m, n, k]).offset(step).into_bytes();
         Launch { pipeline, constants, grid, threadgroup }.encode(command)?;
         Ok(Data::contiguous(output, l.shape()))
     }
+}
+
+/// The activations as a matrix of `m` rows: a view, or a copy if the rows are not evenly spaced.
+fn rows(l: &Lowering<'_>, m: usize) -> Result<(Data, Shape)> {
+    let (x, shape) = (l.input(0), l.input_shape(0));
+    let last = shape.len() - 1;
+    let mut steps = (0..last).filter(|axis| shape[*axis] != 1).map(|axis| x.strides[axis]);
+    let (step, others) = (steps.next(), steps.next());
+    let x = if others.is_none() { x.clone() } else { l.row_major(0)? };
+    let step = if others.is_none() { step.unwrap_or(shape[last] as isize) } else { shape[last] as isize };
+    let strides = [step, x.strides[last]].into_iter().collect();
+    Ok((Data { strides, ..x }, [m, shape[last]].into_iter().collect()))
 }

@@ -11,6 +11,8 @@ use pyo3::prelude::*;
 use crate::dlpack;
 use crate::handle::PyArray;
 
+pub use operators::product;
+
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyArray>()?;
     dlpack::register(m)?;

@@ -86,7 +86,7 @@ fn matrix(other: &Bound<'_, PyAny>) -> PyResult<Array> {
 }
 
 /// The matrix product. Integers, which no matrix kernel multiplies, are multiplied and summed up.
-fn product(a: &Array, b: &Array) -> hesper::Result<Array> {
+pub fn product(a: &Array, b: &Array) -> hesper::Result<Array> {
     let dtype = a.dtype().promote(b.dtype());
     if !dtype.is(Category::Integer) {
         return a.matmul(b);

@@ -12,7 +12,7 @@ pub mod io;
 mod linalg;
 pub mod movement;
 mod product;
-mod quant;
+pub mod quant;
 pub mod random;
 mod reduce;
 pub mod shape;

@@ -12,7 +12,7 @@ use crate::handle::PyArray;
 /// The range of nvfp4, which a global scale refers to: the largest code times the largest scale.
 const NVFP4_RANGE: f32 = 448.0 * 6.0;
 
-fn mode_of(op: &str, mode: &str) -> PyResult<QuantMode> {
+pub fn mode_of(op: &str, mode: &str) -> PyResult<QuantMode> {
     mode.parse().map_err(|_| {
         PyValueError::new_err(format!(
             "[{op}] unknown quantization mode '{mode}'; use affine, mxfp4, nvfp4 or mxfp8"

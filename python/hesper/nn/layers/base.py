@@ -13,6 +13,7 @@ import textwrap
 from typing import Any, Callable
 
 import hesper.core as mx
+from hesper._core import _LayerBase
 from hesper.utils import tree_flatten, tree_unflatten
 
 from ._parameters import check_weights, require_members, update_tree
@@ -23,7 +24,13 @@ __all__ = ["Module"]
 Filter = Callable[["Module", str, Any], bool]
 
 
-class Module(dict):
+def _item(module: "Module", key: str) -> Any:
+    """What ``Module.__getattr__`` gives: an item that is no ordinary attribute."""
+    value = module.get(key)
+    return object.__getattribute__(module, key) if value is None else value
+
+
+class Module(_LayerBase):
     """Base class of layers and models.
 
     Subclasses call ``super().__init__()`` first, set their arrays and submodules as attributes (also inside lists and
@@ -94,10 +101,11 @@ class Module(dict):
         body = "\n".join(["", *lines, ""]) if lines else ""
         return f"{type(self).__name__}({self._extra_repr()}{body})"
 
-    def __getattr__(self, key: str) -> Any:
-        # Called only if there is no ordinary attribute of that name.
-        value = self.get(key)
-        return super().__getattribute__(key) if value is None else value
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # Lookups are native, and a `__getattr__` would slow them all down. A class with one of its own may call this one.
+        if hasattr(cls, "__getattr__") and not hasattr(Module, "__getattr__"):
+            setattr(Module, "__getattr__", _item)
 
     def __setattr__(self, key: str, val: Any) -> None:
         if not isinstance(val, (mx.array, dict, list, tuple)):

@@ -59,8 +59,7 @@ class Linear(Module):
         output_dims, input_dims = self.weight.shape
         return describe(input_dims=input_dims, output_dims=output_dims, bias="bias" in self)
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return affine(self, x)
+    __call__ = Module._linear
 
     def to_quantized(
         self, group_size: int | None = None, bits: int | None = None, mode: str = "affine",

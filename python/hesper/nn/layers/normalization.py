@@ -132,8 +132,7 @@ class RMSNorm(_Norm):
     def _extra_repr(self) -> str:
         return describe(*self.weight.shape, eps=self.eps)
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return mx.fast.rms_norm(x, self["weight"], self.eps)
+    __call__ = Module._rms_norm
 
 
 class GroupNorm(_Norm):

@@ -211,8 +211,7 @@ class QuantizedLinear(Quantized):
             input_dims=input_dims, output_dims=output_dims, bias="bias" in self, **self._settings()
         )
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return self._affine(x)
+    __call__ = Module._quantized_linear
 
     @classmethod
     def from_linear(

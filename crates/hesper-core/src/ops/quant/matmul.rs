@@ -15,7 +15,8 @@ use crate::ops::readers::reader;
 use crate::ops::{Op, OpRef};
 use crate::shape::{Shape, broadcast};
 
-/// Inputs: activations and the parts of the weights, all with the same batch axes.
+/// Inputs: activations and the parts of the weights. A matrix that all activations share has two axes, and all
+/// axes of the activations but the last are rows; otherwise all have the same batch axes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct QuantizedMatmul {
     /// The format of the codes.
@@ -51,7 +52,13 @@ impl Op for QuantizedMatmul {
             }
             (2 | 3, Some(biases)) => {
                 let (w, scales) = (&rule.inputs[1], &rule.inputs[2]);
-                let (left, right) = if self.transpose { (&cotangent, x) } else { (x, &cotangent) };
+                // Rows of a shared matrix are summed up together.
+                let flat = |array: &Array| match w.ndim() {
+                    2 => array.reshape(&[-1, array.shape()[array.ndim() - 1] as isize]),
+                    _ => Ok(array.clone()),
+                };
+                let (x, cotangent) = (flat(x)?, flat(&cotangent)?);
+                let (left, right) = if self.transpose { (&cotangent, &x) } else { (&x, &cotangent) };
                 let dense = left.swapaxes(-1, -2)?.matmul(right)?;
                 of_groups(self.format, &dense, w, [scales, biases], at == 2).map(Some)
             }
@@ -63,16 +70,22 @@ impl Op for QuantizedMatmul {
         if rule.output.size() == 0 || rule.size == 0 {
             return rule.one_by_one();
         }
-        if rule.axes[1..].iter().all(Option::is_none) && rule.output.ndim() == 2 {
-            // A shared matrix: the new axis adds rows.
-            let x = rule.front(0)?;
-            let rows = x.shape()[0] * x.shape()[1];
-            let mut inputs: SmallVec<[Array; 3]> = rule.inputs.into();
-            inputs[0] = x.reshape(&[rows as isize, x.shape()[2] as isize])?;
-            let shape: Shape = [rows, rule.output.shape()[1]].into_iter().collect();
+        if rule.inputs[1].ndim() - usize::from(rule.axes[1].is_some()) == 2 {
+            if rule.axes[1..].iter().all(Option::is_none) {
+                // A shared matrix: the new axis adds rows.
+                let mut inputs: SmallVec<[Array; 3]> = rule.inputs.into();
+                inputs[0] = rule.front(0)?;
+                return rule.apply(rule.op.clone(), inputs);
+            }
+            // A matrix for each slice: the axes before the last become the rows of each.
+            let mut inputs =
+                (0..rule.inputs.len()).map(|at| rule.full(at)).collect::<Result<SmallVec<[Array; 3]>>>()?;
+            let [size, .., k] = *inputs[0].shape() else { return rule.one_by_one() };
+            inputs[0] = inputs[0].reshape(&[size as isize, -1, k as isize])?;
+            let (rows, n) = (inputs[0].shape()[1], rule.output.shape()[rule.output.ndim() - 1]);
+            let shape: Shape = [size, rows, n].into_iter().collect();
             let result = Array::lazy(shape, rule.output.dtype(), rule.op.clone(), inputs)?;
-            let shape: SmallVec<[isize; 6]> = rule.shape().iter().map(|length| *length as isize).collect();
-            return Ok((result.reshape(&shape)?, 0));
+            return Ok((result.reshape(&rule.shape())?, 0));
         }
         let inputs = (0..rule.inputs.len()).map(|at| rule.full(at)).collect::<Result<_>>()?;
         rule.apply(rule.op.clone(), inputs)
@@ -179,40 +192,31 @@ impl Array {
             return self.astype(dtype)?.matmul(&right);
         }
         let (k, n) = q.operand(transpose);
-        let lead = &self.shape()[..self.ndim() - 1];
-        let rows = lead.last().copied().unwrap_or(1);
-        let signed = |shape: &[usize]| -> SmallVec<[isize; 6]> {
-            shape.iter().map(|length| *length as isize).collect()
-        };
-        let mut shape: Shape;
+        let x = self.astype(dtype)?;
+        // A vector counts as a row.
+        let x = if x.ndim() == 1 { x.reshape(&[1, k])? } else { x };
         let x = if w.ndim() == 2 {
-            // A shared matrix: the batch axes add rows.
-            shape = lead.iter().copied().chain([n]).collect();
-            let all: usize = lead.iter().product();
-            self.astype(dtype)?.reshape(&signed(&[all, k]))?
+            x
         } else {
-            let own = &lead[..lead.len().saturating_sub(1)];
-            let batch = broadcast(OP, own, &w.shape()[..w.ndim() - 2])?;
-            let with = |last: [usize; 2]| -> Shape { batch.iter().copied().chain(last).collect() };
+            let batch = broadcast(OP, &x.shape()[..x.ndim() - 2], &w.shape()[..w.ndim() - 2])?;
             let stretch = |array: &Array| {
-                array.broadcast_to(&with([array.shape()[array.ndim() - 2], array.shape()[array.ndim() - 1]]))
+                let last = &array.shape()[array.ndim() - 2..];
+                array.broadcast_to(&batch.iter().chain(last).copied().collect::<Shape>())
             };
             (q.w, q.scales) = (stretch(&q.w)?, stretch(&q.scales)?);
             q.biases = q.biases.as_ref().map(stretch).transpose()?;
-            shape = batch.clone();
-            shape.extend((self.ndim() > 1).then_some(rows));
-            shape.push(n);
-            let whole = if self.ndim() == 1 { self.reshape(&[1, k as isize])? } else { self.clone() };
-            whole.astype(dtype)?.broadcast_to(&with([rows, k]))?
+            stretch(&x)?
         };
         let mut full = x.0.shape.clone();
         let last = full.len() - 1;
         full[last] = n;
-        if full.contains(&0) {
-            return Array::zeros(&shape, dtype);
-        }
-        let op = QuantizedMatmul { format: q.format, transpose, activations };
-        Array::lazy(full, dtype, OpRef::new(op), q.inputs([x]))?.reshape(&signed(&shape))
+        let product = if full.contains(&0) {
+            Array::zeros(&full, dtype)?
+        } else {
+            let op = QuantizedMatmul { format: q.format, transpose, activations };
+            Array::lazy(full, dtype, OpRef::new(op), q.inputs([x]))?
+        };
+        if self.ndim() == 1 { product.squeeze(-2) } else { Ok(product) }
     }
 
     /// The product with the transpose of `w`, with this array quantized first in the format of `w`. `w` is a
