@@ -121,6 +121,7 @@ class Floor:
         fast = ["rms_norm", "rope", "scaled_dot_product_attention"]
         plain = ["argmax", "zeros", "async_eval", "addmm", "quantized_matmul", "dequantize"]
         self.places = [(mx.fast, name) for name in fast] + [(mx, name) for name in plain] + [(nn, "silu")]
+        self.places += [(layer, "__call__") for layer in (nn.Linear, nn.QuantizedLinear, nn.RMSNorm)]
 
     def __enter__(self):
         self.kept = [getattr(module, name) for module, name in self.places]

@@ -55,7 +55,7 @@ static unsigned emu_sync(emu_wait what, unsigned mask, unsigned value, unsigned 
 }
 static inline unsigned __ballot_sync(unsigned m, int p) { return emu_sync(EMU_BALLOT, m, p != 0, 0); }
 static inline unsigned __shfl_sync(unsigned m, unsigned v, int l) { return emu_sync(EMU_SHUFFLE, m, v, l & 31); }
-static inline void __syncwarp(unsigned m) { emu_sync(EMU_SYNC, m, 0, 0); }
+static inline void __syncwarp(unsigned m = 0xffffffffu) { emu_sync(EMU_SYNC, m, 0, 0); }
 static inline void threadgroup_barrier() { emu_sync(EMU_BARRIER, 0, 0, 0); }
 static inline void __threadfence() {}
 static inline void __threadfence_block() {}
@@ -79,6 +79,17 @@ static inline unsigned long long __umul64hi(unsigned long long a, unsigned long 
 }
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+// Four of the eight bytes of two words, each chosen by four bits; the highest of the four repeats the sign.
+static inline unsigned __byte_perm(unsigned low, unsigned high, unsigned chosen) {
+  const unsigned long long both = (unsigned long long)high << 32 | low;
+  unsigned result = 0;
+  for (int i = 0; i < 4; ++i) {
+    const unsigned which = chosen >> (4 * i) & 15;
+    const unsigned byte = (unsigned)(both >> (8 * (which & 7))) & 255;
+    result |= (which & 8 ? (byte & 128 ? 255u : 0u) : byte) << (8 * i);
+  }
+  return result;
+}
 static inline int __clz(int x) { return x ? __builtin_clz(x) : 32; }
 static inline int __clzll(long long x) { return x ? __builtin_clzll(x) : 64; }
 template <class T> static inline T __ldg(const T* p) { return *p; }

@@ -24,6 +24,10 @@ template <class T> static T __shfl_up_sync(unsigned m, T v, int by) {
   const int lane = emu_current & 31;
   return emu_shuffled(m, v, lane >= by ? lane - by : lane);
 }
+template <class T, class U> static std::common_type_t<T, U> min(T x, U y) {
+  const std::common_type_t<T, U> one = x, other = y;
+  return other < one ? other : one;
+}
 static unsigned char* emu_bytes(int i);
 // ALIGN: the constants lie at multiples of it, or of their own alignment if that is 0.
 template <int ALIGN, class P> static P emu_take(size_t& at, int& next) {

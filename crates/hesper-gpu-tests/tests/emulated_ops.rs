@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 
 use hesper::eval::{self, StepKind};
-use hesper::{Array, Dtype, Result, axes, fast, placement, random, select, transform};
+use hesper::{Array, Dtype, QuantMode, Result, axes, fast, placement, random, select, transform};
 use hesper_kernel::cuda::{Options, emit};
 use hesper_kernel::ir::Kernel;
 use hesper_runtime::{
@@ -405,6 +405,8 @@ fn kernels_with_filled_slots_have_the_bits_of_memory() {
             assert!(drawn == bytes(&host.unwrap().unwrap()), "random bits of shape {shape:?}");
         }
         row_gradients();
+        rotations();
+        affine_codes();
         if everything() {
             all();
         }
@@ -447,6 +449,66 @@ fn row_gradients() {
                     "cotangent {at} of {shape:?}: {one}, on the host {other}"
                 );
             }
+        }
+    }
+}
+
+/// Asserts that a program gives the numbers of the host, up to rounding.
+fn near_host(what: &str, program: impl Fn() -> Result<Array>) {
+    let host = placement::with_device(placement::Device::Cpu, || program()?.to_vec::<f32>());
+    let (found, host) = (program().unwrap().to_vec::<f32>().unwrap(), host.unwrap().unwrap());
+    assert_eq!(found.len(), host.len(), "{what}");
+    for (at, (one, other)) in found.iter().zip(&host).enumerate() {
+        assert!(
+            (one - other).abs() < 1e-4 * (1.0 + other.abs()),
+            "{what}: element {at} is {one}, on the host {other}"
+        );
+    }
+}
+
+/// Rotations of one head in a thread, and of four where there are many; of turned arrays, with offsets and periods.
+fn rotations() {
+    let turned = |heads: usize, length: usize, width: usize| {
+        let x = data(&[2, length, heads, width], Dtype::Float32, 1);
+        x.transpose(&[0, 2, 1, 3]).unwrap()
+    };
+    let x = turned(3, 5, 40);
+    let offsets = Array::from_slice(&[3i32, 11]);
+    let periods = data(&[16], Dtype::Float32, 3).add(2.0f32).unwrap();
+    near_host("rope", || fast::rope(&x, 40, false, Some(10_000.0), 1.0, 3, None));
+    near_host("rope of neighbours", || fast::rope(&x, 32, true, Some(10_000.0), 0.5, 7, None));
+    near_host("rope with periods", || fast::rope(&x, 32, false, None, 1.0, &offsets, Some(&periods)));
+    let x = turned(6, 650, 64);
+    near_host("rope of many heads", || fast::rope(&x, 60, false, Some(100.0), 1.0, &offsets, None));
+}
+
+/// Codes of all sizes, and products with the rows of several axes.
+fn affine_codes() {
+    for (bits, group) in [(3, 64), (4, 32), (8, 128)] {
+        // One block and a part of the next.
+        let w = data(&[17, 640], Dtype::Float32, bits);
+        let quantized = placement::with_device(placement::Device::Cpu, || {
+            let (codes, scales, biases) = w.quantize(Some(group), Some(bits), QuantMode::Affine)?;
+            eval::eval([&codes, &scales, biases.as_ref().unwrap()])?;
+            Ok::<_, hesper::Error>((codes, scales, biases))
+        });
+        let (codes, scales, biases) = quantized.unwrap().unwrap();
+        let biases = biases.as_ref();
+        near_host(&format!("codes of {bits} bits"), || {
+            codes.dequantize(&scales, biases, Some(group), Some(bits), QuantMode::Affine, None)
+        });
+        let x = data(&[4, 3, 1280], Dtype::Float32, 7);
+        for (what, x) in [
+            ("rows", x.slice(&[0, 0, 0], &[4, 3, 640], &[1, 1, 1]).unwrap()),
+            ("rows without a single step", x.slice(&[0, 0, 640], &[4, 2, 1280], &[1, 1, 1]).unwrap()),
+            (
+                "turned rows",
+                x.slice(&[0, 0, 640], &[4, 3, 1280], &[1, 1, 1]).unwrap().swapaxes(0, 1).unwrap(),
+            ),
+        ] {
+            near_host(&format!("product of {what} with codes of {bits} bits"), || {
+                x.quantized_matmul(&codes, &scales, biases, true, Some(group), Some(bits), QuantMode::Affine)
+            });
         }
     }
 }
