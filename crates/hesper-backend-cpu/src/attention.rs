@@ -2,7 +2,7 @@
 
 use crate::float::{Float, Wide};
 use crate::rope::RotatedRows;
-use crate::walk::{Strided, rows};
+use crate::walk::{ElementLayout, Strided, rows};
 use hesper_compute::{
     AttentionShape, GradientInputs, HeadSlice, MaskSlice, attention_gradient, attention_slices,
 };
@@ -14,7 +14,7 @@ use hesper_core::ops::rope::Rope;
 use hesper_core::shape::Strides;
 use hesper_core::{Dtype, Element, Result};
 use hesper_cpu::Cores;
-use hesper_runtime::View;
+use hesper_runtime::{Access, View};
 use smallvec::{SmallVec, smallvec};
 
 use crate::Cpu;
@@ -58,22 +58,22 @@ fn sizes(l: &Lowering<'_>) -> AttentionShape {
 
 type NativeResult<T> = std::result::Result<T, hesper_runtime::NativeError>;
 
-fn heads<'a, T: Element>(view: &'a View<'_>, one: &Strided) -> NativeResult<HeadSlice<'a, T>> {
-    let strides = one.strides();
+fn heads<'a, T: Element>(view: &'a View<'_>, one: &ElementLayout) -> NativeResult<HeadSlice<'a, T>> {
+    let strides = &one.strides;
     let strides = [strides[0], strides[1], strides[2]];
     Ok(HeadSlice { data: view.as_slice::<T>()?, first: one.offset as usize, strides })
 }
 
 /// The mask, of bools if `marks`.
 fn mask_of<'a, T: Element>(
-    given: Option<(&'a View<'_>, &Strided)>,
+    given: Option<(&'a View<'_>, &ElementLayout)>,
     marks: bool,
     causal: bool,
 ) -> NativeResult<MaskSlice<'a, T>> {
     let Some((view, one)) = given else {
         return Ok(if causal { MaskSlice::Causal } else { MaskSlice::All });
     };
-    let (first, strides) = (one.offset as usize, std::array::from_fn(|axis| one.strides()[axis]));
+    let (first, strides) = (one.offset as usize, std::array::from_fn(|axis| one.strides[axis]));
     Ok(match marks {
         true => MaskSlice::Marked { data: view.as_slice()?, first, strides },
         false => MaskSlice::Added { data: view.as_slice()?, first, strides },
@@ -90,23 +90,23 @@ fn run_gradient<T: Float + hesper_compute::Float>(op: &AttentionGradient, l: &Lo
     let (scale, causal, masked) = (op.scale.0, op.causal, op.mask);
     let marks = masked && l.input_dtype(3) == Dtype::Bool;
     let output = op.parts.memory(l)?;
-    let buffers: SmallVec<[_; 5]> = bound.iter().map(|one| one.data.buffer.clone()).collect();
     let mut command = l.stream().command(op.name());
-    for (buffer, one) in buffers.iter().zip(&bound) {
-        command = command.read_range(buffer, one.bytes.clone());
+    for one in &bound {
+        command.add(&one.data.buffer, one.bytes.clone(), Access::Read);
     }
+    let layouts: SmallVec<[ElementLayout; 5]> = bound.iter().map(Strided::layout).collect();
     for part in 0..3 {
         command = command.write_range(&output, op.parts.range(part));
     }
     command.run(move |native| {
         let Some((inputs, [dq, dk, dv])) = native.views().split_last_chunk_mut::<3>() else { return Ok(()) };
         let given = GradientInputs {
-            q: heads::<T>(&inputs[0], &bound[0])?,
-            k: heads(&inputs[1], &bound[1])?,
-            v: heads(&inputs[2], &bound[2])?,
-            cotangent: heads(&inputs[last], &bound[last])?,
+            q: heads::<T>(&inputs[0], &layouts[0])?,
+            k: heads(&inputs[1], &layouts[1])?,
+            v: heads(&inputs[2], &layouts[2])?,
+            cotangent: heads(&inputs[last], &layouts[last])?,
             scale,
-            mask: mask_of(masked.then(|| (&inputs[3], &bound[3])), marks, causal)?,
+            mask: mask_of(masked.then(|| (&inputs[3], &layouts[3])), marks, causal)?,
         };
         let to = [dq.as_mut_slice::<T>()?, dk.as_mut_slice()?, dv.as_mut_slice()?];
         attention_gradient(&Cores, shape, given, to).map_err(crate::refused)
@@ -136,14 +136,14 @@ fn run<T: Float + hesper_compute::Float>(
     }
     let marks = masked && l.input_dtype(3) == Dtype::Bool;
     let output = l.output()?;
-    let buffers: SmallVec<[_; 5]> = bound.iter().map(|one| one.data.buffer.clone()).collect();
     let mut command = l.stream().command(op.name());
-    for (buffer, one) in buffers.iter().zip(&bound) {
-        command = command.read_range(buffer, one.bytes.clone());
+    for one in &bound {
+        command.add(&one.data.buffer, one.bytes.clone(), Access::Read);
     }
+    let layouts: SmallVec<[ElementLayout; 5]> = bound.iter().map(Strided::layout).collect();
     command.write(&output).run(move |native| {
         let Some((out, inputs)) = native.views().split_last_mut() else { return Ok(()) };
-        let mask = mask_of(masked.then(|| (&inputs[3], &bound[3])), marks, causal)?;
+        let mask = mask_of(masked.then(|| (&inputs[3], &layouts[3])), marks, causal)?;
         let scores: Option<Vec<f32>> = if sinks {
             let all = inputs[inputs.len() - 1].as_slice::<T>()?;
             let mut widened = vec![<T as Float>::Wide::of(0.0); all.len()];
@@ -153,7 +153,7 @@ fn run<T: Float + hesper_compute::Float>(
             None
         };
         let to = out.as_mut_slice::<T>()?;
-        let [q, k, v] = [0, 1, 2].map(|at| heads::<T>(&inputs[at], &bound[at]));
+        let [q, k, v] = [0, 1, 2].map(|at| heads::<T>(&inputs[at], &layouts[at]));
         let (mut q, k, v) = (q?, k?, v?);
         let mut queries = Vec::new();
         if let Some(rotated) = &rotated {

@@ -54,8 +54,7 @@ where
     let (op, real) = (op.clone(), !l.input_dtype(0).is(Category::Complex));
     let (shape, result): (Shape, Shape) = (l.input_shape(0).into(), l.shape().into());
     let scale = R::of(op.scale.0);
-    let buffer = input.data.buffer.clone();
-    let command = l.stream().command("fft").read_range(&buffer, input.bytes.clone());
+    let command = l.stream().command("fft").read_range(&input.data.buffer, input.bytes.clone());
     command.write(&output).run(move |native| {
         let [from, to] = native.take()?;
         let (Some(&given), Some(&row)) = (shape.last(), result.last()) else { return Ok(()) };

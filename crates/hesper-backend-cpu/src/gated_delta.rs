@@ -7,6 +7,7 @@ use hesper_core::ops::command::Commands;
 use hesper_core::ops::gated_delta::GatedDelta;
 use hesper_core::{Element, Result};
 use hesper_cpu::Cores;
+use hesper_runtime::Access;
 use smallvec::SmallVec;
 
 use crate::Cpu;
@@ -32,10 +33,9 @@ fn run<T: Element + hesper_compute::Float>(op: &GatedDelta, l: &Lowering<'_>) ->
         (0..l.input_count()).map(|at| Strided::row_major(l, at)).collect::<Result<_>>()?;
     let s = shape(l);
     let output = op.parts.memory(l)?;
-    let buffers: SmallVec<[_; 7]> = bound.iter().map(|one| one.data.buffer.clone()).collect();
     let mut command = l.stream().command(op.name());
-    for (buffer, one) in buffers.iter().zip(&bound) {
-        command = command.read_range(buffer, one.bytes.clone());
+    for one in &bound {
+        command.add(&one.data.buffer, one.bytes.clone(), Access::Read);
     }
     command = command.write_range(&output, op.parts.range(0)).write_range(&output, op.parts.range(1));
     let (has_state, mask) = (op.state, op.mask);

@@ -10,6 +10,7 @@ use hesper_core::ops::index_arrays::Indices;
 use hesper_core::shape::is_row_major;
 use hesper_core::{Dtype, Element, Result};
 use hesper_cpu::Cores;
+use hesper_runtime::Access;
 
 use crate::Cpu;
 
@@ -53,11 +54,11 @@ fn gathered<T: Element + hesper_compute::Element>(l: &Lowering<'_>) -> Result<Da
     let lists = [Strided::input(l, 2), Strided::input(l, 3)];
     let types = [l.input_dtype(2), l.input_dtype(3)];
     let output = l.output()?;
-    let buffers = [&a, &b, &lists[0], &lists[1]].map(|bound| bound.data.buffer.clone());
     let mut encoder = l.stream().command("gather_mm");
-    for (buffer, bound) in buffers.iter().zip([&a, &b, &lists[0], &lists[1]]) {
-        encoder = encoder.read_range(buffer, bound.bytes.clone());
+    for bound in [&a, &b, &lists[0], &lists[1]] {
+        encoder.add(&bound.data.buffer, bound.bytes.clone(), Access::Read);
     }
+    let (a, b, lists) = (a.layout(), b.layout(), lists.each_ref().map(Strided::layout));
     encoder.write(&output).run(move |native| {
         let [x, y, left, right, to] = native.take()?;
         let (x, y, to) = (x.as_slice::<T>()?, y.as_slice::<T>()?, to.as_mut_slice::<T>()?);
@@ -67,7 +68,7 @@ fn gathered<T: Element + hesper_compute::Element>(l: &Lowering<'_>) -> Result<Da
         }
         let indices = [Indices::of(left, types[0])?, Indices::of(right, types[1])?];
         let count = to.len() / (m * n);
-        let mut cursor = Cursor::new(&lists[0].shape, [lists[0].strides(), lists[1].strides()], 0);
+        let mut cursor = Cursor::new(&lists[0].shape, [&lists[0].strides, &lists[1].strides], 0);
         // Products with the same right matrix are computed as one, so the matrix is read once.
         let mut by_right: Vec<Vec<(usize, usize)>> = vec![Vec::new(); b.shape[0]];
         for at in 0..count {
@@ -107,11 +108,11 @@ fn gathered<T: Element + hesper_compute::Element>(l: &Lowering<'_>) -> Result<Da
 fn segmented<T: Element + hesper_compute::Element>(l: &Lowering<'_>) -> Result<Data> {
     let (a, b, list) = (Strided::row_major(l, 0)?, Strided::row_major(l, 1)?, Strided::input(l, 2));
     let (dtype, output) = (l.input_dtype(2), l.output()?);
-    let buffers = [&a, &b, &list].map(|bound| bound.data.buffer.clone());
     let mut encoder = l.stream().command("segmented_mm");
-    for (buffer, bound) in buffers.iter().zip([&a, &b, &list]) {
-        encoder = encoder.read_range(buffer, bound.bytes.clone());
+    for bound in [&a, &b, &list] {
+        encoder.add(&bound.data.buffer, bound.bytes.clone(), Access::Read);
     }
+    let (a, b, list) = (a.layout(), b.layout(), list.layout());
     encoder.write(&output).run(move |native| {
         let [x, y, segments, to] = native.take()?;
         let (x, y, to) = (x.as_slice::<T>()?, y.as_slice::<T>()?, to.as_mut_slice::<T>()?);
@@ -120,7 +121,7 @@ fn segmented<T: Element + hesper_compute::Element>(l: &Lowering<'_>) -> Result<D
             return Ok(());
         }
         let bounds = Indices::of(segments, dtype)?;
-        let mut cursor = Cursor::new(&list.shape, [list.strides()], 0);
+        let mut cursor = Cursor::new(&list.shape, [&list.strides], 0);
         let mut bound = || {
             // An end may be one past the last element.
             let found = bounds.get(list.offset + cursor.at[0], k + 1, 1) as usize;

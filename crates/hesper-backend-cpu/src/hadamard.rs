@@ -23,8 +23,7 @@ impl Lower<Hadamard> for Cpu {
 fn run<T: Float + Element>(op: &Hadamard, l: &Lowering<'_>) -> Result<Data> {
     let (op, input, output) = (op.clone(), Strided::row_major(l, 0)?, l.output()?);
     let length = l.shape()[l.shape().len() - 1];
-    let buffer = input.data.buffer.clone();
-    l.stream().command("hadamard").read_range(&buffer, input.bytes.clone()).write(&output).run(
+    l.stream().command("hadamard").read_range(&input.data.buffer, input.bytes.clone()).write(&output).run(
         move |native| {
             let [from, to] = native.take()?;
             let from = from.as_slice::<T>()?;

@@ -21,8 +21,7 @@ impl Lower<Pack> for Cpu {
     fn lower(op: &Pack, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         let (x, output) = (Strided::row_major(l, 0)?, l.output()?);
         let format = op.format;
-        let buffer = x.data.buffer.clone();
-        let command = l.stream().command(op.name()).read_range(&buffer, x.bytes).write(&output);
+        let command = l.stream().command(op.name()).read_range(&x.data.buffer, x.bytes).write(&output);
         command.run(move |native| {
             let [x, out] = native.take()?;
             gguf_quantize(format, x.as_slice()?, out.as_mut_slice()?).map_err(crate::refused)
@@ -52,8 +51,7 @@ impl Lower<PackedMatmul> for Cpu {
 fn unpack<T: Element + hesper_compute::Float>(op: &Unpack, l: &Lowering<'_>) -> Result<Data> {
     let (bytes, output) = (Strided::row_major(l, 0)?, l.output()?);
     let (format, rows, cols) = (op.format, l.shape()[0], op.cols);
-    let buffer = bytes.data.buffer.clone();
-    let command = l.stream().command(op.name()).read_range(&buffer, bytes.bytes);
+    let command = l.stream().command(op.name()).read_range(&bytes.data.buffer, bytes.bytes);
     command.write(&output).run(move |native| {
         let [bytes, out] = native.take()?;
         let (bytes, out) = (bytes.as_slice()?, out.as_mut_slice::<T>()?);
@@ -67,9 +65,8 @@ fn unpack<T: Element + hesper_compute::Float>(op: &Unpack, l: &Lowering<'_>) -> 
 fn unpack_rows<T: Element + hesper_compute::Float>(op: &UnpackRows, l: &Lowering<'_>) -> Result<Data> {
     let (bytes, list, output) = (Strided::row_major(l, 0)?, Strided::row_major(l, 1)?, l.output()?);
     let (format, rows, cols, dtype) = (op.format, op.rows, op.cols, l.input_dtype(1));
-    let buffers = [bytes.data.buffer.clone(), list.data.buffer.clone()];
-    let command = l.stream().command(op.name()).read_range(&buffers[0], bytes.bytes);
-    command.read_range(&buffers[1], list.bytes).write(&output).run(move |native| {
+    let command = l.stream().command(op.name()).read_range(&bytes.data.buffer, bytes.bytes);
+    command.read_range(&list.data.buffer, list.bytes).write(&output).run(move |native| {
         let [bytes, list, out] = native.take()?;
         let (bytes, out) = (bytes.as_slice::<u8>()?, out.as_mut_slice::<T>()?);
         let indices = Indices::of(list, dtype)?;
@@ -96,13 +93,12 @@ fn multiply<T: Element + hesper_compute::Float>(op: &PackedMatmul, l: &Lowering<
     let (x, bytes, output) = (Strided::input(l, 0), Strided::row_major(l, 1)?, l.output()?);
     let (format, activations) = (op.format, op.activations);
     let [m, n] = [l.shape()[0], l.shape()[1]];
-    let buffers = [x.data.buffer.clone(), bytes.data.buffer.clone()];
-    let command = l.stream().command(op.name()).read_range(&buffers[0], x.bytes.clone());
-    command.read_range(&buffers[1], bytes.bytes).write(&output).run(move |native| {
+    let (k, offset, [row, column]) = (x.shape[1], x.offset as usize, [x.strides()[0], x.strides()[1]]);
+    let command = l.stream().command(op.name()).read_range(&x.data.buffer, x.bytes.clone());
+    command.read_range(&bytes.data.buffer, bytes.bytes).write(&output).run(move |native| {
         let [all, bytes, out] = native.take()?;
         let (all, bytes, out) = (all.as_slice::<T>()?, bytes.as_slice()?, out.as_mut_slice::<T>()?);
-        let (k, strides) = (x.shape[1], x.strides());
-        MatRef::strided(all, x.offset as usize, m, k, strides[0], strides[1])
+        MatRef::strided(all, offset, m, k, row, column)
             .and_then(|x| {
                 let w = GgufMat::new(format, n, k, bytes)?;
                 gguf_matmul(&Cores, x, &w, MatMut::row_major(out, m, n)?, activations)

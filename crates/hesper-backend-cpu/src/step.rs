@@ -103,9 +103,8 @@ fn attend<T: Float + bytemuck::Pod>(op: &Attend, l: &mut Lowering<'_>) -> Result
     let (starts, pages, turns) = (op.starts.clone(), op.pages.clone(), op.turns.clone());
     let (scale, window) = (op.scale, op.window);
     let shape = shape(op.heads, l.input_shape(1)[2], op.pages.as_ref(), l.dtype());
-    let buffers = [tokens.data.buffer.clone(), block.data.buffer.clone()];
-    let command = l.stream().command(op.name()).read_range(&buffers[0], tokens.bytes);
-    command.read_range(&buffers[1], block.bytes).write(&output).run(move |native| {
+    let command = l.stream().command(op.name()).read_range(&tokens.data.buffer, tokens.bytes);
+    command.read_range(&block.data.buffer, block.bytes).write(&output).run(move |native| {
         let [tokens, block, out] = native.take()?;
         let (tokens, block) = (tokens.as_slice::<T>()?, block.as_slice::<u8>()?);
         let (turn, out) = (turns.as_ref().map(turn), out.as_mut_slice::<T>()?);

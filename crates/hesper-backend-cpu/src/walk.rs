@@ -5,6 +5,7 @@
 //! remaining ones, [`par_chunks`] splits an output among threads. Splits are fixed, so results do not depend
 //! on the number of threads.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use hesper_compute::joined_axes;
@@ -33,7 +34,7 @@ pub struct ElementLayout {
     pub offset: isize,
 }
 
-/// Strided memory that a command binds.
+/// Strided memory that a command binds. The closure of a command cannot capture it, see [`ElementLayout`].
 #[derive(Debug, Clone)]
 pub struct Strided {
     pub data: Data,
@@ -42,6 +43,8 @@ pub struct Strided {
     pub offset: isize,
     /// The bound bytes.
     pub bytes: Range<usize>,
+    /// Closures of commands are `Send`.
+    not_send: PhantomData<*const ()>,
 }
 
 impl Strided {
@@ -54,7 +57,7 @@ impl Strided {
         }
         let size = dtype.size();
         let bytes = if shape.contains(&0) { 0..0 } else { low as usize * size..(high as usize + 1) * size };
-        Strided { offset: data.offset - low, data, shape: shape.into(), bytes }
+        Strided { offset: data.offset - low, data, shape: shape.into(), bytes, not_send: PhantomData }
     }
 
     /// An input of an op.

@@ -1,6 +1,6 @@
 //! Gathers and updates by index arrays, compared with loops over elements; and which updates are in place.
 
-use hesper::{Array, Dtype, Index};
+use hesper::{Array, Dtype, Index, QuantMode};
 
 /// A pseudorandom generator.
 struct Generator(u64);
@@ -195,5 +195,93 @@ fn an_array_with_one_handle_is_updated_in_place() {
         x = step(&x);
         assert_eq!(x.to_vec::<f32>().unwrap(), copied, "{name}");
         assert_eq!(address(&x), first, "{name} moved the array");
+    }
+}
+
+#[test]
+fn what_a_queued_command_reads_is_updated_in_place_behind_it() {
+    let numbers = |shape: &[usize]| {
+        let count: usize = shape.iter().product();
+        let x = Array::arange(count as i64, None).unwrap().astype(Dtype::Float32).unwrap();
+        let x = x.multiply(0.001).unwrap().reshape(shape).unwrap();
+        x.eval().unwrap();
+        x
+    };
+    // A number that takes a while: the commands behind it are queued.
+    let large = numbers(&[1500, 1500]);
+    let slow =
+        || large.matmul(&large).unwrap().matmul(&large).unwrap().sum(()).unwrap().multiply(0.0).unwrap();
+    let (codes, scales, biases) =
+        numbers(&[3, 64, 64]).quantize(Some(64), Some(8), QuantMode::Affine).unwrap();
+    hesper::eval([&codes, &scales, biases.as_ref().unwrap()]).unwrap();
+    let list = Array::from_slice(&[2i32, 0]);
+    type Reader<'a> = (&'static str, &'a [usize], Box<dyn Fn(&Array) -> Array + 'a>);
+    let readers: [Reader<'_>; 4] = [
+        (
+            "attention",
+            &[1, 2, 8, 64],
+            Box::new(|keys| {
+                let query = numbers(&[1, 2, 1, 64]).add(slow()).unwrap();
+                let mask = hesper::fast::AttentionMask::None;
+                hesper::fast::scaled_dot_product_attention(&query, keys, keys, 0.1, mask, None).unwrap()
+            }),
+        ),
+        (
+            "quantized_matmul",
+            &[5, 64],
+            Box::new(|x| {
+                let (codes, biases) = (
+                    codes.slice_axis(0, 0, 1, 1).unwrap().squeeze(0).unwrap(),
+                    biases.as_ref().unwrap().slice_axis(0, 0, 1, 1).unwrap().squeeze(0).unwrap(),
+                );
+                let scales = scales.slice_axis(0, 0, 1, 1).unwrap().squeeze(0).unwrap().add(slow()).unwrap();
+                let mode = QuantMode::Affine;
+                x.quantized_matmul(&codes, &scales, Some(&biases), true, Some(64), Some(8), mode).unwrap()
+            }),
+        ),
+        (
+            "gather_qmm",
+            &[1, 5, 64],
+            Box::new(|x| {
+                let scales = scales.add(slow()).unwrap();
+                let (none, mode) = (None, QuantMode::Affine);
+                x.gather_qmm(
+                    &codes,
+                    &scales,
+                    biases.as_ref(),
+                    none,
+                    Some(&list),
+                    true,
+                    Some(64),
+                    Some(8),
+                    mode,
+                )
+                .unwrap()
+            }),
+        ),
+        (
+            "gather_mm",
+            &[1, 5, 64],
+            Box::new(|x| {
+                let weights = numbers(&[3, 64, 16]).add(slow()).unwrap();
+                x.gather_mm(&weights, None, Some(&list)).unwrap()
+            }),
+        ),
+    ];
+    for (name, shape, read) in &readers {
+        let x = numbers(shape);
+        let wanted = read(&x).to_vec::<f32>().unwrap();
+        let mut x = numbers(shape);
+        let first = address(&x);
+        let result = read(&x);
+        hesper::async_eval([&result]).unwrap();
+        let row = Array::full(&[64], 9.0, Some(Dtype::Float32)).unwrap();
+        let ones = vec![1isize; shape.len()];
+        let mut end: Vec<isize> = shape.iter().map(|length| *length as isize).collect();
+        end[shape.len() - 2] = 1;
+        x = x.slice_update(&row, &vec![0; shape.len()], &end, &ones).unwrap();
+        x.eval().unwrap();
+        assert_eq!(address(&x), first, "{name}: the update copied the array");
+        assert_eq!(result.to_vec::<f32>().unwrap(), wanted, "{name}");
     }
 }

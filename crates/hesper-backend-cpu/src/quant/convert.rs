@@ -29,8 +29,7 @@ fn quantized<T: Element + hesper_compute::Float>(op: &Quantize, l: &Lowering<'_>
     let cols = x.shape[x.shape.len() - 1];
     let format = op.format;
     let output = op.parts.memory(l)?;
-    let buffer = x.data.buffer.clone();
-    let mut command = l.stream().command("quantize").read_range(&buffer, x.bytes.clone());
+    let mut command = l.stream().command("quantize").read_range(&x.data.buffer, x.bytes.clone());
     for number in 0..op.parts.outputs.len() {
         command = command.write_range(&output, op.parts.range(number));
     }
@@ -52,21 +51,19 @@ fn quantized<T: Element + hesper_compute::Float>(op: &Quantize, l: &Lowering<'_>
 }
 
 fn dequantized<T: Element + hesper_compute::Float>(op: &Dequantize, l: &Lowering<'_>) -> Result<Data> {
-    let weights = Weights::of(l, 0, op.0)?;
+    let (bound, weights) = Weights::of(l, 0, op.0)?;
     let output = l.output()?;
-    let bound = weights.bind(l.stream().command("dequantize")).write(&output);
-    bound.run({
-        let weights = weights.clone();
-        move |native| {
-            let Some((out, inputs)) = native.views().split_last_mut() else { return Ok(()) };
-            let out = out.as_mut_slice::<T>()?;
-            let count = weights.batch().iter().product::<usize>().max(1);
-            let each = (out.len() / count).max(1);
-            for (number, out) in out.chunks_mut(each).enumerate() {
-                dequantize::<T>(&Cores, &weights.matrix(inputs, number)?, out).map_err(crate::refused)?;
-            }
-            Ok(())
+    let mut command = l.stream().command("dequantize");
+    bound.bind(&mut command);
+    command.write(&output).run(move |native| {
+        let Some((out, inputs)) = native.views().split_last_mut() else { return Ok(()) };
+        let out = out.as_mut_slice::<T>()?;
+        let count = weights.batch().iter().product::<usize>().max(1);
+        let each = (out.len() / count).max(1);
+        for (number, out) in out.chunks_mut(each).enumerate() {
+            dequantize::<T>(&Cores, &weights.matrix(inputs, number)?, out).map_err(crate::refused)?;
         }
+        Ok(())
     })?;
     Ok(Data::contiguous(output, l.shape()))
 }

@@ -12,8 +12,7 @@ use crate::Cpu;
 impl Lower<ToFp8> for Cpu {
     fn lower(op: &ToFp8, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         let (x, output) = (Strided::row_major(l, 0)?, l.output()?);
-        let buffer = x.data.buffer.clone();
-        let command = l.stream().command(op.name()).read_range(&buffer, x.bytes).write(&output);
+        let command = l.stream().command(op.name()).read_range(&x.data.buffer, x.bytes).write(&output);
         command.run(|native| {
             let [x, out] = native.take()?;
             let x = x.as_slice::<f32>()?;

@@ -8,6 +8,7 @@ use hesper_core::ops::index_arrays::Indices;
 use hesper_core::ops::quant::gathered::GatherQmm;
 use hesper_core::{Element, Result};
 use hesper_cpu::Cores;
+use hesper_runtime::Access;
 
 use super::weights::Weights;
 use crate::Cpu;
@@ -20,30 +21,30 @@ impl Lower<GatherQmm> for Cpu {
 }
 
 fn run<T: Element + hesper_compute::Float>(op: &GatherQmm, l: &Lowering<'_>) -> Result<Data> {
-    let (x, weights) = (Strided::row_major(l, 0)?, Weights::of(l, 3, op.format)?);
+    let (x, (bound, weights)) = (Strided::row_major(l, 0)?, Weights::of(l, 3, op.format)?);
     let lists = [Strided::input(l, 1), Strided::input(l, 2)];
     let types = [l.input_dtype(1), l.input_dtype(2)];
     let transpose = op.transpose;
     let output = l.output()?;
     let n = l.shape()[l.shape().len() - 1];
-    let buffers = [&x, &lists[0], &lists[1]].map(|bound| bound.data.buffer.clone());
-    let mut bound = l.stream().command(op.name());
-    for (buffer, one) in buffers.iter().zip([&x, &lists[0], &lists[1]]) {
-        bound = bound.read_range(buffer, one.bytes.clone());
+    let (matrices_of_x, m, k) = (x.shape[0], x.shape[1], x.shape[2]);
+    let mut command = l.stream().command(op.name());
+    for one in [&x, &lists[0], &lists[1]] {
+        command.add(&one.data.buffer, one.bytes.clone(), Access::Read);
     }
-    weights.bind(bound).write(&output).run({
-        let weights = weights.clone();
+    bound.bind(&mut command);
+    command.write(&output).run({
+        let lists = lists.each_ref().map(Strided::layout);
         move |native| {
             let Some((out, inputs)) = native.views().split_last_mut() else { return Ok(()) };
             let (all, out) = (inputs[0].as_slice::<T>()?, out.as_mut_slice::<T>()?);
-            let (m, k) = (x.shape[1], x.shape[2]);
             let indices = [Indices::of(&inputs[1], types[0])?, Indices::of(&inputs[2], types[1])?];
             let matrices: usize = weights.batch().iter().product();
-            let mut cursor = Cursor::new(&lists[0].shape, [lists[0].strides(), lists[1].strides()], 0);
+            let mut cursor = Cursor::new(&lists[0].shape, [&lists[0].strides, &lists[1].strides], 0);
             // Products with the same matrix are computed as one, so the matrix is read once.
             let mut chosen: Vec<(usize, usize, usize)> = Vec::with_capacity(out.len() / (m * n));
             for at in 0..out.len() / (m * n) {
-                let left = indices[0].get(lists[0].offset + cursor.at[0], x.shape[0], 1) as usize;
+                let left = indices[0].get(lists[0].offset + cursor.at[0], matrices_of_x, 1) as usize;
                 let right = indices[1].get(lists[1].offset + cursor.at[1], matrices, 1) as usize;
                 chosen.push((right, at, left));
                 cursor.advance();
