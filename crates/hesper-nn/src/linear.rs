@@ -5,7 +5,7 @@ use hesper_core::{Array, Split, concatenate};
 use crate::error::{Error, Result};
 use crate::init;
 use crate::module::weight::Weight;
-use crate::module::{Module, Parameter, lengths};
+use crate::module::{Module, Parameter};
 
 /// `x w^T + b`.
 ///
@@ -152,15 +152,14 @@ impl Bilinear {
 
     /// Applies the layer to the last axes of both inputs.
     pub fn forward(&self, x1: &Array, x2: &Array) -> Result<Array> {
-        let shape = lengths(&self.weight);
-        let (outputs, second, first) = (shape[0], shape[1], shape[2]);
+        let [outputs, second, first] = [0, 1, 2].map(|axis| self.weight.shape()[axis] as isize);
         // One product with all the matrices, then one small product per row.
         let y = x1.reshape(&[-1, first])?.matmul(&self.weight.reshape(&[-1, first])?.t()?)?;
         let y = y.reshape(&[-1, outputs, second])?.swapaxes(-2, -1)?;
         let y = x2.reshape(&[-1, 1, second])?.matmul(&y)?;
-        let mut shape = lengths(x1);
+        let mut shape = x1.shape().to_vec();
         if let Some(last) = shape.last_mut() {
-            *last = outputs;
+            *last = self.weight.shape()[0];
         }
         let y = y.reshape(&shape)?;
         Ok(match &self.bias {

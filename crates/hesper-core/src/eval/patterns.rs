@@ -48,7 +48,7 @@ use crate::ops::quant::Activations;
 use crate::ops::rope::Rope;
 use crate::ops::slices::{SliceUpdate, Starts};
 use crate::registry;
-use crate::shape::{Shape, row_major, signed};
+use crate::shape::{Shape, row_major};
 
 /// The largest number of rows of which products are put side by side. Their results are columns of one array,
 /// which many readers copy first: that pays off where a command costs more than its copy.
@@ -298,7 +298,7 @@ impl Pattern {
             if results.len() > shapes.len() {
                 results = vec![concatenate(&results, -1)?];
             }
-            results.iter().zip(&shapes).map(|(result, shape)| result.reshape(&signed(shape))).collect()
+            results.iter().zip(&shapes).map(|(result, shape)| result.reshape(shape)).collect()
         };
         compose_all(l, build).map(SmallVec::from)
     }

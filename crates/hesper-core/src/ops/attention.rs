@@ -368,7 +368,7 @@ impl Op for AttentionGradient {
         let apart =
             parts.arrays(op, inputs)?.into_iter().zip(&self.parts.outputs).map(|(array, (shape, _))| {
                 let whole: Shape = std::iter::once(rule.size).chain(shape.iter().copied()).collect();
-                array.reshape(&signed(&whole))
+                array.reshape(&whole)
             });
         together(rule, apart.collect::<Result<Vec<Array>>>()?)
     }

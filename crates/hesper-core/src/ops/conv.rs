@@ -123,11 +123,11 @@ impl Op for Convolution {
         };
         let geometry =
             Geometry { input: joined(&self.0.input), output: joined(&self.0.output), ..self.0.clone() };
-        let input = rule.front(0)?.reshape(&signed(&geometry.input))?;
+        let input = rule.front(0)?.reshape(&geometry.input)?;
         let shape = geometry.output.clone();
         let op = OpRef::new(Convolution(geometry));
         let out = Array::lazy(shape, rule.output.dtype(), op, smallvec![input, rule.inputs[1].clone()])?;
-        Ok((out.reshape(&signed(&rule.shape()))?, 0))
+        Ok((out.reshape(&rule.shape())?, 0))
     }
 }
 
@@ -152,9 +152,9 @@ impl Convolution {
         let x = if shared {
             rule.inputs[0].clone()
         } else {
-            rule.full(0)?.moveaxis(0, last as isize)?.reshape(&signed(&geometry.input))?
+            rule.full(0)?.moveaxis(0, last as isize)?.reshape(&geometry.input)?
         };
-        let weights = rule.front(1)?.reshape(&signed(&geometry.weight))?;
+        let weights = rule.front(1)?.reshape(&geometry.weight)?;
         let mut apart = signed(output);
         apart.insert(last, count as isize);
         let shape = geometry.output.clone();

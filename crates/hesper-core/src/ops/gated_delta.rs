@@ -71,7 +71,7 @@ impl Op for GatedDelta {
         let (answers, state) = gated_delta_update(q, k, v, gamma, beta, state, mask)?;
         let apart = |(array, (shape, _)): (Array, &(Shape, Dtype))| {
             let whole: Shape = std::iter::once(rule.size).chain(shape.iter().copied()).collect();
-            array.reshape(&signed(&whole))
+            array.reshape(&whole)
         };
         let outputs = [answers, state].into_iter().zip(&self.parts.outputs);
         together(rule, outputs.map(apart).collect::<Result<Vec<Array>>>()?)

@@ -197,7 +197,7 @@ impl Array {
         shape.extend([m, n]);
         let flat = |array: &Array, rows: usize, columns: usize| {
             let batch: usize = array.shape()[..array.ndim() - 2].iter().product();
-            array.astype(dtype)?.reshape(&signed(&[batch, rows, columns]))
+            array.astype(dtype)?.reshape(&[batch, rows, columns])
         };
         let (a, b) = (flat(self, m, k)?, flat(other, k, n)?);
         if count > 0 && (a.shape()[0] == 0 || b.shape()[0] == 0) {

@@ -340,7 +340,7 @@ impl Array {
             && start.iter().zip(&stop).zip(self.shape()).all(|((a, b), n)| (*a, *b) == (0, *n as isize));
         let slice = if whole { self.clone() } else { self.slice(&start, &stop, &step)? };
         if !form.gathers {
-            return if is_noted() { form.with_axes(&slice) } else { slice.reshape(&signed(&form.shape)) };
+            return if is_noted() { form.with_axes(&slice) } else { slice.reshape(&form.shape) };
         }
         let mut sizes = slice.0.shape.clone();
         let (mut lists, mut axes) = (Vec::new(), SmallVec::new());
@@ -359,7 +359,7 @@ impl Array {
         if is_noted() && !form.items.iter().any(|item| matches!(item, Item::New)) {
             return gathered.squeeze(&removed[..]);
         }
-        gathered.reshape(&signed(&form.shape))
+        gathered.reshape(&form.shape)
     }
 
     /// The array with the elements that a list of indices names updated by `value`, which is converted to
@@ -444,7 +444,7 @@ impl Array {
         let value = match number {
             Some(number) => number.broadcast_to(&target)?,
             None if is_noted() => form.without_axes(&value)?,
-            None => value.reshape(&signed(&target))?,
+            None => value.reshape(&target)?,
         };
         self.slice_update_by(mode, &value, &start, &stop, &step)
     }
@@ -471,7 +471,7 @@ impl Array {
         let before = mask.reshape(&[-1])?.astype(Dtype::Int32)?.cumsum(0, false, true)?.subtract(1)?;
         let last = value.shape()[0] as i64 - 1;
         let places = stop_gradient(&before.clip(Some(0), Some(last))?)?;
-        select(&condition, &value.take(places, 0)?.reshape(&signed(self.shape()))?, self)
+        select(&condition, &value.take(places, 0)?.reshape(self.shape())?, self)
     }
 
     /// An update through index arrays as one scatter. A slice by steps of one is an offset and a size;

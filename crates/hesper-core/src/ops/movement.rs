@@ -339,7 +339,7 @@ impl Array {
     pub fn roll(&self, shifts: &[isize], along: impl Into<Axes>) -> Result<Array> {
         let Some(along) = along.into().without_keepdims("roll")? else {
             let shift = shifts.iter().copied().fold(0isize, isize::wrapping_add);
-            return self.flatten(0, -1)?.roll(&[shift], 0)?.reshape(&signed(self.shape()));
+            return self.flatten(0, -1)?.roll(&[shift], 0)?.reshape(self.shape());
         };
         if shifts.len() < along.len() && shifts.len() != 1 {
             let what = format!(

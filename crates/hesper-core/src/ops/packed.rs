@@ -1,6 +1,6 @@
 //! Matrices in the block layouts of GGUF files: 32 or 256 elements with their scales, multiplied in place.
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 
 use super::gather::check_indices;
 use super::quant::Activations;
@@ -137,7 +137,7 @@ impl PackedArray {
         let op = Unpack { format: self.format, cols };
         let made = narrow("dequantize", dtype)?;
         let flat = Array::lazy(smallvec![rows, cols], made, OpRef::new(op), smallvec![self.bytes.clone()])?;
-        flat.reshape(&signed(&self.shape))?.astype(dtype)
+        flat.reshape(&self.shape)?.astype(dtype)
     }
 
     /// The rows that indices name, dequantized: what an embedding looks up. Negative indices count from
@@ -199,7 +199,7 @@ impl PackedArray {
         let x_rows = x.astype(dtype)?.reshape(&[rows as isize, k as isize])?;
         let op = OpRef::new(PackedMatmul { format: self.format, activations });
         let flat = Array::lazy(smallvec![rows, n], dtype, op, smallvec![x_rows, self.bytes.clone()])?;
-        flat.reshape(&signed(&shape))?.astype(x.dtype())
+        flat.reshape(&shape)?.astype(x.dtype())
     }
 
     /// Rows and columns, if it is one matrix.
@@ -222,10 +222,6 @@ impl PackedArray {
 /// ```
 pub fn packed_matmul(x: &Array, w: &PackedArray) -> Result<Array> {
     w.matmul(x)
-}
-
-fn signed(shape: &[usize]) -> SmallVec<[isize; 6]> {
-    shape.iter().map(|length| *length as isize).collect()
 }
 
 /// The type that kernels give for a requested one.
@@ -330,7 +326,7 @@ impl Op for PackedMatmul {
         let [rows, columns] = [rule.size * x.shape()[1], rule.output.shape()[1]];
         let inputs = smallvec![x.reshape(&[rows as isize, x.shape()[2] as isize])?, rule.inputs[1].clone()];
         let all = Array::lazy(smallvec![rows, columns], rule.output.dtype(), rule.op.clone(), inputs)?;
-        Ok((all.reshape(&signed(&rule.shape()))?, 0))
+        Ok((all.reshape(&rule.shape())?, 0))
     }
 }
 

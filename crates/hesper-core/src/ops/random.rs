@@ -9,7 +9,7 @@ use crate::graph::rule::{Backward, Batch, Cotangents, zeros_like};
 use crate::graph::{Array, Data, Export, Lowering, Record, Replay};
 use crate::ops::readers::reader;
 use crate::ops::source::stop_gradient;
-use crate::shape::{Shape, row_major, signed};
+use crate::shape::{Shape, row_major};
 
 /// Random words of 32 bits from a key.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -122,7 +122,7 @@ impl Op for AsComplex {
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         let cotangent = rule.cotangent()?;
         let pairs = crate::stack(&[cotangent.real()?, cotangent.imag()?], -1)?;
-        rule.only(pairs.reshape(&signed(rule.inputs[0].shape())))
+        rule.only(pairs.reshape(rule.inputs[0].shape()))
     }
 
     fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {

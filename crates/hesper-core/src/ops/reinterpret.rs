@@ -9,7 +9,7 @@ use crate::graph::rule::{Backward, Batch, Cotangents};
 use crate::graph::{Array, Data, Export, Lowering, Record, Replay};
 use crate::ops::readers::reader;
 use crate::registry;
-use crate::shape::{Shape, Strides, row_major, signed, size_of};
+use crate::shape::{Shape, Strides, row_major, size_of};
 
 /// The bits as another type. The input is made row-major where the sizes of the types differ.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -173,7 +173,7 @@ pub fn strided_sum(parts: &Array, shape: &[usize], strides: &[isize], offset: is
     }
     let flat = Array::zeros(&[shape.iter().product()], parts.dtype())?;
     let places = places.broadcast_to(parts.shape())?.reshape(&[-1])?;
-    flat.scatter_add(&[places], &parts.reshape(&[-1, 1])?, &[0])?.reshape(&signed(shape))
+    flat.scatter_add(&[places], &parts.reshape(&[-1, 1])?, &[0])?.reshape(shape)
 }
 
 reader!("view", One(read_view));

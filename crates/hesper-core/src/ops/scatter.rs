@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::graph::rule::{Backward, Batch, Cotangents, zeros_like};
 use crate::graph::{Array, Export, Record, Replay};
 use crate::ops::readers::reader;
-use crate::shape::{axis, signed};
+use crate::shape::axis;
 
 /// The first input with slices combined with those of the second, at the indices of the others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -111,7 +111,7 @@ impl Op for Scatter {
 
 /// Numbers from one on, in a shape.
 pub fn numbered(shape: &[usize]) -> Result<Array> {
-    Array::ones(shape, Dtype::Int64)?.reshape(&[-1])?.cumsum(Some(0), false, true)?.reshape(&signed(shape))
+    Array::ones(shape, Dtype::Int64)?.reshape(&[-1])?.cumsum(Some(0), false, true)?.reshape(shape)
 }
 
 impl Array {

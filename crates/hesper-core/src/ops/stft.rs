@@ -237,5 +237,5 @@ fn real(x: &Array) -> Result<Array> {
     let mut pairs = signed(x.shape());
     pairs.push(2);
     let parts = x.contiguous()?.reshape(&[-1])?.view(x.dtype().real())?.reshape(&pairs)?;
-    parts.slice_axis(x.ndim(), 0, 1, 1)?.reshape(&signed(x.shape()))
+    parts.slice_axis(x.ndim(), 0, 1, 1)?.reshape(x.shape())
 }

@@ -100,11 +100,11 @@ impl Op for Reshape {
     }
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
-        rule.only(rule.cotangent()?.reshape(&signed(rule.inputs[0].shape())))
+        rule.only(rule.cotangent()?.reshape(rule.inputs[0].shape()))
     }
 
     fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
-        Ok((rule.front(0)?.reshape(&signed(&rule.shape()))?, 0))
+        Ok((rule.front(0)?.reshape(&rule.shape())?, 0))
     }
 }
 

@@ -519,8 +519,3 @@ fn write(
 ) -> Result<()> {
     module.visit_mut(&mut Path::default(), f)
 }
-
-/// The shape as a list for `reshape`.
-pub(crate) fn lengths(array: &Array) -> Vec<isize> {
-    array.shape().iter().map(|length| *length as isize).collect()
-}

@@ -185,5 +185,5 @@ fn inverse_of(replay: &Replay<'_>, flat: &Array, made: Array) -> Result<Array> {
     if crate::shape::size_of(replay.shape())? != flat.size() {
         return Err(replay.wrong("a shape that its input does not fill"));
     }
-    made.reshape(&crate::shape::signed(replay.shape()))
+    made.reshape(replay.shape())
 }
