@@ -6,6 +6,7 @@
 //! that MLX has no primitive for keeps its name, in MLX's spelling, and its attributes.
 
 mod compose;
+mod eye;
 mod fft;
 mod order;
 mod patterns;
@@ -191,6 +192,17 @@ impl Attributes<'_> {
         if let Some(Value::Ints(list)) = self.get(name) { list } else { &[] }
     }
 
+    /// The group, the bits and the number of the mode of quantized weights.
+    fn format(&self) -> [Argument; 3] {
+        let mode = match self.text("mode") {
+            "mxfp4" => 1,
+            "mxfp8" => 2,
+            "nvfp4" => 3,
+            _ => 0,
+        };
+        [self.value("group"), self.value("bits"), int(mode)]
+    }
+
     fn value(&self, name: &str) -> Argument {
         Argument::Value(self.get(name).cloned().unwrap_or(Value::Int(0)))
     }
@@ -239,13 +251,18 @@ impl Primitives {
             let outputs: Vec<Operand> =
                 (number..number + step.outputs.len()).map(|at| operand(ValueRef::Value(at))).collect();
             number += step.outputs.len();
-            primitives.step(step, inputs, outputs)?;
+            if let "gather_mm" | "gather_qmm" = &*step.op {
+                primitives.gathered_product(graph, step, inputs, outputs)?;
+            } else {
+                primitives.step(step, inputs, outputs)?;
+            }
         }
         let returned = graph.outputs().iter().map(|place| same.get(place).copied().unwrap_or(*place));
         primitives.outputs = returned.map(operand).collect();
         let returned: Vec<Id> = primitives.outputs.iter().map(|output| output.id).collect();
         patterns::combine(&mut primitives.list, &returned);
         primitives.combine_ffts(&returned)?;
+        primitives.scatter_identities()?;
         let own = graph.constants().iter().enumerate();
         let own = own.map(|(at, array)| (Id::ValueRef(ValueRef::Constant(at)), array.clone()));
         primitives.constants.extend(own);
@@ -511,12 +528,59 @@ impl Primitives {
         self.push("Transpose", vec![ints(&axes)], vec![first], vec![output]);
     }
 
+    /// A product of matrices that indices choose, which MLX has last and as `uint32`. All matrices in order are
+    /// counted.
+    fn gathered_product(
+        &mut self,
+        graph: &Graph,
+        step: &Step,
+        mut inputs: Vec<Operand>,
+        outputs: Vec<Operand>,
+    ) -> hesper::Result<()> {
+        let attributes = Attributes(step);
+        let (first, quantized) = (if step.op == "gather_mm" { 2 } else { 1 }, step.op == "gather_qmm");
+        for list in inputs.drain(first..first + 2).collect::<Vec<_>>() {
+            let constant = match list.id {
+                Id::ValueRef(ValueRef::Constant(at)) if list.dtype == Dtype::Int64 => {
+                    graph.constants().get(at)
+                }
+                _ => None,
+            };
+            let numbers = constant.map(|array| array.flatten(0, -1)?.to_vec::<i64>()).transpose()?;
+            let counted = numbers.filter(|list| list.iter().zip(0..).all(|(number, at)| *number == at));
+            inputs.push(match counted {
+                Some(numbers) => self.counted(numbers.len(), &list.shape),
+                None => self.cast(&list, Dtype::Uint32),
+            });
+        }
+        let sorted = [false, false].map(|flag| Fixed::Bool(flag).into());
+        if quantized {
+            let format = attributes.format().into_iter().chain([attributes.value("transpose")]);
+            self.push("GatherQMM", format.chain(sorted).collect(), inputs, outputs);
+        } else {
+            self.push("GatherMM", sorted.into(), inputs, outputs);
+        }
+        Ok(())
+    }
+
     fn step(&mut self, step: &Step, mut inputs: Vec<Operand>, outputs: Vec<Operand>) -> hesper::Result<()> {
         let attributes = Attributes(step);
         let op = step.op.as_ref();
         let output = outputs[0].clone();
         let inverted = op == "bitwise_invert" && output.dtype == Dtype::Bool;
         let op = if inverted { "logical_not" } else { op };
+        let complex = inputs.first().is_some_and(|input| input.dtype.is(Category::Complex));
+        if op == "abs" && complex {
+            let like = self.apply("Abs", inputs);
+            self.push("AsType", vec![Argument::Dtype(output.dtype)], vec![like], vec![output]);
+            return Ok(());
+        }
+        if op == "imag" && !complex {
+            let zero = self.number(0.0, output.dtype)?;
+            let zeros = self.broadcast(zero, &output.shape);
+            self.push("Full", Vec::new(), vec![zeros], vec![output]);
+            return Ok(());
+        }
         if let Some((_, name, fixed)) = ELEMENTWISE.iter().find(|(own, ..)| *own == op) {
             let arguments = fixed.iter().map(|one| (*one).into()).collect();
             self.elementwise(name, arguments, inputs, &output);
@@ -543,16 +607,10 @@ impl Primitives {
                 ("Arange", bounds.map(|bound| Argument::Value(Value::Float(bound))).into())
             }
             "quantize" | "quantized_matmul" => {
-                let mode = match attributes.text("mode") {
-                    "mxfp4" => 1,
-                    "mxfp8" => 2,
-                    "nvfp4" => 3,
-                    _ => 0,
-                };
                 let flag =
                     if op == "quantize" { Fixed::Bool(false).into() } else { attributes.value("transpose") };
                 let name = if op == "quantize" { "Quantize" } else { "QuantizedMatmul" };
-                (name, vec![attributes.value("group"), attributes.value("bits"), int(mode), flag])
+                (name, attributes.format().into_iter().chain([flag]).collect())
             }
             "isnan" => {
                 inputs.push(inputs[0].clone());
@@ -658,7 +716,6 @@ impl Primitives {
                 ("AsStrided", vec![shape(&output.shape), strides, attributes.value("offset")])
             }
             "hadamard_transform" => ("Hadamard", vec![attributes.value("scale")]),
-            "gather_mm" => ("GatherMM", vec![Fixed::Bool(false).into(), Fixed::Bool(false).into()]),
             "inv" => ("Inverse", vec![Fixed::Bool(false).into(), Fixed::Bool(true).into()]),
             "tri_inv" => ("Inverse", vec![Fixed::Bool(true).into(), attributes.value("upper")]),
             "qr" => ("QRF", Vec::new()),

@@ -26,6 +26,11 @@ def _with_python_types(function):
     return call
 
 
+def diagonal_within(shape, k):
+    """The diagonal ``k`` of matrices of a shape, or the nearest one outside of them if it is farther away."""
+    return max(-shape[-2], min(k, shape[-1])) if len(shape) > 1 else k
+
+
 def _named(obj):
     """The type of another library's array, if arrays have it."""
     name = str(getattr(obj, "dtype", "")).rpartition(".")[2]
@@ -89,8 +94,9 @@ def empty_like(x, /, *, dtype=None, device=None):
 @_with_python_types
 def eye(n_rows, n_cols=None, /, *, k=0, dtype=None, device=None):
     """A matrix with ones on a diagonal and zeros elsewhere."""
+    n_cols = n_rows if n_cols is None else n_cols
     with on(device):
-        return mx.eye(n_rows, n_rows if n_cols is None else n_cols, k, dtype or float32)
+        return mx.eye(n_rows, n_cols, diagonal_within((n_rows, n_cols), k), dtype or float32)
 
 
 @_with_python_types
@@ -154,12 +160,12 @@ def ones_like(x, /, *, dtype=None, device=None):
 
 def tril(x, /, *, k=0):
     """The lower triangles of matrices; zeros elsewhere."""
-    return mx.tril(x, k)
+    return mx.tril(x, diagonal_within(x.shape, k))
 
 
 def triu(x, /, *, k=0):
     """The upper triangles of matrices; zeros elsewhere."""
-    return mx.triu(x, k)
+    return mx.triu(x, diagonal_within(x.shape, k))
 
 
 @_with_python_types

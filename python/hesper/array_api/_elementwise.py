@@ -7,7 +7,7 @@ from ._dtypes import beside, float64, int32, int64, kind
 _UNARY = {
     name: name
     for name in """abs acos acosh asin asinh atan atanh bitwise_invert ceil conj cos cosh exp expm1 floor imag isfinite
-    isinf isnan log log10 log1p log2 logical_not negative real reciprocal round sin sinh sqrt square tan tanh trunc
+    isinf isnan log log10 log1p log2 logical_not negative real reciprocal round sin sinh sqrt square tan trunc
     """.split()
 }
 _BINARY = {
@@ -17,7 +17,7 @@ _BINARY = {
     multiply not_equal pow remainder subtract""".split()
 }
 
-__all__ = ["clip", "copysign", "hypot", "nextafter", "positive", "sign", "signbit", *_UNARY, *_BINARY]
+__all__ = ["clip", "copysign", "hypot", "nextafter", "positive", "sign", "signbit", "tanh", *_UNARY, *_BINARY]
 
 
 def _unary(name, function):
@@ -58,14 +58,35 @@ def sign(x, /):
     return mx.where(mx.isnan(x), x, result + 0) if kind(x.dtype) == 2 else result
 
 
+def tanh(x, /):
+    """The hyperbolic tangent."""
+    result = mx.tanh(x)
+    if kind(x.dtype) != 3:
+        return result
+    # C gives the imaginary zero at infinity the sign of sin(2b), the standard that of b.
+    other = mx.isinf(mx.real(x)) & (signbit(mx.imag(x)) != signbit(mx.imag(result)))
+    return mx.where(other, mx.conj(result), result)
+
+
 def clip(x, /, min=None, max=None):
     """The elements, none less than ``min`` and none greater than ``max``."""
     result = mx.array(x)
     if min is not None:
-        result = mx.maximum(result, beside(min, x.dtype))
+        result = mx.maximum(result, _bound(min, x.dtype))
     if max is not None:
-        result = mx.minimum(result, beside(max, x.dtype))
+        result = mx.minimum(result, _bound(max, x.dtype))
     return result.astype(x.dtype)
+
+
+def _bound(bound, dtype):
+    """A bound beside an array of a type. Integers that the type has no place for become its nearest one."""
+    bound = beside(bound, dtype)
+    if bound.dtype == dtype or kind(bound.dtype) != 1 or kind(dtype) != 1:
+        return bound
+    own, other = mx.iinfo(dtype), mx.iinfo(bound.dtype)
+    low = mx.array(max(own.min, other.min), bound.dtype)
+    high = mx.array(min(own.max, other.max), bound.dtype)
+    return mx.minimum(mx.maximum(bound, low), high).astype(dtype)
 
 
 def _pair(x1, x2):

@@ -13,6 +13,10 @@ class NamespaceInfo(ArrayNamespaceInfo):
         """The optional features of the standard."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
+    def devices(self):
+        """A list of all devices: the CPU, then the GPUs."""
+        return list(super().devices())
+
     def dtypes(self, *, device=None, kind=None):
         """The types of the standard, all of them or those of one or several kinds."""
         found = super().dtypes(device=device, kind=kind)

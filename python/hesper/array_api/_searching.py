@@ -43,7 +43,7 @@ def nonzero(x, /):
 def searchsorted(x1, x2, /, *, side="left", sorter=None):
     """The places where values would be inserted in a sorted vector."""
     x1 = x1 if sorter is None else mx.take(x1, sorter)
-    return mx.searchsorted(x1, x2, side=side).astype(INDEX)
+    return mx.searchsorted(x1, beside(x2, x1.dtype), side=side).astype(INDEX)
 
 
 def where(condition, x1, x2, /):

@@ -4,6 +4,7 @@ from collections import namedtuple
 
 import hesper.core as mx
 
+from ._creation import diagonal_within
 from ._dtypes import INDEX, real
 from ._reductions import sum as _sum
 
@@ -114,6 +115,7 @@ def det(x, /):
 def diagonal(x, /, *, offset=0):
     """The diagonals of matrices."""
     rows, columns = x.shape[-2:]
+    offset = diagonal_within(x.shape, offset)
     length = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
     start = mx.arange(length, dtype=INDEX)
     return x[..., start + max(-offset, 0), start + max(offset, 0)]

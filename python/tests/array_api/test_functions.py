@@ -345,6 +345,35 @@ def test_clip_takes_bounds_that_are_numbers_arrays_or_missing():
     assert xp.clip(xp.asarray([1, 2]), max=1).dtype == xp.int32
 
 
+@pytest.mark.parametrize("dtype, other", [("uint64", "int8"), ("uint64", "int64"), ("int64", "uint64"), ("uint8", "int64")])
+def test_bounds_of_other_integer_types_change_no_element_within_them(dtype, other):
+    numbers = [np.iinfo(dtype).max - 1, 100, 5, 0]
+    x, low, high = xp.asarray(numbers, dtype=getattr(xp, dtype)), np.asarray(0, other), np.asarray([100] * 4, other)
+    assert xp.clip(x, min=xp.asarray(low)).tolist() == numbers
+    assert xp.clip(x, max=xp.asarray(high)).tolist() == [100, 100, 5, 0]
+    assert xp.clip(x, xp.asarray(low), xp.asarray(high)).dtype == x.dtype
+    if np.iinfo(other).min < 0:
+        assert xp.clip(x, min=xp.asarray(low - 1)).tolist() == numbers
+
+
+@pytest.mark.parametrize("k", [-(2**70), -(2**31) - 1, -4, 3, 4, 2**31, 2**70])
+def test_diagonals_may_be_any_distance_outside_of_a_matrix(k):
+    x = np.arange(1, 13, dtype="int32").reshape(3, 4)
+    near = max(-9, min(k, 9))
+    same(xp.eye(3, 4, k=k, dtype=xp.int32), np.eye(3, 4, k=near, dtype="int32"))
+    same(xp.tril(xp.asarray(x), k=k), np.tril(x, near))
+    same(xp.triu(xp.asarray(x), k=k), np.triu(x, near))
+    same(xp.linalg.diagonal(xp.asarray(x), offset=k), np.diagonal(x, near))
+    same(xp.linalg.trace(xp.asarray(x), offset=k), np.trace(x, near, dtype="int32"))
+
+
+def test_a_number_is_searched_as_one_of_the_type():
+    for number, place in [(2, 1), (2.5, 2), (True, 0)]:
+        found = xp.searchsorted(xp.asarray([1.0, 2.0, 3.0]), number)
+        assert (found.shape, found.dtype, int(found)) == ((), xp.int32, place)
+    assert int(xp.searchsorted(xp.asarray([3, 1], dtype=xp.uint8), 2, side="right", sorter=xp.asarray([1, 0]))) == 1
+
+
 def test_shape_errors_are_the_exceptions_of_the_standard():
     x = xp.zeros((2, 3))
     for axis in [3, -4]:

@@ -90,11 +90,21 @@ def test_expm1_of_complex_numbers_is_exact_near_zero_and_at_infinity(dtype):
     z = xp.expm1(xp.asarray([complex(re, im) for re, im, _, _ in cases], dtype=getattr(xp, dtype)))
     np.testing.assert_array_equal(np.from_dlpack(xp.real(z)), [re for _, _, re, _ in cases])
     np.testing.assert_array_equal(np.from_dlpack(xp.imag(z)), [im for _, _, _, im in cases])
+    zeros = np.from_dlpack(xp.expm1(xp.asarray([complex(0.0, 0.0), complex(-0.0, 0.0)], dtype=getattr(xp, dtype))))
+    assert not np.signbit(zeros.real).any() and not np.signbit(zeros.imag).any()
     small = np.array([1e-9 + 1e-9j, -1e-7 + 2e-5j, 0.5 - 0.25j, 3 + 1j], dtype)
     wide = small.astype(complex)
     expected = np.expm1(wide.real) * np.cos(wide.imag) - 2 * np.sin(wide.imag / 2) ** 2 + 1j * np.exp(wide.real) * np.sin(wide.imag)
     near = 1e-6 if dtype == "complex64" else 1e-14
     np.testing.assert_allclose(np.from_dlpack(xp.expm1(xp.asarray(small))), expected, rtol=near)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_the_hyperbolic_tangent_at_infinity_has_the_signs_of_its_argument(dtype):
+    z = np.array([complex(re, im) for re in [np.inf, -np.inf] for im in [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 1e20]], dtype)
+    result = np.from_dlpack(xp.tanh(xp.asarray(z)))
+    np.testing.assert_array_equal(result.real, np.sign(z.real))
+    assert (result.imag == 0).all() and (np.signbit(result.imag) == np.signbit(z.imag)).all()
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])

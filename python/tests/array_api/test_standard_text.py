@@ -26,8 +26,6 @@ WRONG = {
     "- If ``a`` is ``NaN`` and ``b`` is any value, the result is ``NaN + NaN j``.",  # sqrt, with an infinite b
     "- If ``a`` is ``+infinity`` and ``b`` is a positive (i.e., greater than ``0``) finite number, the result is "
     "``+0 + infinity j``.",  # sqrt of a negative infinity
-    "- If ``a`` is ``+infinity`` and ``b`` is a positive (i.e., greater than ``0``) finite number, the result is "
-    "``1 + 0j``.",  # tanh, where the sign of the zero is that of sin(2b)
 }
 
 

@@ -291,6 +291,30 @@ PRIMITIVES = {
     "transposed convolution": lambda c, x: c.conv_transpose1d(x[None], c.ones((2, 2, 4)), stride=2, padding=1),
     "places in order": lambda c, x: c.searchsorted(x[0], x[1]),
     "real numbers": lambda c, x: [c.real(x) + 1, c.conjugate(x) * 2, c.vecdot(x, x)],
+    "ones on a diagonal": lambda c, x: [
+        c.eye(3, 4) * x, c.eye(3, 4, -1) + x, c.eye(3, 4, 2, dtype=c.int32) + x, c.eye(3, 4, 9) + x, c.identity(3) @ x,
+    ],
+    "other diagonals": lambda c, x: [c.tril(x, -1), c.tril(x, 2), c.triu(x), c.triu(x, -1), c.tri(3, 4, 1) * x],
+    "flattened": lambda c, x: [
+        c.cummax(x), c.cummin(x, reverse=True), c.cumsum(x), c.sort(x, axis=None), c.argsort(x, axis=None),
+        c.topk(x, 2, axis=None), c.atleast_3d(x),
+    ],
+    "places with axes": lambda c, x: [c.argmax(x, keepdims=True), c.argmin(x[0], keepdims=True), c.argmax(x[0])],
+    "medians": lambda c, x: [c.median(x), c.median(x[None], axis=(0, 2)), c.median(x, axis=(0, 1), keepdims=True)],
+    "close": lambda c, x: [c.isclose(x, x[0]), c.isclose(x, x * 2, equal_nan=True), c.allclose(x, x)],
+    "matrix norms": lambda c, x: [
+        c.linalg.norm(x, ord=1), c.linalg.norm(x[None], ord=-1, axis=(1, 2)), c.linalg.norm(x, ord=float("inf"), keepdims=True),
+        c.linalg.norm(x, ord=2, stream=c.cpu), c.linalg.norm(x[None], ord="nuc", axis=(1, 2), stream=c.cpu),
+    ],
+    "convolved": lambda c, x: [c.convolve(x[0], x[1]), c.convolve(x[0], x[1], mode="valid")],
+    "parts of numbers": lambda c, x: [c.imag(x), c.abs(x.astype(c.complex64)), c.imag(x.astype(c.complex64))],
+    "chosen matrices": lambda c, x: [
+        c.gather_mm(c.stack([x, x]), c.stack([x.T, x.T]), rhs_indices=c.array([1, 0])),
+        c.gather_mm(x[None], x.T[None], c.array([0]), c.array([0], c.uint32)),
+    ],
+    "chosen quantized matrices": lambda c, x: c.gather_qmm(
+        c.broadcast_to(x[:, :1], (3, 64))[:, None], *c.quantize(c.ones((2, 2, 64)), 64, 4), rhs_indices=c.array([0, 1, 0])
+    ),
     "attention": lambda c, x: c.softmax((x[None] * 0.5) @ x[None].swapaxes(1, 2), axis=-1) @ x[None],
 }
 

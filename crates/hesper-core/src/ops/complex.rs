@@ -290,6 +290,9 @@ pub fn expm1(b: &mut Builder, z: ValueId) -> ValueId {
     let square = b.mul(sin, sin);
     let (product, twice) = (b.mul(small, cos), b.add(square, square));
     let near = b.sub(product, twice);
+    // Zero has no sign: the array API standard asks for `0 + 0j` of both zeros.
+    let zero = b.number(b.ty(near), 0.0);
+    let near = b.add(near, zero);
     let size = b.unary(UnaryOp::Abs, z.re);
     let is_far = b.compare(CmpOp::Gt, size, one);
     let re = b.select(is_far, far, near);

@@ -549,8 +549,9 @@ impl Array {
             ConvolveMode::Same => (more - more / 2, more / 2),
             ConvolveMode::Valid => (0, 0),
         };
-        let conv = Conv { padding: vec![padding], flip: true, ..Conv::default() };
-        long.reshape(&[1, -1, 1])?.conv_general(&short.reshape(&[1, -1, 1])?, &conv)?.reshape(&[-1])
+        let conv = Conv { padding: vec![padding], ..Conv::default() };
+        let (long, short) = (long.reshape(&[1, -1, 1])?, short.flip(0)?.reshape(&[1, -1, 1])?);
+        long.conv_general(&short, &conv)?.reshape(&[-1])
     }
 }
 

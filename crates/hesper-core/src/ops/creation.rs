@@ -464,12 +464,12 @@ impl Array {
 fn places(rows: usize, columns: usize, k: isize) -> Result<(Array, Array)> {
     // A diagonal outside of the matrix is outside, however far.
     let k = k.clamp(-(rows.min(1 << 62) as isize), columns.min(1 << 62) as isize) as i64;
-    let last = k.saturating_add(rows as i64);
+    let last = (columns as i64).saturating_sub(k);
     // Narrow numbers are compared faster.
-    let narrow = last.max(columns as i64) <= i64::from(i32::MAX) && k >= i64::from(i32::MIN);
+    let narrow = last.max(rows as i64) <= i64::from(i32::MAX) && -k >= i64::from(i32::MIN);
     let dtype = Some(if narrow { Dtype::Int32 } else { Dtype::Int64 });
-    let row = Array::arange(Range::Int(k, last, 1), dtype)?;
-    let column = Array::arange(Range::Int(0, columns as i64, 1), dtype)?;
+    let row = Array::arange(Range::Int(0, rows as i64, 1), dtype)?;
+    let column = Array::arange(Range::Int(-k, last, 1), dtype)?;
     Ok((row.expand_dims(1)?, column.expand_dims(0)?))
 }
 

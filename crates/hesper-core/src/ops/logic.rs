@@ -251,10 +251,15 @@ impl Array {
     /// ```
     pub fn isclose(&self, other: &Array, tolerance: Tolerance) -> Result<Array> {
         let distance = self.subtract(other)?.abs()?;
-        let allowed = other.abs()?.multiply(tolerance.relative)?.add(tolerance.absolute)?;
+        let size = other.abs()?;
+        let absolute = Operand::from(tolerance.absolute).beside(&size)?;
+        let relative = Operand::from(tolerance.relative).beside(&size)?;
+        let allowed = absolute.add(relative.multiply(size)?)?;
         let near = distance.less_equal(&allowed)?;
         let infinite = self.isinf()?.logical_or(other.isinf()?)?;
-        let close = select(&infinite, &self.equal(other)?, &near)?;
+        let above = self.isposinf()?.logical_and(other.isposinf()?)?;
+        let below = self.isneginf()?.logical_and(other.isneginf()?)?;
+        let close = near.logical_and(infinite.logical_not()?)?.logical_or(above.logical_or(below)?)?;
         if !tolerance.equal_nan {
             return Ok(close);
         }

@@ -189,7 +189,7 @@ impl Array {
     pub fn atleast_3d(&self) -> Result<Array> {
         match self.ndim() {
             0 | 1 => self.reshape(&[1, self.size() as isize, 1]),
-            2 => self.expand_dims(2),
+            2 => self.reshape(&[self.shape()[0] as isize, self.shape()[1] as isize, 1]),
             _ => Ok(self.clone()),
         }
     }

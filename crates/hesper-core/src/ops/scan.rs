@@ -225,7 +225,11 @@ scan_ops!(define_reductions);
 impl Array {
     fn scan(&self, kind: ScanKind, along: Option<isize>, reverse: bool, inclusive: bool) -> Result<Array> {
         let Some(along) = along else {
-            return self.flatten(0, -1)?.scan(kind, Some(0), reverse, inclusive);
+            let flat = match kind {
+                ScanKind::Max | ScanKind::Min => self.reshape(&[-1])?,
+                _ => self.flatten(0, -1)?,
+            };
+            return flat.scan(kind, Some(0), reverse, inclusive);
         };
         let mut op = Scan { kind, along: 0, reverse, inclusive };
         op.along = axis(op.name(), along, self.ndim())?;

@@ -81,7 +81,9 @@ fn singular(
 ) -> Result<Array> {
     let over = crate::shape::axes("norm", &[rows, columns], x.ndim())?;
     let wide = if x.dtype().size() < 4 { x.astype(Dtype::Float32)? } else { x.clone() };
-    let matrices = wide.moveaxis(over[0] as isize, -1)?.moveaxis(over[1] as isize - 1, -1)?;
+    let last = over[0] + 2 == x.ndim() && over[1] + 1 == x.ndim();
+    let matrices =
+        if last { wide } else { wide.moveaxis(over[0] as isize, -1)?.moveaxis(over[1] as isize - 1, -1)? };
     let result = of(singular_values(&matrices)?)?;
     let result = if x.dtype().is(Category::Complex) { result } else { result.astype(x.dtype())? };
     if !keepdims {
@@ -95,17 +97,21 @@ fn matrix(x: &Array, order: f64, rows: isize, columns: isize, keepdims: bool) ->
         let what = format!("order {order} of a matrix of shape {:?} is not defined", x.shape());
         return Err(Error::value("norm", what));
     }
-    crate::shape::axes("norm", &[rows, columns], x.ndim())?;
+    let over = crate::shape::axes("norm", &[rows, columns], x.ndim())?;
     if order.abs() == 2.0 {
         return singular(x, rows, columns, keepdims, |values| {
             if order > 0.0 { values.max(-1) } else { values.min(-1) }
         });
     }
     // The axis that is summed over, then the one that is chosen from.
-    let (summed, chosen) = if order.abs() == 1.0 { (rows, columns) } else { (columns, rows) };
-    let sums = x.abs()?.sum(Axes::from(summed).keepdims())?;
-    let chosen = Axes::from(chosen).keepdims();
-    let kept = if order > 0.0 { sums.max(chosen)? } else { sums.min(chosen)? };
-    let kept = if keepdims { kept } else { kept.sum([rows, columns])? };
-    kept.astype(x.dtype())
+    let (summed, chosen) = if order.abs() == 1.0 { (over[0], over[1]) } else { (over[1], over[0]) };
+    let (sums, chosen) = if keepdims {
+        (x.abs()?.sum(Axes::from(summed as isize).keepdims())?, Axes::from(chosen as isize).keepdims())
+    } else {
+        // The axis that is chosen from moves with the one that is gone.
+        let chosen = chosen - usize::from(chosen > summed);
+        (x.abs()?.sum(summed as isize)?, Axes::from(chosen as isize))
+    };
+    let found = if order > 0.0 { sums.max(chosen)? } else { sums.min(chosen)? };
+    found.astype(x.dtype())
 }

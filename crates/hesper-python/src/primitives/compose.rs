@@ -46,7 +46,13 @@ impl Primitives {
         self.one(name, Vec::new(), inputs, &to, a.dtype)
     }
 
-    fn cast(&mut self, x: &Operand, dtype: Dtype) -> Operand {
+    /// The numbers from zero on, in a shape.
+    pub fn counted(&mut self, count: usize, to: &[usize]) -> Operand {
+        let row = self.arange(0, 1, count, Dtype::Uint32);
+        if to.len() == 1 { row } else { self.reshaped(&row, to) }
+    }
+
+    pub fn cast(&mut self, x: &Operand, dtype: Dtype) -> Operand {
         if x.dtype == dtype {
             return x.clone();
         }
@@ -85,7 +91,7 @@ impl Primitives {
         )
     }
 
-    fn arange(&mut self, start: i64, step: i64, length: usize, dtype: Dtype) -> Operand {
+    pub fn arange(&mut self, start: i64, step: i64, length: usize, dtype: Dtype) -> Operand {
         let stop = start + step * length as i64;
         let arguments = [start, stop, step].map(|bound| float(bound as f64)).to_vec();
         self.one("Arange", arguments, Vec::new(), &[length], dtype)

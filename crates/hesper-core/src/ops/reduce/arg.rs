@@ -1,6 +1,6 @@
 //! Indices of the largest and the smallest elements.
 
-use super::{ReduceKind, without};
+use super::ReduceKind;
 use crate::Axes;
 use crate::error::{Error, Result};
 use crate::graph::Array;
@@ -13,10 +13,11 @@ pub fn place_of(x: &Array, kind: ReduceKind, over: &Axes) -> Result<Array> {
     }
     let keepdims = over.is_kept();
     let Some(over) = over.at_most_one(kind.name(), x.ndim())? else {
-        let flat = x.flatten(0, -1)?.reduce_axes(kind, [0].into_iter().collect(), false)?;
-        let all: Vec<usize> = (0..x.ndim()).collect();
-        let shape: Vec<isize> = without(x.shape(), &all, keepdims).iter().map(|one| *one as isize).collect();
-        return flat.reshape(&shape);
+        let flat = if x.ndim() == 1 { x.clone() } else { x.flatten(0, -1)? };
+        let keeps = keepdims && x.ndim() > 0;
+        let place = flat.reduce_axes(kind, [0].into_iter().collect(), keeps)?;
+        let others: Vec<isize> = (0..x.ndim().saturating_sub(1) as isize).collect();
+        return if keeps && !others.is_empty() { place.expand_dims(&others[..]) } else { Ok(place) };
     };
     if x.shape()[over] > u32::MAX as usize {
         let what = format!("places along axis {over} of shape {:?} do not fit uint32", x.shape());

@@ -49,9 +49,11 @@ pub fn median(x: &Array, axes: &Axes) -> Result<Array> {
     }
     let rows = x.astype(x.dtype().to_inexact())?.rows_over(&over)?;
     let middle = rows.middle()?;
-    let shape: SmallVec<[isize; 6]> =
-        without(x.shape(), &over, axes.is_kept()).iter().map(|length| *length as isize).collect();
-    middle.reshape(&shape)
+    if !axes.is_kept() || over.is_empty() {
+        return Ok(middle);
+    }
+    let over: SmallVec<[isize; 6]> = over.iter().map(|at| *at as isize).collect();
+    middle.expand_dims(&over[..])
 }
 
 pub fn logsumexp(x: &Array, axes: &Axes) -> Result<Array> {
@@ -99,8 +101,13 @@ impl Array {
         }
         let kept: SmallVec<[usize; 6]> = (0..self.ndim()).filter(|at| !over.contains(at)).collect();
         let order: SmallVec<[isize; 6]> = kept.iter().chain(over).map(|at| *at as isize).collect();
-        let mut shape: SmallVec<[isize; 6]> = kept.iter().map(|at| self.shape()[*at] as isize).collect();
-        shape.push(over.iter().map(|at| self.shape()[*at]).product::<usize>() as isize);
-        self.transpose(&order)?.reshape(&shape)
+        let turned = self.transpose(&order)?;
+        if over.len() == 1 {
+            return Ok(turned);
+        }
+        if over.is_empty() {
+            return turned.expand_dims(-1);
+        }
+        turned.flatten(kept.len() as isize, -1)
     }
 }

@@ -147,7 +147,7 @@ impl Array {
     /// ```
     pub fn topk(&self, k: usize, along: impl Into<Option<isize>>) -> Result<Array> {
         let (input, at) = match along.into() {
-            None => (self.reshape(&[-1])?, 0),
+            None => (self.reshape(&[self.size() as isize])?, 0),
             Some(along) => (self.clone(), axis("topk", along, self.ndim())?),
         };
         let length = input.shape()[at];
@@ -174,7 +174,7 @@ impl Array {
         order: impl Fn(usize) -> Result<Order>,
     ) -> Result<Array> {
         let Some(along) = along else {
-            return self.reshape(&[-1])?.ordered(op, Some(0), places, order);
+            return self.reshape(&[self.size() as isize])?.ordered(op, Some(0), places, order);
         };
         let at = axis(op, along, self.ndim())?;
         let length = self.shape()[at];
