@@ -73,6 +73,12 @@ impl Array {
         placement::with_current(|stream| Array::new(shape, dtype, stream, None, State::Ready(data)))
     }
 
+    /// An array on memory that exists, with the shape, type and stream of another.
+    pub(crate) fn ready_on(like: &Array, data: Data) -> Self {
+        let (shape, dtype, stream) = like.like();
+        Array::new(shape.into(), dtype, stream, None, State::Ready(data))
+    }
+
     /// An array of no axes whose one element is known.
     pub(crate) fn known(bytes: &[u8], dtype: Dtype) -> Result<Self> {
         let mut element = KnownBytes::default();

@@ -1,9 +1,9 @@
 //! Host access to the elements of an evaluated array, in place.
 
-use hesper_runtime::HostRead;
+use hesper_runtime::{HostRead, HostWrite};
 
 use crate::error::Result;
-use crate::graph::Array;
+use crate::graph::{Array, Data};
 use crate::shape::{Shape, Strides};
 use crate::{Dtype, eval};
 
@@ -27,7 +27,42 @@ pub struct HostArray {
     dtype: Dtype,
 }
 
+/// The elements of an array, taken out of it for a caller that writes them in place.
+///
+/// ```
+/// use hesper::array;
+/// let mut x = array![1u8, 2] + array![3u8, 4];
+/// x.eval()?;
+/// let mut taken = x.take_host().ok_or_else(|| std::io::Error::other("something else holds them"))?;
+/// assert_eq!((taken.shape(), taken.strides()), (&[2][..], &[1][..]));
+/// // SAFETY: the array has two elements of one byte.
+/// unsafe { taken.as_mut_ptr().write(9) };
+/// assert_eq!(taken.finish().to_vec::<u8>()?, [9, 6]);
+/// assert!(x.to_vec::<u8>().is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct HostArrayMut {
+    guard: HostWrite,
+    data: Data,
+    array: Array,
+}
+
 impl Array {
+    /// Takes the elements of an evaluated array, if this is the only handle on it and on its memory, and if the
+    /// memory is the host's own. Reading the array is an error from then on; the elements come back as [another
+    /// array](HostArrayMut::finish), because an array never changes.
+    pub fn take_host(&mut self) -> Option<HostArrayMut> {
+        let data = self.take_owned()?.into_data();
+        let guard = if data.buffer.in_host_memory() { data.buffer.write().ok() } else { None };
+        match guard {
+            Some(guard) => Some(HostArrayMut { guard, data, array: self.clone() }),
+            None => {
+                self.give_back(data);
+                None
+            }
+        }
+    }
+
     /// Evaluates the array and gives access to its elements without a copy.
     ///
     /// ```
@@ -67,6 +102,33 @@ impl Array {
             return Ok(host);
         }
         self.read_bytes(|bytes| Array::from_bytes(bytes, self.dtype(), self.shape()))??.host()
+    }
+}
+
+impl HostArrayMut {
+    /// The lengths of its axes.
+    pub fn shape(&self) -> &[usize] {
+        self.array.shape()
+    }
+
+    /// The strides in elements; they may be zero or negative.
+    pub fn strides(&self) -> &[isize] {
+        &self.data.strides
+    }
+
+    /// A pointer to the first element. Valid for as long as this value lives, never null.
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        let start = self.data.offset as usize * self.array.dtype().size();
+        let bytes = self.guard.bytes_mut();
+        let start = start.min(bytes.len());
+        bytes[start..].as_mut_ptr()
+    }
+
+    /// Ends the access: an array of the elements as they are now.
+    pub fn finish(self) -> Array {
+        let HostArrayMut { guard, data, array } = self;
+        drop(guard);
+        Array::ready_on(&array, data)
     }
 }
 

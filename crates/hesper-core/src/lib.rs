@@ -48,7 +48,7 @@ pub use graph::Array;
 pub use half::{bf16, f16};
 pub use hesper_runtime as runtime;
 pub use hesper_runtime::{Buffer, HostMemory, Runtime, Stream, Submission};
-pub use host::HostArray;
+pub use host::{HostArray, HostArrayMut};
 pub use nested::{Literal, Nested};
 pub use ops::concat::{concatenate, stack};
 pub use ops::conv::{Conv, ConvolveMode};

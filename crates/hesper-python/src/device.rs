@@ -333,18 +333,26 @@ fn default_stream(device: PyDevice) -> PyResult<PyStream> {
     default_stream_of(device)
 }
 
+fn only_stream(object: &Bound<'_, PyAny>) -> PyResult<PyStream> {
+    match object.cast::<PyStream>() {
+        Ok(stream) => Ok(stream.get().clone()),
+        Err(_) => {
+            Err(PyTypeError::new_err(format!("stream: expected a Stream, not {}", object.get_type().name()?)))
+        }
+    }
+}
+
 /// Sets the default stream of the stream's device, for this thread.
 ///
 /// Parameters
 /// ----------
-/// stream : Stream or Device, optional
+/// stream : Stream
 ///
 /// Examples
 /// --------
 /// >>> mx.set_default_stream(mx.default_stream(mx.cpu))
 #[pyfunction]
-fn set_default_stream(stream: StreamOrDevice) -> PyResult<()> {
-    let stream = stream.stream()?;
+fn set_default_stream(#[pyo3(from_py_with = only_stream)] stream: PyStream) -> PyResult<()> {
     let old = DEFAULT.try_with(|default| default.borrow_mut().replace(stream)).map_err(|_| ending())?;
     drop(old);
     Ok(())

@@ -21,7 +21,7 @@ from hesper._core import *  # noqa: F403
 for _name in ("fast", "fft", "linalg", "random"):
     globals().pop(_name, None)
 
-from . import cuda, distributed, fast, fft, linalg, metal, random  # noqa: E402
+from . import _reprlib, cuda, distributed, fast, fft, linalg, metal, random  # noqa: E402, F401
 from ._array_api import __array_namespace_info__  # noqa: E402
 from ._array_like import ArrayLike  # noqa: E402
 

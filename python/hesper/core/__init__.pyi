@@ -4350,7 +4350,7 @@ def set_default_stream(stream: StreamOrDevice) -> None:
 
     Parameters
     ----------
-    stream : Stream or Device, optional
+    stream : Stream
 
     Examples
     --------

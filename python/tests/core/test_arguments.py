@@ -136,6 +136,21 @@ CONVOLUTIONS = {
     "points": ((1, 2, 3, 2, 2), (3, 1, 1, 1, 2), {}),
 }
 
+PADDINGS = ["[[1, 1], [2, 2]]", "[(1, 0), (0, 2)]", "([1, 2], [3])", "([], [])", "np.array([[1, 2], [1, 2]])", "[1, [1]]", "([1, 2],)",
+            "[[1], [1], [1]]", "'ab'"]  # fmt: skip
+
+
+@pytest.mark.parametrize("padding", PADDINGS)
+def test_paddings_before_and_after_are_any_two_sequences(mlx, padding):
+    def shape(m):
+        try:
+            return m.conv_general(m.ones((1, 4, 8, 3)), m.ones((2, 3, 3, 3)), padding=eval(padding)).shape
+        except TypeError:
+            return TypeError
+
+    assert shape(mx) == shape(mlx)
+
+
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions_in_double_precision_keep_their_digits(name):

@@ -2,7 +2,10 @@
 
 import array as plain
 import copy
+import gc
+import io
 import pickle
+import reprlib
 import weakref
 
 import numpy as np
@@ -86,15 +89,95 @@ def test_big_endian_and_records_are_refused_with_their_format():
         mx.array(np.zeros(2, [("a", "f4"), ("b", "i4")]))
 
 
-def test_views_show_the_memory_itself_and_are_read_only():
+def address(array):
+    return np.asarray(array).__array_interface__["data"][0]
+
+
+def test_views_show_the_memory_itself():
     values = mx.array([[1, 2, 3], [4, 5, 6]])
     view = memoryview(values)
-    assert (view.shape, view.format, view.readonly) == ((2, 3), "i", True)
+    assert (view.shape, view.format, view.readonly) == ((2, 3), "i", False)
     assert view.tolist() == [[1, 2, 3], [4, 5, 6]]
     assert memoryview(values.T).strides == (4, 12)
     assert np.asarray(memoryview(values))[1, 2] == 6
-    with pytest.raises((ValueError, TypeError)):
-        np.array(values, copy=False)[0, 0] = 1
+    large, before = mx.ones((1 << 20,)), mx.get_active_memory()
+    mx.eval(large)
+    held = mx.get_active_memory() - before
+    assert address(large) == address(large) and mx.get_active_memory() - before == held
+
+
+WRITES = {
+    "a part": "x = mx.arange(6); n = np.asarray(x); n[1:3] = 9; x",
+    "the whole": "x = mx.arange(6) * 2.5; n = np.array(x, copy=False); n *= n; (x.sum(), x)",
+    "a number": "x = mx.array(1.5); n = np.asarray(x); n[...] = 4; x",
+    "by memoryview": "x = mx.array([1, 2, 3]); m = memoryview(x); m[0] = 7; m[2] = 8; x",
+    "after the view is gone": "x = mx.array([1, 2, 3]); n = np.asarray(x); n[0] = 7; del n; x * 2",
+    "twice": "x = mx.array([1, 2, 3]); n = np.asarray(x); n[0] = 7; y = x + 0; mx.eval(y); n[0] = 8; (x, y)",
+    "two views": "x = mx.array([1, 2, 3]); n = np.asarray(x); o = np.asarray(x); n[0] = 7; del n; o[1] = 8; (x, o[0].item())",
+    "columns": "x = mx.arange(6).reshape(2, 3); mx.eval(x); y = mx.contiguous(x).T; del x; mx.eval(y); np.asarray(y)[0, 1] = 9; y",
+    "backwards": "x = mx.contiguous(mx.arange(6))[::-1]; mx.eval(x); np.asarray(x)[0] = 9; x",
+    "an assignment": "x = mx.array([1, 2, 3]); n = np.asarray(x); n[0] = 9; x[1] = 5; (x, int(n[1]))",
+    "another name": "x = mx.array([1, 2, 3]); y = x; np.asarray(y)[0] = 9; x",
+    "a half": "x = mx.ones((3,), dtype=mx.float16); np.asarray(x)[1] = 2; x",
+    "from a file": "f = io.BytesIO(bytes(range(12))); x = mx.zeros((3,), dtype=mx.int32); (f.readinto(x), x)",
+    "nothing": "x = mx.zeros((0, 2)); np.asarray(x)[...] = 1; x",
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_what_is_written_into_a_view_is_in_the_array(mlx, name):
+    *lines, last = WRITES[name].split("; ")
+    results = []
+    for core in (mx, mlx):
+        scope = {"mx": core, "np": np, "io": io}
+        exec("\n".join(lines), scope)
+        result = eval(last, scope)
+        results.append([np.array(part).tolist() for part in (result if isinstance(result, tuple) else (result,))])
+    assert results[0] == results[1]
+
+
+def test_a_view_changes_no_other_array():
+    x = mx.array([1, 2, 3])
+    alias, doubled, part = mx.array(x), x * 2, x[1:]
+    mx.eval(part)
+    view = np.asarray(x)
+    view[:] = 9
+    assert x.tolist() == [9, 9, 9] and x.shape == (3,) and (x + 1).tolist() == [10, 10, 10]
+    assert alias.tolist() == [1, 2, 3] and doubled.tolist() == [2, 4, 6] and part.tolist() == [2, 3]
+    x += 1
+    view[0] = 5
+    assert x.tolist() == [10, 10, 10] and view.tolist() == [5, 9, 9]
+
+
+def test_elements_that_share_a_place_or_are_traced_are_not_written():
+    shared = mx.broadcast_to(mx.array([1, 2]), (3, 2))
+    assert memoryview(shared).readonly and memoryview(mx.as_strided(mx.arange(4), (3, 2), (1, 1))).readonly
+
+    def f(x):
+        assert memoryview(x).readonly
+        return (x * x).sum()
+
+    assert mx.grad(f)(mx.array([3.0])).item() == 6
+    with pytest.raises(TypeError):
+        io.BytesIO(b"12").readinto(shared)
+
+
+def test_lent_memory_is_given_back():
+    def run():
+        x = mx.ones((1 << 18,))
+        views = [np.asarray(x), memoryview(x)]
+        views[0][0] = 2
+        y = x + 1
+        mx.eval(y)
+        return y[0].item()
+
+    assert run() == 3
+    gc.collect()
+    before = mx.get_active_memory()
+    for _ in range(20):
+        run()
+    gc.collect()
+    assert mx.get_active_memory() == before
 
 
 def test_strided_views_reach_numpy_right():
@@ -162,6 +245,17 @@ array([1.23457e+06, nan, inf, -0], dtype=float32) | [1234567., float("nan"), flo
 def test_repr_shows_values_as_short_as_they_go(line):
     text, value = line.split(" | ")
     assert repr(mx.array(eval(value))) == text
+
+
+def test_reprlib_shortens_arrays(mlx):
+    for core in (mx, mlx):
+        values = core.arange(100)
+        texts = [reprlib.repr(one) for one in (core.array([1.5, 2]), values, [core.array(1)] * 9, {"a": values})]
+        texts.append(reprlib.repr(plain.array("i", [1, 2])))
+        assert texts == [
+            "array([1.5, 2], dtype=float32)", "array([0, 1, ..., dtype=int32)",
+            "[" + "array(1, dtype=int32), " * 6 + "...]", "{'a': array([0, 1, ..., dtype=int32)}", "array('i', [1, 2])",
+        ]  # fmt: skip
 
 
 def test_repr_of_long_axes_shows_the_ends():

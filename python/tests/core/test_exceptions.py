@@ -70,6 +70,8 @@ CASES = [
     (TypeError, lambda m, a, f: m.slice_update(a, m.array([9]), m.array([0]), 0)),
     (TypeError, lambda m, a, f: m.tensordot(f, f, None)),
     (TypeError, lambda m, a, f: m.set_wired_limit(-1)),
+    (TypeError, lambda m, a, f: m.set_default_stream(m.cpu)),
+    (TypeError, lambda m, a, f: m.set_default_stream(m.new_thread_local_stream(m.cpu))),
     (TypeError, lambda m, a, f: m.load(None)),
     (ValueError, lambda m, a, f: m.load("/", format="npz")),
     (TypeError, lambda m, a, f: m.stack(m.array(1))),

@@ -1,22 +1,31 @@
 //! The buffer protocol: NumPy and others see an array's memory without a copy.
 //!
-//! A view holds a guard on the memory, which stays in place and unchanged while the view lives, even if the
-//! array is replaced or dropped. Views are read-only, because arrays are values.
+//! A view may be written, and the array object has what was written (see [`Lent`]). Graphs that were built
+//! before have their own elements, because arrays are values. Views of elements that share a place, of those
+//! of a transformation, and views that ask for rows of an array that is not laid out so are read-only: they
+//! hold a guard on the memory, which stays in place and unchanged while the view lives.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
+use std::sync::Arc;
 
 use hesper::{Dtype, HostArray};
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
+use super::lent::Lent;
 use crate::handle::PyArray;
 use crate::waiting::evaluated;
 
 /// The memory that a view points into.
+enum Memory {
+    ReadOnly(HostArray),
+    Lent(Arc<Lent>),
+}
+
 struct Export {
-    host: HostArray,
+    memory: Memory,
     shape: Vec<ffi::Py_ssize_t>,
     strides: Vec<ffi::Py_ssize_t>,
 }
@@ -51,46 +60,60 @@ impl PyArray {
         }
         // SAFETY: the caller gives a structure to fill. A view that is refused has no owner.
         unsafe { (*view).obj = ptr::null_mut() };
-        if flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE {
-            return Err(PyBufferError::new_err(
-                "cannot export a writable buffer: views of an array are read-only",
-            ));
-        }
         let py = slf.py();
-        let array = slf.get().value();
-        let format = format(array.dtype());
         let strided = flags & ffi::PyBUF_STRIDES == ffi::PyBUF_STRIDES;
         let asked = |order: c_int| flags & order & !ffi::PyBUF_STRIDES != 0;
-        if asked(ffi::PyBUF_F_CONTIGUOUS) && array.ndim() > 1 {
+        let described = slf.get().described();
+        if asked(ffi::PyBUF_F_CONTIGUOUS) && described.ndim() > 1 {
             return Err(PyBufferError::new_err(
                 "cannot export a column-major buffer: views of an array are row-major",
             ));
         }
+        let (dtype, nbytes, ndim) = (described.dtype(), described.nbytes(), described.ndim());
+        drop(described);
         // A consumer without strides gets a row-contiguous copy.
         let in_rows =
             !strided || asked(ffi::PyBUF_C_CONTIGUOUS | ffi::PyBUF_F_CONTIGUOUS | ffi::PyBUF_ANY_CONTIGUOUS);
-        let array = if in_rows { array.contiguous().map_err(crate::error::raise)? } else { array };
-        let host = evaluated(py, &array)?;
-        let size = array.dtype().size() as isize;
+        let size = dtype.size() as isize;
+        let memory = match slf.get().lend(py)? {
+            Some(lent) if !in_rows || lent.is_row_contiguous() => Memory::Lent(lent),
+            lent => {
+                lent.into_iter().for_each(|lent| slf.get().settle(lent));
+                if flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE {
+                    return Err(PyBufferError::new_err(
+                        "cannot export a writable buffer: the elements share places, belong to a transformation, \
+                         or do not lie row by row",
+                    ));
+                }
+                let array = slf.get().value();
+                let array = if in_rows { array.contiguous().map_err(crate::error::raise)? } else { array };
+                Memory::ReadOnly(evaluated(py, &array)?)
+            }
+        };
+        let (shape, strides, data) = match &memory {
+            Memory::ReadOnly(host) => (host.shape(), host.strides(), host.as_ptr().cast_mut()),
+            Memory::Lent(lent) => (lent.shape(), lent.strides(), lent.pointer()),
+        };
         let export = Box::new(Export {
-            shape: host.shape().iter().map(|axis| *axis as isize).collect(),
-            strides: host.strides().iter().map(|stride| stride * size).collect(),
-            host,
+            shape: shape.iter().map(|axis| *axis as isize).collect(),
+            strides: strides.iter().map(|stride| stride * size).collect(),
+            memory,
         });
+        let readonly = c_int::from(matches!(export.memory, Memory::ReadOnly(_)));
+        let format = format(dtype);
         let wants = |flag: c_int| flags & flag == flag;
-        let data = export.host.as_ptr();
         let export = Box::into_raw(export);
         // SAFETY: the caller gives a structure to fill; the pointers into the export live until
         // `__releasebuffer__` frees it, which the interpreter calls once for each view that was given.
         unsafe {
             (*view).obj = slf.into_any().into_ptr();
-            (*view).buf = data.cast_mut().cast::<c_void>();
-            (*view).len = (array.nbytes()) as isize;
-            (*view).readonly = 1;
+            (*view).buf = data.cast::<c_void>();
+            (*view).len = nbytes as isize;
+            (*view).readonly = readonly;
             (*view).itemsize = size;
             (*view).format =
                 if wants(ffi::PyBUF_FORMAT) { format.as_ptr().cast_mut() } else { ptr::null_mut() };
-            (*view).ndim = array.ndim() as c_int;
+            (*view).ndim = ndim as c_int;
             (*view).shape = if wants(ffi::PyBUF_ND) { (*export).shape.as_mut_ptr() } else { ptr::null_mut() };
             (*view).strides = if strided { (*export).strides.as_mut_ptr() } else { ptr::null_mut() };
             (*view).suboffsets = ptr::null_mut();
@@ -101,6 +124,9 @@ impl PyArray {
 
     unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
         // SAFETY: `internal` is the export that `__getbuffer__` leaked for this view.
-        unsafe { drop(Box::from_raw((*view).internal.cast::<Export>())) };
+        let export = unsafe { Box::from_raw((*view).internal.cast::<Export>()) };
+        if let Memory::Lent(lent) = export.memory {
+            self.settle(lent);
+        }
     }
 }

@@ -31,37 +31,37 @@ impl PyArray {
     /// The lengths of the axes.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, self.value().shape())
+        PyTuple::new(py, self.described().shape())
     }
 
     /// The type of the elements.
     #[getter]
     fn dtype(&self, py: Python<'_>) -> PyResult<Py<PyDtype>> {
-        dtype::object(py, self.value().dtype())
+        dtype::object(py, self.described().dtype())
     }
 
     /// The number of axes.
     #[getter]
     fn ndim(&self) -> usize {
-        self.value().ndim()
+        self.described().ndim()
     }
 
     /// The number of elements.
     #[getter]
     fn size(&self) -> usize {
-        self.value().size()
+        self.described().size()
     }
 
     /// Bytes of all elements.
     #[getter]
     fn nbytes(&self) -> usize {
-        self.value().nbytes()
+        self.described().nbytes()
     }
 
     /// Bytes of one element.
     #[getter]
     fn itemsize(&self) -> usize {
-        self.value().dtype().size()
+        self.described().dtype().size()
     }
 
     /// The array with its axes in reverse order.
@@ -131,7 +131,7 @@ impl PyArray {
         array_on(stream, || own.astype(dtype.0))
     }
 
-    /// The array as a NumPy array: a read-only view, or a copy where `copy` asks for it.
+    /// The array as a NumPy array: a copy, or a view with `copy=False`.
     #[pyo3(signature = (dtype = None, copy = None))]
     fn __array__<'py>(
         slf: &Bound<'py, Self>,
@@ -144,7 +144,6 @@ impl PyArray {
         let arguments = PyDict::new(py);
         arguments.set_item("dtype", dtype)?;
         match copy {
-            // Copy by default: a view would be read-only.
             None | Some(true) => arguments.set_item("copy", true)?,
             Some(false) => arguments.set_item("copy", false)?,
         }
@@ -178,7 +177,7 @@ impl PyArray {
     }
 
     fn __len__(&self) -> PyResult<usize> {
-        let own = self.value();
+        let own = self.described();
         own.shape()
             .first()
             .copied()

@@ -3,6 +3,7 @@
 mod buffer;
 mod class;
 mod index;
+pub mod lent;
 mod methods;
 mod operators;
 

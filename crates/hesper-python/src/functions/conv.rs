@@ -293,7 +293,7 @@ fn conv_general(
         stride: list("stride", &stride)?,
         padding: match padding {
             Given::Default => vec![(0, 0)],
-            Given::Object(object) => paddings(&object)?,
+            Given::Object(object) => paddings(&object, input.ndim().saturating_sub(2))?,
         },
         kernel_dilation: list("kernel_dilation", &kernel_dilation)?,
         input_dilation: list("input_dilation", &input_dilation)?,
@@ -303,20 +303,29 @@ fn conv_general(
     array_on(stream, || input.conv_general(&weight, &conv))
 }
 
-fn paddings(object: &Bound<'_, PyAny>) -> PyResult<Vec<(isize, isize)>> {
+fn paddings(object: &Bound<'_, PyAny>, rank: usize) -> PyResult<Vec<(isize, isize)>> {
     if let Ok(each) = object.extract::<Each>() {
         return Ok(each.list().iter().map(|value| (*value, *value)).collect());
     }
-    let (before, after) = object
-        .extract::<(Each, Each)>()
-        .map_err(|_| PyTypeError::new_err("padding: expected integers, or a pair of lists of integers"))?;
-    let (before, after) = (before.list(), after.list());
+    let sides = object.try_iter().and_then(|sides| {
+        sides.map(|side| side.and_then(|side| side.extract::<Each>())).collect::<PyResult<Vec<_>>>()
+    });
+    let Ok([Each::List(before), Each::List(after)]) = sides.as_deref() else {
+        return Err(PyTypeError::new_err("padding: expected integers, or a pair of lists of integers"));
+    };
+    // No number is no padding, and one number is for all axes.
+    let spread = |list: &[isize]| match list {
+        [] => vec![0; rank],
+        [one] => vec![*one; rank],
+        list => list.to_vec(),
+    };
+    let (before, after) = (spread(before), spread(after));
     if before.len() != after.len() {
         return Err(PyValueError::new_err(
             "[conv] cannot pad: the paddings before and after have different lengths",
         ));
     }
-    Ok(before.iter().copied().zip(after.iter().copied()).collect())
+    Ok(before.into_iter().zip(after).collect())
 }
 
 /// The convolution of two signals of one axis; `mode` is 'full', 'same' or 'valid'.

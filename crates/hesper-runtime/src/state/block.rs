@@ -270,6 +270,11 @@ impl Buffer {
         self.0.lease.block.ownership == Ownership::Owned
     }
 
+    /// Whether the host addresses its bytes, so that [guards](Buffer::write) give access to them in place.
+    pub fn in_host_memory(&self) -> bool {
+        self.0.lease.block.memory.host.is_some()
+    }
+
     /// Whether this is the only handle of writable memory, so that it may be donated.
     pub fn is_unique(&self) -> bool {
         self.writable() && Arc::strong_count(&self.0) == 1
