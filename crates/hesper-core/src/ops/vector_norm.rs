@@ -97,14 +97,16 @@ fn matrix(x: &Array, order: f64, rows: isize, columns: isize, keepdims: bool) ->
         let what = format!("order {order} of a matrix of shape {:?} is not defined", x.shape());
         return Err(Error::value("norm", what));
     }
-    let over = crate::shape::axes("norm", &[rows, columns], x.ndim())?;
+    crate::shape::axes("norm", &[rows, columns], x.ndim())?;
     if order.abs() == 2.0 {
         return singular(x, rows, columns, keepdims, |values| {
             if order > 0.0 { values.max(-1) } else { values.min(-1) }
         });
     }
     // The axis that is summed over, then the one that is chosen from.
-    let (summed, chosen) = if order.abs() == 1.0 { (over[0], over[1]) } else { (over[1], over[0]) };
+    let [rows, columns] = [rows, columns].map(|one| crate::shape::axis("norm", one, x.ndim()));
+    let (rows, columns) = (rows?, columns?);
+    let (summed, chosen) = if order.abs() == 1.0 { (rows, columns) } else { (columns, rows) };
     let (sums, chosen) = if keepdims {
         (x.abs()?.sum(Axes::from(summed as isize).keepdims())?, Axes::from(chosen as isize).keepdims())
     } else {
