@@ -165,24 +165,3 @@ impl Lent {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::{is_disjoint, reach};
-
-    #[test]
-    fn strides_reach_as_far_as_their_elements() {
-        assert_eq!(reach(&[2, 3], &[3, 1]), (0, 6));
-        assert_eq!(reach(&[2, 3], &[-3, 2]), (3, 5));
-        assert_eq!(reach(&[], &[]), (0, 1));
-        assert_eq!(reach(&[2, 0], &[-3, 2]), (0, 0));
-    }
-
-    #[test]
-    fn elements_that_share_a_place_are_found() {
-        assert!(
-            is_disjoint(&[2, 3], &[1, 2]) && is_disjoint(&[4, 1, 6], &[-6, 0, 1]) && is_disjoint(&[], &[])
-        );
-        assert!(!is_disjoint(&[2, 3], &[0, 1]) && !is_disjoint(&[3, 2], &[1, 1]));
-    }
-}
