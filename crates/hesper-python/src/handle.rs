@@ -75,7 +75,7 @@ impl PyArray {
             Slot::Array(array) => array.clone(),
             Slot::Lent(lent) => return Ok(Some(lent.clone())),
         };
-        if !Lent::fits(&evaluated(py, &array)?, &array) {
+        if !Lent::fits(&evaluated(py, &array)?) {
             return Ok(None);
         }
         drop(array);

@@ -183,7 +183,7 @@ unsafe fn call(
     places: Py_ssize_t,
     names: *mut PyObject,
 ) -> *mut PyObject {
-    let answer = Python::attach(|py| {
+    Python::attach(|py| {
         let called = panics::catch(|| {
             // SAFETY: by the contract above: a borrowed object, a borrowed tuple of strings or null, and as many
             // borrowed objects as there are places and names.
@@ -218,8 +218,7 @@ unsafe fn call(
                 null_mut()
             }
         }
-    });
-    answer
+    })
 }
 
 /// Methods of the class that are the `__call__` of layers.

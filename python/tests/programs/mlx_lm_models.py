@@ -37,15 +37,27 @@ SIZES = dict(
 LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0)
 LLAMA3["original_max_position_embeddings"] = 64
 KINDS = ["full_attention", "sliding_attention"] * 2
+MAMBA = dict(
+    mamba_d_conv=4, mamba_d_ssm=64, mamba_d_state=16, mamba_d_head=16, mamba_n_heads=4, mamba_n_groups=1, mamba_expand=2,
+    mamba_dt_rank=8, mamba_proj_bias=False, mamba_chunk_size=32, mamba_num_heads=4, mamba_head_dim=16, chunk_size=32,
+)  # fmt: skip
 SPECIAL = {
+    "falcon_h1": MAMBA,
     "glm4_moe": dict(rope_scaling=None),
     "gpt2": dict(num_key_value_heads=4),
     "gpt_neox": dict(num_key_value_heads=4),
     "gpt_oss": dict(layer_types=KINDS),
+    "jamba": {**MAMBA, "attn_layer_offset": 1, "attn_layer_period": 2, "expert_layer_offset": 1, "expert_layer_period": 2},
+    "lfm2": dict(
+        conv_bias=False, conv_L_cache=3, block_dim=64, block_ff_dim=128, block_multiple_of=32, full_attn_idxs=[0, 2],
+        block_ffn_dim_multiplier=1.0, block_auto_adjust_ff_dim=False,
+    ),
     "llama": dict(layer_types=KINDS),
     "mamba2": dict(num_heads=8),
+    "nemotron_h": {**MAMBA, "hybrid_override_pattern": ["M", "*", "M", "-"]},
     "olmo3": dict(layer_types=KINDS),
     "phi": dict(num_key_value_heads=4),
+    "plamo2": {**MAMBA, "mamba_num_heads": 4},
     "recurrent_gemma": dict(block_types=["recurrent", "recurrent", "attention"], num_key_value_heads=1),
     "rwkv7": dict(head_dim=32),
     "seed_oss": dict(rope_scaling=LLAMA3),

@@ -13,9 +13,10 @@ import hesper
 
 PROGRAM = Path(__file__).with_name("mlx_lm_models.py")
 MODELS = """
-cohere cohere2 deepseek_v3 exaone gemma gemma2 gemma3_text glm4 glm4_moe gpt2 gpt_neox gpt_oss granite granitemoe helium
-internlm2 llama mamba mamba2 mimo minicpm mixtral nemotron olmo2 olmo3 olmoe phi phi3 phimoe qwen2 qwen2_moe qwen3
-qwen3_moe qwen3_next recurrent_gemma rwkv7 seed_oss smollm3 stablelm starcoder2
+bailing_moe cohere cohere2 deepseek deepseek_v3 deepseek_v32 dots1 ernie4_5 exaone falcon_h1 gemma gemma2 gemma3_text glm4
+glm4_moe gpt2 gpt_neox gpt_oss granite granitemoe helium internlm2 jamba lfm2 llama mamba mamba2 mimo minicpm mixtral
+nanochat nemotron nemotron_h olmo2 olmo3 olmoe phi phi3 phimoe plamo2 qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next
+recurrent_gemma rwkv7 seed_oss smollm3 stablelm starcoder2
 """.split()
 
 pytestmark = [

@@ -1,9 +1,9 @@
 //! The buffer protocol: NumPy and others see an array's memory without a copy.
 //!
 //! A view may be written, and the array object has what was written (see [`Lent`]). Graphs that were built
-//! before have their own elements, because arrays are values. Views of elements that share a place, of those
-//! of a transformation, and views that ask for rows of an array that is not laid out so are read-only: they
-//! hold a guard on the memory, which stays in place and unchanged while the view lives.
+//! before have their own elements, because arrays are values. Views of elements that share a place, and views
+//! that ask for rows of an array that is not laid out so, are read-only: they hold a guard on the memory, which
+//! stays in place and unchanged while the view lives.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
@@ -81,8 +81,7 @@ impl PyArray {
                 lent.into_iter().for_each(|lent| slf.get().settle(lent));
                 if flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE {
                     return Err(PyBufferError::new_err(
-                        "cannot export a writable buffer: the elements share places, belong to a transformation, \
-                         or do not lie row by row",
+                        "cannot export a writable buffer: the elements share places, or do not lie row by row",
                     ));
                 }
                 let array = slf.get().value();

@@ -3,7 +3,8 @@
 //! Memory that nothing else holds is taken out of its array, so arrays and commands in progress never see a
 //! write. Other memory is copied; if the copy is equal to the elements in the end, the array stays what it was.
 
-use hesper::{Array, HostArray, HostArrayMut};
+use hesper::transform::{is_varied, stop_gradient};
+use hesper::{Array, Category, HostArray, HostArrayMut, select};
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 
@@ -54,11 +55,9 @@ fn is_disjoint(shape: &[usize], strides: &[isize]) -> bool {
 }
 
 impl Lent {
-    /// Whether writing elements has a meaning: not for those of a transformation, and not where several share
-    /// a place.
-    pub fn fits(elements: &HostArray, array: &Array) -> bool {
+    /// Whether writing elements has a meaning: not where several share a place.
+    pub fn fits(elements: &HostArray) -> bool {
         is_disjoint(elements.shape(), elements.strides())
-            && !hesper::transform::is_varied(std::slice::from_ref(array))
     }
 
     /// Lends the elements of an array.
@@ -138,8 +137,24 @@ impl Lent {
             Array::from_bytes(bytes, self.array.dtype(), &[before + from])
                 .and_then(|flat| flat.as_strided(self.shape(), &self.strides, before))
         };
+        let made = if self.is_traced() { made.and_then(|made| self.traced(&made)) } else { made };
         // Reading the array without elements is an error that says so.
         made.unwrap_or_else(|_| self.array.clone())
+    }
+
+    fn is_traced(&self) -> bool {
+        is_varied(std::slice::from_ref(&self.array))
+    }
+
+    /// Elements that were written while a derivative traces the array: new values, and the derivative of the old
+    /// ones.
+    fn traced(&self, made: &Array) -> hesper::Result<Array> {
+        if !self.array.dtype().is(Category::Inexact) {
+            return Ok(made.clone());
+        }
+        let zero = self.array.subtract(&stop_gradient(&self.array)?)?;
+        // Infinity minus infinity is NaN.
+        made.add(&select(&zero.equal(&zero)?, &zero, 0)?)
     }
 
     /// The elements as they are in the end.
@@ -148,26 +163,5 @@ impl Lent {
             Memory::InPlace(taken) => taken.finish(),
             Memory::Copied { .. } => self.current(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{is_disjoint, reach};
-
-    #[test]
-    fn strides_reach_as_far_as_their_elements() {
-        assert_eq!(reach(&[2, 3], &[3, 1]), (0, 6));
-        assert_eq!(reach(&[2, 3], &[-3, 2]), (3, 5));
-        assert_eq!(reach(&[], &[]), (0, 1));
-        assert_eq!(reach(&[2, 0], &[-3, 2]), (0, 0));
-    }
-
-    #[test]
-    fn elements_that_share_a_place_are_found() {
-        assert!(
-            is_disjoint(&[2, 3], &[1, 2]) && is_disjoint(&[4, 1, 6], &[-6, 0, 1]) && is_disjoint(&[], &[])
-        );
-        assert!(!is_disjoint(&[2, 3], &[0, 1]) && !is_disjoint(&[3, 2], &[1, 1]));
     }
 }
