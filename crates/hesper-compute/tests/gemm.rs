@@ -8,7 +8,7 @@ use hesper_compute::{
     gemm_stacked,
 };
 
-const SIZES: [(usize, usize, usize); 23] = [
+const SIZES: [(usize, usize, usize); 24] = [
     (1, 1, 1),
     (1, 7, 3),
     (1, 130, 257),
@@ -32,6 +32,7 @@ const SIZES: [(usize, usize, usize); 23] = [
     (8, 8, 8),
     (34, 113, 40),
     (131, 120, 40),
+    (120, 131, 520),
 ];
 
 /// A matrix in one of several layouts, and the view of it.

@@ -7,8 +7,8 @@ use crate::shape;
 
 /// The axes of an op. A negative axis counts from the last.
 ///
-/// An op takes `impl Into<Axes>`: `()` for all axes, a number for one, an array or a slice of numbers for
-/// several. [`axes`] adds that a reduction keeps them with length one.
+/// An op takes `impl Into<Axes>`: `()` or `..` for all axes, a number for one, an array or a slice of numbers
+/// for several. [`axes`] adds that a reduction keeps them with length one.
 ///
 /// ```
 /// use hesper::{array, axes};
@@ -17,6 +17,7 @@ use crate::shape;
 /// assert_eq!(x.sum(0)?.to_vec::<f32>()?, [5.0, 7.0, 9.0]);
 /// assert_eq!(x.sum([0, -1])?.ndim(), 0);
 /// assert_eq!(x.sum(axes(1).keepdims())?.shape(), [2, 1]);
+/// assert_eq!(x.sum(axes(..).keepdims())?.shape(), [1, 1]);
 /// # Ok::<(), hesper::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,6 +124,13 @@ impl Axes {
 impl From<()> for Axes {
     fn from((): ()) -> Self {
         Axes { list: None, keepdims: false }
+    }
+}
+
+/// All axes.
+impl From<std::ops::RangeFull> for Axes {
+    fn from(_: std::ops::RangeFull) -> Self {
+        ().into()
     }
 }
 

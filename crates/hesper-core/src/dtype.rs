@@ -254,6 +254,10 @@ mod sealed {
 }
 
 /// A Rust type that is an array's element type.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an element type of arrays",
+    note = "arrays of bools are read by `to_bool` and `to_bools`; other types need `astype` first"
+)]
 pub trait Element: bytemuck::Pod + Send + Sync + sealed::Sealed + fmt::Debug {
     /// The element type.
     const DTYPE: Dtype;

@@ -1,7 +1,8 @@
 //! Arrays as text: `array([1, 2.5, ...], dtype=float32)`.
 //!
 //! Axes of more than six elements show the first and last three. Numbers have six significant digits, or a
-//! fixed number of decimals where [`set_print_options`] asks for that. Nothing here recurses.
+//! fixed number of decimals where the format (`{:.2}`) or [`set_print_options`] asks for that. Nothing here
+//! recurses.
 
 use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -27,6 +28,7 @@ static PRECISION: AtomicI64 = AtomicI64::new(-1);
 /// use hesper::{PrintOptions, array, set_print_options};
 /// set_print_options(PrintOptions { precision: Some(2) });
 /// assert_eq!(array![1.0, 2.345].to_string(), "array([1.00, 2.35], dtype=float32)");
+/// assert_eq!(format!("{:.1}", array![1.0, 2.345]), "array([1.0, 2.3], dtype=float32)"); // this array alone
 /// ```
 pub fn set_print_options(options: PrintOptions) {
     PRECISION.store(options.precision.map_or(-1, i64::from), Ordering::Relaxed);
@@ -64,7 +66,8 @@ enum Piece {
 impl fmt::Display for Array {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (shape, strides) = (self.shape(), row_major(self.shape()));
-        let options = print_options();
+        let asked = f.precision().and_then(|decimals| u16::try_from(decimals).ok());
+        let options = PrintOptions { precision: asked.or(print_options().precision) };
         let written = self.read_bytes(|bytes| -> fmt::Result {
             f.write_str("array(")?;
             let mut todo = vec![Piece::Part { axis: 0, start: 0 }];

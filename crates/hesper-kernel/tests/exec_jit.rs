@@ -272,6 +272,88 @@ fn many_short_rows_of_every_length_give_the_bytecodes_bytes() {
 }
 
 #[test]
+fn short_rows_whose_third_axis_counts_through_several_axes_give_the_bytecodes_bytes() {
+    // out[z, y, c] += x[strides . (z % 3, z / 3 % 2, z / 6, y, c)] + column[y]. With `shared`, `x` is `out`.
+    let build = |shared: bool, column: bool| {
+        let mut b = Builder::new("axes");
+        let out = b.buffer("out", Space::Device, Type::F32, Access::ReadWrite);
+        let x = if shared { out } else { b.buffer("x", Space::Device, Type::F32, Access::Read) };
+        let values: Vec<ValueId> =
+            (0..7).map(|i| b.value_param(format!("n{i}"), Type::Scalar(Scalar::I64))).collect();
+        let [c, y, z] = [0, 1, 2].map(|axis| {
+            let at = b.builtin64(Builtin::ThreadPositionInGrid, axis);
+            b.convert(at, Scalar::I64)
+        });
+        let first = b.binary(BinaryOp::Rem, z, values[0]);
+        let rest = b.div(z, values[0]);
+        let second = b.binary(BinaryOp::Rem, rest, values[1]);
+        let third = b.div(rest, values[1]);
+        let mut index = b.add(values[2], c);
+        for (position, stride) in [first, second, third, y].into_iter().zip(&values[3..]) {
+            let step = b.mul(position, *stride);
+            index = b.add(index, step);
+        }
+        let [nx, ny] = [0, 1].map(|axis| {
+            let n = b.builtin64(Builtin::ThreadsPerGrid, axis);
+            b.convert(n, Scalar::I64)
+        });
+        let plane = b.mul(z, ny);
+        let row = b.add(plane, y);
+        let before = b.mul(row, nx);
+        let linear = b.add(before, c);
+        let old = b.load_index(out, linear, Type::F32);
+        let mut sum = b.load_index(x, index, Type::F32);
+        if column && !shared {
+            let own = b.load_index(x, row, Type::F32);
+            sum = b.add(sum, own);
+        }
+        let sum = b.add(sum, old);
+        b.store_index(out, linear, sum);
+        b.finish().unwrap()
+    };
+    for (shared, column) in [(false, false), (false, true), (true, false)] {
+        let kernel = build(shared, column);
+        for level in levels() {
+            let (native, bytecode) = programs(&kernel, level);
+            for nx in [8, 16, 33, 64] {
+                // Two lengths of axes, the offset, the strides. The last rows of the third and fourth lie
+                // outside of what is read.
+                let n = nx as i64;
+                for (grid, values) in [
+                    ([nx, 2, 12], [3, 2, 0, 2 * n, 6 * n, 12 * n, n]),
+                    ([nx, 2, 13], [3, 2, 18 * n, -2 * n, n, 0, 7]),
+                    ([nx, 4, 12], [3, 2, 0, 4 * n, 12 * n, 48 * n, n]),
+                    ([nx, 1, 12], [1, 6, -n, n, 0, 3 * n, 0]),
+                ] {
+                    let run = |p: &Program| {
+                        let threads = grid.iter().product::<u64>() as usize;
+                        let (x, mut out) = (floats(24 * nx as usize), floats(threads));
+                        let bytes = values.map(|value: i64| value.to_le_bytes());
+                        let mut args = vec![Arg::write(&mut out)];
+                        if !shared {
+                            args.push(Arg::read(&x));
+                        }
+                        args.extend(bytes.iter().map(|value| Arg::read(value)));
+                        let bindings = Bindings::new(args).unwrap();
+                        let launch = Launch::new(grid, [nx, 1, 1]).unwrap();
+                        // Tasks that begin in the middle of the grid.
+                        let parallel = |n: usize, f: &(dyn Fn(usize) + Sync)| (0..n).rev().for_each(f);
+                        p.run_parallel(&bindings, &launch, &Cancel::new(), &parallel).unwrap();
+                        drop(bindings);
+                        out
+                    };
+                    let what = format!("{grid:?} {values:?} shared {shared} column {column} at {level:?}");
+                    // Threads have no order: in one buffer each has to read what it writes.
+                    if !shared || values[3..] == [2 * n, 6 * n, 12 * n, n] {
+                        assert_eq!(run(&bytecode), run(&native), "{what}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn indices_that_wrap_around_their_type_are_left_to_the_bytecode() {
     let mut b = Builder::new("wrap");
     let src = b.buffer("src", Space::Device, Type::F32, Access::Read);

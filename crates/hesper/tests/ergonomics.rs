@@ -252,6 +252,8 @@ fn arrays_of_ndarray_come_and_go_whatever_their_strides_are() {
     assert_eq!(back, matrix.t().into_dyn());
     assert!(matches!(ndarray::ArrayD::<i32>::try_from(&x), Err(Error::Type { .. })));
     let fixed: ndarray::Array2<f32> = (&Array::try_from(matrix.clone()).unwrap()).try_into().unwrap();
+    let owned: ndarray::Array2<f32> = Array::try_from(matrix.clone()).unwrap().try_into().unwrap();
+    assert_eq!(owned, fixed);
     assert_eq!(fixed, matrix);
     let error = ndarray::Array1::<f32>::try_from(&x).unwrap_err();
     assert!(error.to_string().contains("cannot make an array of 1 axes of shape [2, 3]"), "{error}");

@@ -12,7 +12,7 @@ use crate::gemm::{GemmOptions, gemm};
 use crate::mat::{MatMut, MatRef};
 use crate::par::{AtLevel, Par, Serial, Shared};
 use crate::scratch::Scratch;
-use crate::simd::{Float, Isa, Kernel, Simd, dispatch};
+use crate::simd::{Float, Isa, Kernel, dispatch, load_lanes, store_lanes};
 
 /// Queries of a block: their scores stay in the cache.
 const BLOCK_QUERIES: usize = 64;
@@ -120,93 +120,104 @@ unsafe fn one_head<T: Float>(
     let block = BLOCK_QUERIES.min(s.q_len);
     let sizes =
         [keys * d, keys * e, keys * d, keys * e, block * d, block * d, block * e, block * keys, block * keys];
-    let total = sizes.iter().sum();
-    let room = Scratch::<f32>::new(total);
-    // SAFETY: the buffer has `total` elements, and all of them are initialized here.
-    let mut rest = unsafe {
-        room.ptr().write_bytes(0, total);
-        std::slice::from_raw_parts_mut(room.ptr(), total)
-    };
+    let room = Scratch::<f32>::new(sizes.iter().sum());
+    let mut next = room.ptr();
     let [k, v, sum_k, sum_v, q, out_q, g, weights, scores] = sizes.map(|size| {
-        let (part, others) = std::mem::take(&mut rest).split_at_mut(size);
-        rest = others;
+        let part = next;
+        next = next.wrapping_add(size);
         part
     });
-    for i in 0..keys {
-        // SAFETY: the caller's promise.
-        unsafe {
-            load::<T>(simd, Job::row::<T>(&job.k, b, head, i), &mut k[i * d..][..d], 1.0);
-            load::<T>(simd, Job::row::<T>(&job.v, b, head, i), &mut v[i * e..][..e], 1.0);
-        }
+    let rows = |heads: &Heads<()>, head, first, count, width, to, by| {
+        let from = Job::row::<T>(heads, b, head, first);
+        dispatch(simd, Load { from, stride: heads.strides[2], count, width, to, by });
+    };
+    rows(&job.k, head, 0, keys, d, k, 1.0);
+    rows(&job.v, head, 0, keys, e, v, 1.0);
+    // SAFETY: the parts of the buffer have these sizes.
+    unsafe {
+        sum_k.write_bytes(0, keys * d);
+        sum_v.write_bytes(0, keys * e);
     }
     let share = s.q_heads / s.kv_heads;
     for head in head * share..(head + 1) * share {
         for q0 in (0..s.q_len).step_by(block.max(1)) {
             let n = block.min(s.q_len - q0);
-            for i in 0..n {
-                // SAFETY: the caller's promise.
-                unsafe {
-                    load::<T>(simd, Job::row::<T>(&job.q, b, head, q0 + i), &mut q[i * d..][..d], job.scale);
-                    load::<T>(simd, Job::row::<T>(cotangent, b, head, q0 + i), &mut g[i * e..][..e], 1.0);
-                }
-            }
+            rows(&job.q, head, q0, n, d, q, job.scale);
+            rows(cotangent, head, q0, n, e, g, 1.0);
             // With a causal mask the last query reads the most keys. A first query without a visible key
             // reads all of them.
             let blind = job.seen(q0) > job.seen(q0 + n - 1);
             let m = if blind { keys } else { job.seen(q0 + n - 1) };
-            let (weights, scores) = (&mut weights[..n * m], &mut scores[..n * m]);
-            multiply(par, (&*q, n, d), false, (&*k, m, d), true, weights, 1.0, false);
+            let by = |to, rows, cols, from: [Factor; 2], alpha, accumulate| {
+                // SAFETY: the parts have these sizes; operands are initialized, and no result is an operand.
+                unsafe { multiply(par, from, to, [rows, cols], alpha, accumulate) };
+            };
+            let part = |from: *mut f32, rows, cols| Factor { from, rows, cols, transposed: false };
+            let transposed = |from, rows, cols| Factor { transposed: true, ..part(from, rows, cols) };
+            by(weights, n, m, [part(q, n, d), transposed(k, m, d)], 1.0, false);
             for i in 0..n {
-                let row = &mut weights[i * m..][..m];
                 if !matches!(job.mask, Mask::All) && m > job.clear(q0 + i) {
+                    // SAFETY: the row was just computed.
+                    let row = unsafe { std::slice::from_raw_parts_mut(weights.add(i * m), m) };
                     job.apply::<T>(b, head, q0 + i, 0, row, 1);
                 }
             }
-            multiply(par, (&*g, n, e), false, (&*v, m, e), true, scores, 1.0, false);
+            by(scores, n, m, [part(g, n, e), transposed(v, m, e)], 1.0, false);
             let bounded = matches!(job.mask, Mask::Causal | Mask::Marked { .. });
-            dispatch(simd, SoftmaxGradient { weights, scores, m, bounded });
-            multiply(par, (&*weights, n, m), true, (&*g, n, e), false, &mut sum_v[..m * e], 1.0, true);
-            multiply(par, (&*scores, n, m), true, (&*q, n, d), false, &mut sum_k[..m * d], 1.0, true);
-            multiply(par, (&*scores, n, m), false, (&*k, m, d), false, &mut out_q[..n * d], job.scale, false);
-            for i in 0..n {
-                // SAFETY: the caller's promise.
-                unsafe { store::<T>(simd, &out_q[i * d..][..d], job.out_row::<T>(b, head, q0 + i)) };
-            }
+            // SAFETY: both were just computed.
+            let (all, changes) = unsafe {
+                (
+                    std::slice::from_raw_parts_mut(weights, n * m),
+                    std::slice::from_raw_parts_mut(scores, n * m),
+                )
+            };
+            dispatch(simd, SoftmaxGradient { weights: all, scores: changes, m, bounded });
+            by(sum_v, m, e, [transposed(weights, n, m), part(g, n, e)], 1.0, true);
+            by(sum_k, m, d, [transposed(scores, n, m), part(q, n, d)], 1.0, true);
+            by(out_q, n, d, [part(scores, n, m), part(k, m, d)], job.scale, false);
+            let to = job.out_row::<T>(b, head, q0);
+            dispatch(simd, Store { from: out_q, to, stride: job.out.strides[2], count: n, width: d });
         }
     }
-    for i in 0..keys {
-        let row = (b * keys + i) * s.kv_heads + head;
-        // SAFETY: the caller's promise; the row lies in the cotangent.
-        unsafe {
-            store::<T>(simd, &sum_k[i * d..][..d], dk.get().add(row * d));
-            store::<T>(simd, &sum_v[i * e..][..e], dv.get().add(row * e));
-        }
+    for (from, to, width) in [(sum_k, dk, d), (sum_v, dv, e)] {
+        let to = to.get().wrapping_add((b * keys * s.kv_heads + head) * width);
+        let stride = (s.kv_heads * width) as isize;
+        dispatch(simd, Store { from, to, stride, count: keys, width });
     }
 }
 
-/// `c = alpha * a b`, plus the old `c` if `accumulate`. Operands are row-major, and transposed on request.
-fn multiply(
+/// A row-major operand of a product.
+#[derive(Clone, Copy)]
+struct Factor {
+    from: *mut f32,
+    rows: usize,
+    cols: usize,
+    transposed: bool,
+}
+
+/// `c = alpha * a b`, plus the old `c` if `accumulate`; all are row-major.
+///
+/// # Safety
+/// The operands are initialized, the result too if it is read, and has the given rows and columns. It
+/// overlaps no operand.
+unsafe fn multiply(
     par: &dyn Par,
-    (a, a_rows, a_cols): (&[f32], usize, usize),
-    transpose_a: bool,
-    (b, b_rows, b_cols): (&[f32], usize, usize),
-    transpose_b: bool,
-    c: &mut [f32],
+    from: [Factor; 2],
+    to: *mut f32,
+    [rows, cols]: [usize; 2],
     alpha: f32,
     accumulate: bool,
 ) {
-    let view = |data, rows, cols, transpose: bool| {
-        let matrix = MatRef::row_major(data, rows, cols)?;
-        Ok::<_, Mismatch>(if transpose { matrix.transposed() } else { matrix })
+    let view = |f: Factor| {
+        // SAFETY: the caller's promise.
+        let matrix = unsafe { MatRef::from_raw(f.from, f.rows, f.cols, f.cols as isize, 1) };
+        if f.transposed { matrix.transposed() } else { matrix }
     };
-    let mut run = || {
-        let (a, b) = (view(a, a_rows, a_cols, transpose_a)?, view(b, b_rows, b_cols, transpose_b)?);
-        let c = MatMut::row_major(c, a.rows(), b.cols())?;
-        let beta = if accumulate { 1.0 } else { 0.0 };
-        gemm(par, a, b, c, &GemmOptions { alpha, beta })
-    };
-    let fits = run();
-    debug_assert!(fits.is_ok(), "{fits:?}");
+    // SAFETY: the caller's promise.
+    let c = unsafe { MatMut::from_raw(to, rows, cols, cols as isize, 1) };
+    let beta = if accumulate { 1.0 } else { 0.0 };
+    let done = gemm(par, view(from[0]), view(from[1]), c, &GemmOptions { alpha, beta });
+    debug_assert!(done.is_ok(), "{done:?}");
 }
 
 /// Turns scores into weights, and the cotangents of weights into those of scores.
@@ -239,17 +250,17 @@ impl Kernel for SoftmaxGradient<'_> {
             unsafe {
                 while j < m {
                     let n = (m - j).min(S::LANES);
-                    let w = s.mul(s.load_n(p.add(j), n), share);
-                    s.store_n(p.add(j), w, n);
-                    along = s.fma(w, s.load_n(g.add(j), n), along);
+                    let w = s.mul(load_lanes(s, p.add(j), n), share);
+                    store_lanes(s, p.add(j), w, n);
+                    along = s.fma(w, load_lanes(s, g.add(j), n), along);
                     j += n;
                 }
                 let along = s.splat(s.reduce_add(along));
                 j = 0;
                 while j < m {
                     let n = (m - j).min(S::LANES);
-                    let change = s.sub(s.load_n(g.add(j), n), along);
-                    s.store_n(g.add(j), s.mul(s.load_n(p.add(j), n), change), n);
+                    let change = s.sub(load_lanes(s, g.add(j), n), along);
+                    store_lanes(s, g.add(j), s.mul(load_lanes(s, p.add(j), n), change), n);
                     j += n;
                 }
             }
@@ -260,49 +271,54 @@ impl Kernel for SoftmaxGradient<'_> {
     }
 }
 
-/// Loads a row in single precision, times a factor.
-///
-/// # Safety
-/// The row has as many elements as `to`.
-unsafe fn load<T: Float>(simd: Simd, from: *const T, to: &mut [f32], by: f32) {
-    struct Load<'a, T>(*const T, &'a mut [f32], f32);
-    impl<T: Float> Kernel for Load<'_, T> {
-        type Out = ();
-        #[inline(always)]
-        fn run<S: Isa>(self, s: S) {
-            let Load(from, to, by) = self;
-            let by = s.splat(by);
-            let mut j = 0;
-            while j < to.len() {
-                let n = (to.len() - j).min(S::LANES);
-                // SAFETY: the caller's promise.
-                unsafe { s.store_n(to.as_mut_ptr().add(j), s.mul(T::load_n(s, from.add(j), n), by), n) };
-                j += n;
-            }
-        }
-    }
-    dispatch(simd, Load(from, to, by));
+/// Loads rows in single precision, side by side, times a factor. They exist, and `to` has room for them.
+struct Load<T> {
+    from: *const T,
+    stride: isize,
+    count: usize,
+    width: usize,
+    to: *mut f32,
+    by: f32,
 }
 
-/// Stores a row in the precision of `T`.
-///
-/// # Safety
-/// The row has as many elements as `from`, and no other thread accesses it.
-unsafe fn store<T: Float>(simd: Simd, from: &[f32], to: *mut T) {
-    struct Store<'a, T>(&'a [f32], *mut T);
-    impl<T: Float> Kernel for Store<'_, T> {
-        type Out = ();
-        #[inline(always)]
-        fn run<S: Isa>(self, s: S) {
-            let Store(from, to) = self;
-            let mut j = 0;
-            while j < from.len() {
-                let n = (from.len() - j).min(S::LANES);
-                // SAFETY: the caller's promise.
-                unsafe { T::store_n(s, to.add(j), s.load_n(from.as_ptr().add(j), n), n) };
-                j += n;
+impl<T: Float> Kernel for Load<T> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let Load { from, stride, count, width, to, by } = self;
+        let by = s.splat(by);
+        for row in 0..count {
+            let (from, to) = (from.wrapping_offset(row as isize * stride), to.wrapping_add(row * width));
+            for j in (0..width).step_by(S::LANES) {
+                let n = (width - j).min(S::LANES);
+                // SAFETY: the row has `width` elements in both.
+                unsafe { store_lanes(s, to.add(j), s.mul(load_lanes(s, from.add(j), n), by), n) };
             }
         }
     }
-    dispatch(simd, Store(from, to));
+}
+
+/// Stores rows that lie side by side in the precision of `T`. They exist, and this thread alone writes them.
+struct Store<T> {
+    from: *const f32,
+    to: *mut T,
+    stride: isize,
+    count: usize,
+    width: usize,
+}
+
+impl<T: Float> Kernel for Store<T> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let Store { from, to, stride, count, width } = self;
+        for row in 0..count {
+            let (from, to) = (from.wrapping_add(row * width), to.wrapping_offset(row as isize * stride));
+            for j in (0..width).step_by(S::LANES) {
+                let n = (width - j).min(S::LANES);
+                // SAFETY: the row has `width` elements in both.
+                unsafe { store_lanes(s, to.add(j), load_lanes(s, from.add(j), n), n) };
+            }
+        }
+    }
 }

@@ -12,7 +12,7 @@ use crate::gemm::micro::{Column, Tile};
 use crate::gemm::precision::{Precision, Single};
 use crate::par::{Par, Shared};
 use crate::scratch::Scratch;
-use crate::simd::{Float, Isa, Kernel, dispatch, math};
+use crate::simd::{Float, Isa, Kernel, dispatch, load_lanes, math, store_lanes};
 
 /// Keys per block: a multiple of the panel width at every SIMD level.
 const BLOCK_KEYS: usize = 192;
@@ -177,12 +177,12 @@ impl<T: Float> Kernel for Block<'_, '_, T> {
         let shape = &job.shape;
         let (d, dv) = (shape.head_dim, shape.value_dim);
         let (heads, n) = (h1 - h0, (h1 - h0) * (q1 - q0));
-        let nr = S::NV * S::LANES;
+        // The vectors that the queries take: a panel is as wide as its tile.
         let width = n.next_multiple_of(S::LANES);
         let height = dv.next_multiple_of(S::LANES);
-        let q = Scratch::<f32>::new(nr * d);
-        let scores = Scratch::<f32>::new(BLOCK_KEYS * nr);
-        let out = Scratch::<f32>::new(height * nr);
+        let q = Scratch::<f32>::new(width * d);
+        let scores = Scratch::<f32>::new(BLOCK_KEYS * width);
+        let out = Scratch::<f32>::new(height * width);
         // The running maximum of each column, and its sum of weights relative to the maximum.
         let mut tops = [f32::NEG_INFINITY; 48];
         let mut sums = [0.0f32; 48];
@@ -204,8 +204,8 @@ impl<T: Float> Kernel for Block<'_, '_, T> {
                 let from = Job::row::<T>(&job.q, b, h0 + c % heads, q0 + c / heads);
                 scale_row::<S, T>(s, from, lines.ptr().add(c * d), d, job.scale);
             }
-            Single::<f32>::pack(s, lines.ptr(), d as isize, 1, n, nr, d, q.ptr());
-            out.ptr().write_bytes(0, height * nr);
+            Single::<f32>::pack(s, lines.ptr(), d as isize, 1, n, width, d, q.ptr());
+            out.ptr().write_bytes(0, height * width);
             let mut k0 = 0;
             while k0 < limit {
                 let m = BLOCK_KEYS.min(limit - k0);
@@ -217,7 +217,7 @@ impl<T: Float> Kernel for Block<'_, '_, T> {
                     b: q.ptr(),
                     next: values,
                     c: scores.ptr(),
-                    ldc: nr,
+                    ldc: width,
                     cols: width,
                     accumulate: false,
                 };
@@ -225,17 +225,17 @@ impl<T: Float> Kernel for Block<'_, '_, T> {
                 for c in 0..n {
                     let (head, query) = (h0 + c % heads, q0 + c / heads);
                     if !matches!(job.mask, Mask::All) && k0 + m > job.clear(query) {
-                        let column = std::slice::from_raw_parts_mut(scores.ptr().add(c), (m - 1) * nr + 1);
-                        job.apply::<T>(b, head, query, k0, column, nr);
+                        let column = std::slice::from_raw_parts_mut(scores.ptr().add(c), (m - 1) * width + 1);
+                        job.apply::<T>(b, head, query, k0, column, width);
                     }
                 }
                 let mut c = 0;
                 while c < width {
                     let (top, sum) = (&mut tops[c..c + S::LANES], &mut sums[c..c + S::LANES]);
-                    let before = weigh(s, scores.ptr().add(c), nr, m, top, sum);
+                    let before = weigh(s, scores.ptr().add(c), width, m, top, sum);
                     if let Some(before) = before {
                         for i in 0..dv {
-                            let p = out.ptr().add(i * nr + c);
+                            let p = out.ptr().add(i * width + c);
                             s.store(p, s.mul(s.load(p), before));
                         }
                     }
@@ -247,7 +247,7 @@ impl<T: Float> Kernel for Block<'_, '_, T> {
                     b: scores.ptr(),
                     next: values.wrapping_add(layout.values),
                     c: out.ptr(),
-                    ldc: nr,
+                    ldc: width,
                     cols: width,
                     accumulate: true,
                 };
@@ -255,14 +255,14 @@ impl<T: Float> Kernel for Block<'_, '_, T> {
                 s.call(Column { first, rows: dv, panel: S::MR * packed });
                 k0 += m;
             }
-            finish::<S>(s, out.ptr(), nr, height, width, &sums);
+            finish::<S>(s, out.ptr(), width, height, width, &sums);
             for c in 0..n {
                 let to = job.out_row::<T>(b, h0 + c % heads, q0 + c / heads);
                 let from = out.ptr().add(c * height);
                 let mut j = 0;
                 while j < dv {
                     let m = (dv - j).min(S::LANES);
-                    T::store_n(s, to.add(j), s.load_n(from.add(j), m), m);
+                    store_lanes(s, to.add(j), load_lanes(s, from.add(j), m), m);
                     j += m;
                 }
             }
@@ -281,7 +281,7 @@ unsafe fn scale_row<S: Isa, T: Float>(s: S, from: *const T, to: *mut f32, n: usi
     while j < n {
         let m = (n - j).min(S::LANES);
         // SAFETY: the caller's promise.
-        unsafe { s.store_n(to.add(j), s.mul(T::load_n(s, from.add(j), m), by), m) };
+        unsafe { store_lanes(s, to.add(j), s.mul(load_lanes(s, from.add(j), m), by), m) };
         j += m;
     }
 }

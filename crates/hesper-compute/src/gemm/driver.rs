@@ -30,11 +30,43 @@ const SERIAL_WORK: usize = 1 << 18;
 /// Longest K that is packed at once.
 const K_MAX: usize = 16384;
 
-/// The register tile of a SIMD level.
+/// The register tile of a SIMD level: its rows, and its columns as vectors of `lanes` elements.
 #[derive(Clone, Copy)]
 struct TileSize {
     mr: usize,
-    nr: usize,
+    vectors: usize,
+    lanes: usize,
+}
+
+/// The columns of a result, divided into panels of about equally many vectors.
+#[derive(Clone, Copy)]
+struct Panels {
+    count: usize,
+    vectors: usize,
+    lanes: usize,
+}
+
+impl Panels {
+    /// Panels of at most the width of a tile. Few panels are as many as the threads can share: narrower
+    /// tiles cost less than an idle thread.
+    fn new(n: usize, tile: TileSize, threads: usize) -> Self {
+        let vectors = n.div_ceil(tile.lanes);
+        let least = vectors.div_ceil(tile.vectors);
+        let count = if least < 8 * threads { least.next_multiple_of(threads).min(vectors) } else { least };
+        Self { count, vectors, lanes: tile.lanes }
+    }
+
+    /// The first column of a panel, or the end of the last one.
+    #[inline(always)]
+    fn start(&self, panel: usize) -> usize {
+        panel * self.vectors / self.count * self.lanes
+    }
+
+    /// The columns of neighbouring panels, padded to vectors.
+    #[inline(always)]
+    fn width(&self, from: usize, to: usize) -> usize {
+        self.start(to) - self.start(from)
+    }
 }
 
 struct TileSizeOf<P>(std::marker::PhantomData<P>);
@@ -43,7 +75,7 @@ impl<P: Precision> Kernel for TileSizeOf<P> {
     type Out = TileSize;
     #[inline(always)]
     fn run<S: Isa>(self, _: S) -> TileSize {
-        TileSize { mr: S::MR, nr: S::NV * P::lanes::<S>() }
+        TileSize { mr: S::MR, vectors: S::NV, lanes: P::lanes::<S>() }
     }
 }
 
@@ -121,8 +153,9 @@ fn pass<P: Precision, B: Columns<P>, A: Columns<P>>(
 ) {
     let steps = k.div_ceil(P::step());
     let row_panels = p.m.div_ceil(sizes.mr);
-    let col_panels = p.n.div_ceil(sizes.nr);
     let threads = par.threads();
+    let columns = Panels::new(p.n, sizes, threads);
+    let (col_panels, nr) = (columns.count, sizes.vectors * sizes.lanes);
 
     if p.m <= MAX_SHARED_ROWS {
         // One block of rows: pack it once, columns on the fly.
@@ -139,16 +172,16 @@ fn pass<P: Precision, B: Columns<P>, A: Columns<P>>(
         let groups = if threads == 1 { 1 } else { (threads * 4).min(col_panels) };
         par.run(groups, &|g| {
             let (c0, c1) = (g * col_panels / groups, (g + 1) * col_panels / groups);
-            dispatch_for::<P, _>(simd, OnTheFly { p, sink, a: packed, k0, k, c0, c1 });
+            dispatch_for::<P, _>(simd, OnTheFly { p, sink, a: packed, k0, k, columns, c0, c1 });
         });
         return;
     }
 
-    let per_panel = steps * sizes.nr * size_of::<P::Acc>();
+    let per_panel = steps * nr * size_of::<P::Acc>();
     let chunk_panels = (B_BYTES / per_panel).clamp(8, col_panels.max(8));
     // Equal chunks, so that the last is not tiny.
     let chunks = col_panels.div_ceil(chunk_panels);
-    let b = Scratch::<P::Acc>::new(col_panels.div_ceil(chunks) * sizes.nr * steps);
+    let b = Scratch::<P::Acc>::new(col_panels.div_ceil(chunks) * nr * steps);
     let packed = Shared::new(b.ptr());
     // Enough blocks for load balance, and equally many per thread.
     let wanted = if threads == 1 { 1 } else { 8 * threads };
@@ -156,14 +189,14 @@ fn pass<P: Precision, B: Columns<P>, A: Columns<P>>(
     if row_blocks < wanted {
         row_blocks = row_blocks.next_multiple_of(threads).min(row_panels);
     }
-    let block_bytes = row_panels.div_ceil(row_blocks) * sizes.mr * sizes.nr * size_of::<P::Acc>();
+    let block_bytes = row_panels.div_ceil(row_blocks) * sizes.mr * nr * size_of::<P::Acc>();
     for chunk in 0..chunks {
         let (c0, c1) = (chunk * col_panels / chunks, (chunk + 1) * col_panels / chunks);
         let panels = c1 - c0;
         let groups = panels.div_ceil(GROUP).next_multiple_of(threads).min(panels);
         par.run(groups, &|i| {
             let (g0, g1) = (c0 + i * panels / groups, c0 + (i + 1) * panels / groups);
-            dispatch_for::<P, _>(simd, PackColumns { p, k0, k, g0, g1, first: c0, panels, packed });
+            dispatch_for::<P, _>(simd, PackColumns { p, k0, k, columns, g0, g1, chunk: [c0, c1], packed });
         });
         let fit = (panels * block_bytes).div_ceil(C_BYTES);
         let splits = fit.max(wanted.div_ceil(row_blocks)).clamp(1, panels.div_ceil(4));
@@ -177,8 +210,8 @@ fn pass<P: Precision, B: Columns<P>, A: Columns<P>>(
                 b: packed,
                 k0,
                 k,
-                first: c0,
-                panels,
+                columns,
+                chunk: [c0, c1],
                 r0,
                 r1,
                 c0: c0 + q0,
@@ -260,10 +293,11 @@ struct PackColumns<'a, 'b, P: Precision, B: Columns<P>, A: Columns<P>> {
     p: &'a Problem<'b, P, B, A>,
     k0: usize,
     k: usize,
+    columns: Panels,
     g0: usize,
     g1: usize,
-    first: usize,
-    panels: usize,
+    /// The panels that are packed together.
+    chunk: [usize; 2],
     packed: Shared<P::Acc>,
 }
 
@@ -271,15 +305,15 @@ impl<P: Precision, B: Columns<P>, A: Columns<P>> Kernel for PackColumns<'_, '_, 
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        let Self { p, k0, k, g0, g1, first, panels, packed } = self;
-        let nr = S::NV * P::lanes::<S>();
+        let Self { p, k0, k, columns, g0, g1, chunk: [c0, c1], packed } = self;
+        let (all, before) = (columns.width(c0, c1), columns.width(c0, g0));
         let range = range_of::<P>(k) * P::step();
         let mut from = 0;
         while from < k {
             let len = (k - from).min(range);
             let steps = len.div_ceil(P::step());
-            let dst = packed.get().wrapping_add(from / P::step() * nr * panels + (g0 - first) * nr * steps);
-            pack_group(s, p, k0 + from, len, g0, g1, dst);
+            let dst = packed.get().wrapping_add(from / P::step() * all + before * steps);
+            pack_group(s, p, k0 + from, len, columns, g0, g1, dst);
             from += len;
         }
     }
@@ -292,23 +326,23 @@ fn pack_group<S: Isa, P: Precision, B: Columns<P>, A: Columns<P>>(
     p: &Problem<'_, P, B, A>,
     k0: usize,
     len: usize,
+    columns: Panels,
     g0: usize,
     g1: usize,
     dst: *mut P::Acc,
 ) {
-    let nr = S::NV * P::lanes::<S>();
-    let stride = nr * len.div_ceil(P::step());
+    let steps = len.div_ceil(P::step());
     let run = if p.b.is_contiguous_along_k() { len } else { 16 };
     let mut from = 0;
     while from < len {
         let n = (len - from).min(run);
         for panel in g0..g1 {
-            let valid = (p.n - panel * nr).min(nr);
-            let to = dst.wrapping_add((panel - g0) * stride + from / P::step() * nr);
+            let (j0, width) = (columns.start(panel), columns.width(panel, panel + 1));
+            let valid = (p.n - j0).min(width);
+            let to = dst.wrapping_add(columns.width(g0, panel) * steps + from / P::step() * width);
             // SAFETY: the buffer holds the group; packing whole vectors writes nothing past the panel.
             unsafe {
-                let j0 = panel * nr;
-                p.b.pack(s, Panel { k0: k0 + from, len: n, j0, valid, width: nr, dst: to });
+                p.b.pack(s, Panel { k0: k0 + from, len: n, j0, valid, width, dst: to });
             }
         }
         from += n;
@@ -322,6 +356,7 @@ struct OnTheFly<'a, 'b, P: Precision, B: Columns<P>, A: Columns<P>> {
     a: Shared<P::Acc>,
     k0: usize,
     k: usize,
+    columns: Panels,
     c0: usize,
     c1: usize,
 }
@@ -330,7 +365,7 @@ impl<P: Precision, B: Columns<P>, A: Columns<P>> Kernel for OnTheFly<'_, '_, P, 
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        let Self { p, sink, a, k0, k, c0, c1 } = self;
+        let Self { p, sink, a, k0, k, columns, c0, c1 } = self;
         let nr = S::NV * P::lanes::<S>();
         let padded = p.m.div_ceil(S::MR) * S::MR;
         // If columns are contiguous along K, one panel is packed at a time; otherwise several, for long runs
@@ -343,25 +378,28 @@ impl<P: Precision, B: Columns<P>, A: Columns<P>> Kernel for OnTheFly<'_, '_, P, 
         while g0 < c1 {
             let g1 = c1.min(g0 + group);
             let (c, ldc, keep) = match *sink {
-                Sink::Sums { ptr, ld, accumulate } => (ptr.get().wrapping_add(g0 * nr), ld, accumulate),
+                Sink::Sums { ptr, ld, accumulate } => {
+                    (ptr.get().wrapping_add(columns.start(g0)), ld, accumulate)
+                }
                 Sink::Result => (own.ptr(), group * nr, false),
             };
             let mut from = 0;
             while from < k {
                 let len = (k - from).min(range * P::step());
                 let steps = len.div_ceil(P::step());
-                pack_group(s, p, k0 + from, len, g0, g1, b.ptr());
+                pack_group(s, p, k0 + from, len, columns, g0, g1, b.ptr());
                 for panel in g0..g1 {
-                    let columns = b.ptr().wrapping_add((panel - g0) * nr * steps);
-                    let next = if panel + 1 < g1 { columns.wrapping_add(nr * steps) } else { b.ptr() };
+                    let (before, width) = (columns.width(g0, panel), columns.width(panel, panel + 1));
+                    let packed = b.ptr().wrapping_add(before * steps);
+                    let next = if panel + 1 < g1 { packed.wrapping_add(width * steps) } else { b.ptr() };
                     let first = Tile::<P::Core> {
                         k: steps,
                         a: a.get().wrapping_add(from / P::step() * padded),
-                        b: columns,
+                        b: packed,
                         next,
-                        c: c.wrapping_add((panel - g0) * nr),
+                        c: c.wrapping_add(before),
                         ldc,
-                        cols: (p.n - panel * nr).min(nr),
+                        cols: (p.n - columns.start(panel)).min(width),
                         accumulate: keep || from > 0,
                     };
                     s.call(Column { first, rows: p.m, panel: S::MR * steps });
@@ -369,7 +407,8 @@ impl<P: Precision, B: Columns<P>, A: Columns<P>> Kernel for OnTheFly<'_, '_, P, 
                 from += len;
             }
             if matches!(sink, Sink::Result) {
-                finish_in(s, p, 0, p.m, g0 * nr, p.n.min(g1 * nr) - g0 * nr, c, ldc);
+                let j0 = columns.start(g0);
+                finish_in(s, p, 0, p.m, j0, p.n.min(columns.start(g1)) - j0, c, ldc);
             }
             g0 = g1;
         }
@@ -383,8 +422,9 @@ struct Block<'a, 'b, P: Precision, B: Columns<P>, A: Columns<P>> {
     b: Shared<P::Acc>,
     k0: usize,
     k: usize,
-    first: usize,
-    panels: usize,
+    columns: Panels,
+    /// The panels that are packed together.
+    chunk: [usize; 2],
     r0: usize,
     r1: usize,
     c0: usize,
@@ -396,16 +436,16 @@ impl<P: Precision, B: Columns<P>, A: Columns<P>> Kernel for Block<'_, '_, P, B, 
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        let Self { p, sink, b, k0, k, first, panels, r0, r1, c0, c1, negate } = self;
-        let nr = S::NV * P::lanes::<S>();
+        let Self { p, sink, b, k0, k, columns, chunk: [first, end], r0, r1, c0, c1, negate } = self;
+        let (all, j0) = (columns.width(first, end), columns.start(c0));
         let i0 = r0 * S::MR;
         let rows = p.m.min(r1 * S::MR) - i0;
         let range = range_of::<P>(k);
         let a = Scratch::<P::Acc>::new((r1 - r0) * S::MR * range);
-        let width = (c1 - c0) * nr;
+        let width = columns.width(c0, c1);
         let own = Scratch::<P::Acc>::new(if matches!(sink, Sink::Result) { rows * width } else { 0 });
         let (c, ldc, keep) = match *sink {
-            Sink::Sums { ptr, ld, accumulate } => (ptr.get().wrapping_add(i0 * ld + c0 * nr), ld, accumulate),
+            Sink::Sums { ptr, ld, accumulate } => (ptr.get().wrapping_add(i0 * ld + j0), ld, accumulate),
             Sink::Result => (own.ptr(), width, false),
         };
         let mut from = 0;
@@ -425,17 +465,18 @@ impl<P: Precision, B: Columns<P>, A: Columns<P>> Kernel for Block<'_, '_, P, B, 
                 // SAFETY: the panels were just packed.
                 unsafe { negate_packed::<S, P>(s, a.ptr(), (r1 - r0) * S::MR * steps) };
             }
-            let base = b.get().wrapping_add(from / P::step() * nr * panels);
+            let base = b.get().wrapping_add(from / P::step() * all);
             for panel in c0..c1 {
-                let columns = base.wrapping_add((panel - first) * nr * steps);
+                let width = columns.width(panel, panel + 1);
+                let packed = base.wrapping_add(columns.width(first, panel) * steps);
                 let first = Tile::<P::Core> {
                     k: steps,
                     a: a.ptr(),
-                    b: columns,
-                    next: columns.wrapping_add(nr * steps),
-                    c: c.wrapping_add((panel - c0) * nr),
+                    b: packed,
+                    next: packed.wrapping_add(width * steps),
+                    c: c.wrapping_add(columns.width(c0, panel)),
                     ldc,
-                    cols: (p.n - panel * nr).min(nr),
+                    cols: (p.n - columns.start(panel)).min(width),
                     accumulate: keep || from > 0,
                 };
                 s.call(Column { first, rows, panel: S::MR * steps });
@@ -443,7 +484,7 @@ impl<P: Precision, B: Columns<P>, A: Columns<P>> Kernel for Block<'_, '_, P, B, 
             from += len;
         }
         if matches!(sink, Sink::Result) {
-            finish_in(s, p, i0, rows, c0 * nr, p.n.min(c1 * nr) - c0 * nr, c, ldc);
+            finish_in(s, p, i0, rows, j0, p.n.min(columns.start(c1)) - j0, c, ldc);
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::simd::{Isa, Local};
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// `acc[i][j] += a[i] * b[j]` over `k` packed steps of `S::MR` and `S::NV` vectors.
+/// `acc[i][j] += a[i] * b[j]` over `k` packed steps of `S::MR` elements and `V` vectors.
 ///
 /// Prefetches the lines of the result, one at a time, and the data from `t.next` on.
 ///
@@ -20,7 +20,7 @@ unsafe fn product<S: Isa, P: Precision, const M: usize, const V: usize>(
     t: &Tile<P>,
 ) -> [[P::V<S>; V]; M] {
     let lanes = P::lanes::<S>();
-    let (aks, bks) = (S::MR, S::NV * lanes);
+    let (aks, bks) = (S::MR, V * lanes);
     let (k, mut a, mut b, mut next) = (t.k, t.a, t.b, t.next);
     let (mut c, mut column, mut lines) = (t.c.cast_const(), 0, M * V);
     let mut acc = [[P::splat(s, P::ZERO); V]; M];
@@ -93,7 +93,7 @@ pub(crate) struct Tile<P: Precision> {
     /// Sums, with their row stride.
     pub c: *mut P::Acc,
     pub ldc: usize,
-    /// Columns to write, at most `S::NV` vectors.
+    /// Columns to write, at most `S::NV` vectors. The panel has as many vectors as they take.
     pub cols: usize,
     /// Whether to add to the old sums.
     pub accumulate: bool,

@@ -62,7 +62,9 @@ pub(super) unsafe fn floats<S: Isa, T: Float>(
 ) {
     // SAFETY: the caller's promise; transposed rows are read only where `valid` and `k` allow.
     unsafe {
-        if ws == 1 {
+        if ws == 1 && width == 8 && S::LANES == 16 {
+            eight_columns(s, src, ks, valid, k, dst);
+        } else if ws == 1 {
             for kk in 0..k {
                 let row = src.offset(kk as isize * ks);
                 let mut w = 0;
@@ -78,6 +80,34 @@ pub(super) unsafe fn floats<S: Isa, T: Float>(
             transposed(s, src, ws, valid, width, k, dst);
         } else {
             scalars(src, ws, ks, valid, width, k, dst, T::to_f32);
+        }
+    }
+}
+
+/// Steps of eight neighbouring lines, half as many as a vector has lanes.
+///
+/// # Safety
+/// As for [`floats`], with a width of eight.
+#[inline(always)]
+unsafe fn eight_columns<S: Isa, T: Float>(
+    s: S,
+    src: *const T,
+    ks: isize,
+    valid: usize,
+    k: usize,
+    dst: *mut f32,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        for kk in 0..k {
+            let (row, to) = (src.offset(kk as isize * ks), dst.add(kk * 8));
+            s.prefetch_far(row.wrapping_offset(PREFETCH_STEPS * ks).cast());
+            if valid == 8 && size_of::<T>() == size_of::<f32>() {
+                // Half a vector: a whole one would cross a cache line at every other step.
+                std::ptr::copy_nonoverlapping(row.cast::<f32>(), to, 8);
+            } else {
+                s.store_n(to, T::load_n(s, row, valid), 8);
+            }
         }
     }
 }

@@ -7,7 +7,7 @@
 use crate::error::{Mismatch, multiple, same};
 use crate::par::{Par, Shared, chunks};
 use crate::scratch::Scratch;
-use crate::simd::{Float, Isa, Kernel, dispatch};
+use crate::simd::{Float, Isa, Kernel, dispatch, load_lanes, store_lanes};
 
 /// Fewest rows of a block.
 const MIN_BLOCK_ROWS: usize = 16;
@@ -109,10 +109,10 @@ impl<T: Float> Kernel for Block<'_, T> {
                 let (mut squares, mut along, mut total) = (s.zero(), s.zero(), s.zero());
                 for j in (0..n).step_by(S::LANES) {
                     let m = (n - j).min(S::LANES);
-                    s.store_n(distances.add(j), s.sub(T::load_n(s, x.as_ptr().add(j), m), shift), m);
-                    let mut by = T::load_n(s, g.as_ptr().add(j), m);
+                    store_lanes(s, distances.add(j), s.sub(load_lanes(s, x.as_ptr().add(j), m), shift), m);
+                    let mut by = load_lanes(s, g.as_ptr().add(j), m);
                     if let Some(weight) = weight {
-                        by = s.mul(by, T::load_n(s, weight.as_ptr().add(j), m));
+                        by = s.mul(by, load_lanes(s, weight.as_ptr().add(j), m));
                     }
                     s.store(weighted.add(j), by);
                     let distance = s.load(distances.add(j));
@@ -128,9 +128,9 @@ impl<T: Float> Kernel for Block<'_, T> {
                     let m = (n - j).min(S::LANES);
                     let distance = s.load(distances.add(j));
                     let rest = s.sub(s.sub(s.load(weighted.add(j)), mean), s.mul(distance, along));
-                    T::store_n(s, to.get().add(row * n + j), s.mul(rest, scale), m);
+                    store_lanes(s, to.get().add(row * n + j), s.mul(rest, scale), m);
                     if let Some(sums) = sums {
-                        let (g, by) = (T::load_n(s, g.as_ptr().add(j), m), sums.add(j));
+                        let (g, by) = (load_lanes(s, g.as_ptr().add(j), m), sums.add(j));
                         s.store(by, s.fma(g, s.mul(distance, scale), s.load(by)));
                         s.store(by.add(padded), s.add(g, s.load(by.add(padded))));
                     }

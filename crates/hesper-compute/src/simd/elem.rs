@@ -51,6 +51,26 @@ pub trait FloatLanes: Sized {
     unsafe fn store_n<S: Isa>(s: S, p: *mut Self, v: S::F, n: usize);
 }
 
+/// The first `n` lanes of a vector, the others zero. A mask costs more than a whole load.
+///
+/// # Safety
+/// `n` elements are readable, and `n` is at most the number of lanes.
+#[inline(always)]
+pub(crate) unsafe fn load_lanes<S: Isa, T: Float>(s: S, p: *const T, n: usize) -> S::F {
+    // SAFETY: the caller's promise.
+    unsafe { if n == S::LANES { T::load(s, p) } else { T::load_n(s, p, n) } }
+}
+
+/// Stores the first `n` lanes of a vector. Loads cannot be forwarded from a store with a mask.
+///
+/// # Safety
+/// `n` elements are writable, and `n` is at most the number of lanes.
+#[inline(always)]
+pub(crate) unsafe fn store_lanes<S: Isa, T: Float>(s: S, p: *mut T, v: S::F, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { if n == S::LANES { T::store(s, p, v) } else { T::store_n(s, p, v, n) } }
+}
+
 macro_rules! lanes {
     ($t:ty, $kind:ident, $to:expr, $from:expr, $as:ty, $load:ident, $load_n:ident, $store:ident, $store_n:ident) => {
         impl Float for $t {

@@ -21,7 +21,7 @@ mod quad;
 use std::sync::OnceLock;
 
 pub use elem::Float;
-pub(crate) use elem::{FloatKind, FloatLanes};
+pub(crate) use elem::{FloatKind, FloatLanes, load_lanes, store_lanes};
 pub(crate) use isa::{Isa, Local};
 
 /// Results of at least this many bytes use non-temporal stores ([`Isa::stream`]): the caches could not hold

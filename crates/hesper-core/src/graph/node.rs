@@ -13,7 +13,7 @@ use super::scope::Scope;
 use super::unlink;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
-use crate::shape::{Shape, Strides, row_major};
+use crate::shape::{self, Shape, Strides, row_major};
 
 /// A lazy array. Cloning is cheap; any thread may build, evaluate, read or drop it.
 ///
@@ -144,6 +144,36 @@ impl Array {
     /// The number of its axes.
     pub fn ndim(&self) -> usize {
         self.0.shape.len()
+    }
+
+    /// The length of an axis; a negative one counts from the last.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// let x = Array::zeros(&[2, 3], Dtype::Float32)?;
+    /// assert_eq!((x.dim(0)?, x.dim(-1)?), (2, 3));
+    /// assert_eq!(x.dim(2).unwrap_err().to_string(), "dim: axis 2 is out of range for an array of 2 dimensions");
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
+    pub fn dim(&self, axis: isize) -> Result<usize> {
+        Ok(self.shape()[shape::axis("dim", axis, self.ndim())?])
+    }
+
+    /// The lengths of its axes, if it has `N` of them.
+    ///
+    /// ```
+    /// use hesper::{Array, Dtype};
+    /// let x = Array::zeros(&[2, 3], Dtype::Float32)?;
+    /// let [rows, columns] = x.dims()?;
+    /// assert_eq!((rows, columns), (2, 3));
+    /// assert_eq!(x.dims::<3>().unwrap_err().to_string(), "dims: the array of shape [2, 3] has 2 axes, not 3");
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
+    pub fn dims<const N: usize>(&self) -> Result<[usize; N]> {
+        self.shape().try_into().map_err(|_| {
+            let what = format!("the array of shape {:?} has {} axes, not {N}", self.shape(), self.ndim());
+            Error::shape("dims", what).with_shapes([self])
+        })
     }
 
     /// The number of its elements.

@@ -55,3 +55,12 @@ impl<T: Element, D: Dimension> TryFrom<&Array> for ndarray::Array<T, D> {
         elements.into_dimensionality().map_err(refused)
     }
 }
+
+/// As of a borrowed array.
+impl<T: Element, D: Dimension> TryFrom<Array> for ndarray::Array<T, D> {
+    type Error = Error;
+
+    fn try_from(array: Array) -> Result<Self> {
+        (&array).try_into()
+    }
+}

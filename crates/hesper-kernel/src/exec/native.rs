@@ -112,6 +112,15 @@ impl Program {
         let mut left = threads.end - threads.start;
         let mut going = true;
         while going && left > 0 {
+            if x == 0 && left >= 2 * nx {
+                let done = rows.session.rows([y, z], nx, left / nx, cancel);
+                left -= done * nx;
+                let row = z * ny + y + done;
+                (y, z) = (row % ny, row / ny);
+                if left == 0 {
+                    break;
+                }
+            }
             let n = (nx - x).min(left);
             going = rows.row(x, y, z, n);
             left -= n;

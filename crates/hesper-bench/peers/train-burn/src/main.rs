@@ -3,11 +3,15 @@
 
 #[allow(dead_code, reason = "compiled only")]
 mod porting;
+#[path = "../../train_sizes.rs"]
+mod train_sizes;
 
 use std::time::Instant;
 
 use burn::module::Module;
-use burn::nn::attention::{MhaInput, MultiHeadAttention, MultiHeadAttentionConfig, generate_autoregressive_mask};
+use burn::nn::attention::{
+    MhaInput, MultiHeadAttention, MultiHeadAttentionConfig, generate_autoregressive_mask,
+};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
@@ -16,6 +20,8 @@ use burn::nn::{
 };
 use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer};
 use burn::tensor::{Bool, Device, Distribution, Int, Tensor, TensorData, activation};
+
+use train_sizes::{HEAD, Sizes, VOCABULARY};
 
 fn classes(count: usize, below: usize, device: &Device) -> Tensor<1, Int> {
     let numbers: Vec<i64> = (0..count).map(|at| (at * 7 % below) as i64).collect();
@@ -29,8 +35,8 @@ fn normal<const N: usize>(shape: [usize; N], device: &Device) -> Tensor<N> {
 /// A model and its batch.
 trait Workload: Sized {
     type Model: Module;
-    fn model(device: &Device) -> Self::Model;
-    fn batch(device: &Device) -> Self;
+    fn model(sizes: Sizes, device: &Device) -> Self::Model;
+    fn batch(sizes: Sizes, device: &Device) -> Self;
     fn loss(&self, model: &Self::Model) -> Tensor<1>;
 }
 
@@ -44,14 +50,18 @@ struct MlpBatch(Tensor<2>, Tensor<1, Int>, CrossEntropyLoss);
 impl Workload for MlpBatch {
     type Model = Mlp;
 
-    fn model(device: &Device) -> Mlp {
-        let sizes = [784, 512, 512, 10];
-        Mlp { layers: sizes.windows(2).map(|pair| LinearConfig::new(pair[0], pair[1]).init(device)).collect() }
+    fn model(sizes: Sizes, device: &Device) -> Mlp {
+        let Sizes { width, layers, .. } = sizes;
+        let mut sizes = vec![width; layers + 1];
+        (sizes[0], sizes[layers]) = (784, 10);
+        Mlp {
+            layers: sizes.windows(2).map(|pair| LinearConfig::new(pair[0], pair[1]).init(device)).collect(),
+        }
     }
 
-    fn batch(device: &Device) -> Self {
+    fn batch(Sizes { batch, .. }: Sizes, device: &Device) -> Self {
         let loss = CrossEntropyLossConfig::new().init(device);
-        MlpBatch(normal([64, 784], device), classes(64, 10, device), loss)
+        MlpBatch(normal([batch, 784], device), classes(batch, 10, device), loss)
     }
 
     fn loss(&self, model: &Mlp) -> Tensor<1> {
@@ -80,23 +90,23 @@ struct CnnBatch(Tensor<4>, Tensor<1, Int>, CrossEntropyLoss);
 impl Workload for CnnBatch {
     type Model = Cnn;
 
-    fn model(device: &Device) -> Cnn {
+    fn model(Sizes { width, length, .. }: Sizes, device: &Device) -> Cnn {
         let conv = |channels: [usize; 2]| {
             let padding = PaddingConfig2d::Explicit(1, 1, 1, 1);
             Conv2dConfig::new(channels, [3, 3]).with_padding(padding).init(device)
         };
         Cnn {
-            conv1: conv([1, 32]),
-            conv2: conv([32, 64]),
+            conv1: conv([1, width]),
+            conv2: conv([width, 2 * width]),
             pool: MaxPool2dConfig::new([2, 2]).with_strides([2, 2]).init(),
-            linear: LinearConfig::new(64 * 7 * 7, 128).init(device),
+            linear: LinearConfig::new(2 * width * (length / 4) * (length / 4), 128).init(device),
             output: LinearConfig::new(128, 10).init(device),
         }
     }
 
-    fn batch(device: &Device) -> Self {
+    fn batch(Sizes { batch, length, .. }: Sizes, device: &Device) -> Self {
         let loss = CrossEntropyLossConfig::new().init(device);
-        CnnBatch(normal([32, 1, 28, 28], device), classes(32, 10, device), loss)
+        CnnBatch(normal([batch, 1, length, length], device), classes(batch, 10, device), loss)
     }
 
     fn loss(&self, model: &Cnn) -> Tensor<1> {
@@ -106,11 +116,6 @@ impl Workload for CnnBatch {
         self.2.forward(model.output.forward(h), self.1.clone())
     }
 }
-
-const DIMS: usize = 128;
-const VOCABULARY: usize = 256;
-const BATCH: usize = 8;
-const LENGTH: usize = 128;
 
 #[derive(Module, Debug)]
 struct Block {
@@ -141,40 +146,43 @@ struct TransformerBatch {
 impl Workload for TransformerBatch {
     type Model = Transformer;
 
-    fn model(device: &Device) -> Transformer {
+    fn model(sizes: Sizes, device: &Device) -> Transformer {
+        let Sizes { width, layers, length, .. } = sizes;
         let block = || Block {
-            attention: MultiHeadAttentionConfig::new(DIMS, 4)
+            attention: MultiHeadAttentionConfig::new(width, width / HEAD)
                 .with_dropout(0.0)
                 .with_query_bias(false)
                 .with_key_bias(false)
                 .with_value_bias(false)
                 .with_output_bias(false)
                 .init(device),
-            ln1: LayerNormConfig::new(DIMS).init(device),
-            ln2: LayerNormConfig::new(DIMS).init(device),
-            linear1: LinearConfig::new(DIMS, 4 * DIMS).init(device),
-            linear2: LinearConfig::new(4 * DIMS, DIMS).init(device),
+            ln1: LayerNormConfig::new(width).init(device),
+            ln2: LayerNormConfig::new(width).init(device),
+            linear1: LinearConfig::new(width, 4 * width).init(device),
+            linear2: LinearConfig::new(4 * width, width).init(device),
         };
         Transformer {
-            tokens: EmbeddingConfig::new(VOCABULARY, DIMS).init(device),
-            positions: EmbeddingConfig::new(LENGTH, DIMS).init(device),
-            blocks: (0..4).map(|_| block()).collect(),
-            ln: LayerNormConfig::new(DIMS).init(device),
-            output: LinearConfig::new(DIMS, VOCABULARY).init(device),
+            tokens: EmbeddingConfig::new(VOCABULARY, width).init(device),
+            positions: EmbeddingConfig::new(length, width).init(device),
+            blocks: (0..layers).map(|_| block()).collect(),
+            ln: LayerNormConfig::new(width).init(device),
+            output: LinearConfig::new(width, VOCABULARY).init(device),
         }
     }
 
-    fn batch(device: &Device) -> Self {
+    fn batch(sizes: Sizes, device: &Device) -> Self {
+        let Sizes { batch, length, .. } = sizes;
         TransformerBatch {
-            ids: classes(BATCH * LENGTH, VOCABULARY, device).reshape([BATCH, LENGTH]),
-            places: Tensor::arange(0..LENGTH as i64, device).reshape([1, LENGTH]),
-            targets: classes(BATCH * LENGTH, 251, device),
-            mask: generate_autoregressive_mask(BATCH, LENGTH, device),
+            ids: classes(batch * length, VOCABULARY, device).reshape([batch, length]),
+            places: Tensor::arange(0..length as i64, device).reshape([1, length]),
+            targets: classes(batch * length, 251, device),
+            mask: generate_autoregressive_mask(batch, length, device),
             loss: CrossEntropyLossConfig::new().init(device),
         }
     }
 
     fn loss(&self, model: &Transformer) -> Tensor<1> {
+        let [batch, length] = self.ids.dims();
         let mut x = model.tokens.forward(self.ids.clone()) + model.positions.forward(self.places.clone());
         for block in &model.blocks {
             let input = MhaInput::self_attn(block.ln1.forward(x.clone())).mask_attn(self.mask.clone());
@@ -183,13 +191,13 @@ impl Workload for TransformerBatch {
             x = x + block.linear2.forward(y);
         }
         let logits = model.output.forward(model.ln.forward(x));
-        self.loss.forward(logits.reshape([BATCH * LENGTH, VOCABULARY]), self.targets.clone())
+        self.loss.forward(logits.reshape([batch * length, VOCABULARY]), self.targets.clone())
     }
 }
 
-fn measure<W: Workload>(workload: &str, seconds: f64) {
+fn measure<W: Workload>(workload: &str, sizes: Sizes, seconds: f64) {
     let device = Device::flex().autodiff();
-    let (mut model, batch) = (W::model(&device), W::batch(&device));
+    let (mut model, batch) = (W::model(sizes, &device), W::batch(sizes, &device));
     let mut optimizer: ModuleOptimizer = AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.01).init();
     let mut times = Vec::new();
     let mut last = f32::NAN;
@@ -217,10 +225,10 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let workload = arguments.next().unwrap_or_default();
     let seconds: f64 = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(1.0);
-    match workload.as_str() {
-        "mlp" => measure::<MlpBatch>(&workload, seconds),
-        "cnn" => measure::<CnnBatch>(&workload, seconds),
-        "transformer" => measure::<TransformerBatch>(&workload, seconds),
-        _ => eprintln!("usage: train-burn mlp|cnn|transformer [SECONDS]"),
+    match Sizes::parse(&workload) {
+        Ok(("mlp", sizes)) => measure::<MlpBatch>(&workload, sizes, seconds),
+        Ok(("cnn", sizes)) => measure::<CnnBatch>(&workload, sizes, seconds),
+        Ok((_, sizes)) => measure::<TransformerBatch>(&workload, sizes, seconds),
+        Err(error) => eprintln!("{error}"),
     }
 }

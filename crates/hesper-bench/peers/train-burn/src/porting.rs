@@ -15,6 +15,7 @@ pub fn arrays(dev: Device) -> (Vec<f32>, f32) {
 }
 
 pub fn ops(x: Tensor<2>, y: Tensor<2>, mask: Tensor<2, Bool>) -> (Vec<Tensor<2>>, Tensor<2, Int>) {
+    let [_, _] = x.dims();
     let row: Tensor<1> = x.clone().sum_dim(0).squeeze_dim::<1>(0);
     let _ = (row, x.clone().sum());
     let _: Tensor<3> = x.clone().unsqueeze_dim(0);
@@ -23,6 +24,7 @@ pub fn ops(x: Tensor<2>, y: Tensor<2>, mask: Tensor<2, Bool>) -> (Vec<Tensor<2>>
         x.clone() + y.clone(),
         x.clone().sum_dim(0),
         activation::softmax(x.clone(), 1),
+        activation::relu(x.clone()),
         x.clone().matmul(y.clone()),
         x.clone().transpose(),
         x.clone().swap_dims(0, 1),

@@ -3,11 +3,15 @@
 
 #[allow(dead_code, reason = "compiled only")]
 mod porting;
+#[path = "../../train_sizes.rs"]
+mod train_sizes;
 
 use std::time::Instant;
 
 use candle_core::{D, DType, Device, Module, Result, Tensor};
 use candle_nn::{AdamW, Conv2d, Conv2dConfig, Embedding, Linear, Optimizer, ParamsAdamW, VarBuilder, VarMap};
+
+use train_sizes::{HEAD, Sizes, VOCABULARY};
 
 const DEVICE: Device = Device::Cpu;
 
@@ -39,14 +43,16 @@ impl LayerNorm {
     }
 }
 
-fn mlp(vars: VarBuilder) -> Result<Box<dyn Fn() -> Result<Tensor>>> {
-    let sizes = [784, 512, 512, 10];
+fn mlp(vars: VarBuilder, sizes: Sizes) -> Result<Box<dyn Fn() -> Result<Tensor>>> {
+    let Sizes { batch, width, layers, .. } = sizes;
+    let mut sizes = vec![width; layers + 1];
+    (sizes[0], sizes[layers]) = (784, 10);
     let layers: Vec<Linear> = sizes
         .windows(2)
         .enumerate()
         .map(|(at, pair)| candle_nn::linear(pair[0], pair[1], vars.pp(at)))
         .collect::<Result<_>>()?;
-    let (x, y) = (normal(&[64, 784])?, classes(64, 10)?);
+    let (x, y) = (normal(&[batch, 784])?, classes(batch, 10)?);
     Ok(Box::new(move || {
         let mut h = x.clone();
         for (at, layer) in layers.iter().enumerate() {
@@ -59,13 +65,14 @@ fn mlp(vars: VarBuilder) -> Result<Box<dyn Fn() -> Result<Tensor>>> {
     }))
 }
 
-fn cnn(vars: VarBuilder) -> Result<Box<dyn Fn() -> Result<Tensor>>> {
+fn cnn(vars: VarBuilder, sizes: Sizes) -> Result<Box<dyn Fn() -> Result<Tensor>>> {
+    let Sizes { batch, width, length, .. } = sizes;
     let padded = Conv2dConfig { padding: 1, ..Default::default() };
-    let conv1: Conv2d = candle_nn::conv2d(1, 32, 3, padded, vars.pp("conv1"))?;
-    let conv2: Conv2d = candle_nn::conv2d(32, 64, 3, padded, vars.pp("conv2"))?;
-    let linear = candle_nn::linear(64 * 7 * 7, 128, vars.pp("linear"))?;
+    let conv1: Conv2d = candle_nn::conv2d(1, width, 3, padded, vars.pp("conv1"))?;
+    let conv2: Conv2d = candle_nn::conv2d(width, 2 * width, 3, padded, vars.pp("conv2"))?;
+    let linear = candle_nn::linear(2 * width * (length / 4) * (length / 4), 128, vars.pp("linear"))?;
     let output = candle_nn::linear(128, 10, vars.pp("output"))?;
-    let (x, y) = (normal(&[32, 1, 28, 28])?, classes(32, 10)?);
+    let (x, y) = (normal(&[batch, 1, length, length])?, classes(batch, 10)?);
     Ok(Box::new(move || {
         let h = conv1.forward(&x)?.relu()?.max_pool2d(2)?;
         let h = conv2.forward(&h)?.relu()?.max_pool2d(2)?;
@@ -74,9 +81,6 @@ fn cnn(vars: VarBuilder) -> Result<Box<dyn Fn() -> Result<Tensor>>> {
     }))
 }
 
-const DIMS: usize = 128;
-const HEADS: usize = 4;
-
 struct Block {
     projections: [Linear; 4],
     norms: [LayerNorm; 2],
@@ -84,43 +88,43 @@ struct Block {
 }
 
 impl Block {
-    fn new(vars: VarBuilder) -> Result<Self> {
-        let projection = |name: &str| candle_nn::linear_no_bias(DIMS, DIMS, vars.pp(name));
+    fn new(dims: usize, vars: VarBuilder) -> Result<Self> {
+        let projection = |name: &str| candle_nn::linear_no_bias(dims, dims, vars.pp(name));
         Ok(Block {
             projections: [projection("q")?, projection("k")?, projection("v")?, projection("o")?],
-            norms: [LayerNorm::new(DIMS, vars.pp("ln1"))?, LayerNorm::new(DIMS, vars.pp("ln2"))?],
+            norms: [LayerNorm::new(dims, vars.pp("ln1"))?, LayerNorm::new(dims, vars.pp("ln2"))?],
             linears: [
-                candle_nn::linear(DIMS, 4 * DIMS, vars.pp("linear1"))?,
-                candle_nn::linear(4 * DIMS, DIMS, vars.pp("linear2"))?,
+                candle_nn::linear(dims, 4 * dims, vars.pp("linear1"))?,
+                candle_nn::linear(4 * dims, dims, vars.pp("linear2"))?,
             ],
         })
     }
 
     fn forward(&self, x: &Tensor, mask: &Tensor) -> Result<Tensor> {
-        let (batch, length, _) = x.dims3()?;
+        let (batch, length, dims) = x.dims3()?;
         let y = self.norms[0].forward(x)?;
         let heads = |at: usize| -> Result<Tensor> {
             let y = self.projections[at].forward(&y)?;
-            y.reshape((batch, length, HEADS, DIMS / HEADS))?.transpose(1, 2)?.contiguous()
+            y.reshape((batch, length, dims / HEAD, HEAD))?.transpose(1, 2)?.contiguous()
         };
         let (q, k, v) = (heads(0)?, heads(1)?, heads(2)?);
-        let scores = (q.matmul(&k.t()?)? * (1.0 / ((DIMS / HEADS) as f64).sqrt()))?.broadcast_add(mask)?;
+        let scores = (q.matmul(&k.t()?)? * (1.0 / (HEAD as f64).sqrt()))?.broadcast_add(mask)?;
         let y = candle_nn::ops::softmax(&scores, D::Minus1)?.matmul(&v)?;
-        let y = y.transpose(1, 2)?.reshape((batch, length, DIMS))?;
+        let y = y.transpose(1, 2)?.reshape((batch, length, dims))?;
         let x = (x + self.projections[3].forward(&y)?)?;
         let y = self.linears[0].forward(&self.norms[1].forward(&x)?)?.relu()?;
         &x + self.linears[1].forward(&y)?
     }
 }
 
-fn transformer(vars: VarBuilder) -> Result<Box<dyn Fn() -> Result<Tensor>>> {
-    let (vocabulary, layers, batch, length) = (256, 4, 8, 128);
-    let tokens: Embedding = candle_nn::embedding(vocabulary, DIMS, vars.pp("tokens"))?;
-    let positions: Embedding = candle_nn::embedding(length, DIMS, vars.pp("positions"))?;
-    let blocks: Vec<Block> = (0..layers).map(|at| Block::new(vars.pp(at))).collect::<Result<_>>()?;
-    let norm = LayerNorm::new(DIMS, vars.pp("ln"))?;
-    let output = candle_nn::linear(DIMS, vocabulary, vars.pp("output"))?;
-    let ids = classes(batch * length, vocabulary)?.reshape((batch, length))?;
+fn transformer(vars: VarBuilder, sizes: Sizes) -> Result<Box<dyn Fn() -> Result<Tensor>>> {
+    let Sizes { batch, width, layers, length } = sizes;
+    let tokens: Embedding = candle_nn::embedding(VOCABULARY, width, vars.pp("tokens"))?;
+    let positions: Embedding = candle_nn::embedding(length, width, vars.pp("positions"))?;
+    let blocks: Vec<Block> = (0..layers).map(|at| Block::new(width, vars.pp(at))).collect::<Result<_>>()?;
+    let norm = LayerNorm::new(width, vars.pp("ln"))?;
+    let output = candle_nn::linear(width, VOCABULARY, vars.pp("output"))?;
+    let ids = classes(batch * length, VOCABULARY)?.reshape((batch, length))?;
     let targets = classes(batch * length, 251)?;
     let places = Tensor::arange(0u32, length as u32, &DEVICE)?;
     let later = |at: usize| if at % length > at / length { f32::NEG_INFINITY } else { 0.0 };
@@ -131,7 +135,7 @@ fn transformer(vars: VarBuilder) -> Result<Box<dyn Fn() -> Result<Tensor>>> {
         for block in &blocks {
             x = block.forward(&x, &mask)?;
         }
-        let logits = output.forward(&norm.forward(&x)?)?.reshape((batch * length, vocabulary))?;
+        let logits = output.forward(&norm.forward(&x)?)?.reshape((batch * length, VOCABULARY))?;
         candle_nn::loss::cross_entropy(&logits, &targets)
     }))
 }
@@ -142,11 +146,11 @@ fn main() -> Result<()> {
     let seconds: f64 = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(1.0);
     let map = VarMap::new();
     let vars = VarBuilder::from_varmap(&map, DType::F32, &DEVICE);
-    let loss = match workload.as_str() {
-        "mlp" => mlp(vars)?,
-        "cnn" => cnn(vars)?,
-        "transformer" => transformer(vars)?,
-        _ => candle_core::bail!("usage: train-candle mlp|cnn|transformer [SECONDS]"),
+    let (kind, sizes) = Sizes::parse(&workload).map_err(candle_core::Error::msg)?;
+    let loss = match kind {
+        "mlp" => mlp(vars, sizes)?,
+        "cnn" => cnn(vars, sizes)?,
+        _ => transformer(vars, sizes)?,
     };
     let mut optimizer = AdamW::new(map.all_vars(), ParamsAdamW { lr: 1e-3, ..Default::default() })?;
     let mut step = || -> Result<f32> {

@@ -13,6 +13,7 @@ pub fn arrays(dev: Device) -> Result<(Vec<f32>, f32)> {
 }
 
 pub fn ops(x: Tensor, y: Tensor, mask: Tensor) -> Result<Vec<Tensor>> {
+    let (_, _) = x.dims2()?;
     Ok(vec![
         (1.0 - &x)?,
         x.broadcast_add(&y)?,
@@ -21,6 +22,7 @@ pub fn ops(x: Tensor, y: Tensor, mask: Tensor) -> Result<Vec<Tensor>> {
         x.sum_keepdim(0)?,
         candle_nn::ops::softmax(&x, D::Minus1)?,
         x.argmax(1)?,
+        x.relu()?,
         x.matmul(&y)?,
         x.t()?,
         x.transpose(0, 1)?,

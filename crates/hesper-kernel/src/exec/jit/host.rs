@@ -98,6 +98,16 @@ impl HostOp {
         }
     }
 
+    /// Whether it reads the position of the row, or how long the row is.
+    pub fn asks_for_position(&self) -> bool {
+        match *self {
+            HostOp::Within { .. } | HostOp::Both(..) | HostOp::When(..) | HostOp::Fits(..) => true,
+            HostOp::LinearConvert(..) | HostOp::Address { .. } => true,
+            HostOp::Builtin { what, .. } => !is_launch_wide(what),
+            _ => false,
+        }
+    }
+
     /// Whether the result may differ between rows, given which slots do.
     pub fn depends_on_row(&self, row: &[bool]) -> bool {
         match *self {

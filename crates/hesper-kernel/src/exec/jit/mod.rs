@@ -29,6 +29,7 @@ mod lower;
 mod memory;
 mod node;
 mod plan;
+mod rows;
 mod run;
 mod stage;
 mod target;
@@ -65,8 +66,10 @@ pub(super) struct Jit {
     guards: Vec<Slot>,
     accesses: Vec<Access>,
     entries: Vec<UniformEntry>,
-    /// Entries set for each row, and for each call of machine code.
+    /// Entries set for each row, those of them that differ between rows, and entries set for each call of
+    /// machine code.
     row_entries: Vec<u16>,
+    varying_entries: Vec<u16>,
     base_entries: Vec<u16>,
     /// Pairs of accesses to one buffer of which one is a store.
     conflicts: Vec<(u16, u16)>,
@@ -118,6 +121,7 @@ pub(super) fn compile(kernel: &Kernel, level: SimdLevel) -> Option<Jit> {
         guards: plan.guards,
         accesses: plan.accesses,
         row_entries: entries(&|e| e.slot().is_some() && !e.is_base()),
+        varying_entries: entries(&|e| e.slot().is_some_and(|s| row[s as usize]) && !e.is_base()),
         base_entries: entries(&UniformEntry::is_base),
         lanes: plan.table.lanes,
         entries: plan.table.entries,
@@ -158,7 +162,9 @@ impl Jit {
             + size(&self.guards[..])
             + size(&self.accesses[..])
             + size(&self.entries[..])
+            + size(&self.row_ops.divisors[..])
             + size(&self.row_entries[..])
+            + size(&self.varying_entries[..])
             + size(&self.base_entries[..])
             + size(&self.conflicts[..])
             + size(&self.calls[..])

@@ -52,4 +52,8 @@ impl<'a> Session<'a> {
     pub fn row(&mut self, _: u64, _: u64, _: u64, _: u64, _: &Cancel<'_>) -> RowOutcome {
         match *self.jit {}
     }
+
+    pub fn rows(&mut self, _: [u64; 2], _: u64, _: u64, _: &Cancel<'_>) -> u64 {
+        match *self.jit {}
+    }
 }

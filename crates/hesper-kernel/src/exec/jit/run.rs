@@ -4,11 +4,12 @@
 use std::mem::MaybeUninit;
 
 use super::Jit;
-use super::affine::AffineValue;
+use super::affine::{AffineValue, COORDINATES, MAX_DIGITS};
 use super::emit::MAX_SLOT_BYTES;
 use super::host::{LaunchEnv, LinearValue, Row};
 use super::native;
 use super::node::{Access, Frame, LongUniform, MAX_ACCESSES, UniformEntry, lane_bits};
+use super::rows::Batch;
 use super::stage::RowAccess;
 use crate::bounds::{Target, WriteSite};
 use crate::exec::machine::Dropped;
@@ -40,7 +41,7 @@ pub(in crate::exec) enum RowOutcome {
 
 /// Which host values of a launch are known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Progress {
+pub(super) enum Progress {
     /// None.
     New,
     /// The launch-wide values; values of a row are computed op by op.
@@ -51,14 +52,17 @@ enum Progress {
 
 /// A launch on one thread.
 pub(in crate::exec) struct Session<'a> {
-    jit: &'a Jit,
-    env: LaunchEnv<'a>,
+    pub(super) jit: &'a Jit,
+    pub(super) env: LaunchEnv<'a>,
     inline: [LinearValue; INLINE_SLOTS],
     spilled: Vec<LinearValue>,
-    frame: MaybeUninit<Frame>,
-    progress: Progress,
+    pub(super) frame: MaybeUninit<Frame>,
+    pub(super) progress: Progress,
     /// The affine values that are read, as functions of the position of the row.
-    coefficients: Vec<AffineValue>,
+    pub(super) coefficients: Vec<AffineValue>,
+    /// The divisors of z.
+    pub(super) divisors: [u64; MAX_DIGITS],
+    pub(super) batch: Batch,
     /// Non-temporal stores were issued and are not fenced yet.
     pub streamed: bool,
     /// The first dropped write.
@@ -67,7 +71,7 @@ pub(in crate::exec) struct Session<'a> {
 
 /// Uninitialised memory on the stack.
 #[repr(align(64))]
-struct StackBuffer<const N: usize>(MaybeUninit<[u8; N]>);
+pub(super) struct StackBuffer<const N: usize>(pub(super) MaybeUninit<[u8; N]>);
 
 impl<'a> Session<'a> {
     pub fn new(
@@ -90,45 +94,81 @@ impl<'a> Session<'a> {
             frame: MaybeUninit::uninit(),
             progress: Progress::New,
             coefficients: Vec::new(),
+            divisors: [1; MAX_DIGITS],
+            batch: Batch::Unknown,
             streamed: false,
             dropped,
         }
     }
 
-    fn values(&mut self) -> &mut [LinearValue] {
+    pub(super) fn values(&mut self) -> &mut [LinearValue] {
         if self.spilled.is_empty() { &mut self.inline } else { &mut self.spilled }
     }
 
-    fn value(&self, slot: u16) -> LinearValue {
+    pub(super) fn value(&self, slot: u16) -> LinearValue {
         if self.spilled.is_empty() { self.inline[slot as usize] } else { self.spilled[slot as usize] }
     }
 
     /// Performs host ops. False if machine code cannot run the row.
-    fn perform(&mut self, which: &[u16], row: &Row) -> bool {
+    pub(super) fn perform(&mut self, which: &[u16], row: &Row) -> bool {
         let (env, jit) = (self.env, self.jit);
         let values = self.values();
         which.iter().all(|&slot| env.perform(&jit.ops[slot as usize], values, slot, row))
     }
 
-    /// Finds the coefficients of the affine values from the first row and its neighbours along each axis.
-    /// False if they cannot be computed.
+    /// The coordinates of a row.
+    pub(super) fn coordinates(&self, [x, y, z]: [u64; 3]) -> [u64; COORDINATES] {
+        let mut at = [0; COORDINATES];
+        (at[0], at[1]) = (x, y);
+        let (mut rest, digits) = (z, self.jit.row_ops.divisors.len());
+        for (digit, divisor) in self.divisors[..digits].iter().enumerate() {
+            at[2 + digit] = rest % divisor;
+            rest /= divisor;
+        }
+        at[2 + digits] = rest;
+        at
+    }
+
+    /// Finds the coefficients of the affine values from the first row and its neighbours along each
+    /// coordinate. False if they cannot be computed.
     fn find_coefficients(&mut self) -> bool {
         let jit = self.jit;
+        for (i, &slot) in jit.row_ops.divisors.iter().enumerate() {
+            self.divisors[i] = self.value(slot).bits;
+        }
         self.coefficients = vec![AffineValue::default(); jit.row_ops.read.len()];
-        for point in [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]] {
-            if !self.perform(&jit.row_ops.all, &Row { first: point, lanes: 1 }) {
+        if !self.perform(&jit.row_ops.all, &Row { first: [0; 3], lanes: 1 }) {
+            return false;
+        }
+        for (i, &slot) in jit.row_ops.read.iter().enumerate() {
+            let LinearValue { bits, stride } = self.value(slot);
+            self.coefficients[i] = AffineValue { start: bits, by: [0; COORDINATES], stride };
+        }
+        let digits = jit.row_ops.divisors.len();
+        let mut unit = 1u64;
+        for coordinate in 0..3 + digits {
+            let mut first = [0; 3];
+            if let Some(digit) = coordinate.checked_sub(2) {
+                first[2] = unit;
+                if digit < digits {
+                    let divisor = self.divisors[digit];
+                    let Some(next) = unit.checked_mul(divisor).filter(|&next| next > 0) else { return false };
+                    unit = next;
+                    if divisor == 1 {
+                        // The digit is always zero.
+                        continue;
+                    }
+                }
+            } else {
+                first[coordinate] = 1;
+            }
+            if !self.perform(&jit.row_ops.all, &Row { first, lanes: 1 }) {
                 return false;
             }
-            let axis = point.iter().position(|&at| at == 1);
             for (i, &slot) in jit.row_ops.read.iter().enumerate() {
-                let number = self.value(slot);
+                let bits = self.value(slot).bits;
                 let coefficients = &mut self.coefficients[i];
-                match axis {
-                    None => {
-                        *coefficients = AffineValue { start: number.bits, by: [0; 3], stride: number.stride }
-                    }
-                    Some(axis) => coefficients.by[axis] = number.bits.wrapping_sub(coefficients.start),
-                }
+                coefficients.by[coordinate] = bits.wrapping_sub(coefficients.start);
             }
         }
         true
@@ -163,11 +203,34 @@ impl<'a> Session<'a> {
             }
             Progress::Known => {}
         }
+        let coordinates = self.coordinates(row.first);
+        self.set_affine(coordinates);
+        self.perform(&jit.row_ops.others, row)
+    }
+
+    /// Sets the affine values that are read.
+    pub(super) fn set_affine(&mut self, coordinates: [u64; COORDINATES]) {
+        let jit = self.jit;
         for (i, &slot) in jit.row_ops.read.iter().enumerate() {
-            let number = self.coefficients[i].at(row.first);
+            let number = self.coefficients[i].at(coordinates);
             self.values()[slot as usize] = number;
         }
-        self.perform(&jit.row_ops.others, row)
+    }
+
+    /// Sets the entries of the table of uniforms that are values of the row.
+    pub(super) fn set_entries(&mut self, which: &[u16]) {
+        for &i in which {
+            let entry = self.jit.entries[i as usize];
+            let Some(number) = entry.slot().map(|slot| self.value(slot)) else { continue };
+            let bits = match entry {
+                UniformEntry::Value(_, s) => lane_bits(s, number.bits),
+                UniformEntry::Low(LongUniform::Value(_)) => number.bits as u32,
+                UniformEntry::High(LongUniform::Value(_)) => (number.bits >> 32) as u32,
+                UniformEntry::High(_) => (number.stride >> 32) as u32,
+                _ => number.stride as u32,
+            };
+            self.set_uniform(i as usize, bits);
+        }
     }
 
     /// Writes an entry of the frame's table of uniforms.
@@ -225,18 +288,7 @@ impl<'a> Session<'a> {
         if !jit.conflicts.iter().all(apart) {
             return RowOutcome::Refused;
         }
-        for &i in &jit.row_entries {
-            let entry = jit.entries[i as usize];
-            let Some(number) = entry.slot().map(|slot| self.value(slot)) else { continue };
-            let bits = match entry {
-                UniformEntry::Value(_, s) => lane_bits(s, number.bits),
-                UniformEntry::Low(LongUniform::Value(_)) => number.bits as u32,
-                UniformEntry::High(LongUniform::Value(_)) => (number.bits >> 32) as u32,
-                UniformEntry::High(_) => (number.stride >> 32) as u32,
-                _ => number.stride as u32,
-            };
-            self.set_uniform(i as usize, bits);
-        }
+        self.set_entries(&jit.row_entries);
         if jit.slot_bytes == 0 {
             // SAFETY: nothing uses slots.
             unsafe { (&raw mut (*self.frame.as_mut_ptr()).slots).write(std::ptr::null_mut()) };
@@ -331,7 +383,7 @@ impl<'a> Session<'a> {
         head
     }
 
-    fn set_pointer(&mut self, access: usize, to: *mut u8) {
+    pub(super) fn set_pointer(&mut self, access: usize, to: *mut u8) {
         // SAFETY: there are at most as many accesses as the frame has room for.
         unsafe { (&raw mut (*self.frame.as_mut_ptr()).pointers).cast::<*mut u8>().add(access).write(to) };
     }
