@@ -19,6 +19,10 @@ const PACKED_TILE: usize = 1 << 15;
 const LONG_ROW: usize = 256;
 /// Elements that share a cache line.
 const LINE: usize = 16;
+/// Lines of a packed piece that are read across: neighbours of a few cache lines.
+const ACROSS: usize = 64;
+/// Elements of a packed piece with more than [`LINE`] lines: they fit the L2 cache.
+const ACROSS_PIECE: usize = 1 << 17;
 
 /// The order in which a result combines its elements, which are indexed in row-major order of the reduced
 /// axes.
@@ -98,6 +102,19 @@ impl<'a, T: Plain> ReduceInput<'a, T> {
     pub(super) fn is_strided_across(&self) -> bool {
         let inner = self.reduced.last().map_or(1, |dim| dim.stride.unsigned_abs());
         inner != 1 && self.side_by_side().is_some_and(|width| width >= LINE)
+    }
+
+    /// Whether the elements `rows` of each result are contiguous.
+    pub(super) fn has_lines(&self, rows: &Range<usize>) -> bool {
+        let Some(inner) = self.reduced.last() else { return false };
+        inner.stride == 1 && !rows.is_empty() && rows.start / inner.len == (rows.end - 1) / inner.len
+    }
+
+    /// The elements `rows` of a result, which are contiguous ([`has_lines`](Self::has_lines)).
+    #[inline]
+    pub(super) fn line(&self, result: usize, rows: Range<usize>) -> &'a [T] {
+        let at = self.offset + locate(self.kept, result) + locate(self.reduced, rows.start);
+        &self.x[at as usize..][..rows.len()]
     }
 
     /// The elements `rows` of neighbouring results. If results are adjacent in memory, `columns` are those of
@@ -210,7 +227,8 @@ impl<T: Plain> Source<T> for ReduceInput<'_, T> {
         // Read all neighbours of a cache line while it is in the cache, even if they go to other lines of the
         // packed row.
         let across = |dim: &Dim| dim.stride != 0 && dim.stride.unsigned_abs() < inner.stride.unsigned_abs();
-        let piece = if outer.iter().any(across) { LINE * inner.len } else { PIECE };
+        let lines = (ACROSS_PIECE / inner.len.max(1)).clamp(LINE, ACROSS);
+        let piece = if outer.iter().any(across) { lines * inner.len } else { PIECE };
         piece.next_multiple_of(PIECE).min(LARGEST_PIECE)
     }
 }
