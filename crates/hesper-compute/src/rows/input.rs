@@ -19,10 +19,6 @@ const PACKED_TILE: usize = 1 << 15;
 const LONG_ROW: usize = 256;
 /// Elements that share a cache line.
 const LINE: usize = 16;
-/// Lines of a packed piece that are read across: neighbours of a few cache lines.
-const ACROSS: usize = 64;
-/// Elements of a packed piece with more than [`LINE`] lines: they fit the L2 cache.
-const ACROSS_PIECE: usize = 1 << 17;
 
 /// The order in which a result combines its elements, which are indexed in row-major order of the reduced
 /// axes.
@@ -227,8 +223,7 @@ impl<T: Plain> Source<T> for ReduceInput<'_, T> {
         // Read all neighbours of a cache line while it is in the cache, even if they go to other lines of the
         // packed row.
         let across = |dim: &Dim| dim.stride != 0 && dim.stride.unsigned_abs() < inner.stride.unsigned_abs();
-        let lines = (ACROSS_PIECE / inner.len.max(1)).clamp(LINE, ACROSS);
-        let piece = if outer.iter().any(across) { lines * inner.len } else { PIECE };
+        let piece = if outer.iter().any(across) { LINE * inner.len } else { PIECE };
         piece.next_multiple_of(PIECE).min(LARGEST_PIECE)
     }
 }
