@@ -94,30 +94,39 @@ fn short_run<T: Float, const PROD: bool>(x: &[T]) -> f32 {
     rest.iter().fold(total, |total, x| join::<PROD>(total, x.to_f32()))
 }
 
+/// Vector `i` of some elements; zeros beyond them.
+#[inline(always)]
+fn vector<S: Isa, T: Float>(s: S, x: &[T], i: usize) -> S::F {
+    match x.get(i * S::LANES..(i + 1) * S::LANES) {
+        // SAFETY: a whole vector.
+        Some(x) => unsafe { T::load(s, x.as_ptr()) },
+        None => s.zero(),
+    }
+}
+
+/// Joins neighbours of two vectors.
+#[inline(always)]
+fn halved<S: Isa, const PROD: bool>(s: S, a: S::F, b: S::F) -> S::F {
+    let (even, odd) = s.unzip(a, b);
+    join_vectors::<S, PROD>(s, even, odd)
+}
+
 /// At most `LANES` runs, one result in each lane.
 #[inline(always)]
 fn lanes_of_runs<S: Isa, T: Float, const PROD: bool>(s: S, runs: &[[T; RUN]]) -> S::F {
     let x = runs.as_flattened();
-    let halve = |from: &[S::F], to: &mut [S::F]| {
-        for (to, pair) in to.iter_mut().zip(from.chunks_exact(2)) {
-            let (even, odd) = s.unzip(pair[0], pair[1]);
-            *to = join_vectors::<S, PROD>(s, even, odd);
-        }
-    };
     // `from` by the lowest bit of the index of its elements.
     let split = |from: &[S::F], even: &mut [S::F], odd: &mut [S::F]| {
         for ((even, odd), pair) in even.iter_mut().zip(odd).zip(from.chunks_exact(2)) {
             (*even, *odd) = s.unzip(pair[0], pair[1]);
         }
     };
-    let mut loaded = [s.zero(); RUN];
-    for (v, x) in loaded.iter_mut().zip(x.chunks_exact(S::LANES)) {
-        // SAFETY: a whole vector.
-        *v = unsafe { T::load(s, x.as_ptr()) };
+    let mut fours = [s.zero(); RUN / 4];
+    for (i, four) in fours.iter_mut().enumerate() {
+        let low = halved::<S, PROD>(s, vector(s, x, 4 * i), vector(s, x, 4 * i + 1));
+        let high = halved::<S, PROD>(s, vector(s, x, 4 * i + 2), vector(s, x, 4 * i + 3));
+        *four = halved::<S, PROD>(s, low, high);
     }
-    let (mut pairs, mut fours) = ([s.zero(); RUN / 2], [s.zero(); RUN / 4]);
-    halve(&loaded, &mut pairs);
-    halve(&pairs, &mut fours);
     // A run has eight groups of four: vector `g` gets group `g` of each run.
     let (mut even, mut odd) = ([s.zero(); 4], [s.zero(); 4]);
     split(&fours, &mut even, &mut odd);
