@@ -827,6 +827,25 @@ fn a_view_and_its_contiguous_copy_are_reduced_to_the_same_bits() {
 }
 
 #[test]
+fn transposed_matrices_are_reduced_to_the_bits_of_their_copies() {
+    let mut rng = Rng::new(52);
+    // Around runs of 32, vectors of runs, ranges of 512 and blocks of 4096 elements.
+    for rows in [4, 31, 32, 33, 64, 100, 255, 511, 512, 513, 544, 700, 1055, 4200] {
+        for columns in [1, 5, 40] {
+            let x: Vec<f32> = (0..rows * columns).map(|_| rng.float() * 1.5).collect();
+            let half: Vec<bf16> = x.iter().map(|v| bf16::from_f32(*v)).collect();
+            for over in [[true, false], [false, true]] {
+                let shape = if over[0] { vec![rows, columns] } else { vec![columns, rows] };
+                let view = (shape.clone(), vec![1, shape[0] as isize], 0, x.len());
+                check_view(&x, &view, &over);
+                check_view(&half, &view, &over);
+                check_moments(&x, &view, &over);
+            }
+        }
+    }
+}
+
+#[test]
 fn extremes_choose_zeros_by_sign_at_any_position() {
     for n in [2, 7, 40, 700, 9000] {
         for at in [0, n / 2, n - 1] {

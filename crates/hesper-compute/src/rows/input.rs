@@ -100,6 +100,19 @@ impl<'a, T: Plain> ReduceInput<'a, T> {
         inner != 1 && self.side_by_side().is_some_and(|width| width >= LINE)
     }
 
+    /// Whether the elements `rows` of each result are contiguous.
+    pub(super) fn has_lines(&self, rows: &Range<usize>) -> bool {
+        let Some(inner) = self.reduced.last() else { return false };
+        inner.stride == 1 && !rows.is_empty() && rows.start / inner.len == (rows.end - 1) / inner.len
+    }
+
+    /// The elements `rows` of a result, which are contiguous ([`has_lines`](Self::has_lines)).
+    #[inline]
+    pub(super) fn line(&self, result: usize, rows: Range<usize>) -> &'a [T] {
+        let at = self.offset + locate(self.kept, result) + locate(self.reduced, rows.start);
+        &self.x[at as usize..][..rows.len()]
+    }
+
     /// The elements `rows` of neighbouring results. If results are adjacent in memory, `columns` are those of
     /// block `outer` of the last kept axis; otherwise `columns` counts all results.
     pub(super) fn tile<'t>(

@@ -20,6 +20,7 @@ pub(crate) mod scan;
 mod scan_floats;
 pub(crate) mod sort;
 pub(crate) mod source;
+mod transposed;
 mod tree;
 
 use crate::error::{Mismatch, product};

@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 
+use super::fold;
 use super::input::{ReduceInput, Tile};
 use super::reduce::{Fold, OrderedReducer, Reduction, in_order};
 use super::source::Plain;
@@ -13,6 +14,8 @@ use crate::simd::{Float, Isa, Kernel, Simd, dispatch};
 
 /// Elements of a tile converted at a time.
 const WIDENED: usize = 1 << 14;
+/// Columns whose moments are computed together in the order of rows.
+const ABREAST: usize = 64;
 
 /// A float type whose moments can be computed.
 pub trait Sample: Float + Plain {
@@ -90,9 +93,88 @@ impl<T: Sample, R: Reducer<In = f64, Acc = f64>> Reducer for Moments<T, R> {
 }
 
 impl<T: Sample, R: OrderedReducer<In = f64, Acc = f64>> OrderedReducer for Moments<T, R> {
-    type Across = Moments<T, R::Across>;
+    type Across = MomentsAcross<T, R>;
     fn across(self) -> Self::Across {
-        Moments(self.0.across(), PhantomData)
+        MomentsAcross(self)
+    }
+}
+
+/// The moments of columns in the order of rows: each block has the accumulators of a row for all columns.
+struct MomentsAcross<T, R>(Moments<T, R>);
+
+impl<T, R: Copy> Clone for MomentsAcross<T, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, R: Copy> Copy for MomentsAcross<T, R> {}
+
+impl<T: Sample, R: OrderedReducer<In = f64, Acc = f64>> Reducer for MomentsAcross<T, R> {
+    type In = T;
+    type Acc = [f64; 2];
+    const RANGE: usize = R::Across::RANGE;
+    const STRIP: usize = R::Across::STRIP;
+
+    fn empty(self) -> [f64; 2] {
+        self.0.empty()
+    }
+
+    fn rows(self, simd: Simd, x: &[T], len: usize, out: &mut [[f64; 2]]) {
+        self.0.rows(simd, x, len, out);
+    }
+
+    fn columns(self, simd: Simd, tile: &Tile<'_, T>, out: &mut [[f64; 2]]) {
+        let lanes = fold::lanes(tile.rows);
+        let lane = Scratch::<[[f64; ABREAST]; 2]>::new(lanes);
+        // SAFETY: the buffer holds as many elements, and each strip writes all before it reads them.
+        let lane = unsafe { std::slice::from_raw_parts_mut(lane.ptr(), lanes) };
+        for (strip, out) in out.chunks_mut(ABREAST).enumerate() {
+            dispatch(simd, LaneMoments { tile, first: strip * ABREAST, lanes: lane, out });
+        }
+    }
+
+    fn join(self, result: usize, part: usize, parts: &mut [[f64; 2]]) -> [f64; 2] {
+        self.0.join(result, part, parts)
+    }
+}
+
+/// The moments of at most [`ABREAST`] columns of a tile, from `first` on. `lanes` are the accumulators.
+struct LaneMoments<'a, 't, T> {
+    tile: &'a Tile<'t, T>,
+    first: usize,
+    lanes: &'a mut [[[f64; ABREAST]; 2]],
+    out: &'a mut [[f64; 2]],
+}
+
+impl<T: Float> Kernel for LaneMoments<'_, '_, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let LaneMoments { tile, first, lanes, out } = self;
+        let (count, n) = (lanes.len(), out.len());
+        for (at, lane) in lanes.iter_mut().enumerate() {
+            let (mut sums, mut squares, mut wide) = ([0.0; ABREAST], [0.0; ABREAST], [0.0; ABREAST]);
+            for k in (at..tile.rows).step_by(count) {
+                widen(s, &tile.row(k)[first..first + n], &mut wide[..n]);
+                for (i, x) in wide.iter().enumerate() {
+                    sums[i] += x;
+                    squares[i] += x * x;
+                }
+            }
+            *lane = [sums, squares];
+        }
+        let mut half = count / 2;
+        while half > 0 {
+            let (low, high) = lanes.split_at_mut(half);
+            for (low, high) in low.iter_mut().flatten().flatten().zip(high.iter().flatten().flatten()) {
+                *low += high;
+            }
+            half /= 2;
+        }
+        for (i, out) in out.iter_mut().enumerate() {
+            *out = [lanes[0][0][i], lanes[0][1][i]];
+        }
     }
 }
 

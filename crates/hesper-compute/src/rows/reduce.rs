@@ -7,6 +7,7 @@
 //! maximum, and -0 counts as less than +0.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use half::{bf16, f16};
 
@@ -14,6 +15,7 @@ use super::Axis;
 use super::fold;
 use super::input::{ReduceInput, SumOrder, Tile};
 use super::source::{PIECE, Plain, Source};
+use super::transposed;
 use super::tree::{self, Reducer, pairwise};
 use crate::error::{Mismatch, same};
 use crate::par::Par;
@@ -25,7 +27,7 @@ pub(super) const BLOCK: usize = 4096;
 /// Rows of a tile whose columns are reduced.
 const RANGE: usize = 512;
 /// Rows added to a partial sum before it is added to the total.
-const RUN: usize = 32;
+pub(super) const RUN: usize = 32;
 /// Columns of a tile.
 const STRIP: usize = 2048;
 /// Bytes of the accumulators of columns that are reduced in the order of rows: they fit the L1 cache.
@@ -45,6 +47,7 @@ pub enum Reduction {
 }
 
 /// A type that can be reduced.
+#[allow(private_interfaces, reason = "only this crate calls its methods")]
 pub trait Reduce: Plain {
     /// The type of accumulators and results.
     type Acc: Acc;
@@ -54,6 +57,31 @@ pub trait Reduce: Plain {
     /// Reduces rows of `len` elements, at most a block, to one result each.
     #[doc(hidden)]
     fn fold_rows(level: Simd, op: Reduction, x: &[Self], len: usize, out: &mut [Self::Acc]);
+    /// Reduces contiguous columns in the order of columns; false if the type has no kernel for it.
+    #[doc(hidden)]
+    fn add_lines(
+        _level: Simd,
+        _op: Reduction,
+        _x: &ReduceInput<'_, Self>,
+        _columns: Range<usize>,
+        _rows: Range<usize>,
+        _out: &mut [Self::Acc],
+    ) -> bool {
+        false
+    }
+    /// Reduces rows that lie across to `lanes` accumulators each: those of `acc.len() / lanes` columns of a
+    /// tile, from `first` on.
+    #[doc(hidden)]
+    fn add_across(
+        level: Simd,
+        op: Reduction,
+        tile: &Tile<'_, Self>,
+        first: usize,
+        lanes: usize,
+        acc: &mut [Self::Acc],
+    ) {
+        add_across(level, op, tile, first, lanes, acc);
+    }
     #[doc(hidden)]
     fn run(par: &dyn Par, op: Reduction, x: &ReduceInput<'_, Self>, out: &mut [Self::Acc]);
     #[doc(hidden)]
@@ -159,7 +187,8 @@ macro_rules! complex_accumulators {
 complex_accumulators!(f32 f64);
 
 macro_rules! reduce {
-    ($($t:ty => $acc:ty, $add:expr, $fold:expr;)*) => {$(
+    ($($t:ty => $acc:ty, $add:expr, $fold:expr $(, $lines:expr, $across:expr)?;)*) => {$(
+        #[allow(private_interfaces, reason = "only this crate calls its methods")]
         impl Reduce for $t {
             type Acc = $acc;
             fn add_rows(level: Simd, op: Reduction, rows: &[&[$t]], acc: &mut [$acc]) {
@@ -174,6 +203,35 @@ macro_rules! reduce {
             fn run_rows(par: &dyn Par, op: Reduction, x: &dyn Source<$t>, len: usize, out: &mut [$acc]) {
                 tree::by_rows(par, Fold::new(op), x, len, out);
             }
+            $(
+                fn add_lines(
+                    level: Simd,
+                    op: Reduction,
+                    x: &ReduceInput<'_, $t>,
+                    columns: Range<usize>,
+                    rows: Range<usize>,
+                    out: &mut [$acc],
+                ) -> bool {
+                    let sums = matches!(op, Reduction::Sum | Reduction::Prod);
+                    if sums {
+                        $lines(level, op, x, columns, rows, out);
+                    }
+                    sums
+                }
+                fn add_across(
+                    level: Simd,
+                    op: Reduction,
+                    tile: &Tile<'_, $t>,
+                    first: usize,
+                    lanes: usize,
+                    acc: &mut [$acc],
+                ) {
+                    match op {
+                        Reduction::Sum | Reduction::Prod => $across(level, op, tile, first, lanes, acc),
+                        _ => add_across(level, op, tile, first, lanes, acc),
+                    }
+                }
+            )?
         }
     )*};
 }
@@ -183,9 +241,28 @@ reduce! {
     u32 => u32, fold::add_each, fold::integers; u64 => u64, fold::add_each, fold::integers;
     i8 => i32, fold::add_each, fold::widened; i16 => i32, fold::add_each, fold::widened;
     i32 => i32, fold::add_each, fold::integers; i64 => i64, fold::add_each, fold::integers;
-    f32 => f32, fold::add_each, fold::floats; f64 => f64, fold::add_each, fold::doubles;
-    bf16 => f32, fold::add_floats, fold::floats; f16 => f32, fold::add_floats, fold::floats;
+    f32 => f32, fold::add_each, fold::floats, transposed::contiguous_columns, transposed::lanes_across;
+    f64 => f64, fold::add_each, fold::doubles;
+    bf16 => f32, fold::add_floats, fold::floats, transposed::contiguous_columns, transposed::lanes_across;
+    f16 => f32, fold::add_floats, fold::floats, transposed::contiguous_columns, transposed::lanes_across;
     [f32; 2] => [f32; 2], fold::add_each, fold::pairs; [f64; 2] => [f64; 2], fold::add_each, fold::widened;
+}
+
+/// [`Reduce::add_across`], row by row.
+fn add_across<T: Reduce>(
+    level: Simd,
+    op: Reduction,
+    tile: &Tile<'_, T>,
+    first: usize,
+    lanes: usize,
+    acc: &mut [T::Acc],
+) {
+    let n = acc.len() / lanes;
+    acc.fill(T::Acc::start(op));
+    for k in 0..tile.rows {
+        let row = &tile.row(k)[first..first + n];
+        T::add_rows(level, op, &[row], &mut acc[k % lanes * n..][..n]);
+    }
 }
 
 /// Reduces strided memory; `out` holds one element per result. An empty reduction gives 0, 1 or an infinity.
@@ -277,6 +354,17 @@ impl<T: Reduce> Reducer for Fold<T> {
         }
     }
 
+    fn lines(
+        self,
+        simd: Simd,
+        x: &ReduceInput<'_, T>,
+        columns: Range<usize>,
+        rows: Range<usize>,
+        out: &mut [T::Acc],
+    ) -> bool {
+        T::add_lines(simd, self.op, x, columns, rows, out)
+    }
+
     fn columns(self, simd: Simd, tile: &Tile<'_, T>, out: &mut [T::Acc]) {
         out.fill(self.empty());
         let add = |mut k: usize, end: usize, acc: &mut [T::Acc]| {
@@ -349,11 +437,7 @@ impl<T: Reduce> Reducer for Across<T> {
             let (first, n) = (strip * width, out.len());
             // SAFETY: the buffer holds as many elements, and is filled before it is read.
             let acc = unsafe { std::slice::from_raw_parts_mut(acc.ptr(), lanes * n) };
-            acc.fill(self.empty());
-            for k in 0..tile.rows {
-                let row = &tile.row(k)[first..first + n];
-                T::add_rows(simd, op, &[row], &mut acc[k % lanes * n..][..n]);
-            }
+            T::add_across(simd, op, tile, first, lanes, acc);
             let mut half = lanes / 2;
             while half > 0 {
                 let (low, high) = acc.split_at_mut(half * n);

@@ -2,6 +2,8 @@
 //!
 //! Splits depend on shapes only, so results do not depend on the number of threads.
 
+use std::ops::Range;
+
 use super::input::{ReduceInput, SumOrder, Tile, packed_width};
 use super::source::{PIECE, Plain, RowScratch, Source, pieces};
 use crate::par::{Par, Shared, chunks, grain};
@@ -29,6 +31,18 @@ pub(super) trait Reducer: Copy + Sync {
     fn empty(self) -> Self::Acc;
     /// Reduces contiguous rows of `len` elements to a result each.
     fn rows(self, simd: Simd, x: &[Self::In], len: usize, out: &mut [Self::Acc]);
+    /// Reduces columns whose elements `rows` are contiguous to a result each, in the order of
+    /// [`columns`](Self::columns). False if it does not.
+    fn lines(
+        self,
+        _simd: Simd,
+        _x: &ReduceInput<'_, Self::In>,
+        _columns: Range<usize>,
+        _rows: Range<usize>,
+        _out: &mut [Self::Acc],
+    ) -> bool {
+        false
+    }
     /// Reduces a tile to a result for each column.
     fn columns(self, simd: Simd, tile: &Tile<'_, Self::In>, out: &mut [Self::Acc]);
     /// Combines the partial results of a result, each of `part` elements.
@@ -113,6 +127,8 @@ pub(super) fn by_columns<R: Reducer>(par: &dyn Par, r: R, x: &ReduceInput<'_, R:
         Some(inner) => (inner, R::STRIP),
         None => (out.len(), packed_width(R::RANGE.min(len))),
     };
+    // Otherwise columns are counted within a block.
+    let lines = x.side_by_side().is_none();
     let outer = out.len() / inner;
     let (ranges, strips) = (len.div_ceil(R::RANGE), inner.div_ceil(strip));
     let partial = Scratch::<R::Acc>::new(if ranges > 1 { outer * ranges * inner } else { 0 });
@@ -127,6 +143,9 @@ pub(super) fn by_columns<R: Reducer>(par: &dyn Par, r: R, x: &ReduceInput<'_, R:
             let rows = range * R::RANGE..len.min((range + 1) * R::RANGE);
             // SAFETY: this part of the results is the task's own.
             let out = unsafe { found.slice((o * ranges + range) * inner + columns.start, columns.len()) };
+            if lines && x.has_lines(&rows) && r.lines(simd, x, columns.clone(), rows.clone(), out) {
+                continue;
+            }
             r.columns(simd, &x.tile(simd, o, columns, rows, &mut room), out);
         }
     });

@@ -19,7 +19,8 @@
 //! * `eval`: the value by scalar type. `int` stands for all eight integer types, and its expression may name
 //!   the type at hand `T` and the type of twice its width `Wide`. Names are those of [`crate::math`].
 //!   `vector(core, unless rare)` computes all lanes by `core`, which vectorises, and then recomputes the
-//!   lanes where `rare` holds by the full expression. `half` says how f16 and bf16, which compute in f32, get
+//!   lanes where `rare` holds by the full expression. `quick(pass, unless left out)` first computes a block by
+//!   [`pass`](crate::math::quick), and again by the expressions before if a lane is unsure or left out. `half` says how f16 and bf16, which compute in f32, get
 //!   their result: rounded in a second pass (the default), `exact` (no rounding needed), `fused` (rounded in
 //!   the same pass), or by expressions of their own.
 //! * `text`: C++ expressions over `$a`, `$b`, `$c` and the type's name `$t`, for CUDA and Metal alike. The
@@ -129,7 +130,10 @@ macro_rules! unary_ops {
             }
             /// `e^x - 1`.
             Expm1 {
-                eval { f32 |x| expm1(x); f64 |x| double::exp_m1(x); }
+                eval {
+                    f32 |x| expm1(x), quick(quick::expm1(x), unless quick::expm1_leaves_out(x));
+                    f64 |x| double::exp_m1(x);
+                }
                 text { FastHalf "to_$t(expm1f(to_f32($a)))", Float "expm1_of($a)" }
                 builtins [expm1, expm1f]
             }
@@ -141,19 +145,28 @@ macro_rules! unary_ops {
             }
             /// Base-2 logarithm.
             Log2 {
-                eval { f32 |x| log2(x); f64 |x| double::log2(x); }
+                eval {
+                    f32 |x| log2(x), quick(quick::log2(x), unless quick::log_leaves_out(x));
+                    f64 |x| double::log2(x);
+                }
                 text { FastHalf "to_$t(log2f(to_f32($a)))", Float "log2_of($a)" }
                 builtins [log2]
             }
             /// Base-10 logarithm.
             Log10 {
-                eval { f32 |x| log10(x); f64 |x| x.log10(); }
+                eval {
+                    f32 |x| log10(x), quick(quick::log10(x), unless quick::log_leaves_out(x));
+                    f64 |x| x.log10();
+                }
                 text { FastHalf "to_$t(log10f(to_f32($a)))", Float "log10_of($a)" }
                 builtins [log10]
             }
             /// `log(1 + x)`.
             Log1p {
-                eval { f32 |x| log1p(x); f64 |x| double::log_1p(x); }
+                eval {
+                    f32 |x| log1p(x), quick(quick::log1p(x), unless quick::log1p_leaves_out(x));
+                    f64 |x| double::log_1p(x);
+                }
                 text { FastHalf "to_$t(log1pf(to_f32($a)))", Float "log1p_of($a)" }
                 builtins [log1p]
             }
@@ -178,7 +191,8 @@ macro_rules! unary_ops {
             /// Tangent.
             Tan {
                 eval {
-                    f32 |x| tan(x), vector(tan_core(x), unless x.abs() > TRIG_LIMIT);
+                    f32 |x| tan(x), vector(tan_core(x), unless x.abs() > TRIG_LIMIT),
+                        quick(quick::tan(x), unless quick::tan_leaves_out(x));
                     f64 |x| double::tan64(x), vector(double::tan_core64(x), unless x.abs() > double::TRIG_LIMIT64);
                 }
                 text { FastHalf "to_$t(tanf(to_f32($a)))", Float "tan_of($a)" }
@@ -204,31 +218,46 @@ macro_rules! unary_ops {
             }
             /// Arc sine.
             Asin {
-                eval { f32 |x| asin(x); f64 |x| double::asin(x); }
+                eval {
+                    f32 |x| asin(x), quick(quick::asin(x), unless quick::asin_leaves_out(x));
+                    f64 |x| double::asin(x);
+                }
                 text { FastHalf "to_$t(asinf(to_f32($a)))", Float "asin_of($a)" }
                 builtins [asin]
             }
             /// Arc cosine.
             Acos {
-                eval { f32 |x| acos(x); f64 |x| double::acos(x); }
+                eval {
+                    f32 |x| acos(x), quick(quick::acos(x), unless quick::asin_leaves_out(x));
+                    f64 |x| double::acos(x);
+                }
                 text { FastHalf "to_$t(acosf(to_f32($a)))", Float "acos_of($a)" }
                 builtins [acos]
             }
             /// Arc tangent.
             Atan {
-                eval { f32 |x| atan(x); f64 |x| double::atan(x); }
+                eval {
+                    f32 |x| atan(x), quick(quick::atan(x), unless quick::atan_leaves_out(x));
+                    f64 |x| double::atan(x);
+                }
                 text { FastHalf "to_$t(atanf(to_f32($a)))", Float "atan_of($a)" }
                 builtins [atan]
             }
             /// Hyperbolic sine.
             Sinh {
-                eval { f32 |x| sinh(x); f64 |x| double::sinh(x); }
+                eval {
+                    f32 |x| sinh(x), quick(quick::sinh(x), unless quick::sinh_leaves_out(x));
+                    f64 |x| double::sinh(x);
+                }
                 text { FastHalf "to_$t(sinhf(to_f32($a)))", Float "sinh_of($a)" }
                 builtins [sinh]
             }
             /// Hyperbolic cosine.
             Cosh {
-                eval { f32 |x| cosh(x); f64 |x| double::cosh(x); }
+                eval {
+                    f32 |x| cosh(x), quick(quick::cosh(x), unless quick::sinh_leaves_out(x));
+                    f64 |x| double::cosh(x);
+                }
                 text { FastHalf "to_$t(coshf(to_f32($a)))", Float "cosh_of($a)" }
                 builtins [cosh]
             }
@@ -255,7 +284,10 @@ macro_rules! unary_ops {
             }
             /// Inverse hyperbolic tangent.
             Atanh {
-                eval { f32 |x| atanh(x); f64 |x| double::atanh(x); }
+                eval {
+                    f32 |x| atanh(x), quick(quick::atanh(x), unless quick::atanh_leaves_out(x));
+                    f64 |x| double::atanh(x);
+                }
                 text { FastHalf "to_$t(atanhf(to_f32($a)))", Float "atanh_of($a)" }
                 builtins [atanh]
             }
@@ -536,7 +568,7 @@ macro_rules! binary_ops {
             /// `a^b`.
             Pow {
                 eval {
-                    f32 |a, b| pow(a, b);
+                    f32 |a, b| pow(a, b), quick(quick::pow(a, b), unless quick::pow_leaves_out(a, b));
                     f64 |a, b| double::pow(a, b), vector(double::pow_core(a, b), unless double::pow_is_rare(a, b));
                 }
                 text { FastHalf "to_$t(powf(to_f32($a), to_f32($b)))", Float "pow_of($a, $b)" }
@@ -544,7 +576,10 @@ macro_rules! binary_ops {
             }
             /// The angle of the point `(x = b, y = a)`.
             Atan2 {
-                eval { f32 |a, b| atan2(a, b); f64 |a, b| a.atan2(b); }
+                eval {
+                    f32 |a, b| atan2(a, b), quick(quick::atan2(a, b), unless quick::atan2_leaves_out(a, b));
+                    f64 |a, b| a.atan2(b);
+                }
                 text { FastHalf "to_$t(atan2f(to_f32($a), to_f32($b)))", Float "atan2_of($a, $b)" }
                 builtins [atan2]
             }

@@ -12,6 +12,8 @@
 //! once. The tests bound the error of each against a reference: at most 1.5 ulp (`sigmoid`: 2.3),
 //! 0.51 for those computed in f64.
 //!
+//! Loops over functions that compute in f64 take a shorter first pass ([`quick`]), with the same bits.
+//!
 //! `sin` and `cos` need a wide reduction beyond [`TRIG_LIMIT`]. A vector loop calls `sin_core`
 //! and redoes the rare lanes beyond the limit with `sin`.
 
@@ -23,6 +25,7 @@ mod int;
 pub(crate) mod op;
 pub(crate) mod ops;
 mod power;
+pub(crate) mod quick;
 pub mod scalar;
 mod special;
 mod trig;

@@ -58,6 +58,18 @@ pub(crate) trait Op1 {
     type A: Native;
     /// Result.
     type R: Native;
+    /// Whether there is a first pass that is quicker than the core.
+    const QUICK: bool = false;
+    /// The first pass: a result, and whether that is unsure.
+    #[inline(always)]
+    fn quick(a: Self::A) -> (Self::R, bool) {
+        (Self::core(a), false)
+    }
+    /// Whether the first pass is wrong for this operand.
+    #[inline(always)]
+    fn is_left_out(_: Self::A) -> bool {
+        false
+    }
     /// The function, unless [`Op1::is_rare`].
     fn core(a: Self::A) -> Self::R;
     /// Whether there are rare operands.
@@ -82,6 +94,18 @@ pub(crate) trait Op2 {
     type B: Native;
     /// Result.
     type R: Native;
+    /// Whether there is a first pass that is quicker than the core.
+    const QUICK: bool = false;
+    /// The first pass: a result, and whether that is unsure.
+    #[inline(always)]
+    fn quick(a: Self::A, b: Self::B) -> (Self::R, bool) {
+        (Self::core(a, b), false)
+    }
+    /// Whether the first pass is wrong for these operands.
+    #[inline(always)]
+    fn is_left_out(_: Self::A, _: Self::B) -> bool {
+        false
+    }
     /// The function, unless [`Op2::is_rare`].
     fn core(a: Self::A, b: Self::B) -> Self::R;
     /// Whether there are rare operands.

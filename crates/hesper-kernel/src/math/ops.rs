@@ -111,10 +111,21 @@ pub(crate) mod unary {
     use super::*;
 
     macro_rules! implement {
-        ($Op:ty, $a:ty, $b:ty => $r:ty, { $($items:tt)* }, |$x:ident| $full:expr) => {
+        ($Op:ty, $a:ty, $b:ty => $r:ty, { $($items:tt)* }, |$x:ident| $full:expr $(; $quick:expr, $left_out:expr)?) => {
             impl Op1 for $Op {
                 type A = $a;
                 type R = $r;
+                $(
+                    const QUICK: bool = true;
+                    #[inline(always)]
+                    fn quick($x: $a) -> ($r, bool) {
+                        $quick
+                    }
+                    #[inline(always)]
+                    fn is_left_out($x: $a) -> bool {
+                        $left_out
+                    }
+                )?
                 #[inline(always)]
                 fn core($x: $a) -> $r {
                     $($items)*
@@ -122,10 +133,22 @@ pub(crate) mod unary {
                 }
             }
         };
-        ($Op:ty, $a:ty, $b:ty => $r:ty, { $($items:tt)* }, |$x:ident| $full:expr, $core:expr, $rare:expr) => {
+        ($Op:ty, $a:ty, $b:ty => $r:ty, { $($items:tt)* }, |$x:ident| $full:expr, $core:expr, $rare:expr
+         $(; $quick:expr, $left_out:expr)?) => {
             impl Op1 for $Op {
                 type A = $a;
                 type R = $r;
+                $(
+                    const QUICK: bool = true;
+                    #[inline(always)]
+                    fn quick($x: $a) -> ($r, bool) {
+                        $quick
+                    }
+                    #[inline(always)]
+                    fn is_left_out($x: $a) -> bool {
+                        $left_out
+                    }
+                )?
                 const RARE: bool = true;
                 #[inline(always)]
                 fn core($x: $a) -> $r {
@@ -155,7 +178,8 @@ pub(crate) mod unary {
         ($group:ident $Name:ident {
             $(bool |$p:ident| $bool:expr;)?
             $(int |$i:ident| $int:expr;)?
-            $(f32 |$x:ident| $f32:expr $(, vector($core32:expr, unless $rare32:expr))?;
+            $(f32 |$x:ident| $f32:expr $(, vector($core32:expr, unless $rare32:expr))?
+              $(, quick($quick:expr, unless $left_out:expr))?;
               f64 |$y:ident| $f64:expr $(, vector($core64:expr, unless $rare64:expr))?;
               $(half $half:tt;)?)?
         }) => {
@@ -163,7 +187,7 @@ pub(crate) mod unary {
             $(implement!($Name<bool>, u8, u8 => u8, {}, |$p| $bool);)?
             $(ints!(implement $Name |$i| $int);)?
             $(
-                implement!($Name<f32>, f32, f32 => result!($group f32), {}, |$x| $f32 $(, $core32, $rare32)?);
+                implement!($Name<f32>, f32, f32 => result!($group f32), {}, |$x| $f32 $(, $core32, $rare32)? $(; $quick, $left_out)?);
                 implement!($Name<f64>, f64, f64 => result!($group f64), {}, |$y| $f64 $(, $core64, $rare64)?);
                 $(halves!($group $Name $half);)?
             )?
@@ -204,11 +228,22 @@ pub(crate) mod binary {
     use super::*;
 
     macro_rules! implement {
-        ($Op:ty, $a:ty, $b:ty => $r:ty, { $($items:tt)* }, |$x:ident, $y:ident| $full:expr) => {
+        ($Op:ty, $a:ty, $b:ty => $r:ty, { $($items:tt)* }, |$x:ident, $y:ident| $full:expr $(; $quick:expr, $left_out:expr)?) => {
             impl Op2 for $Op {
                 type A = $a;
                 type B = $b;
                 type R = $r;
+                $(
+                    const QUICK: bool = true;
+                    #[inline(always)]
+                    fn quick($x: $a, $y: $b) -> ($r, bool) {
+                        $quick
+                    }
+                    #[inline(always)]
+                    fn is_left_out($x: $a, $y: $b) -> bool {
+                        $left_out
+                    }
+                )?
                 #[inline(always)]
                 fn core($x: $a, $y: $b) -> $r {
                     $($items)*
@@ -216,11 +251,23 @@ pub(crate) mod binary {
                 }
             }
         };
-        ($Op:ty, $a:ty, $b:ty => $r:ty, { $($items:tt)* }, |$x:ident, $y:ident| $full:expr, $core:expr, $rare:expr) => {
+        ($Op:ty, $a:ty, $b:ty => $r:ty, { $($items:tt)* }, |$x:ident, $y:ident| $full:expr, $core:expr, $rare:expr
+         $(; $quick:expr, $left_out:expr)?) => {
             impl Op2 for $Op {
                 type A = $a;
                 type B = $b;
                 type R = $r;
+                $(
+                    const QUICK: bool = true;
+                    #[inline(always)]
+                    fn quick($x: $a, $y: $b) -> ($r, bool) {
+                        $quick
+                    }
+                    #[inline(always)]
+                    fn is_left_out($x: $a, $y: $b) -> bool {
+                        $left_out
+                    }
+                )?
                 const RARE: bool = true;
                 #[inline(always)]
                 fn core($x: $a, $y: $b) -> $r {
@@ -255,7 +302,8 @@ pub(crate) mod binary {
         ($group:ident $Name:ident {
             $(bool |$p:ident, $q:ident| $bool:expr;)?
             $(int |$i:ident, $j:ident| $int:expr $(, vector($core:expr, unless $rare:expr))?;)?
-            $(f32 |$x:ident, $y:ident| $f32:expr $(, vector($core32:expr, unless $rare32:expr))?;
+            $(f32 |$x:ident, $y:ident| $f32:expr $(, vector($core32:expr, unless $rare32:expr))?
+              $(, quick($quick:expr, unless $left_out:expr))?;
               f64 |$z:ident, $w:ident| $f64:expr $(, vector($core64:expr, unless $rare64:expr))?;
               $(half $half:tt;)?)?
         }) => {
@@ -263,7 +311,7 @@ pub(crate) mod binary {
             $(implement!($Name<bool>, u8, u8 => u8, {}, |$p, $q| $bool);)?
             $(ints!(implement $Name |$i, $j| $int $(, $core, $rare)?);)?
             $(
-                implement!($Name<f32>, f32, right!($group f32) => f32, {}, |$x, $y| $f32 $(, $core32, $rare32)?);
+                implement!($Name<f32>, f32, right!($group f32) => f32, {}, |$x, $y| $f32 $(, $core32, $rare32)? $(; $quick, $left_out)?);
                 implement!($Name<f64>, f64, right!($group f64) => f64, {}, |$z, $w| $f64 $(, $core64, $rare64)?);
                 $(halves!($Name $half);)?
             )?

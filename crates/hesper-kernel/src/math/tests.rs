@@ -90,6 +90,92 @@ fn logarithms_are_accurate() {
     check("cbrt", 0.51, cbrt, f64::cbrt);
 }
 
+/// A function of f32 with its first pass and what that leaves out.
+type FirstPass = (&'static str, fn(f32) -> f32, fn(f32) -> (f32, bool), fn(f32) -> bool);
+
+const FIRST_PASSES: [FirstPass; 11] = [
+    ("expm1", expm1, quick::expm1, quick::expm1_leaves_out),
+    ("log2", log2, quick::log2, quick::log_leaves_out),
+    ("log10", log10, quick::log10, quick::log_leaves_out),
+    ("log1p", log1p, quick::log1p, quick::log1p_leaves_out),
+    ("sinh", sinh, quick::sinh, quick::sinh_leaves_out),
+    ("cosh", cosh, quick::cosh, quick::sinh_leaves_out),
+    ("atanh", atanh, quick::atanh, quick::atanh_leaves_out),
+    ("tan", tan, quick::tan, quick::tan_leaves_out),
+    ("asin", asin, quick::asin, quick::asin_leaves_out),
+    ("acos", acos, quick::acos, quick::asin_leaves_out),
+    ("atan", atan, quick::atan, quick::atan_leaves_out),
+];
+
+/// Compares a first pass with its function, bit for bit, and returns how many results are unsure.
+fn agrees(pass: &FirstPass, xs: impl Iterator<Item = f32>) -> usize {
+    let (name, function, quick, left_out) = pass;
+    let mut unsure = 0;
+    for x in xs.filter(|x| !left_out(*x)) {
+        match quick(x) {
+            (_, true) => unsure += 1,
+            (y, false) => {
+                let want = function(x);
+                assert_eq!(y.to_bits(), want.to_bits(), "{name}({x:e}): {y:e} instead of {want:e}");
+            }
+        }
+    }
+    unsure
+}
+
+#[test]
+fn first_passes_agree_with_their_functions_or_are_unsure() {
+    let xs = samples();
+    for pass in &FIRST_PASSES {
+        let unsure = agrees(pass, xs.iter().copied());
+        assert!(unsure * 100 < xs.len(), "{}: {unsure} of {} results are unsure", pass.0, xs.len());
+    }
+}
+
+#[test]
+#[ignore = "minutes in a release build: for changes of first passes"]
+fn first_passes_agree_for_every_argument() {
+    std::thread::scope(|scope| {
+        for pass in &FIRST_PASSES {
+            scope.spawn(|| agrees(pass, (0..=u32::MAX).map(f32::from_bits)));
+        }
+    });
+}
+
+#[test]
+fn first_passes_of_two_operands_agree_with_their_functions_or_are_unsure() {
+    // Whether a pass is unsure.
+    let check = |x: f32, y: f32| {
+        let same = |name: &str, (got, unsure): (f32, bool), want: f32| {
+            assert!(unsure || got.to_bits() == want.to_bits(), "{name}({x:e}, {y:e}): {got:e}, not {want:e}");
+            unsure
+        };
+        [
+            !quick::pow_leaves_out(x, y) && same("pow", quick::pow(x, y), pow(x, y)),
+            !quick::atan2_leaves_out(x, y) && same("atan2", quick::atan2(x, y), atan2(x, y)),
+        ]
+    };
+    let (mut s, mut unsure) = (17, [0; 2]);
+    let rounds = 200_000;
+    for _ in 0..rounds {
+        let u = random(&mut s) as f32 / (1u64 << 48) as f32;
+        let v = random(&mut s) as f32 / (1u64 << 48) as f32;
+        let [one, _] = check((u * 20.0 - 10.0).exp2(), v * 12.0 - 6.0);
+        let [_, two] = check(u * 8.0 - 4.0, v * 8.0 - 4.0);
+        unsure = [unsure[0] + usize::from(one), unsure[1] + usize::from(two)];
+        check(1.0 + (u - 0.5) * 1e-3, (v - 0.5) * 1e5);
+        check(-u * 8.0, (v * 40.0 - 20.0).round());
+        check((random(&mut s) % 5000) as f32, (random(&mut s) % 5) as f32);
+        check(f32::from_bits(random(&mut s) as u32), f32::from_bits(random(&mut s) as u32));
+    }
+    assert!(unsure.iter().all(|n| *n * 100 < rounds), "{unsure:?} of {rounds} results are unsure");
+    for x in [0.0, -0.0, 1.0, -1.0, 2.5, -2.0, 1e-45, f32::MAX, f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
+        for y in [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 3.0, 1e-45, 1e30, f32::INFINITY, f32::NAN] {
+            check(x, y);
+        }
+    }
+}
+
 #[test]
 fn circular_functions_are_accurate_for_every_argument() {
     check("sin", 1.5, sin, f64::sin);

@@ -10,8 +10,8 @@ pub const TRIG_LIMIT: f32 = 524_288.0;
 
 const MAGIC64: f64 = 6_755_399_441_055_744.0;
 /// pi/2 and what it misses.
-const PIO2_HI: f64 = std::f64::consts::FRAC_PI_2;
-const PIO2_LO: f64 = 6.123_233_995_736_766e-17;
+pub(super) const PIO2_HI: f64 = std::f64::consts::FRAC_PI_2;
+pub(super) const PIO2_LO: f64 = 6.123_233_995_736_766e-17;
 
 /// The fractional bits of 2/pi, most significant word first.
 const TWO_OVER_PI: [u32; 8] =

@@ -231,7 +231,13 @@ impl Shape<'_> {
                         _ => None,
                     };
                     let m = place.map(|(access, size)| v.address(access, size)).unwrap_or_default();
-                    v.node(node, d, held, m);
+                    let quiet = match *node {
+                        Node::Store { value: Operand::Lanes(stored), .. } => {
+                            self.nodes[stored as usize].quiets_nan()
+                        }
+                        _ => false,
+                    };
+                    v.node(node, d, held, m, quiet);
                 }
             }
         }

@@ -254,7 +254,8 @@ where
     Self: VectorOps,
 {
     /// Emits a node: its operands are in `held` where they have lanes, its memory is at `m`.
-    pub fn node(&mut self, node: &Node, d: Vr, held: [Vr; 3], m: <Self as VectorOps>::Mem) {
+    /// `quiet` says that a stored f16 is no NaN but a quiet one.
+    pub fn node(&mut self, node: &Node, d: Vr, held: [Vr; 3], m: <Self as VectorOps>::Mem, quiet: bool) {
         let mut r = held;
         for (i, o) in node.operands().enumerate() {
             r[i] = self.operand(i, o, held[i]);
@@ -269,6 +270,10 @@ where
             Node::Load { pair: Some(which), .. } => self.load_pair(d, m, which),
             Node::StorePair { .. } => self.store_pair(a, b, m),
             Node::Load { scalar, .. } => self.load(scalar, d, m),
+            Node::Store { scalar: Scalar::F16, .. } if quiet => {
+                self.narrow_half(T3, a);
+                self.store(T3, m, 2);
+            }
             Node::Store { scalar, .. } => self.store_as(scalar, a, m),
             Node::Linear { long, .. } => {
                 self.long = false;

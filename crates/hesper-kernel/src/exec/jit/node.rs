@@ -98,6 +98,18 @@ impl Node {
         }
     }
 
+    /// Whether its value is rounded from f32, which makes NaN quiet.
+    pub fn quiets_nan(&self) -> bool {
+        use {BinaryOp as B, UnaryOp as U};
+        match *self {
+            Node::Convert(from, ..) => matches!(from, Scalar::F32 | Scalar::BF16),
+            Node::Unary(op, ..) => matches!(op, U::Sqrt | U::Rsqrt),
+            Node::Binary(op, ..) => matches!(op, B::Add | B::Sub | B::Mul | B::Div),
+            Node::Ternary(op, ..) => op == TernaryOp::Fma,
+            _ => false,
+        }
+    }
+
     /// The operands that have lanes.
     pub fn values(&self) -> impl Iterator<Item = Value> {
         self.operands().filter_map(|o| match o {

@@ -38,12 +38,26 @@ pub(super) type Fn3 = unsafe fn(*mut u8, *const u8, usize, *const u8, usize, *co
 unsafe fn body1<O: Op1>(mut d: *mut u8, mut a: *const u8, sa: usize, blocks: usize) {
     for _ in 0..blocks {
         let mut r = [const { MaybeUninit::<O::R>::uninit() }; BLOCK];
-        for (i, r) in r.iter_mut().enumerate() {
-            // SAFETY: lane i of a readable block.
-            let x = unsafe { a.cast::<O::A>().add(i).read_unaligned() };
-            r.write(O::core(x));
+        let mut again = !O::QUICK;
+        if O::QUICK {
+            for (i, r) in r.iter_mut().enumerate() {
+                // SAFETY: lane i of a readable block.
+                let (y, unsure) = O::quick(unsafe { a.cast::<O::A>().add(i).read_unaligned() });
+                r.write(y);
+                again |= unsure;
+            }
+            // SAFETY: a readable block.
+            let x = unsafe { a.cast::<[O::A; BLOCK]>().read_unaligned() };
+            again |= x.iter().fold(false, |any, &x| any | O::is_left_out(x));
         }
-        if O::RARE {
+        if again {
+            for (i, r) in r.iter_mut().enumerate() {
+                // SAFETY: lane i of a readable block.
+                let x = unsafe { a.cast::<O::A>().add(i).read_unaligned() };
+                r.write(O::core(x));
+            }
+        }
+        if O::RARE && again {
             // SAFETY: a readable block.
             let x = unsafe { a.cast::<[O::A; BLOCK]>().read_unaligned() };
             let rare = x.iter().fold(false, |any, &x| any | O::is_rare(x));
@@ -71,18 +85,35 @@ unsafe fn body2<O: Op2>(
 ) {
     for _ in 0..blocks {
         let mut r = [const { MaybeUninit::<O::R>::uninit() }; BLOCK];
-        for (i, r) in r.iter_mut().enumerate() {
-            // SAFETY: lane i of readable blocks.
-            let (x, y) = unsafe {
-                (a.cast::<O::A>().add(i).read_unaligned(), b.cast::<O::B>().add(i).read_unaligned())
-            };
-            r.write(O::core(x, y));
+        // SAFETY: lane i of readable blocks.
+        let lane = |i| unsafe {
+            (a.cast::<O::A>().add(i).read_unaligned(), b.cast::<O::B>().add(i).read_unaligned())
+        };
+        // SAFETY: readable blocks.
+        let block = || unsafe {
+            (a.cast::<[O::A; BLOCK]>().read_unaligned(), b.cast::<[O::B; BLOCK]>().read_unaligned())
+        };
+        let mut again = !O::QUICK;
+        if O::QUICK {
+            for (i, r) in r.iter_mut().enumerate() {
+                let (x, y) = lane(i);
+                let (z, unsure) = O::quick(x, y);
+                r.write(z);
+                again |= unsure;
+            }
+            let (x, y) = block();
+            for i in 0..BLOCK {
+                again |= O::is_left_out(x[i], y[i]);
+            }
         }
-        if O::RARE {
-            // SAFETY: readable blocks.
-            let (x, y) = unsafe {
-                (a.cast::<[O::A; BLOCK]>().read_unaligned(), b.cast::<[O::B; BLOCK]>().read_unaligned())
-            };
+        if again {
+            for (i, r) in r.iter_mut().enumerate() {
+                let (x, y) = lane(i);
+                r.write(O::core(x, y));
+            }
+        }
+        if O::RARE && again {
+            let (x, y) = block();
             let mut rare = false;
             for i in 0..BLOCK {
                 rare |= O::is_rare(x[i], y[i]);
