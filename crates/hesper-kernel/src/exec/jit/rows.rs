@@ -240,13 +240,13 @@ mod tests {
         let kernel = b.finish().unwrap();
         let Some(jit) = super::super::compile(&kernel, SimdLevel::detect()) else { return };
 
-        let (lanes, rows) = (16, 2 * 7);
+        let (lanes, rows) = (16, 2 * 9);
         let mut data: Vec<u8> = (0..lanes * rows).flat_map(|i| (i as f32).to_le_bytes()).collect();
         let more: Vec<u8> = (0..3 * lanes).flat_map(|i| (1000.0 * i as f32).to_le_bytes()).collect();
         let three = 3i64.to_le_bytes();
         let args = vec![Arg::write(&mut data), Arg::read(&more), Arg::read(&three)];
         let (bindings, dropped, cancel) = (Bindings::new(args).unwrap(), Dropped::default(), Cancel::new());
-        let launch = Launch::new([lanes, 2, 7], [lanes, 1, 1]).unwrap();
+        let launch = Launch::new([lanes, 2, 9], [lanes, 1, 1]).unwrap();
         let mut session = Session::new(&jit, &bindings, &launch, &dropped);
         assert_eq!(session.rows([0, 0], lanes, rows, &cancel), 0);
         session.row(0, 0, 0, lanes, &cancel);
