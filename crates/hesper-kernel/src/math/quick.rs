@@ -215,8 +215,8 @@ fn atan_short(u: f64) -> f64 {
     (u * z).mul_add(p, u)
 }
 
-/// The angle of the point `(b, a)` of the first quadrant. One division: the quotient is turned by an eighth or
-/// a quarter of a turn where that makes it small.
+/// The angle of the point `(b, a)` of the first quadrant. One division: the quotient is turned by an eighth
+/// or a quarter of a turn where that makes it small.
 #[inline(always)]
 fn angle(a: f64, b: f64, turned: bool, inverted: bool) -> f64 {
     let (above, below) = if turned { (a - b, a + b) } else { (a, b) };
