@@ -126,3 +126,64 @@ def test_image_features_take_the_places_of_image_tokens():
         return model(tokens, images), loss, gradients
 
     compare(scenario, tol=1e-3)
+
+
+def test_images_and_texts_are_matched_by_a_contrastive_loss():
+    def scenario(lib):
+        mx, nn, optim = lib.mx, lib.nn, lib.optim
+        dims = 24
+
+        class Tower(nn.Module):
+            """A transformer of layers that normalize first, with a projection of one position's features."""
+
+            def __init__(self, embedding, positions, mask):
+                super().__init__()
+                self.embedding = embedding
+                self.positions = nn.Embedding(positions, dims)
+                self.layers = [
+                    nn.TransformerEncoderLayer(dims, 3, mlp_dims=48, activation=nn.gelu_fast_approx, norm_first=True)
+                    for _ in range(2)
+                ]
+                self.norm = nn.LayerNorm(dims)
+                self.projection = nn.Linear(dims, 16, bias=False)
+                self._mask = mask
+
+            def __call__(self, x, place):
+                x = self.embedding(x)
+                x = mx.flatten(x, 1, -2) if x.ndim == 4 else x
+                x = x + self.positions(mx.arange(x.shape[1]))
+                for layer in self.layers:
+                    x = layer(x, self._mask)
+                chosen = x[mx.arange(x.shape[0]), place]
+                y = self.projection(self.norm(chosen))
+                return y / mx.linalg.norm(y, axis=-1, keepdims=True)
+
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                causal = nn.MultiHeadAttention.create_additive_causal_mask(7)
+                self.vision = Tower(nn.Conv2d(3, dims, 4, 4, bias=False), 9, None)
+                self.text = Tower(nn.Embedding(30, dims), 7, causal)
+                self.scale = mx.array(1.0)
+
+            def __call__(self, images, tokens):
+                # The last token is the one with the highest number.
+                texts = self.text(tokens, mx.argmax(tokens, axis=-1))
+                pictures = self.vision(images, mx.zeros((images.shape[0],), dtype=mx.int32))
+                return mx.exp(self.scale) * texts @ pictures.T
+
+        def loss(images, tokens):
+            logits, targets = model(images, tokens), mx.arange(tokens.shape[0])
+            rows, columns = nn.losses.cross_entropy(logits, targets), nn.losses.cross_entropy(logits.T, targets)
+            return (rows.mean() + columns.mean()) / 2
+
+        model = initialize(lib, Model())
+        tokens = np.random.default_rng(0).integers(1, 29, (4, 7))
+        tokens[[0, 1, 2, 3], [6, 3, 4, 6]] = 29
+        tokens = lib.array(tokens)
+        optimizer = optim.AdamW(optim.join_schedules([optim.linear_schedule(0, 1e-2, 2), optim.cosine_decay(1e-2, 6)], [2]))
+        batches = [(lib.normal(4, 12, 12, 3, seed=i), tokens) for i in range(4)]
+        losses = train(lib, model, optimizer, loss, batches)
+        return losses, model(*batches[0])
+
+    compare(scenario, tol=2e-3)

@@ -70,11 +70,10 @@ impl Lent {
         let elements = array.host_kept().map_err(raise)?;
         let (before, from) = reach(elements.shape(), elements.strides());
         let size = array.dtype().size();
-        let (len, mut bytes) = ((before + from) * size, Vec::new());
+        let (len, mut bytes) = ((before + from) * size, Vec::<u64>::new());
         if bytes.try_reserve_exact(len.div_ceil(8)).is_err() {
             return Err(PyMemoryError::new_err(format!("cannot copy {len} bytes: out of memory")));
         }
-        bytes.resize(len.div_ceil(8), 0u64);
         let copy = bytes.as_mut_ptr().cast::<u8>();
         // SAFETY: all elements that the strides reach are in the array's memory, and the copy has room for them.
         let first = unsafe {
