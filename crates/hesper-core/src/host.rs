@@ -25,6 +25,7 @@ pub struct HostArray {
     shape: Shape,
     strides: Strides,
     dtype: Dtype,
+    foreign: bool,
 }
 
 /// The elements of an array, taken out of it for a caller that writes them in place.
@@ -81,6 +82,7 @@ impl Array {
             guard,
             start: data.offset as usize * self.dtype().size(),
             shape: self.shape().into(),
+            foreign: !data.buffer.writable(),
             strides: data.strides,
             dtype: self.dtype(),
         })
@@ -101,7 +103,8 @@ impl Array {
         if !host.guard.is_watched() {
             return Ok(host);
         }
-        self.read_bytes(|bytes| Array::from_bytes(bytes, self.dtype(), self.shape()))??.host()
+        let copy = self.read_bytes(|bytes| Array::from_bytes(bytes, self.dtype(), self.shape()))??.host()?;
+        Ok(HostArray { foreign: host.foreign, ..copy })
     }
 }
 
@@ -136,6 +139,16 @@ impl HostArray {
     /// The lengths of its axes.
     pub fn shape(&self) -> &[usize] {
         &self.shape
+    }
+
+    /// Whether the memory belongs to a file or to another library.
+    ///
+    /// ```
+    /// assert!(!hesper::array![1, 2].host()?.is_foreign());
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
+    pub fn is_foreign(&self) -> bool {
+        self.foreign
     }
 
     /// The strides in elements; they may be zero or negative.

@@ -149,6 +149,18 @@ def test_a_view_changes_no_other_array():
     assert x.tolist() == [10, 10, 10] and view.tolist() == [5, 9, 9]
 
 
+def test_views_of_loaded_elements_are_read_only(tmp_path):
+    mx.save(tmp_path / "x.npy", mx.arange(6))
+    loaded = mx.load(tmp_path / "x.npy")
+    view = np.asarray(loaded)
+    assert not view.flags.writeable
+    with pytest.raises(ValueError, match="read-only"):
+        view[0] = 1
+    copied = np.array(loaded)
+    copied[0] = 9
+    assert loaded.tolist() == [0, 1, 2, 3, 4, 5]
+
+
 def test_elements_that_share_a_place_are_not_written():
     shared = mx.broadcast_to(mx.array([1, 2]), (3, 2))
     assert memoryview(shared).readonly and memoryview(mx.as_strided(mx.arange(4), (3, 2), (1, 1))).readonly

@@ -300,13 +300,10 @@ def test_a_truncated_file_raises_and_leaves_the_process_alive(tmp_path):
     mx.eval(used)
     view = np.array(used, copy=False)
     os.truncate(path, 5000)
-    for use in [before.tolist, lambda: mx.eval(before * 2), used.tolist, lambda: mx.eval(used + 1)]:
+    for use in [before.tolist, lambda: mx.eval(before * 2), used.tolist, lambda: np.array(used), lambda: mx.eval(used + 1)]:
         with pytest.raises(RuntimeError, match="truncated"):
             use()
     assert view[-1] == 999_999, "NumPy has elements that nobody can take away"
-    del view
-    with pytest.raises(RuntimeError, match="truncated"):
-        np.array(used)
 
 
 def test_many_threads_load_and_save(tmp_path):

@@ -360,7 +360,7 @@ pub fn infinity(b: &mut Builder, x: ValueId, sign: f64) -> ValueId {
         Number::Complex => {
             // Equal to an infinite real number.
             let z = complex::parts(b, x);
-            let zero = b.f32(0.0);
+            let zero = b.number(b.ty(z.im), 0.0);
             let (re, im) = (infinity(b, z.re, sign), b.compare(CmpOp::Eq, z.im, zero));
             b.binary(BinaryOp::And, re, im)
         }

@@ -55,9 +55,10 @@ fn is_disjoint(shape: &[usize], strides: &[isize]) -> bool {
 }
 
 impl Lent {
-    /// Whether writing elements has a meaning: not where several share a place.
+    /// Whether elements may be written: not those of a file or another library, and not where several share a
+    /// place.
     pub fn fits(elements: &HostArray) -> bool {
-        is_disjoint(elements.shape(), elements.strides())
+        !elements.is_foreign() && is_disjoint(elements.shape(), elements.strides())
     }
 
     /// Lends the elements of an array.
