@@ -49,9 +49,9 @@ pub struct HostArrayMut {
 }
 
 impl Array {
-    /// Takes the elements of an evaluated array, if this is the only handle on it and on its memory, and if the
-    /// memory is the host's own. Reading the array is an error from then on; the elements come back as [another
-    /// array](HostArrayMut::finish), because an array never changes.
+    /// Takes the elements of an evaluated array, if this is the only handle on it and on its memory, and if
+    /// the memory is the host's own. Reading the array is an error from then on; the elements come back as
+    /// [another array](HostArrayMut::finish), because an array never changes.
     pub fn take_host(&mut self) -> Option<HostArrayMut> {
         let data = self.take_owned()?.into_data();
         let guard = if data.buffer.in_host_memory() { data.buffer.write().ok() } else { None };

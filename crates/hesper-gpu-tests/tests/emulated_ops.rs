@@ -466,7 +466,8 @@ fn near_host(what: &str, program: impl Fn() -> Result<Array>) {
     }
 }
 
-/// Rotations of one head in a thread, and of four where there are many; of turned arrays, with offsets and periods.
+/// Rotations of one head in a thread, and of four where there are many; of turned arrays, with offsets and
+/// periods.
 fn rotations() {
     let turned = |heads: usize, length: usize, width: usize| {
         let x = data(&[2, length, heads, width], Dtype::Float32, 1);

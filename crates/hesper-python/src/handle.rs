@@ -1,9 +1,9 @@
 //! The Python object that holds an array.
 //!
-//! It is a slot for an [`Array`], because Python lets programs change an array object (`a += 1`, `a[0] =
-//! 2`). A change stores another array in the slot: graphs that were built before hold the previous array and
-//! do not see the change. While other libraries have the elements as memory that they may write, the slot has the
-//! [`Lent`] memory, and each use takes the elements as they are then.
+//! It is a slot for an [`Array`], because Python lets programs change an array object (`a += 1`, `a[0] = 2`).
+//! A change stores another array in the slot: graphs that were built before hold the previous array and do
+//! not see the change. While other libraries have the elements as memory that they may write, the slot has
+//! the [`Lent`] memory, and each use takes the elements as they are then.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -79,8 +79,8 @@ impl PyArray {
             return Ok(None);
         }
         drop(array);
-        // Commands in progress may still use the memory. Whoever waits for the slot with the interpreter's lock
-        // goes on before this thread asks for that lock.
+        // Commands in progress may still use the memory. Whoever waits for the slot with the interpreter's
+        // lock goes on before this thread asks for that lock.
         let lent = detached(py, || {
             let mut slot = self.slot();
             let lent = match &mut *slot {

@@ -185,8 +185,8 @@ unsafe fn call(
 ) -> *mut PyObject {
     Python::attach(|py| {
         let called = panics::catch(|| {
-            // SAFETY: by the contract above: a borrowed object, a borrowed tuple of strings or null, and as many
-            // borrowed objects as there are places and names.
+            // SAFETY: by the contract above: a borrowed object, a borrowed tuple of strings or null, and as
+            // many borrowed objects as there are places and names.
             let (this, names, arguments) = unsafe {
                 let names = Bound::from_borrowed_ptr_or_opt(py, names);
                 let count = places as usize + names.as_ref().map_or(Ok(0), |names| names.len())?;
@@ -236,7 +236,8 @@ macro_rules! layers {
             }
         )*
 
-        /// The methods, and an entry that ends them. The first line of a text is the signature, for `inspect`.
+        /// The methods, and an entry that ends them. The first line of a text is the signature, for
+        /// `inspect`.
         fn methods() -> Vec<ffi::PyMethodDef> {
             let flags = ffi::METH_FASTCALL | ffi::METH_KEYWORDS;
             vec![
@@ -280,8 +281,8 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
         slots: slots.as_mut_ptr(),
     };
     let bases = PyTuple::new(py, [py.get_type::<PyDict>()])?;
-    // SAFETY: the description is complete, its slots end with an empty one, and what the class keeps of it, its
-    // name and its methods, is never freed. The call gives an owned class, or null with an exception.
+    // SAFETY: the description is complete, its slots end with an empty one, and what the class keeps of it,
+    // its name and its methods, is never freed. The call gives an owned class, or null with an exception.
     let class = unsafe {
         Bound::from_owned_ptr_or_err(py, ffi::PyType_FromSpecWithBases(&mut spec, bases.as_ptr()))?
     };

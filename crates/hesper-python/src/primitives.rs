@@ -528,8 +528,8 @@ impl Primitives {
         self.push("Transpose", vec![ints(&axes)], vec![first], vec![output]);
     }
 
-    /// A product of matrices that indices choose, which MLX has last and as `uint32`. All matrices in order are
-    /// counted.
+    /// A product of matrices that indices choose, which MLX has last and as `uint32`. All matrices in order
+    /// are counted.
     fn gathered_product(
         &mut self,
         graph: &Graph,

@@ -2,8 +2,8 @@
 //!
 //! A view may be written, and the array object has what was written (see [`Lent`]). Graphs that were built
 //! before have their own elements, because arrays are values. Views of elements that share a place, and views
-//! that ask for rows of an array that is not laid out so, are read-only: they hold a guard on the memory, which
-//! stays in place and unchanged while the view lives.
+//! that ask for rows of an array that is not laid out so, are read-only: they hold a guard on the memory,
+//! which stays in place and unchanged while the view lives.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;

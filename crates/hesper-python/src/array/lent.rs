@@ -1,7 +1,8 @@
 //! Elements that other libraries may write, as memory.
 //!
 //! Memory that nothing else holds is taken out of its array, so arrays and commands in progress never see a
-//! write. Other memory is copied; if the copy is equal to the elements in the end, the array stays what it was.
+//! write. Other memory is copied; if the copy is equal to the elements in the end, the array stays what it
+//! was.
 
 use hesper::transform::{is_varied, stop_gradient};
 use hesper::{Array, Category, HostArray, HostArrayMut, select};
@@ -76,7 +77,8 @@ impl Lent {
             return Err(PyMemoryError::new_err(format!("cannot copy {len} bytes: out of memory")));
         }
         let copy = bytes.as_mut_ptr().cast::<u8>();
-        // SAFETY: all elements that the strides reach are in the array's memory, and the copy has room for them.
+        // SAFETY: all elements that the strides reach are in the array's memory, and the copy has room for
+        // them.
         let first = unsafe {
             std::ptr::copy_nonoverlapping(elements.as_ptr().sub(before * size), copy, len);
             copy.add(before * size)
@@ -119,8 +121,8 @@ impl Lent {
     pub fn current(&self) -> Array {
         let (before, from) = reach(self.shape(), &self.strides);
         let size = self.array.dtype().size();
-        // SAFETY: the memory reaches as far as the strides do. As with every buffer, the program does not write
-        // it in another thread meanwhile.
+        // SAFETY: the memory reaches as far as the strides do. As with every buffer, the program does not
+        // write it in another thread meanwhile.
         let bytes =
             unsafe { std::slice::from_raw_parts(self.first.sub(before * size), (before + from) * size) };
         if let Memory::Copied { elements, .. } = &self.memory {
@@ -146,8 +148,8 @@ impl Lent {
         is_varied(std::slice::from_ref(&self.array))
     }
 
-    /// Elements that were written while a derivative traces the array: new values, and the derivative of the old
-    /// ones.
+    /// Elements that were written while a derivative traces the array: new values, and the derivative of the
+    /// old ones.
     fn traced(&self, made: &Array) -> hesper::Result<Array> {
         if !self.array.dtype().is(Category::Inexact) {
             return Ok(made.clone());

@@ -15,8 +15,8 @@ use crate::ops::readers::reader;
 use crate::ops::{Op, OpRef};
 use crate::shape::{Shape, broadcast};
 
-/// Inputs: activations and the parts of the weights. A matrix that all activations share has two axes, and all
-/// axes of the activations but the last are rows; otherwise all have the same batch axes.
+/// Inputs: activations and the parts of the weights. A matrix that all activations share has two axes, and
+/// all axes of the activations but the last are rows; otherwise all have the same batch axes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct QuantizedMatmul {
     /// The format of the codes.
