@@ -18,12 +18,12 @@
 //!
 //! * `eval`: the value by scalar type. `int` stands for all eight integer types, and its expression may name
 //!   the type at hand `T` and the type of twice its width `Wide`. Names are those of [`crate::math`].
-//! `vector(core, unless rare)` computes all lanes by `core`, which vectorises, and then recomputes the
-//! lanes where `rare` holds by the full expression. `quick(pass, unless left out)` first computes a block by
-//! a pass of [`crate::math::quick`], and again by the expressions before if a lane is unsure or left out.
-//! `half` says how f16 and bf16, which compute in f32, get their result: rounded in a second pass (the
-//! default), `exact` (no rounding needed), `fused` (rounded in the same pass), or by expressions of their
-//! own.
+//!   `vector(core, unless rare)` computes all lanes by `core`, which vectorises, and then recomputes the
+//!   lanes where `rare` holds by the full expression. `quick(pass, unless left out)` first computes a block
+//!   by a pass of [`crate::math::quick`], and again by the expressions before if a lane is unsure or left
+//!   out. `half` says how f16 and bf16, which compute in f32, get their result: rounded in a second pass (the
+//!   default), `exact` (no rounding needed), `fused` (rounded in the same pass), or by expressions of their
+//!   own.
 //! * `text`: C++ expressions over `$a`, `$b`, `$c` and the type's name `$t`, for CUDA and Metal alike. The
 //!   first whose form fits the type is used. `Float` computes 16-bit floats in f32. Fast forms are for CUDA
 //!   only.
