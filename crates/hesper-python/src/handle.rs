@@ -11,7 +11,7 @@ use hesper::Array;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
-use crate::array::lent::Lent;
+use crate::lent::Lent;
 use crate::waiting::{detached, evaluated};
 
 /// An N-dimensional array.

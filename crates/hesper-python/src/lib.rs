@@ -26,6 +26,7 @@ mod handle;
 mod host;
 mod kernel;
 mod layer;
+mod lent;
 mod lm;
 mod memory;
 mod metal;

@@ -14,8 +14,8 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use super::lent::Lent;
 use crate::handle::PyArray;
+use crate::lent::Lent;
 use crate::waiting::evaluated;
 
 /// The memory that a view points into.

@@ -3,7 +3,6 @@
 mod buffer;
 mod class;
 mod index;
-pub mod lent;
 mod methods;
 mod operators;
 
