@@ -258,8 +258,8 @@ pub fn atan2(y: f32, x: f32) -> (f32, bool) {
 #[inline(always)]
 pub fn atan2_leaves_out(y: f32, x: f32) -> bool {
     const LEAST: u32 = 1e-18f32.to_bits();
-    const MOST: u32 = 1e18f32.to_bits();
-    magnitude(y).wrapping_sub(LEAST) > MOST - LEAST || magnitude(x).wrapping_sub(LEAST) > MOST - LEAST
+    const GREATEST: u32 = 1e18f32.to_bits();
+    magnitude(y).wrapping_sub(LEAST) > GREATEST - LEAST || magnitude(x).wrapping_sub(LEAST) > GREATEST - LEAST
 }
 
 /// Arc sine of `|x|` up to 1/2, beyond it of `sqrt((1 - |x|) / 2)`; and which of them.
