@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hesper::Array;
+use hesper::{Array, HostArray};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
@@ -69,16 +69,17 @@ impl PyArray {
         drop(old);
     }
 
-    /// The elements as memory that may be written; `None` if that has no meaning for them.
-    pub fn lend(&self, py: Python<'_>) -> PyResult<Option<Arc<Lent>>> {
+    /// The elements as memory that may be written, or as they are if they may not be.
+    pub fn lend(&self, py: Python<'_>) -> PyResult<Result<Arc<Lent>, HostArray>> {
         let array = match &*self.slot() {
             Slot::Array(array) => array.clone(),
-            Slot::Lent(lent) => return Ok(Some(lent.clone())),
+            Slot::Lent(lent) => return Ok(Ok(lent.clone())),
         };
-        if !Lent::fits(&evaluated(py, &array)?) {
-            return Ok(None);
+        let elements = evaluated(py, &array)?;
+        if !Lent::fits(&elements) {
+            return Ok(Err(elements));
         }
-        drop(array);
+        drop((elements, array));
         // Commands in progress may still use the memory. Whoever waits for the slot with the interpreter's
         // lock goes on before this thread asks for that lock.
         let lent = detached(py, || {
@@ -90,7 +91,7 @@ impl PyArray {
             *slot = Slot::Lent(lent.clone());
             Ok(lent)
         });
-        lent.map(Some)
+        lent.map(Ok)
     }
 
     /// Takes lent memory back if nobody has it any more.

@@ -4,6 +4,7 @@
 //! write. Other memory is copied; if the copy is equal to the elements in the end, the array stays what it
 //! was.
 
+use hesper::shape::is_row_major;
 use hesper::transform::{is_varied, stop_gradient};
 use hesper::{Array, Category, HostArray, HostArrayMut, select};
 use pyo3::exceptions::PyMemoryError;
@@ -101,17 +102,6 @@ impl Lent {
         &self.strides
     }
 
-    /// Whether the elements lie row by row without gaps.
-    pub fn is_row_contiguous(&self) -> bool {
-        let mut expected = 1;
-        self.shape().contains(&0)
-            || self.shape().iter().zip(&self.strides).rev().all(|(length, stride)| {
-                let fits = *length == 1 || *stride == expected;
-                expected *= *length as isize;
-                fits
-            })
-    }
-
     /// An array of the shape and type of the elements.
     pub fn described(&self) -> &Array {
         &self.array
@@ -133,7 +123,7 @@ impl Lent {
                 return self.array.clone();
             }
         }
-        let made = if self.is_row_contiguous() {
+        let made = if is_row_major(self.shape(), &self.strides) {
             Array::from_bytes(bytes, self.array.dtype(), self.shape())
         } else {
             Array::from_bytes(bytes, self.array.dtype(), &[before + from])

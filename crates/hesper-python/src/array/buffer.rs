@@ -9,6 +9,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 
+use hesper::shape::is_row_major;
 use hesper::{Dtype, HostArray};
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
@@ -74,19 +75,22 @@ impl PyArray {
         // A consumer without strides gets a row-contiguous copy.
         let in_rows =
             !strided || asked(ffi::PyBUF_C_CONTIGUOUS | ffi::PyBUF_F_CONTIGUOUS | ffi::PyBUF_ANY_CONTIGUOUS);
+        let fits = |shape: &[usize], strides: &[isize]| !in_rows || is_row_major(shape, strides);
         let size = dtype.size() as isize;
         let memory = match slf.get().lend(py)? {
-            Some(lent) if !in_rows || lent.is_row_contiguous() => Memory::Lent(lent),
-            lent => {
-                lent.into_iter().for_each(|lent| slf.get().settle(lent));
+            Ok(lent) if fits(lent.shape(), lent.strides()) => Memory::Lent(lent),
+            given => {
+                let elements = given.map(|lent| slf.get().settle(lent)).err();
                 if flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE {
                     return Err(PyBufferError::new_err(
                         "cannot export a writable buffer: the elements share places, or do not lie row by row",
                     ));
                 }
-                let array = slf.get().value();
-                let array = if in_rows { array.contiguous().map_err(crate::error::raise)? } else { array };
-                Memory::ReadOnly(evaluated(py, &array)?)
+                let elements = elements.filter(|elements| fits(elements.shape(), elements.strides()));
+                Memory::ReadOnly(match elements {
+                    Some(elements) => elements,
+                    None => evaluated(py, &slf.get().value().contiguous().map_err(crate::error::raise)?)?,
+                })
             }
         };
         let (shape, strides, data) = match &memory {
