@@ -2,6 +2,7 @@
 
 pub(crate) mod node_pool;
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -15,11 +16,23 @@ use crate::graph::{Array, Call, Data, KnownBytes, Node, OpRef, State, Visit, fai
 use crate::placement;
 use crate::shape::{Shape, size_of};
 
-static IDS: AtomicU64 = AtomicU64::new(1);
+/// The id of a new node. Threads reserve ids in blocks, so that they do not meet for each node.
+fn new_id() -> u64 {
+    const BLOCK: u64 = 256;
+    static NEXT: AtomicU64 = AtomicU64::new(BLOCK);
+    thread_local! {
+        static RESERVED: Cell<u64> = const { Cell::new(0) };
+    }
+    let reserved = RESERVED.get();
+    // At the end of a block.
+    let id = if reserved.is_multiple_of(BLOCK) { NEXT.fetch_add(BLOCK, Ordering::Relaxed) } else { reserved };
+    RESERVED.set(id + 1);
+    id
+}
 
 impl Array {
     fn new(shape: Shape, dtype: Dtype, stream: &Stream, scope: Option<Arc<Scope>>, state: State) -> Self {
-        let id = IDS.fetch_add(1, Ordering::Relaxed);
+        let id = new_id();
         let visit = Visit::default();
         if let Some(mut recycled) = node_pool::take()
             && let Some(node) = Arc::get_mut(&mut recycled)

@@ -87,6 +87,13 @@ impl Stream {
         Ok(Submission { shared: self.0.shared.clone(), stream: self.0.stream.clone(), index, fault })
     }
 
+    /// As [`commit`](Stream::commit), if anything was encoded since the commit before.
+    pub fn commit_new(&self) -> Result<Option<Submission>> {
+        crate::fork::check()?;
+        let is_new = self.0.shared.ledger.lock().has_uncommitted(self.id());
+        if is_new { self.commit().map(Some) } else { Ok(None) }
+    }
+
     /// Submits the open submission, which is full.
     pub(crate) fn commit_full(&self) {
         self.0.shared.commit(self.id());

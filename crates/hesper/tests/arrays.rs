@@ -164,10 +164,8 @@ fn async_eval_gives_one_submission_for_each_stream() {
 }
 
 #[test]
-fn two_threads_on_one_graph_run_each_node_once() {
+fn threads_that_evaluate_parts_of_one_graph_get_right_numbers() {
     for _ in 0..50 {
-        let before = placement::cpu().counters().encoded;
-        let _ = before;
         let x = Array::from_slice(&[1.0f32; 64]);
         let shared = (&x * 2.0).sum(axes(()).keepdims()).unwrap();
         let outs: Vec<Array> = (0..8).map(|at| &shared + at as f32).collect();

@@ -17,6 +17,7 @@ mod producer_fusion;
 mod random;
 mod retry;
 mod slots;
+mod step_order;
 mod third_backend;
 mod written_kernels;
 

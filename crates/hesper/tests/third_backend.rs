@@ -56,6 +56,18 @@ fn fused_kernels_and_products_run_on_the_device_and_other_ops_fall_back() {
 }
 
 #[test]
+fn a_failure_on_the_host_is_not_reported_with_later_work_of_the_device() {
+    let _alone = alone();
+    let (_runtime, stream) = opened();
+    let zeros = Array::zeros(&[2, 2], Dtype::Float32).unwrap();
+    assert!(hesper::linalg::inv(&zeros).and_then(|inverse| hesper::eval([&inverse])).is_err());
+    let later = placement::with_stream(&stream, || Array::ones(&[2], Dtype::Float32)?.add(1.0)).unwrap();
+    for submission in hesper::async_eval([&later]).unwrap() {
+        submission.wait().unwrap();
+    }
+}
+
+#[test]
 fn every_op_of_the_table_runs_on_it() {
     let _alone = alone();
     let (runtime, stream) = opened();

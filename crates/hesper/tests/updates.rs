@@ -146,6 +146,25 @@ fn updates_are_applied_in_order_as_a_loop_would_in_place_and_not() {
     }
 }
 
+#[test]
+fn transposed_updates_are_applied_as_their_copies_are() {
+    let mut generator = Generator(5);
+    let (rows, columns) = (190, 260);
+    let list = Array::from_slice(&generator.indices(rows, 70));
+    let changes = Array::try_from_slice(&generator.floats(columns * rows), &[columns, rows]).unwrap();
+    let changes = changes.t().unwrap();
+    let x = Array::try_from_slice(&generator.floats(70 * columns), &[70, columns]).unwrap();
+    for dtype in [Dtype::Float32, Dtype::Bfloat16, Dtype::Int64] {
+        let (x, changes) = (x.astype(dtype).unwrap(), changes.astype(dtype).unwrap());
+        let add = |changes: &Array| {
+            let lists = std::slice::from_ref(&list);
+            let sum = x.scatter_add(lists, &changes.expand_dims(1).unwrap(), &[0]).unwrap();
+            sum.astype(Dtype::Float32).unwrap().to_vec::<f32>().unwrap()
+        };
+        assert_eq!(add(&changes), add(&changes.contiguous().unwrap()), "{dtype:?}");
+    }
+}
+
 fn address(array: &Array) -> usize {
     array.host().unwrap().as_ptr() as usize
 }

@@ -5,12 +5,16 @@
 //! the table has the only handle on a node, nothing else in the process can reach the node or its memory. If
 //! the evaluation fails, the nodes that were not computed get their ops and inputs back.
 //!
+//! Nodes are claimed one by one. A walk that meets a node of another evaluation gives back what it has
+//! claimed, and is [repeated](turns) when a claim has ended.
+//!
 //! The same walk builds the [`Graph`] of the claimed nodes, since nodes are scattered over memory and each
 //! visit is a cache miss. The key of the graph finds its [`Program`] in a cache: a known structure is not
 //! planned again.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use smallvec::SmallVec;
 
@@ -19,46 +23,15 @@ use super::graph::{Classes, Emit, Graph, Role, Slot, SlotKind};
 use super::patterns::{self, Nodes};
 use super::plan::fusion_enabled;
 use super::program::{NodeView, Program, Store, missing};
+use super::turns::{self, Refused, lock};
 use crate::Dtype;
 use crate::array::node_pool;
 use crate::error::{Error, Result};
-use crate::graph::{Array, Call, Data, KnownBytes, Node, OpKind, OpRef, Operand, PatternOp, State, failure};
+use crate::graph::{
+    Array, Call, Data, KnownBytes, Node, OpKind, OpRef, Operand, PatternOp, State, Visit, failure,
+};
+use crate::ids::IdMap;
 use crate::shape::Shape;
-
-/// Held while claims are taken, so that they are taken all together.
-static CLAIMING: Mutex<Claims> = Mutex::new(Claims { taken: 0, waiting: 0, tables: Vec::new() });
-/// Notified when a claim ends, if an evaluation waits for that.
-static ENDED: Condvar = Condvar::new();
-
-struct Claims {
-    /// How often claims were taken, or tried to be.
-    taken: u64,
-    /// How many evaluations wait for others to end.
-    waiting: usize,
-    /// Tables of evaluations that have ended, empty, for their capacity.
-    tables: Vec<Table>,
-}
-
-impl Claims {
-    /// Keeps an empty table: several small ones, for threads that evaluate at the same time, or one of medium
-    /// size.
-    fn keep(&mut self, table: Table) {
-        const MAX_TABLES: usize = 16;
-        const SMALL_NODES: usize = 1 << 11;
-        const MAX_KEPT_NODES: usize = 1 << 16;
-        let most = match table.nodes.capacity() {
-            0..=SMALL_NODES => MAX_TABLES,
-            _ => 1,
-        };
-        if table.nodes.capacity() <= MAX_KEPT_NODES && self.tables.len() < most {
-            self.tables.push(table);
-        }
-    }
-}
-
-fn claiming() -> MutexGuard<'static, Claims> {
-    CLAIMING.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
 
 /// Most nodes of all cached programs together. A node takes about 200 bytes, so the cache takes a few
 /// megabytes at most.
@@ -68,7 +41,7 @@ pub(super) const MAX_CACHED_NODES: usize = MAX_PLANNED_NODES / 2;
 
 fn programs() -> MutexGuard<'static, Cache<Box<[u64]>, Arc<Program>>> {
     static PROGRAMS: Mutex<Cache<Box<[u64]>, Arc<Program>>> = Mutex::new(Cache::new(MAX_PLANNED_NODES));
-    PROGRAMS.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    lock(&PROGRAMS)
 }
 
 /// How many nodes the planned programs have together.
@@ -90,11 +63,17 @@ struct Table {
     /// What is read and was computed before. It is held until its last use: its memory may then go to what
     /// comes next.
     externals: Vec<External>,
+    /// The first of them by the ids of their arrays, as far as that was needed.
+    index: IdMap<u32>,
+    indexed: usize,
     classes: Classes,
     /// Where the walk has to go yet: an array, and the edge that leads to it.
     stack: Vec<(Array, usize)>,
     /// Room for the key of the graph.
     key: Vec<u64>,
+    /// The last program with its key. Threads that evaluate equal graphs again and again do not all look it
+    /// up.
+    last: Option<(Box<[u64]>, Arc<Program>)>,
     /// Nodes that were let go of, for the pool.
     recycled: Vec<Arc<Node>>,
 }
@@ -110,27 +89,14 @@ impl Claim {
     /// until that one has ended, holding nothing. An error is that of an array that has failed. `composites`
     /// says whether nodes may become composite ops.
     pub(super) fn take(roots: &[&Array], composites: bool) -> Result<(Claim, Arc<Program>)> {
-        let mut claims = claiming();
-        let mut table = claims.tables.pop().unwrap_or_default();
-        loop {
-            claims.taken += 1;
-            match table.collect(roots, claims.taken) {
-                Ok(()) => {
-                    drop(claims);
-                    let mut claim = Claim(table);
-                    let program = claim.plan(composites);
-                    return Ok((claim, program));
-                }
-                Err(Refused::Failed(error)) => {
-                    claims.keep(table);
-                    return Err(error);
-                }
-                Err(Refused::Busy) => {}
-            }
-            claims.waiting += 1;
-            claims = ENDED.wait(claims).unwrap_or_else(|poisoned| poisoned.into_inner());
-            claims.waiting -= 1;
+        let mut table = take_table();
+        if let Err(error) = turns::walk(|number| table.collect(roots, number)) {
+            keep_table(table);
+            return Err(error);
         }
+        let mut claim = Claim(table);
+        let program = claim.plan(composites);
+        Ok((claim, program))
     }
 
     /// The program of the graph: found, or planned now.
@@ -138,15 +104,22 @@ impl Claim {
         let table = &mut self.0;
         let fusion = fusion_enabled();
         table.finish_graph(fusion && composites);
-        let Table { graph, key, .. } = table;
+        let Table { graph, key, last, .. } = table;
         if graph.nodes.len() > MAX_CACHED_NODES || !graph.key(fusion, key) {
             return Arc::new(graph.plan(fusion));
         }
-        if let Some(found) = programs().get(&key[..]) {
-            return found;
+        if let Some((of, program)) = last
+            && of[..] == key[..]
+        {
+            return program.clone();
         }
-        let program = Arc::new(graph.plan(fusion));
-        programs().insert(key[..].into(), program.clone(), graph.nodes.len());
+        let found = programs().get(&key[..]);
+        let program = found.unwrap_or_else(|| {
+            let program = Arc::new(graph.plan(fusion));
+            programs().insert(key[..].into(), program.clone(), graph.nodes.len());
+            program
+        });
+        *last = Some((key[..].into(), program.clone()));
         program
     }
 
@@ -255,13 +228,8 @@ impl Drop for Claim {
         table.give_free();
         table.clear();
         node_pool::give(&mut table.recycled);
-        let mut claims = claiming();
-        claims.keep(table);
-        let waiting = claims.waiting > 0;
-        drop(claims);
-        if waiting {
-            ENDED.notify_all();
-        }
+        turns::ended();
+        keep_table(table);
     }
 }
 
@@ -289,6 +257,8 @@ impl Table {
         self.nodes.clear();
         self.ops.clear();
         self.externals.clear();
+        self.index.clear();
+        self.indexed = 0;
         self.classes.clear();
         self.stack.clear();
     }
@@ -307,7 +277,7 @@ impl Table {
             let (role, emit, pattern) = match op.get().kind() {
                 OpKind::Elementwise(op) => (Role::Elementwise, Some(Emit::new(op)), PatternOp::None),
                 OpKind::Commands => (self.role(at), None, op.get().pattern()),
-                OpKind::View => (Role::PLAIN, None, op.get().pattern()),
+                OpKind::View => (Role::View, None, op.get().pattern()),
             };
             self.graph.describe(at, class, role, emit);
             if role == Role::Elementwise || role.has_epilogue() {
@@ -395,13 +365,10 @@ impl Table {
     fn collect(&mut self, roots: &[&Array], number: u64) -> std::result::Result<(), Refused> {
         self.stack.extend(roots.iter().rev().map(|root| ((*root).clone(), usize::MAX)));
         while let Some((array, edge)) = self.stack.pop() {
-            let visit = &array.0.visit;
-            if visit.number.load(Ordering::Relaxed) == number {
-                let slot = Slot::from_bits(visit.slot.load(Ordering::Relaxed));
+            if let Some(slot) = self.met(&array, number) {
                 self.lead(edge, slot);
                 continue;
             }
-            visit.number.store(number, Ordering::Relaxed);
             let mut state = array.state();
             let slot = match &mut *state {
                 State::Lazy { claimed: true, .. } | State::Claimed => {
@@ -420,7 +387,9 @@ impl Table {
                     drop(state);
                     let Some(call) = call else { continue };
                     let slot = Slot::node(self.nodes.len());
-                    visit.slot.store(slot.to_bits(), Ordering::Relaxed);
+                    // Nobody else marks the node: it is claimed.
+                    array.0.visit.number.store(number, Ordering::Relaxed);
+                    array.0.visit.slot.store(slot.to_bits(), Ordering::Relaxed);
                     self.enter(array, call, number);
                     slot
                 }
@@ -428,7 +397,9 @@ impl Table {
                     let known = if let State::Known(known) = &*state { Some(*known) } else { None };
                     drop(state);
                     let slot = Slot::external(self.externals.len());
-                    visit.slot.store(slot.to_bits(), Ordering::Relaxed);
+                    if array.0.visit.number.fetch_max(number, Ordering::Relaxed) < number {
+                        array.0.visit.slot.store(slot.to_bits(), Ordering::Relaxed);
+                    }
                     self.external(array, known)
                 }
             };
@@ -437,19 +408,43 @@ impl Table {
         Ok(())
     }
 
+    /// The slot of an array that the walk has met.
+    fn met(&mut self, array: &Array, number: u64) -> Option<Slot> {
+        let Visit { number: last, slot } = &array.0.visit;
+        // The number of a mark grows, but for nodes that are claimed.
+        let last = last.load(Ordering::Relaxed);
+        if last < number {
+            return None;
+        }
+        let slot = Slot::from_bits(slot.load(Ordering::Relaxed));
+        let marked = match slot.kind() {
+            SlotKind::Node(at) => self.nodes.get(at).and_then(Option::as_ref),
+            SlotKind::External(at) => self.externals.get(at).and_then(|external| external.array.as_ref()),
+        };
+        if marked.is_some_and(|marked| marked.ptr_eq(array)) {
+            return Some(slot);
+        }
+        // A walk that began later has marked it, too.
+        for at in self.indexed..self.externals.len() {
+            if let Some(array) = &self.externals[at].array {
+                self.index.insert(array.0.id, at as u32);
+            }
+        }
+        self.indexed = self.externals.len();
+        self.index.get(&array.0.id).map(|at| Slot::external(*at as usize))
+    }
+
     /// One more node, whose inputs come next.
     fn enter(&mut self, array: Array, call: Call, number: u64) {
-        // Other evaluations wait for the end of the walk: what a node is to the planner is found out after
-        // it.
+        // What a node is to the planner is found out after the walk: it depends on handles that the walk
+        // drops.
         let (first, count) = (self.graph.edges.len(), call.inputs.len());
         let open = std::iter::repeat_n(Slot::OPEN, count);
         self.graph.push(open, 0, array.0.dtype, Role::PLAIN, None);
         for (input, edge) in call.inputs.into_iter().zip(first..first + count).rev() {
-            let visit = &input.0.visit;
-            if visit.number.load(Ordering::Relaxed) == number {
-                self.lead(edge, Slot::from_bits(visit.slot.load(Ordering::Relaxed)));
-            } else {
-                self.stack.push((input, edge));
+            match self.met(&input, number) {
+                Some(slot) => self.lead(edge, slot),
+                None => self.stack.push((input, edge)),
             }
         }
         self.ops.push(Some(call.op));
@@ -489,12 +484,54 @@ fn claim(state: &mut State, varied: bool) -> Option<Call> {
     }
 }
 
-/// Why nothing was claimed.
-enum Refused {
-    /// Another evaluation has claimed some of it.
-    Busy,
-    /// An array cannot be computed any more.
-    Failed(Error),
+/// Tables of evaluations that have ended, empty, for their capacity: lists of small ones, among which threads
+/// are divided, and one of medium size.
+static SMALL_TABLES: [Mutex<Vec<Table>>; TABLE_LISTS] = [const { Mutex::new(Vec::new()) }; TABLE_LISTS];
+static MEDIUM_TABLE: Mutex<Option<Table>> = Mutex::new(None);
+
+const TABLE_LISTS: usize = 16;
+/// Most tables of a list: for threads that share one, and for evaluations inside of others.
+const MAX_SMALL_TABLES: usize = 2;
+/// Most nodes of a small table, and of one that is kept.
+const SMALL_NODES: usize = 1 << 11;
+const MAX_KEPT_NODES: usize = 1 << 16;
+
+/// The list of the current thread.
+fn small_tables() -> MutexGuard<'static, Vec<Table>> {
+    thread_local! {
+        static LIST: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    let list = LIST.get();
+    if list < TABLE_LISTS {
+        return lock(&SMALL_TABLES[list]);
+    }
+    let list = THREADS.fetch_add(1, Ordering::Relaxed) % TABLE_LISTS;
+    LIST.set(list);
+    lock(&SMALL_TABLES[list])
+}
+
+fn take_table() -> Table {
+    let small = small_tables().pop();
+    small.or_else(|| lock(&MEDIUM_TABLE).take()).unwrap_or_default()
+}
+
+fn keep_table(table: Table) {
+    let nodes = table.nodes.capacity();
+    let surplus = if nodes <= SMALL_NODES {
+        let mut small = small_tables();
+        if small.len() < MAX_SMALL_TABLES {
+            small.push(table);
+            return;
+        }
+        Some(table)
+    } else if nodes <= MAX_KEPT_NODES {
+        lock(&MEDIUM_TABLE).replace(table)
+    } else {
+        Some(table)
+    };
+    // Outside of the locks.
+    drop(surplus);
 }
 
 #[cfg(test)]
@@ -502,17 +539,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn arrays_that_a_later_walk_has_marked_are_met_once() {
+        let (x, other) = (Array::from_slice(&[1.0f32, 2.0]), Array::from_slice(&[3.0f32, 4.0]));
+        // Twenty reads of each of two arrays.
+        let mut sum = x.add(&other).unwrap();
+        for _ in 0..19 {
+            sum = sum.add(&x).unwrap().add(&other).unwrap();
+        }
+        for array in [&x, &other] {
+            array.0.visit.number.store(u64::MAX, Ordering::Relaxed);
+            array.0.visit.slot.store(Slot::external(1).to_bits(), Ordering::Relaxed);
+        }
+        let mut table = Table::default();
+        assert!(table.collect(&[&sum], 7).is_ok());
+        assert_eq!((table.nodes.len(), table.externals.len()), (39, 2));
+        drop(Claim(table));
+        assert_eq!(sum.to_vec::<f32>().unwrap(), [80.0, 120.0]);
+    }
+
+    #[test]
     fn a_walk_that_meets_claimed_nodes_leaves_the_claim_alone() {
         let x = Array::from_slice(&[1.0f32]).add(1.0).unwrap();
         let y = x.exp().unwrap();
         let other = y.multiply(2.0).unwrap();
         let (claim, _) = Claim::take(&[&y], true).unwrap();
-        let number = {
-            let mut claims = claiming();
-            claims.taken += 1;
-            claims.taken
-        };
-        assert!(Table::default().collect(&[&other], number).is_err());
+        assert!(Table::default().collect(&[&other], u64::MAX).is_err());
         let [first, second] = &claim.0.nodes[..] else { panic!("two nodes are claimed") };
         assert_eq!(claim.0.graph.reads(0), [Slot::node(1)]);
         assert!(first.as_ref().is_some_and(|node| node.ptr_eq(&y)));

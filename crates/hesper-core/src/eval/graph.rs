@@ -54,6 +54,14 @@ impl Slot {
         Slot(bits)
     }
 
+    /// The number of the node, if it is one.
+    pub(super) fn as_node(self) -> Option<usize> {
+        match self.kind() {
+            SlotKind::Node(at) => Some(at),
+            SlotKind::External(_) => None,
+        }
+    }
+
     #[inline]
     pub(crate) fn kind(self) -> SlotKind {
         match self.0 & Slot::EXTERNAL {
@@ -74,6 +82,8 @@ impl fmt::Debug for Slot {
 pub(crate) enum Role {
     /// It may be part of a fused group.
     Elementwise,
+    /// Its result lies in the memory of its first input, if the layout of that allows it.
+    View,
     /// It has commands of its own, or none.
     Op {
         /// Whether its backend reads the first input row by row, and that is a node of the graph: a group may
@@ -97,7 +107,7 @@ impl Role {
         match op.get().kind() {
             OpKind::Elementwise(_) => Role::Elementwise,
             OpKind::Commands => Role::of_commands(op.get(), result, first),
-            OpKind::View => Role::PLAIN,
+            OpKind::View => Role::View,
         }
     }
 
@@ -130,6 +140,7 @@ impl Role {
         match self {
             Role::Elementwise => 0,
             Role::Op { rows, epilogue } => 1 + u64::from(rows) + 2 * u64::from(epilogue),
+            Role::View => 5,
         }
     }
 }
@@ -268,10 +279,7 @@ impl Graph {
 
     /// The nodes that a node reads.
     pub(crate) fn read_nodes(&self, at: usize) -> impl Iterator<Item = usize> {
-        self.reads(at).iter().filter_map(|slot| match slot.kind() {
-            SlotKind::Node(at) => Some(at),
-            SlotKind::External(_) => None,
-        })
+        self.reads(at).iter().filter_map(|slot| slot.as_node())
     }
 
     /// Writes all that the plan depends on. `false` if the graph has a node that words cannot hold.

@@ -1,8 +1,8 @@
 //! Evaluation: from a graph of lazy arrays to commands on streams.
 //!
-//! 1. `claim` takes all lazy nodes that the asked-for arrays need. Claims are taken all together, so two
-//!    threads that evaluate one graph run each node once, and neither holds anything while it waits for the
-//!    other.
+//! 1. `claim` takes all lazy nodes that the asked-for arrays need, or none of them: two threads that evaluate
+//!    one graph run each node once, and neither holds anything while it waits for the other. Threads with
+//!    graphs of their own share no lock there.
 //! 2. `plan` makes the `graph` into a `program`: nodes that match one of the `patterns` become a composite
 //!    op, element-wise nodes are grouped into kernels, the order of steps and the last use of each value are
 //!    fixed. A graph of a structure that was met before is not planned again.
@@ -32,8 +32,10 @@ pub(crate) mod program;
 mod quick;
 mod read;
 mod report;
+mod step_order;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod vectorize;
 
 use smallvec::SmallVec;
@@ -108,9 +110,10 @@ fn submissions(arrays: &[&Array]) -> Result<Vec<Submission>> {
     let mut submissions = Vec::with_capacity(2 * streams.len());
     for stream in streams {
         submissions.push(stream.commit()?);
-        // Ops without a kernel for the device run on the host.
+        // Ops without a kernel for the device run on the host. What was submitted there before has been
+        // reported.
         if !registry::of_stream(stream)?.has_every_op() {
-            submissions.push(placement::default_stream(placement::Device::Cpu)?.commit()?);
+            submissions.extend(placement::default_stream(placement::Device::Cpu)?.commit_new()?);
         }
     }
     Ok(submissions)

@@ -20,6 +20,8 @@
 //! is its epilogue, and the result never goes to memory. An epilogue stores one value.
 //!
 //! Nodes that [patterns](super::patterns) replace by a composite op join no group.
+//!
+//! The steps are drafted in the order of the walk and run in that of [`step_order`](super::step_order).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -30,6 +32,7 @@ use super::expression::{Expression, Fused, Source};
 use super::graph::{Graph, Role, Slot, SlotKind};
 use super::patterns::Rewrites;
 use super::program::{Input, Program, Step, Work};
+use super::step_order::{StepOrder, StepRole};
 
 /// Most nodes of a group.
 pub(super) const MAX_GROUP: usize = 64;
@@ -321,6 +324,22 @@ impl Default for LastUse {
     }
 }
 
+/// Nodes of a group.
+type Members = SmallVec<[u32; 4]>;
+
+/// A step that has no place in the program yet.
+enum Draft {
+    /// The composite op that the node is in.
+    Composite(u32),
+    Op {
+        at: u32,
+        prologue: Members,
+        epilogue: Members,
+    },
+    /// The last member is the end of the group.
+    Group(Members),
+}
+
 /// A program under construction.
 struct Planner<'a> {
     graph: &'a Graph,
@@ -337,19 +356,32 @@ struct Planner<'a> {
 impl Planner<'_> {
     /// Puts the nodes into steps.
     fn steps(&mut self, order: &[u32]) {
+        let drafts = self.drafts(order);
+        for number in self.step_order(&drafts) {
+            match &drafts[number as usize] {
+                Draft::Composite(at) => self.composite(*at),
+                Draft::Op { at, prologue, epilogue } => self.op(*at, prologue, epilogue),
+                Draft::Group(members) => self.fuse(members),
+            }
+        }
+    }
+
+    /// The steps in the order of the walk: each where its last node is.
+    fn drafts(&mut self, order: &[u32]) -> Vec<Draft> {
+        let mut drafts = Vec::with_capacity(order.len());
         // The members of groups that are not complete.
-        let mut open: Vec<Vec<u32>> = Vec::new();
+        let mut open: Vec<Members> = Vec::new();
         for &at in order {
             let node = at as usize;
-            if self.rewrites.of(at).is_some() {
-                self.composite(at);
+            if let Some(rewrite) = self.rewrites.of(at) {
+                drafts.extend((rewrite.at == at).then_some(Draft::Composite(at)));
                 continue;
             }
             if self.graph.nodes[node].role != Role::Elementwise {
                 // An op with an epilogue runs when that is complete.
                 if self.joined[node].partner == NONE {
-                    let prologue = open.get_mut(self.joined[node].open as usize).map(std::mem::take);
-                    self.op(at, &prologue.unwrap_or_default(), &[]);
+                    let prologue = self.members_before(at, &mut open);
+                    drafts.push(Draft::Op { at, prologue, epilogue: Members::new() });
                 }
                 continue;
             }
@@ -357,12 +389,12 @@ impl Planner<'_> {
                 let group = self.joined[node].groups[number];
                 let end = &mut self.joined[group as usize];
                 if end.size == 1 {
-                    self.fuse(&[at], at);
+                    drafts.push(Draft::Group(smallvec![at]));
                     continue;
                 }
                 if end.open == NONE {
                     end.open = open.len() as u32;
-                    open.push(Vec::with_capacity(end.size as usize));
+                    open.push(Members::with_capacity(end.size as usize));
                 }
                 let members = &mut open[end.open as usize];
                 self.joined[node].numbers[number] = members.len() as u32;
@@ -371,16 +403,65 @@ impl Planner<'_> {
                     continue;
                 }
                 let members = std::mem::take(members);
-                match self.joined[node].partner {
-                    NONE => self.fuse(&members, at),
+                drafts.push(match self.joined[node].partner {
+                    NONE => Draft::Group(members),
                     op => {
-                        let prologue = open.get_mut(self.joined[op as usize].open as usize);
-                        let prologue = prologue.map(std::mem::take).unwrap_or_default();
-                        self.op(op, &prologue, &members);
+                        let prologue = self.members_before(op, &mut open);
+                        Draft::Op { at: op, prologue, epilogue: members }
                     }
+                });
+            }
+        }
+        drafts
+    }
+
+    /// The members of the prologue of an op, if it has one.
+    fn members_before(&self, op: u32, open: &mut [Members]) -> Members {
+        open.get_mut(self.joined[op as usize].open as usize).map(std::mem::take).unwrap_or_default()
+    }
+
+    /// The order in which steps run.
+    fn step_order(&self, drafts: &[Draft]) -> Vec<u32> {
+        let graph = self.graph;
+        let mut order = StepOrder::new(graph.nodes.len());
+        let mut read = vec![false; graph.nodes.len()];
+        graph.edges.iter().filter_map(|slot| slot.as_node()).for_each(|node| read[node] = true);
+        // Whether an op without an epilogue is held is not known: if something reads it, it is taken for not
+        // held.
+        let held = |at: u32| {
+            let node = &graph.nodes[at as usize];
+            let known = node.role == Role::Elementwise || node.role.has_epilogue();
+            (at, node.held && (known || !read[at as usize]))
+        };
+        for draft in drafts {
+            match draft {
+                Draft::Composite(at) => {
+                    let Some(rewrite) = self.rewrites.of(*at) else { continue };
+                    rewrite.inputs.iter().filter_map(|slot| slot.as_node()).for_each(|node| order.read(node));
+                    order.push(StepRole::Op, rewrite.outputs.iter().map(|at| held(*at)));
+                }
+                // What is a member is not in memory, and has no producer yet or none at all.
+                Draft::Op { at, prologue, epilogue } => {
+                    let nodes = prologue.iter().chain([at]).chain(epilogue);
+                    nodes.flat_map(|at| graph.read_nodes(*at as usize)).for_each(|node| order.read(node));
+                    let role = if graph.nodes[*at as usize].role == Role::View {
+                        StepRole::View
+                    } else {
+                        StepRole::Op
+                    };
+                    order.push(role, [held(*epilogue.last().unwrap_or(at))]);
+                }
+                Draft::Group(members) => {
+                    let reads = members.iter().flat_map(|at| graph.read_nodes(*at as usize));
+                    reads.for_each(|node| order.read(node));
+                    let end = members.last().copied();
+                    let outputs =
+                        members.iter().filter(|at| Some(**at) == end || graph.nodes[**at as usize].held);
+                    order.push(StepRole::Group, outputs.map(|at| held(*at)));
                 }
             }
         }
+        order.order()
     }
 
     /// The step of an op: after the members of its prologue, before those of its epilogue.
@@ -400,9 +481,9 @@ impl Planner<'_> {
         self.finish(work, &members);
     }
 
-    /// The step of a composite op, if a node is where it runs.
+    /// The step of the composite op that a node is in.
     fn composite(&mut self, at: u32) {
-        let Some(rewrite) = self.rewrites.of(at).filter(|rewrite| rewrite.at == at) else { return };
+        let Some(rewrite) = self.rewrites.of(at) else { return };
         let work = Work::Composite(rewrite.pattern.clone());
         let (inputs, members) = (rewrite.inputs.clone(), rewrite.members.clone());
         self.program.outputs.extend_from_slice(&rewrite.outputs);
@@ -410,9 +491,10 @@ impl Planner<'_> {
         self.finish(work, &members);
     }
 
-    /// The step of a group that ends with `end`.
-    fn fuse(&mut self, members: &[u32], end: u32) {
+    /// The step of a group.
+    fn fuse(&mut self, members: &[u32]) {
         let graph = self.graph;
+        let Some(&end) = members.last() else { return };
         let is_output = |at: u32| at == end || graph.nodes[at as usize].held;
         let fused = self.expression(members, end, None, is_output);
         self.program.outputs.extend(members.iter().copied().filter(|at| is_output(*at)));

@@ -434,3 +434,70 @@ fn an_op_that_fails_in_a_program_that_is_found_can_be_tried_again() {
         assert_eq!(y.to_vec::<f32>().unwrap(), [3.5, 5.5, 7.5]);
     }
 }
+
+/// Copies its input, and counts how often.
+#[derive(Debug)]
+struct Counted(Arc<AtomicUsize>);
+
+equal_to_itself!(Counted);
+
+impl Op for Counted {
+    fn name(&self) -> &'static str {
+        "counted"
+    }
+
+    fn export(&self) -> Export {
+        Export::Never
+    }
+
+    fn is_everywhere(&self) -> bool {
+        true
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        // Other threads meet the claim.
+        std::thread::yield_now();
+        l.copy_of(0)
+    }
+}
+
+#[test]
+fn threads_that_evaluate_overlapping_parts_of_a_graph_compute_each_node_once() {
+    const LAYERS: usize = 12;
+    for round in 0..20 {
+        let mut counts = Vec::new();
+        let mut counted = |x: Array| {
+            let count = Arc::new(AtomicUsize::new(0));
+            counts.push(count.clone());
+            let op = OpRef::new(Counted(count));
+            Array::lazy(x.0.shape.clone(), x.dtype(), op, smallvec![x]).unwrap()
+        };
+        // Each node of a layer reads two of the layer before.
+        let mut layers = vec![[1.0f32, 2.0, 3.0].map(|number| counted(Array::from_slice(&[number; 4])))];
+        for layer in 1..LAYERS {
+            let before = &layers[layer - 1];
+            let next = [0, 1, 2].map(|at| counted(before[at].minimum(&before[(at + 1) % 3]).unwrap()));
+            layers.push(next);
+        }
+        std::thread::scope(|scope| {
+            for thread in 0..6 {
+                let layers = &layers;
+                scope.spawn(move || {
+                    for step in 0..LAYERS {
+                        let layer = (step * (1 + thread) + round) % LAYERS;
+                        let root = &layers[layer][thread % 3];
+                        match step % 2 {
+                            0 => drop(async_eval([root]).unwrap()),
+                            _ => assert!(root.to_vec::<f32>().unwrap()[0] >= 1.0),
+                        }
+                    }
+                });
+            }
+        });
+        eval(layers.iter().flatten()).unwrap();
+        let counts: Vec<usize> = counts.iter().map(|count| count.load(Ordering::SeqCst)).collect();
+        assert_eq!(counts, vec![1; 3 * LAYERS], "round {round}");
+        assert_eq!(layers[LAYERS - 1][0].to_vec::<f32>().unwrap(), [1.0; 4]);
+    }
+}

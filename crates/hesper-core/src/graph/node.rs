@@ -40,8 +40,8 @@ pub(crate) struct Node {
     pub(crate) state: Mutex<State>,
 }
 
-/// The last evaluation that visited the node, and the node's slot in it. Written only while claims are
-/// taken, and then read only by the evaluation that has claimed the node.
+/// The last walk that met the node, and the node's slot in it. A walk that reads a node which is computed may
+/// find there what another one has written, and asks its own table then.
 #[derive(Default)]
 pub(crate) struct Visit {
     pub(crate) number: AtomicU64,

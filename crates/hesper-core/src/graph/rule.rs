@@ -101,8 +101,8 @@ impl Batch<'_> {
     /// An input with its batch axis in front, if it has one.
     pub fn front(&self, at: usize) -> Result<Array> {
         match self.axes[at] {
-            Some(axis) => self.inputs[at].moveaxis(axis as isize, 0),
-            None => Ok(self.inputs[at].clone()),
+            Some(axis) if axis > 0 => self.inputs[at].moveaxis(axis as isize, 0),
+            _ => Ok(self.inputs[at].clone()),
         }
     }
 

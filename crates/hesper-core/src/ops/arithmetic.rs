@@ -208,6 +208,12 @@ fn power_derivative(x: &[Array], out: &Array, at: usize) -> Result<Factor> {
     }))
 }
 
+/// The derivative of a maximum or minimum, from where it is the first operand. That is known from the result,
+/// so the operand need not be kept: the product in front of an activation stores nothing but its result.
+fn first_is(first: Array, at: usize) -> Result<Factor> {
+    Ok(if at == 0 { If(first) } else { Unless(first) })
+}
+
 /// The table of arithmetic ops. [`elementwise`](super::elementwise) explains an entry.
 #[doc(hidden)]
 #[macro_export]
@@ -256,13 +262,13 @@ macro_rules! arithmetic_ops {
         cases [Real, Positive] [Integer, Count];
     /// The larger of two, element by element; NaN if either is.
     maximum(other): Same = |b, x, y| extreme(b, BinaryOp::MaxNan, BinaryOp::Or, CmpOp::Gt, x, y)
-        => |x, _, at| { let first = x[0].greater(&x[1])?; Ok(if at == 0 { If(first) } else { Unless(first) }) };
+        => |x, out, at| first_is(out.greater(&x[1])?, at);
         rust "array![-1.0, 2.0].maximum(0.0)" => "array([0, 2], dtype=float32)";
         python "mx.array([7, 4]), mx.array([2, 4])" => "array([7, 4], dtype=int32)";
         cases [Real, Real] [Integer, Count];
     /// The smaller of two, element by element; NaN if either is.
     minimum(other): Same = |b, x, y| extreme(b, BinaryOp::MinNan, BinaryOp::And, CmpOp::Lt, x, y)
-        => |x, _, at| { let first = x[0].less(&x[1])?; Ok(if at == 0 { If(first) } else { Unless(first) }) };
+        => |x, out, at| first_is(out.less(&x[1])?, at);
         rust "array![7, 4].minimum(array![2, 9])" => "array([2, 4], dtype=int32)";
         python "mx.array([7, 4]), mx.array([2, 4])" => "array([2, 4], dtype=int32)";
         cases [Real, Real] [Integer, Count];

@@ -504,7 +504,8 @@ pub fn meshgrid<A: Borrow<Array>>(arrays: &[A], sparse: bool, indexing: Indexing
         .map(|(at, array)| {
             let axis = if crossed && at < 2 { 1 - at } else { at };
             let mut own = vec![1isize; arrays.len()];
-            own[axis] = array.size() as isize;
+            // A graph of uncrossed grids is for any lengths.
+            own[axis] = if crossed || array.size() == 0 { array.size() as isize } else { -1 };
             let array = array.reshape(&own)?;
             if sparse { Ok(array) } else { array.broadcast_to(&shape) }
         })

@@ -153,6 +153,7 @@ fn one(
         return Err(Error::value("fft", what));
     }
     let input = match x.dtype() {
+        Dtype::Complex64 | Dtype::Complex128 if kind == FftKind::RealToComplex => x.real()?,
         Dtype::Complex64 | Dtype::Complex128 | Dtype::Float32 | Dtype::Float64 => x.clone(),
         _ => x.astype(Dtype::Float32)?,
     };
@@ -356,7 +357,10 @@ fn read(replay: &Replay<'_>) -> Result<Array> {
     ];
     let kind = replay.choice("kind", &kinds)?;
     let (inverse, length) = (replay.flag("inverse")?, replay.length("length")?);
-    let fits = matches!(x.dtype().real(), Dtype::Float32 | Dtype::Float64);
+    let fits = match kind {
+        FftKind::RealToComplex => matches!(x.dtype(), Dtype::Float32 | Dtype::Float64),
+        _ => matches!(x.dtype().real(), Dtype::Float32 | Dtype::Float64),
+    };
     let mut shape = x.0.shape.clone();
     let Some(last) = shape.last_mut().filter(|_| fits && length > 0 && length < 1 << 40) else {
         return Err(replay.wrong("no rows that can be transformed"));

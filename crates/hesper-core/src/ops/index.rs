@@ -238,10 +238,15 @@ impl Form {
         slice.squeeze(&numbers[..])?.expand_dims(&new[..])
     }
 
-    /// The other way round: a value for the result as a value for the slice.
-    fn without_axes(&self, value: &Array) -> Result<Array> {
+    /// The other way round: a value for the result as a value for the slice, whose shape is `target`.
+    /// Numbers in front are axes that it is broadcast to.
+    fn without_axes(&self, value: &Array, target: &[usize]) -> Result<Array> {
         let [numbers, new] = self.changed_axes();
-        value.squeeze(&new[..])?.expand_dims(&numbers[..])
+        let value = value.squeeze(&new[..])?;
+        let leading = numbers.iter().zip(0..).take_while(|(axis, at)| **axis == *at).count();
+        let rest: SmallVec<[isize; 6]> =
+            numbers[leading..].iter().map(|axis| axis - leading as isize).collect();
+        value.expand_dims(&rest[..])?.broadcast_to(target)
     }
 
     /// The axes of the slice that are numbers, and those of the result that are new.
@@ -443,7 +448,7 @@ impl Array {
             .collect();
         let value = match number {
             Some(number) => number.broadcast_to(&target)?,
-            None if is_noted() => form.without_axes(&value)?,
+            None if is_noted() => form.without_axes(&value, &target)?,
             None => value.reshape(&target)?,
         };
         self.slice_update_by(mode, &value, &start, &stop, &step)

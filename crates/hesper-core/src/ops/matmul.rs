@@ -72,7 +72,9 @@ impl Op for Matmul {
 
     fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
         let rank = rule.output.ndim();
-        let inputs = (0..rule.inputs.len()).map(|at| rule.aligned(at, rank)).collect::<Result<_>>()?;
+        // What is added has the shape of the result.
+        let input = |at| if at == 2 { rule.full(at) } else { rule.aligned(at, rank) };
+        let inputs = (0..rule.inputs.len()).map(input).collect::<Result<_>>()?;
         rule.apply(rule.op.clone(), inputs)
     }
 }

@@ -104,7 +104,16 @@ impl Op for Reshape {
     }
 
     fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
-        Ok((rule.front(0)?.reshape(&rule.shape())?, 0))
+        let input = rule.front(0)?;
+        // Axes of a trace stay what they are called; those behind the batch axis are one further.
+        let behind =
+            |axes: &[usize]| -> SmallVec<[isize; 6]> { axes.iter().map(|axis| *axis as isize + 1).collect() };
+        let result = match &self.form {
+            ReshapeForm::Squeeze(axes) => input.squeeze(&behind(axes)[..])?,
+            ReshapeForm::ExpandDims(axes) => input.expand_dims(&behind(axes)[..])?,
+            _ => input.reshape(&rule.shape())?,
+        };
+        Ok((result, 0))
     }
 }
 

@@ -358,6 +358,7 @@ pub fn vmap_with<E: From<Error>>(
     let mut moved = Vec::new();
     for ((array, at), place) in results.into_iter().zip(places) {
         moved.push(match (at, place) {
+            (Some(at), Some(place)) if place == at as isize => array,
             (Some(at), Some(place)) => array.moveaxis(at as isize, place)?,
             (None, Some(place)) => {
                 let shape: Shape = std::iter::once(size).chain(array.shape().iter().copied()).collect();

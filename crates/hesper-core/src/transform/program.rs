@@ -19,7 +19,7 @@ use crate::eval::patterns::{self, Nodes};
 use crate::eval::program::{NodeView, Program, Store, missing};
 use crate::eval::{Lowering, Operand, fusion_enabled};
 use crate::graph::scope::outermost;
-use crate::graph::{Array, Data, KnownBytes, Op, OpKind, OpRef, State};
+use crate::graph::{Array, Call, Data, KnownBytes, Op, OpKind, OpRef, State};
 use crate::identity::equal_to_itself;
 use crate::ids::IdMap;
 use crate::shape::Shape;
@@ -57,6 +57,27 @@ pub(crate) struct CompiledFunction {
     returned_arguments: Vec<bool>,
 }
 
+/// The call of a lazy array whose elements follow from a few numbers, as those of `zeros` and of its
+/// multiples do. If it is large, each run computes it, mostly as part of a kernel: to keep it would take
+/// memory for as long as the function lives.
+fn generated(array: &Array) -> Option<Call> {
+    const MAX_KEPT: usize = 1 << 16;
+    const MAX_CALLS: usize = 8;
+    let call = (array.nbytes() > MAX_KEPT).then(|| array.call())??;
+    let mut calls: SmallVec<[Call; MAX_CALLS]> = smallvec![call];
+    let mut next = 0;
+    while let Some(Call { op, inputs }) = calls.get(next).cloned() {
+        if !op.is_elementwise() || calls.len() > MAX_CALLS {
+            return None;
+        }
+        for input in inputs.iter().filter(|input| input.size() != 1) {
+            calls.push(input.call()?);
+        }
+        next += 1;
+    }
+    Some(calls.swap_remove(0))
+}
+
 impl fmt::Debug for CompiledFunction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.program.fmt(f)
@@ -83,12 +104,11 @@ impl CompiledFunction {
         }
         let mut met: HashMap<Identity, usize> = HashMap::new();
         for entry in &tape.entries {
-            let inputs = entry.call.inputs.iter().map(|input| function.slot(&mut slots, input)).collect();
-            let node = &entry.array.0;
-            let at = function.node(&mut met, entry.call.op.clone(), inputs, node);
-            slots.insert(node.id, Slot::node(at));
+            let node = function.node(&mut slots, &mut met, &entry.array, &entry.call);
+            slots.insert(entry.array.0.id, node);
         }
-        function.outputs = outputs.iter().map(|output| function.slot(&mut slots, output)).collect();
+        let mut slot = |output| function.slot(&mut slots, &mut met, output);
+        function.outputs = outputs.iter().map(&mut slot).collect();
         if outermost(&function.constants).is_none() {
             crate::eval::schedule(&function.constants.iter().collect::<Vec<_>>())?;
         }
@@ -96,29 +116,40 @@ impl CompiledFunction {
         Ok(function)
     }
 
-    /// The slot of an array: one that has a slot, or a constant.
-    fn slot(&mut self, slots: &mut IdMap<Slot>, array: &Array) -> Slot {
-        *slots.entry(array.0.id).or_insert_with(|| {
-            self.constants.push(array.clone());
-            Slot::external(self.arguments.len() + self.constants.len() - 1)
-        })
+    /// The slot of an array: one that has a slot, a node that every run computes, or a constant.
+    fn slot(&mut self, slots: &mut IdMap<Slot>, met: &mut HashMap<Identity, usize>, array: &Array) -> Slot {
+        if let Some(slot) = slots.get(&array.0.id) {
+            return *slot;
+        }
+        let slot = match generated(array) {
+            Some(call) => self.node(slots, met, array, &call),
+            None => {
+                self.constants.push(array.clone());
+                Slot::external(self.arguments.len() + self.constants.len() - 1)
+            }
+        };
+        slots.insert(array.0.id, slot);
+        slot
     }
 
-    /// A node, or the equal one that exists already.
+    /// The node of an array and its call, or the equal one that exists already.
     fn node(
         &mut self,
+        slots: &mut IdMap<Slot>,
         met: &mut HashMap<Identity, usize>,
-        op: OpRef,
-        inputs: SmallVec<[Slot; 3]>,
-        node: &crate::graph::Node,
-    ) -> usize {
+        array: &Array,
+        call: &Call,
+    ) -> Slot {
+        let inputs: SmallVec<[Slot; 3]> =
+            call.inputs.iter().map(|input| self.slot(slots, met, input)).collect();
+        let (op, node) = (call.op.clone(), &array.0);
         let identity = (op.clone(), inputs.clone(), node.shape.clone(), node.dtype, node.stream.id());
         let at = *met.entry(identity).or_insert(self.nodes.len());
         if at == self.nodes.len() {
             let (shape, dtype, stream) = (node.shape.clone(), node.dtype, node.stream.clone());
             self.nodes.push(Node { op, inputs, shape, dtype, stream });
         }
-        at
+        Slot::node(at)
     }
 
     /// Decides on groups, order and lifetimes.

@@ -403,6 +403,11 @@ impl Ledger {
         (index, state.committed_cell.clone())
     }
 
+    /// Whether anything was encoded since [`close_for_commit`](Ledger::close_for_commit).
+    pub(crate) fn has_uncommitted(&self, stream: u64) -> bool {
+        self.streams.get(&stream).is_some_and(|state| state.open.is_some() || state.closed_since_commit)
+    }
+
     /// Closes the open submissions of all streams.
     pub(crate) fn close_all_submissions(&mut self, shared: &Arc<Shared>) {
         let mut open: Vec<u64> =

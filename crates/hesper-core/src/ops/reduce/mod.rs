@@ -115,7 +115,11 @@ impl Op for Reduce {
         let x = &rule.inputs[0];
         let kept = signed(&without(x.shape(), &self.over, true));
         let over = Axes::from(&self.over[..]).keepdims();
-        let cotangent = rule.cotangent()?.reshape(&kept)?;
+        let mut cotangent = rule.cotangent()?;
+        if cotangent.ndim() < x.ndim() {
+            let removed: SmallVec<[isize; 6]> = self.over.iter().map(|at| *at as isize).collect();
+            cotangent = cotangent.expand_dims(&removed[..])?;
+        }
         let whole = |y: Array| y.broadcast_to(x.shape());
         let result = match self.kind {
             ReduceKind::Sum(scale) => {
