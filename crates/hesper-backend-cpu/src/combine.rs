@@ -42,10 +42,10 @@ macro_rules! floats {
 }
 
 integers!(u8, u16, u32, u64, i8, i16, i32, i64);
-floats!(f16, add_halves; bf16, add_halves; f32; f64;);
+floats!(f16, add_vectors; bf16, add_vectors; f32, add_vectors; f64;);
 
-/// Adds a row in vectors: a sum of two halves takes a dozen instructions one by one.
-fn add_halves<T: hesper_compute::Float>(to: &mut [T], from: &[T]) {
+/// Adds a row in the widest vectors: one by one, a sum of two halves takes a dozen instructions.
+fn add_vectors<T: hesper_compute::Float>(to: &mut [T], from: &[T]) {
     let length = to.len().min(from.len());
     // The lengths are equal, so nothing is refused.
     let _ = hesper_compute::add_to(hesper_compute::Simd::detect(), &mut to[..length], &from[..length]);

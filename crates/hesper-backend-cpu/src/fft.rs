@@ -84,10 +84,8 @@ where
                 };
                 line[given.min(op.length)..].fill(zero);
                 read(first + at, &mut line[..kept]);
-                match op.kind {
-                    FftKind::ComplexToReal => mirror(&mut line),
-                    FftKind::RealToComplex => line.iter_mut().for_each(|x| x.im = R::zero()),
-                    FftKind::Complex => {}
+                if op.kind == FftKind::ComplexToReal {
+                    mirror(&mut line);
                 }
                 plan.process_with_scratch(&mut line, &mut scratch);
                 store(at, &line[..row]);
@@ -210,7 +208,6 @@ fn fill<T: Copy>(
         let mirrored = op.kind == FftKind::ComplexToReal && place > half;
         let [re, im] =
             from.get(if mirrored { op.length - place } else { place }).map_or([0.0; 2], |x| get(*x));
-        let im = if op.kind == FftKind::RealToComplex { 0.0 } else { im };
         *to = Complex::new(re, if mirrored { -im } else { im });
     }
 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::walk::{CopyOnWrite, Cursor, GRAIN, Strided, collapse, each_row, par_chunks};
+use hesper_compute::Par;
 use hesper_core::Result;
 use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
 use hesper_core::ops::command::Commands;
@@ -29,9 +30,22 @@ impl Lower<Scatter> for Cpu {
     }
 }
 
+/// The updates, in row-major order if they are many and lie across memory: each element of a slice would be
+/// on a cache line of its own.
+fn updates_of(l: &Lowering<'_>) -> Result<Strided> {
+    let given = Strided::input(l, 1);
+    let innermost = given.shape.iter().zip(given.strides()).rev().find(|(length, _)| **length != 1);
+    let across = innermost.is_some_and(|(_, stride)| stride.unsigned_abs() > 1);
+    if across && given.shape.iter().product::<usize>() >= GRAIN {
+        Strided::row_major(l, 1)
+    } else {
+        Ok(given)
+    }
+}
+
 fn run<T: Carrier>(op: &Scatter, l: &Lowering<'_>, combine: Combiner<T>) -> Result<Data> {
     let (axes, mode) = (op.axes.clone(), op.mode.on(l.dtype()));
-    let (updates, lists) = (Strided::input(l, 1), IndexArrays::inputs(l, 2));
+    let (updates, lists) = (updates_of(l)?, IndexArrays::inputs(l, 2));
     let result = CopyOnWrite::of(l)?;
     let shape: Shape = l.shape().into();
     let (result_, updates_, lists_) = (result.access(), updates.layout(), lists.layout());
@@ -81,8 +95,9 @@ fn run<T: Carrier>(op: &Scatter, l: &Lowering<'_>, combine: Combiner<T>) -> Resu
             });
         } else {
             // Each task has a part of the output and applies the updates inside of it.
-            let shared = slices.is_wide() && new.len() >= GRAIN;
-            let part = if shared { to.len().div_ceil(16).max(GRAIN / 4) } else { to.len() };
+            let threads = hesper_cpu::Cores.threads();
+            let shared = threads > 1 && slices.is_wide() && new.len() >= GRAIN;
+            let part = if shared { to.len().div_ceil(4 * threads).max(GRAIN / 4) } else { to.len() };
             par_chunks(to, part, |low, part| update(part, low..low + part.len(), 0));
         }
         Ok(())
@@ -132,24 +147,30 @@ impl SliceLayout {
         if self.width == 1 && self.outer.is_empty() {
             return (combine.points)(mode, part, offsets, new, start, by);
         }
+        let mut one = |target: usize, from: isize| {
+            if self.step == 1 {
+                let (a, b) = (target.max(within.start), (target + self.width).min(within.end));
+                if a < b {
+                    let from = from + (a - target) as isize * self.stride;
+                    let row = &mut part[a - within.start..b - within.start];
+                    (combine.row)(mode, row, 1, new, from, self.stride);
+                }
+            } else {
+                let end = target + (self.width - 1) * self.step + 1;
+                (combine.row)(mode, &mut part[target..end], self.step, new, from, self.stride);
+            }
+        };
         let runs: usize = self.outer.iter().product();
         let mut start = start;
         for offset in offsets {
-            let mut run = Cursor::new(&self.outer, [&self.to_strides, &self.from_strides], 0);
-            for _ in 0..runs {
-                let (target, from) = ((offset + run.at[0]) as usize, start + run.at[1]);
-                if self.step == 1 {
-                    let (a, b) = (target.max(within.start), (target + self.width).min(within.end));
-                    if a < b {
-                        let from = from + (a - target) as isize * self.stride;
-                        let row = &mut part[a - within.start..b - within.start];
-                        (combine.row)(mode, row, 1, new, from, self.stride);
-                    }
-                } else {
-                    let end = target + (self.width - 1) * self.step + 1;
-                    (combine.row)(mode, &mut part[target..end], self.step, new, from, self.stride);
+            if self.outer.is_empty() {
+                one(*offset as usize, start);
+            } else {
+                let mut run = Cursor::new(&self.outer, [&self.to_strides, &self.from_strides], 0);
+                for _ in 0..runs {
+                    one((offset + run.at[0]) as usize, start + run.at[1]);
+                    run.advance();
                 }
-                run.advance();
             }
             start += by;
         }

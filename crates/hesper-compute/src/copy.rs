@@ -2,13 +2,18 @@
 
 use crate::error::{Mismatch, at_least, product, same};
 use crate::par::{Par, Shared, chunks, grain};
+use crate::scratch::Scratch;
 use crate::simd::{Isa, Kernel, NON_TEMPORAL_BYTES, Simd, dispatch};
 use crate::strided::{self, Dim, joined_axes};
 
 /// Elements of the smallest tasks, about.
 const GRAIN: usize = 1 << 15;
-/// Side of a transpose tile.
+/// Lines of the result that are transposed together.
 const TILE: usize = 64;
+/// Bytes of a line of the source that are read together, and of a line of the result that are written
+/// together.
+const BAND_BYTES: usize = 256;
+const RUN_BYTES: usize = 512;
 
 /// Copies an array between any two sets of strides (in elements, possibly negative or zero in `src`).
 ///
@@ -115,15 +120,16 @@ fn walk<W: Copy + Send + Sync + 'static>(par: &dyn Par, axes: &[CopyDim], src: S
     if let Some(t) = transposed.filter(|_| ds == 1 && n >= 8) {
         let (m, _, tds) = outer[t];
         let rest: Vec<CopyDim> = outer.iter().enumerate().filter(|(i, _)| *i != t).map(|(_, a)| *a).collect();
-        let tiles = n.div_ceil(TILE);
+        let height = RUN_BYTES / size_of::<W>();
+        let tiles = n.div_ceil(height);
         let count: usize = rest.iter().map(|a| a.0).product();
-        // A task transposes bands of the source: `TILE` rows, all columns.
-        chunks(par, count * tiles, (GRAIN / (m * TILE)).max(1), |a, b| {
+        // A task transposes bands of the source: `height` rows, all columns.
+        chunks(par, count * tiles, (GRAIN / (m * height)).max(1), |a, b| {
             for i in a..b {
                 let (so, dof) = offset(&rest, i / tiles);
-                let j0 = i % tiles * TILE;
+                let j0 = i % tiles * height;
                 let band = Transpose {
-                    rows: TILE.min(n - j0),
+                    rows: height.min(n - j0),
                     cols: m,
                     src: src.get().cast::<W>().wrapping_offset(so + j0 as isize * ss),
                     ss,
@@ -386,33 +392,82 @@ unsafe fn tile_rows<S: Isa>(s: S, from: *const u8, step: isize) -> [S::F; 16] {
         let line = from.wrapping_offset(i as isize * step);
         // SAFETY: the caller's promise.
         *row = unsafe { s.load(line.cast()) };
-        s.prefetch(line.wrapping_add(4 * TILE));
     }
     rows
 }
 
-/// Loads the even (`ODD == false`) or odd columns of a tile of 2-byte elements, `2 * LANES` on each side. A
-/// lane has the elements of two neighbouring rows, so the transpose of the result has whole lines.
+/// Loads the even and the odd columns of a tile of 2-byte elements, `2 * LANES` on each side. A lane has the
+/// elements of two neighbouring rows, so the transpose of the result has whole lines.
 ///
 /// # Safety
 /// The rows have `2 * LANES` elements.
 #[inline(always)]
-unsafe fn tile_row_pairs<S: Isa, const ODD: bool>(s: S, from: *const u8, step: isize) -> [S::F; 16] {
+unsafe fn tile_row_pairs<S: Isa>(s: S, from: *const u8, step: isize) -> [[S::F; 16]; 2] {
     const LOW: u32 = 0xffff;
-    let mut pairs = [s.zero(); 16];
-    for (i, pair) in pairs.iter_mut().enumerate().take(S::LANES) {
+    let mut pairs = [[s.zero(); 16]; 2];
+    for i in 0..S::LANES {
         let line = |k: usize| from.wrapping_offset((2 * i + k) as isize * step);
         // SAFETY: the caller's promise.
         let (upper, lower) = unsafe { (s.load(line(0).cast()), s.load(line(1).cast())) };
-        *pair = if ODD {
-            s.or(s.bits(upper, 16, LOW), s.bits(lower, 0, !LOW))
-        } else {
-            s.prefetch(line(0).wrapping_add(2 * TILE));
-            s.prefetch(line(1).wrapping_add(2 * TILE));
-            s.or(s.bits(upper, 0, LOW), s.bits(lower, -16, !LOW))
-        };
+        pairs[0][i] = s.or(s.bits(upper, 0, LOW), s.bits(lower, -16, !LOW));
+        pairs[1][i] = s.or(s.bits(upper, 16, LOW), s.bits(lower, 0, !LOW));
     }
     pairs
+}
+
+/// Lines this many bytes apart share few sets of an L1 cache, which the offset in a page selects: they evict
+/// each other before their neighbours are written.
+const ALIASED_BYTES: usize = 2048;
+
+impl<W: Copy + 'static> Transpose<W> {
+    /// Whether the result is better written through a buffer, in long stretches of one line.
+    fn is_aliased(&self) -> bool {
+        (self.ds.unsigned_abs() * size_of::<W>()).is_multiple_of(ALIASED_BYTES)
+    }
+
+    /// Transposes whole vectors, for elements of 2 or 4 bytes and a side of at least `n` elements. The last
+    /// tile of a side overlaps the one before it.
+    ///
+    /// # Safety
+    /// All elements are valid.
+    #[inline(always)]
+    unsafe fn tiles<S: Isa>(&self, s: S, n: usize, streaming: bool, room: &mut TransposedTile) {
+        let (size, step) = (size_of::<W>(), self.ss * size_of::<W>() as isize);
+        for row in (0..self.rows).step_by(n) {
+            let r = row.min(self.rows - n);
+            // Other lines of the result are not aligned.
+            let streaming = streaming && r == row;
+            for column in (0..self.cols).step_by(n) {
+                let c = column.min(self.cols - n);
+                let from = self.src.wrapping_offset(r as isize * self.ss + c as isize).cast::<u8>();
+                let to = self.dst.wrapping_offset(c as isize * self.ds + r as isize);
+                // Two lines of 2-byte elements are as long as one of floats.
+                let lines = TileLines { dst: to.cast(), stride: self.ds as usize, streaming };
+                // SAFETY: the caller's promise; both sides have at least `n` elements.
+                unsafe {
+                    if size == 4 {
+                        lines.store(s, &tile_rows(s, from, step), room);
+                    } else {
+                        let [even, odd] = tile_row_pairs(s, from, step);
+                        lines.store(s, &even, room);
+                        let lines = TileLines { dst: to.wrapping_offset(self.ds).cast(), ..lines };
+                        lines.store(s, &odd, room);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The part of the matrix with these rows and columns, written to `dst`, whose lines are `ds` apart.
+    fn part(&self, rows: (usize, usize), cols: (usize, usize), dst: *mut W, ds: isize) -> Self {
+        let src = self.src.wrapping_offset(rows.0 as isize * self.ss + cols.0 as isize);
+        Self { rows: rows.1, cols: cols.1, src, ss: self.ss, dst, ds, streaming: self.streaming }
+    }
+
+    /// Where an element of the result lies.
+    fn to(&self, row: usize, column: usize) -> *mut W {
+        self.dst.wrapping_offset(column as isize * self.ds + row as isize)
+    }
 }
 
 impl<W: Copy + 'static> Kernel for Transpose<W> {
@@ -421,53 +476,77 @@ impl<W: Copy + 'static> Kernel for Transpose<W> {
     fn run<S: Isa>(self, s: S) {
         let Self { rows, cols, src, ss, dst, ds, streaming } = self;
         let size = size_of::<W>();
-        let fast = matches!(size, 2 | 4) && ds > 0;
         // Elements of a vector: the side of a tile.
-        let n = if fast { 4 * S::LANES / size } else { S::LANES };
+        let n = if size < 4 { 4 * S::LANES / size } else { S::LANES };
+        if !(matches!(size, 2 | 4) && ds > 0 && rows >= n && cols >= n) {
+            for c0 in (0..cols).step_by(TILE) {
+                for r in 0..rows {
+                    for c in c0..cols.min(c0 + TILE) {
+                        // SAFETY: all elements of the matrix are valid.
+                        unsafe { *self.to(r, c) = *src.offset(r as isize * ss + c as isize) };
+                    }
+                }
+            }
+            return;
+        }
         // Whether whole vectors of every line are aligned.
         let lines = dst.addr().is_multiple_of(4 * S::LANES) && ds.unsigned_abs().is_multiple_of(n);
-        let streaming = streaming && fast && lines;
-        let mut room = TransposedTile([0.0; 256]);
-        let mut c0 = 0;
-        while c0 < cols {
-            let cn = TILE.min(cols - c0);
-            let mut r0 = 0;
-            while r0 < rows {
-                let rn = n.min(rows - r0);
-                let mut c = 0;
-                while c < cn {
-                    let m = n.min(cn - c);
-                    let from = src.wrapping_offset(r0 as isize * ss + (c0 + c) as isize);
-                    let to = dst.wrapping_offset((c0 + c) as isize * ds + r0 as isize);
-                    // SAFETY: all elements of the band are valid.
+        let streaming = streaming && lines;
+        let mut tile = TransposedTile([0.0; 256]);
+        if !self.is_aliased() {
+            let band = cols.min(BAND_BYTES / size);
+            for c0 in (0..cols).step_by(band) {
+                let c0 = c0.min(cols - n);
+                let band = band.min(cols - c0);
+                // SAFETY: all elements of the matrix are valid.
+                unsafe {
+                    self.part((0, rows), (c0, band), self.to(0, c0), ds).tiles(s, n, streaming, &mut tile)
+                };
+            }
+        } else {
+            let (height, band) = (rows.min(RUN_BYTES / size), cols.min(TILE));
+            // Lines of the buffer do not share sets either.
+            let step = RUN_BYTES / size + n;
+            let room = Scratch::<W>::new(band * step);
+            for c0 in (0..cols).step_by(band) {
+                let c0 = c0.min(cols - n);
+                let band = band.min(cols - c0);
+                for r0 in (0..rows).step_by(height) {
+                    let r0 = r0.min(rows - n);
+                    let height = height.min(rows - r0);
+                    let part = self.part((r0, height), (c0, band), room.ptr(), step as isize);
+                    // SAFETY: all elements of the matrix are valid, and the buffer has room for the part.
                     unsafe {
-                        if fast && rn == n && m == n {
-                            let (from, step) = (from.cast::<u8>(), ss * size as isize);
-                            // Two lines of 2-byte elements are as long as one of floats.
-                            let lines = TileLines { dst: to.cast(), stride: ds as usize, streaming };
-                            if size == 4 {
-                                lines.store(s, &tile_rows(s, from, step), &mut room);
-                            } else {
-                                lines.store(s, &tile_row_pairs::<S, false>(s, from, step), &mut room);
-                                let lines = TileLines { dst: to.wrapping_offset(ds).cast(), ..lines };
-                                lines.store(s, &tile_row_pairs::<S, true>(s, from, step), &mut room);
-                            }
-                        } else {
-                            for j in 0..m {
-                                for i in 0..rn {
-                                    *to.offset(j as isize * ds).add(i) = *from.offset(i as isize * ss).add(j);
-                                }
-                            }
+                        part.tiles(s, n, false, &mut tile);
+                        for line in 0..band {
+                            let (from, to) = (room.ptr().add(line * step), self.to(r0, c0 + line));
+                            let aligned = streaming && r0.is_multiple_of(n);
+                            copy_line(s, from.cast(), to.cast(), height * size, aligned);
                         }
                     }
-                    c += m;
                 }
-                r0 += rn;
             }
-            c0 += cn;
         }
         if streaming {
             s.fence();
+        }
+    }
+}
+
+/// Copies bytes in whole vectors, the last of which overlaps the one before it. `aligned`: with non-temporal
+/// stores.
+///
+/// # Safety
+/// Both ranges are valid, as long as a vector at least, and disjoint.
+#[inline(always)]
+unsafe fn copy_line<S: Isa>(s: S, from: *const u8, to: *mut u8, bytes: usize, aligned: bool) {
+    let vector = 4 * S::LANES;
+    for at in (0..bytes).step_by(vector) {
+        let i = at.min(bytes - vector);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let v = s.load(from.add(i).cast());
+            if aligned && i == at { s.stream(to.add(i).cast(), v) } else { s.store(to.add(i).cast(), v) }
         }
     }
 }

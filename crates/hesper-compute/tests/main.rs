@@ -13,3 +13,4 @@ mod rows;
 mod small;
 mod sort;
 mod streaming_stores;
+mod transposed;

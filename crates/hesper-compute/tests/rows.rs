@@ -319,7 +319,7 @@ fn nan_wins_minima_and_maxima_and_their_indices() {
 }
 
 /// Reduces an axis of contiguous elements.
-fn along<T: Plain, R>(x: &[T], axis: Axis, reduce: impl FnOnce(&ReduceInput<'_, T>) -> R) -> R {
+pub fn along<T: Plain, R>(x: &[T], axis: Axis, reduce: impl FnOnce(&ReduceInput<'_, T>) -> R) -> R {
     let Axis { outer, len, inner } = axis;
     let kept = [(outer, len * inner), (inner, 1)].map(dim);
     let (kept, order) =
@@ -327,7 +327,7 @@ fn along<T: Plain, R>(x: &[T], axis: Axis, reduce: impl FnOnce(&ReduceInput<'_, 
     reduce(&ReduceInput::new(x, 0, kept, &[dim((len, inner))], Some(order)).unwrap())
 }
 
-fn dim((len, stride): (usize, usize)) -> Dim {
+pub fn dim((len, stride): (usize, usize)) -> Dim {
     Dim { len, stride: stride as isize }
 }
 
@@ -716,7 +716,7 @@ fn scans_continue_across_vectors_and_parts() {
 }
 
 /// Strided axes over memory: lengths, strides, the first element, and the number of elements.
-type Strided = (Vec<usize>, Vec<isize>, usize, usize);
+pub type Strided = (Vec<usize>, Vec<isize>, usize, usize);
 
 /// A view with permuted, sliced, reversed and broadcast axes, and at most `most` elements.
 fn view(rng: &mut Rng, most: usize) -> Strided {
@@ -777,7 +777,11 @@ fn with_copy<T: Plain, R>(
 }
 
 /// Sums, products and extremes of a view, with one thread and with three.
-fn check_view<T: Reduce<Acc: Default + PartialEq + std::fmt::Debug>>(x: &[T], view: &Strided, over: &[bool]) {
+pub fn check_view<T: Reduce<Acc: Default + PartialEq + std::fmt::Debug>>(
+    x: &[T],
+    view: &Strided,
+    over: &[bool],
+) {
     for (one, three) in levels() {
         for op in [Reduction::Sum, Reduction::Prod, Reduction::Max, Reduction::Min] {
             for par in [&one as &dyn Par, &three] {
@@ -792,7 +796,7 @@ fn check_view<T: Reduce<Acc: Default + PartialEq + std::fmt::Debug>>(x: &[T], vi
     }
 }
 
-fn check_moments<T: Sample>(x: &[T], view: &Strided, over: &[bool]) {
+pub fn check_moments<T: Sample>(x: &[T], view: &Strided, over: &[bool]) {
     for (one, three) in levels() {
         for par in [&one as &dyn Par, &three] {
             let [got, want] = with_copy(x, view, over, |x| {

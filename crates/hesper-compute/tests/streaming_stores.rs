@@ -111,4 +111,7 @@ fn transposes_of_small_elements_move_every_element_at_every_level() {
     }
     // Enough bytes for non-temporal stores.
     check(4160, 4224, |i| ((i * 40_503) >> 3) as u16);
+    // And lines that share cache sets.
+    check(4096, 4224, |i| ((i * 40_503) >> 3) as u16);
+    check(4096, 2112, |i| (i * 2_654_435_761) as u32);
 }

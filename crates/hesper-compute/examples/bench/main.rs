@@ -26,6 +26,7 @@ fn main() {
         "gemm" => gemm::run(&par, &filter),
         "quant" if filter == "decoder" => quant::decoder(&par),
         "quant" if filter == "rounded" => quant::rounded(&par),
+        "quant" if !filter.is_empty() => quant::one(&par, &filter),
         "quant" => quant::run(&par),
         "attention" => attention::run(&par),
         "rows" => rows::run(&par),

@@ -112,6 +112,42 @@ pub fn rounded(par: &dyn Par) {
     }
 }
 
+/// The best time of one product, in milliseconds: `FORMAT,ROWS,N,K,exact` or `...,int8`.
+pub fn one(par: &dyn Par, what: &str) {
+    let parts: Vec<&str> = what.split(',').collect();
+    let number = |at: usize| parts[at].parse::<usize>().unwrap();
+    let (m, n, k) = (number(1), number(2), number(3));
+    let mode = if parts[4] == "int8" { Activations::Int8 } else { Activations::Exact };
+    let x: Vec<f32> = (0..m * k).map(|i| (i % 17) as f32 / 8.0 - 1.0).collect();
+    let mut y = vec![0.0f32; m * n];
+    let affine = |bits: usize| {
+        let format = QuantFormat::Affine { bits, group: 64 };
+        let packed = vec![0x3131_3131u32; n * format.words(k)];
+        let (s, b) = (vec![0.01f32; n * k / 64], vec![-0.08f32; n * k / 64]);
+        (format, packed, s, b)
+    };
+    let blocks = |format: GgmlType| (format, vec![0x31u8; n * k / format.block_len() * format.block_bytes()]);
+    let mut time = |w: &dyn Fn(MatRef<'_, f32>, MatMut<'_, f32>)| {
+        best(|| w(MatRef::row_major(&x, m, k).unwrap(), MatMut::row_major(&mut y, m, n).unwrap()))
+    };
+    let t = match parts[0] {
+        "affine4" | "affine8" => {
+            let (format, packed, s, b) = affine(if parts[0] == "affine4" { 4 } else { 8 });
+            let biases = Some(Scales::F32(&b));
+            let w = QuantMat::new(format, n, k, &packed, Scales::F32(&s), biases).unwrap();
+            time(&|x, y| qmatmul(par, x, &w, true, y, mode).unwrap())
+        }
+        name => {
+            use GgmlType::{Q4_0, Q4_1, Q4_K, Q6_K, Q8_0};
+            let format = [Q4_0, Q4_1, Q8_0, Q4_K, Q6_K].into_iter().find(|f| format!("{f:?}") == name);
+            let (format, data) = blocks(format.unwrap());
+            let w = GgufMat::new(format, n, k, &data).unwrap();
+            time(&|x, y| gguf_matmul(par, x, &w, y, mode).unwrap())
+        }
+    };
+    println!("{:.4}", t * 1e3);
+}
+
 /// The matrices of a small decoder of 30 layers, one after the other, as a step reads them.
 pub fn decoder(par: &dyn Par) {
     let rate = read_rate(par, 64 << 20);

@@ -1,6 +1,5 @@
 //! The index of the largest or smallest element: the first of equals, or the first NaN.
 
-use super::extreme::extreme;
 use super::input::{ReduceInput, Tile};
 use super::integers::extreme_of;
 use super::source::Plain;
@@ -23,18 +22,27 @@ pub trait Ordered: Plain + PartialOrd {
     const LOWEST: Self;
     /// Greater than or equal to every value.
     const HIGHEST: Self;
+    /// Whether [`position`](Self::position) has vector instructions.
+    #[doc(hidden)]
+    const WIDE: bool = false;
     #[doc(hidden)]
     fn run(par: &dyn Par, max: bool, x: &ReduceInput<'_, Self>, out: &mut [u32]);
-    /// The best value of a block and whether it has a NaN, if the type has vector instructions for it.
+    /// The best value of a block, if the type has vector instructions for it.
     #[doc(hidden)]
     #[inline(always)]
-    fn best<S: Isa, const MAX: bool>(_: S, _: &[Self]) -> Option<(Self, bool)> {
+    fn best<S: Isa, const MAX: bool>(_: S, _: &[Self]) -> Option<Self> {
+        None
+    }
+    /// The position in a row, if the type has vector instructions for it and the row is long enough.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn position<S: Isa, const MAX: bool>(_: S, _: &[Self]) -> Option<u32> {
         None
     }
 }
 
 macro_rules! ordered {
-    ($($t:ty: $low:expr, $high:expr $(, $best:item)?;)*) => {$(
+    ($($t:ty: $low:expr, $high:expr $(, $more:item)*;)*) => {$(
         #[allow(private_bounds, reason = "only this crate calls its methods")]
         impl Ordered for $t {
             const LOWEST: Self = $low;
@@ -42,7 +50,7 @@ macro_rules! ordered {
             fn run(par: &dyn Par, max: bool, x: &ReduceInput<'_, Self>, out: &mut [u32]) {
                 tree::reduce(par, Arg { max, x }, x, out);
             }
-            $(#[inline(always)] $best)?
+            $($more)*
         }
     )*};
 }
@@ -50,10 +58,10 @@ macro_rules! ordered {
 macro_rules! ordered_floats {
     ($($t:ty)*) => {
         ordered! {$(
-            $t: Self::NEG_INFINITY, Self::INFINITY,
-            fn best<S: Isa, const MAX: bool>(s: S, x: &[Self]) -> Option<(Self, bool)> {
-                let (value, nan) = extreme::<S, $t, MAX>(s, x);
-                Some((<$t as Float>::from_f32(value), nan))
+            $t: Self::NEG_INFINITY, Self::INFINITY, const WIDE: bool = true;,
+            #[inline(always)]
+            fn position<S: Isa, const MAX: bool>(s: S, x: &[Self]) -> Option<u32> {
+                float_position::<S, $t, MAX>(s, x)
             };
         )*}
     };
@@ -63,8 +71,9 @@ macro_rules! ordered_integers {
     ($($t:ty)*) => {
         ordered! {$(
             $t: Self::MIN, Self::MAX,
-            fn best<S: Isa, const MAX: bool>(_: S, x: &[Self]) -> Option<(Self, bool)> {
-                Some((extreme_of::<$t, MAX>(x), false))
+            #[inline(always)]
+            fn best<S: Isa, const MAX: bool>(_: S, x: &[Self]) -> Option<Self> {
+                Some(extreme_of::<$t, MAX>(x))
             };
         )*}
     };
@@ -123,8 +132,8 @@ impl<T: Ordered> Reducer for Arg<'_, T> {
 
     fn rows(self, simd: Simd, x: &[T], len: usize, out: &mut [u32]) {
         let rows = ArgRows { max: self.max, x, len, out };
-        // For elements of eight bytes or more, AVX-512 is faster than AVX2.
-        if const { size_of::<T>() < 8 } { dispatch_256(simd, rows) } else { dispatch(simd, rows) }
+        // For floats, and for elements of eight bytes or more, AVX-512 is faster than AVX2.
+        if const { T::WIDE || size_of::<T>() >= 8 } { dispatch(simd, rows) } else { dispatch_256(simd, rows) }
     }
 
     fn columns(self, simd: Simd, tile: &Tile<'_, T>, out: &mut [u32]) {
@@ -166,6 +175,62 @@ impl<T: Ordered> Kernel for Row<'_, T> {
             row::<S, T, false>(s, self.x, T::HIGHEST, |a, b| a < b)
         }
     }
+}
+
+/// Vectors that [`float_position`] searches side by side.
+const SIDE_BY_SIDE: usize = 4;
+
+/// The position in a row of floats, in one pass over vectors, each lane of which keeps its best value and
+/// where that was. `None` for rows that are shorter than the vectors, or too long for exact positions.
+#[inline(always)]
+fn float_position<S: Isa, T: Float, const MAX: bool>(s: S, x: &[T]) -> Option<u32> {
+    let width = SIDE_BY_SIDE * S::LANES;
+    if x.len() < width || x.len() > 1 << f32::MANTISSA_DIGITS {
+        return None;
+    }
+    let (lowest, highest) = (s.splat(f32::MIN), s.splat(f32::MAX));
+    let mut best = [s.splat(if MAX { f32::NEG_INFINITY } else { f32::INFINITY }); SIDE_BY_SIDE];
+    // Where the vectors of the best values began, and sums that are NaN if an element is.
+    let mut at = [s.zero(); SIDE_BY_SIDE];
+    let mut marks = [s.zero(); SIDE_BY_SIDE];
+    for from in (0..x.len()).step_by(width) {
+        // The last vectors overlap those before them: a value that is met again is no better.
+        let from = from.min(x.len() - width);
+        let begin = s.splat(from as f32);
+        for i in 0..SIDE_BY_SIDE {
+            // SAFETY: a whole vector of the row.
+            let v = unsafe { T::load(s, x.as_ptr().add(from + i * S::LANES)) };
+            (at[i], best[i]) = if MAX {
+                (s.pick_greater(v, best[i], begin, at[i]), s.max(v, best[i]))
+            } else {
+                (s.pick_greater(best[i], v, begin, at[i]), s.min(v, best[i]))
+            };
+            marks[i] = s.fma(s.max(lowest, s.min(highest, v)), s.zero(), marks[i]);
+        }
+    }
+    let (mut top, mut mark) = (best[0], marks[0]);
+    for i in 1..SIDE_BY_SIDE {
+        top = if MAX { s.max(top, best[i]) } else { s.min(top, best[i]) };
+        mark = s.add(mark, marks[i]);
+    }
+    if s.reduce_add(mark).is_nan() {
+        return x.iter().position(|v| v.to_f32().is_nan()).map(|at| at as u32);
+    }
+    let minus = s.splat(-1.0);
+    let top = s.splat(if MAX { s.reduce_max(top) } else { -s.reduce_max(s.mul(top, minus)) });
+    // The least position of a lane that has the best value.
+    let mut least = s.splat(f32::INFINITY);
+    for (i, (best, at)) in best.iter().zip(at).enumerate() {
+        let mut lanes = [0.0; 16];
+        for (lane, position) in lanes.iter_mut().enumerate() {
+            *position = (i * S::LANES + lane) as f32;
+        }
+        // SAFETY: a vector has at most sixteen lanes.
+        let position = s.add(at, unsafe { s.load(lanes.as_ptr()) });
+        let worse = if MAX { (top, *best) } else { (*best, top) };
+        least = s.min(least, s.pick_greater(worse.0, worse.1, least, position));
+    }
+    Some(-s.reduce_max(s.mul(least, minus)) as u32)
 }
 
 /// Rows of `len` elements.
@@ -212,11 +277,14 @@ fn short_row<T: Ordered>(x: &[T], better: impl Fn(T, T) -> bool) -> u32 {
 #[inline(always)]
 #[allow(clippy::eq_op, reason = "a number that is not itself is NaN")]
 fn row<S: Isa, T: Ordered, const MAX: bool>(s: S, x: &[T], worst: T, better: impl Fn(T, T) -> bool) -> u32 {
+    if let Some(at) = T::position::<S, MAX>(s, x) {
+        return at;
+    }
     let (mut best, mut at, mut found) = (worst, 0, false);
     for (b, block) in x.chunks(BLOCK).enumerate() {
         // Find the best value in vectors first, and its position only if it is a new best.
         let (top, nan) = match T::best::<S, MAX>(s, block) {
-            Some(found) => found,
+            Some(top) => (top, false),
             None => best_of(block, worst, &better),
         };
         if nan && let Some(i) = block.iter().position(|v| *v != *v) {

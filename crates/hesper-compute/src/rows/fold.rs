@@ -7,7 +7,7 @@ use super::reduce::{Acc, Reduction};
 use crate::simd::{Float, Isa, Kernel, Simd, dispatch, dispatch_256};
 
 /// Accumulators of a row.
-const LANES: usize = 64;
+pub(super) const LANES: usize = 64;
 
 /// Accumulators for rows of `len` elements.
 pub(super) fn lanes(len: usize) -> usize {
@@ -142,7 +142,7 @@ fn fold<T: Copy + Into<A>, A: Acc>(op: Reduction, x: &[T]) -> A {
 }
 
 #[inline(always)]
-fn halves<A: Acc, const N: usize>(op: Reduction, acc: &mut [A; N]) -> A {
+pub(super) fn halves<A: Acc, const N: usize>(op: Reduction, acc: &mut [A; N]) -> A {
     let mut n = N / 2;
     while n > 0 {
         for i in 0..n {

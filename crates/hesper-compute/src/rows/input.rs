@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::source::{PIECE, Plain, RowScratch, Source};
+use super::source::{PIECE, PackedLines, Plain, RowScratch, Source};
 use crate::copy::copy_box;
 use crate::error::Mismatch;
 use crate::simd::Simd;
@@ -19,6 +19,11 @@ const PACKED_TILE: usize = 1 << 15;
 const LONG_ROW: usize = 256;
 /// Elements that share a cache line.
 const LINE: usize = 16;
+/// Bytes of a cache line.
+const CACHE_LINE: usize = 64;
+/// Bytes that are read together where a row is packed across memory: four cache lines, so that tasks of a
+/// quarter of a piece still read whole ones.
+const ACROSS_BYTES: usize = 256;
 
 /// The order in which a result combines its elements, which are indexed in row-major order of the reduced
 /// axes.
@@ -148,6 +153,25 @@ impl<'a, T: Plain> ReduceInput<'a, T> {
         Tile { x: packed, base: 0, dims: &[], first: 0, rows: rows.len(), width }
     }
 
+    /// Packs whole lines of the last axis from line `first` on, `step` elements apart.
+    fn pack_lines(&self, first: usize, to: &mut [T], step: usize) {
+        let simd = Simd::detect();
+        let Some((&inner, outer)) = self.all.split_last() else { return };
+        let Some(&across) = outer.last() else { return };
+        let (mut line, end) = (first, first + to.len() / step);
+        while line < end {
+            let lines = (across.len - line % across.len).min(end - line);
+            let box_to = &mut to[(line - first) * step..][..lines * step];
+            // SAFETY: `new` has checked that all elements lie within `x`; the box fills its part of `to`.
+            unsafe {
+                let src = self.x.as_ptr().offset(self.offset + locate(&self.all, line * inner.len));
+                let strides = [across.stride, inner.stride];
+                copy_box(simd, [lines, inner.len], src, strides, box_to.as_mut_ptr(), step);
+            }
+            line += lines;
+        }
+    }
+
     /// Packs elements from index `first` on, in row-major order through kept and reduced axes.
     fn pack(&self, first: usize, to: &mut [T]) {
         let simd = Simd::detect();
@@ -176,6 +200,12 @@ impl<'a, T: Plain> ReduceInput<'a, T> {
             done += lines * n;
         }
     }
+}
+
+/// The distance of packed lines of `len` elements: an odd number of cache lines, so that elements which are
+/// stored together do not compete for the same lines of a cache.
+fn line_step<T>(len: usize) -> usize {
+    ((len * size_of::<T>()).div_ceil(CACHE_LINE) | 1) * (CACHE_LINE / size_of::<T>())
 }
 
 /// How many results a packed tile of `rows` elements each has.
@@ -211,6 +241,32 @@ impl<T: Plain> Source<T> for ReduceInput<'_, T> {
         packed
     }
 
+    fn parts(
+        &self,
+        at: usize,
+        len: usize,
+        part: usize,
+        room: &mut RowScratch,
+        f: &mut dyn FnMut(usize, PackedLines<'_, T>),
+    ) {
+        // Lines that are adjacent in memory are packed whole, because elements of a line are far from each
+        // other.
+        let across = |[outer, inner]: [Dim; 2]| outer.stride == 1 && inner.stride != 1 && inner.len <= len;
+        let lines = match self.all.last_chunk() {
+            Some(&last @ [_, inner]) if across(last) => {
+                let (first, end) = (at / inner.len, (at + len).div_ceil(inner.len));
+                let step = line_step::<T>(inner.len);
+                let packed = room.take((end - first) * step);
+                self.pack_lines(first, packed, step);
+                PackedLines { x: packed, len: inner.len, step, first: at % inner.len, count: len }
+            }
+            _ => PackedLines { x: self.piece(at, len, room), len, step: len, first: 0, count: len },
+        };
+        for (i, first) in (0..len).step_by(part).enumerate() {
+            f(i, lines.range(first..len.min(first + part)));
+        }
+    }
+
     fn piece_len(&self, row: usize) -> usize {
         let Some((inner, outer)) = self.all.split_last() else { return PIECE };
         if inner.stride == 1 {
@@ -220,11 +276,13 @@ impl<T: Plain> Source<T> for ReduceInput<'_, T> {
                 _ => PIECE,
             };
         }
-        // Read all neighbours of a cache line while it is in the cache, even if they go to other lines of the
-        // packed row.
         let across = |dim: &Dim| dim.stride != 0 && dim.stride.unsigned_abs() < inner.stride.unsigned_abs();
-        let piece = if outer.iter().any(across) { LINE * inner.len } else { PIECE };
-        piece.next_multiple_of(PIECE).min(LARGEST_PIECE)
+        if !outer.iter().any(across) {
+            return PIECE;
+        }
+        // Read neighbours in memory together, even if they go to other lines of the packed row.
+        let lines = ACROSS_BYTES / size_of::<T>();
+        (lines * inner.len).next_multiple_of(PIECE).min(LARGEST_PIECE)
     }
 }
 

@@ -83,6 +83,8 @@ trait Fold: Copy + Send + Sync {
     type Acc: Copy + Send + Sync;
     /// Whether an element may be counted twice.
     const TWICE: bool;
+    /// Whether elements of four bytes take twice the lanes, without which their loop is not vectorized.
+    const WIDE: bool = true;
     fn empty(self) -> Self::Lane;
     /// Combines a lane with an element.
     fn take(self, lane: Self::Lane, x: Self::In) -> Self::Lane;
@@ -100,6 +102,7 @@ impl<T: Integer, const MAX: bool> Fold for Extreme<T, MAX> {
     type Lane = T;
     type Acc = T;
     const TWICE: bool = true;
+    const WIDE: bool = false;
     #[inline(always)]
     fn empty(self) -> T {
         if MAX { T::LOWEST } else { T::HIGHEST }
@@ -282,6 +285,7 @@ fn fold<F: Fold>(f: F, x: &[F::In]) -> F::Acc {
     match size_of::<F::In>() {
         1 => fold_in::<F, 128>(f, x),
         2 => fold_in::<F, 64>(f, x),
+        4 if F::WIDE => fold_in::<F, 64>(f, x),
         4 => fold_in::<F, 32>(f, x),
         _ => fold_in::<F, 16>(f, x),
     }

@@ -14,7 +14,7 @@ use half::{bf16, f16};
 use super::Axis;
 use super::fold;
 use super::input::{ReduceInput, SumOrder, Tile};
-use super::source::{PIECE, Plain, Source};
+use super::source::{PIECE, PackedLines, Plain, Source};
 use super::transposed;
 use super::tree::{self, Reducer, pairwise};
 use crate::error::{Mismatch, same};
@@ -57,6 +57,11 @@ pub trait Reduce: Plain {
     /// Reduces rows of `len` elements, at most a block, to one result each.
     #[doc(hidden)]
     fn fold_rows(level: Simd, op: Reduction, x: &[Self], len: usize, out: &mut [Self::Acc]);
+    /// Reduces a block of a row that lies in lines; `None` if the type has no kernel for it.
+    #[doc(hidden)]
+    fn fold_lines(_level: Simd, _op: Reduction, _x: PackedLines<'_, Self>) -> Option<Self::Acc> {
+        None
+    }
     /// Reduces contiguous columns in the order of columns; false if the type has no kernel for it.
     #[doc(hidden)]
     fn add_lines(
@@ -187,7 +192,7 @@ macro_rules! complex_accumulators {
 complex_accumulators!(f32 f64);
 
 macro_rules! reduce {
-    ($($t:ty => $acc:ty, $add:expr, $fold:expr $(, $lines:expr, $across:expr)?;)*) => {$(
+    ($($t:ty => $acc:ty, $add:expr, $fold:expr $(, $packed:expr, $lines:expr, $across:expr)?;)*) => {$(
         #[allow(private_interfaces, reason = "only this crate calls its methods")]
         impl Reduce for $t {
             type Acc = $acc;
@@ -204,6 +209,9 @@ macro_rules! reduce {
                 tree::by_rows(par, Fold::new(op), x, len, out);
             }
             $(
+                fn fold_lines(level: Simd, op: Reduction, x: PackedLines<'_, $t>) -> Option<$acc> {
+                    matches!(op, Reduction::Sum | Reduction::Prod).then(|| $packed(level, op, x))
+                }
                 fn add_lines(
                     level: Simd,
                     op: Reduction,
@@ -241,10 +249,13 @@ reduce! {
     u32 => u32, fold::add_each, fold::integers; u64 => u64, fold::add_each, fold::integers;
     i8 => i32, fold::add_each, fold::widened; i16 => i32, fold::add_each, fold::widened;
     i32 => i32, fold::add_each, fold::integers; i64 => i64, fold::add_each, fold::integers;
-    f32 => f32, fold::add_each, fold::floats, transposed::contiguous_columns, transposed::lanes_across;
+    f32 => f32, fold::add_each, fold::floats, transposed::block_of_lines,
+        transposed::contiguous_columns, transposed::lanes_across;
     f64 => f64, fold::add_each, fold::doubles;
-    bf16 => f32, fold::add_floats, fold::floats, transposed::contiguous_columns, transposed::lanes_across;
-    f16 => f32, fold::add_floats, fold::floats, transposed::contiguous_columns, transposed::lanes_across;
+    bf16 => f32, fold::add_floats, fold::floats, transposed::block_of_lines,
+        transposed::contiguous_columns, transposed::lanes_across;
+    f16 => f32, fold::add_floats, fold::floats, transposed::block_of_lines,
+        transposed::contiguous_columns, transposed::lanes_across;
     [f32; 2] => [f32; 2], fold::add_each, fold::pairs; [f64; 2] => [f64; 2], fold::add_each, fold::widened;
 }
 
@@ -352,6 +363,18 @@ impl<T: Reduce> Reducer for Fold<T> {
             }
             *out = self.join(0, BLOCK, &mut parts[..len.div_ceil(BLOCK)]);
         }
+    }
+
+    fn packed(self, simd: Simd, x: PackedLines<'_, T>, out: &mut [T::Acc]) -> bool {
+        let mut parts = [self.empty(); PIECE / BLOCK];
+        for (first, part) in (0..x.count).step_by(BLOCK).zip(&mut parts) {
+            let Some(found) = T::fold_lines(simd, self.op, x.range(first..x.count.min(first + BLOCK))) else {
+                return false;
+            };
+            *part = found;
+        }
+        out[0] = self.join(0, BLOCK, &mut parts[..x.count.div_ceil(BLOCK)]);
+        true
     }
 
     fn lines(

@@ -1,12 +1,13 @@
 //! Sums and products of floats whose order of additions is not the order of memory: columns that are
-//! contiguous, and rows that lie across. The bits are those of the order that the input asks for
+//! contiguous, and rows that lie across or in lines. The bits are those of the order that the input asks for
 //! ([`SumOrder`](super::input::SumOrder)).
 
 use std::ops::Range;
 
+use super::fold::{LANES, halves};
 use super::input::{ReduceInput, Tile};
 use super::reduce::{RUN, Reduction};
-use super::source::Plain;
+use super::source::{PackedLines, Plain};
 use crate::simd::{Float, Isa, Kernel, Simd, dispatch};
 
 /// Vectors of accumulators of one lane of rows.
@@ -104,10 +105,10 @@ fn vector<S: Isa, T: Float>(s: S, x: &[T], i: usize) -> S::F {
     }
 }
 
-/// Joins neighbours of two vectors.
+/// Joins neighbours of two vectors, in each quarter.
 #[inline(always)]
 fn halved<S: Isa, const PROD: bool>(s: S, a: S::F, b: S::F) -> S::F {
-    let (even, odd) = s.unzip(a, b);
+    let (even, odd) = s.unzip_quarters(a, b);
     join_vectors::<S, PROD>(s, even, odd)
 }
 
@@ -115,33 +116,111 @@ fn halved<S: Isa, const PROD: bool>(s: S, a: S::F, b: S::F) -> S::F {
 #[inline(always)]
 fn lanes_of_runs<S: Isa, T: Float, const PROD: bool>(s: S, runs: &[[T; RUN]]) -> S::F {
     let x = runs.as_flattened();
-    // `from` by the lowest bit of the index of its elements.
-    let split = |from: &[S::F], even: &mut [S::F], odd: &mut [S::F]| {
-        for ((even, odd), pair) in even.iter_mut().zip(odd).zip(from.chunks_exact(2)) {
-            (*even, *odd) = s.unzip(pair[0], pair[1]);
-        }
-    };
+    // Lane `4 * q + v` has the group of four that quarter `q` of vector `v` of four vectors is.
     let mut fours = [s.zero(); RUN / 4];
     for (i, four) in fours.iter_mut().enumerate() {
         let low = halved::<S, PROD>(s, vector(s, x, 4 * i), vector(s, x, 4 * i + 1));
         let high = halved::<S, PROD>(s, vector(s, x, 4 * i + 2), vector(s, x, 4 * i + 3));
         *four = halved::<S, PROD>(s, low, high);
     }
-    // A run has eight groups of four: vector `g` gets group `g` of each run.
-    let (mut even, mut odd) = ([s.zero(); 4], [s.zero(); 4]);
-    split(&fours, &mut even, &mut odd);
+    // A run has eight groups of four: vector `g` gets group `g` of each run. Each step splits by one bit of
+    // the group: of the vector, or of the quarter. Four vectors are two runs, or one if half as wide.
+    let wide = S::LANES == 16;
+    const { assert!(S::LANES == 16 || S::LANES == 8) };
+    let split = |from: &[S::F], quarters: bool, zero: &mut [S::F], one: &mut [S::F]| {
+        for ((zero, one), pair) in zero.iter_mut().zip(one).zip(from.chunks_exact(2)) {
+            let (a, b) = (pair[0], pair[1]);
+            (*zero, *one) = if quarters { s.split_quarters(a, b) } else { s.unzip_quarters(a, b) };
+        }
+    };
+    let bits = if wide { [4, 1, 2] } else { [2, 4, 1] };
+    let (mut zero, mut one) = ([s.zero(); 4], [s.zero(); 4]);
+    split(&fours, false, &mut zero, &mut one);
     let mut groups = [s.zero(); 8];
-    for (low, half) in [even, odd].iter().enumerate() {
-        let (mut first, mut second) = ([s.zero(); 2], [s.zero(); 2]);
-        split(half, &mut first, &mut second);
-        (groups[low], groups[low + 4]) = s.unzip(first[0], first[1]);
-        (groups[low + 2], groups[low + 6]) = s.unzip(second[0], second[1]);
+    for (i, half) in [zero, one].iter().enumerate() {
+        let (mut zero, mut one) = ([s.zero(); 2], [s.zero(); 2]);
+        split(half, wide, &mut zero, &mut one);
+        for (j, [a, b]) in [zero, one].into_iter().enumerate() {
+            let at = i * bits[0] + j * bits[1];
+            (groups[at], groups[at + bits[2]]) = s.split_quarters(a, b);
+        }
     }
     let mut total = s.splat(start::<PROD>());
     for group in groups {
         total = join_vectors::<S, PROD>(s, total, group);
     }
     total
+}
+
+/// Reduces a block of a row that lies in lines, with the tree of a contiguous block.
+pub(super) fn block_of_lines<T: Float>(level: Simd, op: Reduction, x: PackedLines<'_, T>) -> f32 {
+    dispatch(level, Lines { op, x })
+}
+
+struct Lines<'a, T> {
+    op: Reduction,
+    x: PackedLines<'a, T>,
+}
+
+impl<T: Float> Kernel for Lines<'_, T> {
+    type Out = f32;
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) -> f32 {
+        if self.op == Reduction::Prod {
+            block::<S, T, true>(s, self.x)
+        } else {
+            block::<S, T, false>(s, self.x)
+        }
+    }
+}
+
+#[inline(always)]
+fn block<S: Isa, T: Float, const PROD: bool>(s: S, x: PackedLines<'_, T>) -> f32 {
+    const MAX_VECTORS: usize = 8;
+    const { assert!(LANES / S::LANES <= MAX_VECTORS) };
+    let vectors = LANES / S::LANES;
+    let mut acc = [start::<PROD>(); LANES];
+    // The lane of the next element.
+    let mut lane = 0;
+    for stretch in x.stretches() {
+        let (head, rest) = stretch.split_at((LANES - lane).min(stretch.len()) * usize::from(lane > 0));
+        join_some::<S, T, PROD>(s, head, &mut acc[lane..]);
+        let (chunks, tail) = rest.as_chunks::<LANES>();
+        if !chunks.is_empty() {
+            let mut totals = [s.zero(); MAX_VECTORS];
+            for (v, total) in totals.iter_mut().enumerate().take(vectors) {
+                // SAFETY: a whole vector of the accumulators.
+                *total = unsafe { s.load(acc.as_ptr().add(v * S::LANES)) };
+            }
+            for chunk in chunks {
+                for (v, total) in totals.iter_mut().enumerate().take(vectors) {
+                    // SAFETY: a whole vector of the chunk.
+                    let x = unsafe { T::load(s, chunk.as_ptr().add(v * S::LANES)) };
+                    *total = join_vectors::<S, PROD>(s, *total, x);
+                }
+            }
+            for (v, total) in totals.iter().enumerate().take(vectors) {
+                // SAFETY: as above.
+                unsafe { s.store(acc.as_mut_ptr().add(v * S::LANES), *total) };
+            }
+        }
+        join_some::<S, T, PROD>(s, tail, &mut acc);
+        lane = (lane + stretch.len()) % LANES;
+    }
+    halves(if PROD { Reduction::Prod } else { Reduction::Sum }, &mut acc)
+}
+
+/// Joins fewer elements than there are lanes to the first accumulators.
+#[inline(always)]
+fn join_some<S: Isa, T: Float, const PROD: bool>(s: S, x: &[T], acc: &mut [f32]) {
+    for (x, acc) in x.chunks(S::LANES).zip(acc.chunks_mut(S::LANES)) {
+        let n = x.len();
+        // SAFETY: both have `n` elements: only the last chunk of the accumulators may be short.
+        unsafe {
+            let total = join_vectors::<S, PROD>(s, s.load_n(acc.as_ptr(), n), T::load_n(s, x.as_ptr(), n));
+            s.store_n(acc.as_mut_ptr(), total, n);
+        }
+    }
 }
 
 /// Reduces rows that lie across: lane `l` of all results, `acc[l * n..]`, combines the elements `l`,

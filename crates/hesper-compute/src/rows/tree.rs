@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use super::input::{ReduceInput, SumOrder, Tile, packed_width};
-use super::source::{PIECE, Plain, RowScratch, Source, pieces};
+use super::source::{PIECE, PackedLines, Plain, RowScratch, Source, pieces};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::scratch::Scratch;
 use crate::simd::Simd;
@@ -31,6 +31,10 @@ pub(super) trait Reducer: Copy + Sync {
     fn empty(self) -> Self::Acc;
     /// Reduces contiguous rows of `len` elements to a result each.
     fn rows(self, simd: Simd, x: &[Self::In], len: usize, out: &mut [Self::Acc]);
+    /// Reduces a part of a row that lies in lines to one result. False if it does not.
+    fn packed(self, _simd: Simd, _x: PackedLines<'_, Self::In>, _out: &mut [Self::Acc]) -> bool {
+        false
+    }
     /// Reduces columns whose elements `rows` are contiguous to a result each, in the order of
     /// [`columns`](Self::columns). False if it does not.
     fn lines(
@@ -97,18 +101,26 @@ pub(super) fn by_rows<R: Reducer>(
     let parts = len.div_ceil(R::PART);
     let partial = Scratch::<R::Acc>::new(results * parts);
     let found = Shared::new(partial.ptr());
-    // A task processes as many parts as a piece has.
-    let at_once = (x.piece_len(len) / R::PART).max(1);
+    // A task processes as many parts as a piece has, but down to a quarter of them if threads had no task.
+    let most = (x.piece_len(len) / R::PART).max(1);
+    let at_once = (results * parts).div_ceil(par.threads().max(1)).clamp(most.div_ceil(4), most);
     let tasks = parts.div_ceil(at_once);
     par.run(results * tasks, &|task| {
         let (result, part) = (task / tasks, task % tasks * at_once);
         let (first, end) = (part * R::PART, len.min((part + at_once) * R::PART));
         let mut room = RowScratch::default();
-        let piece = x.piece(result * len + first, end - first, &mut room);
-        for (i, piece) in piece.chunks(R::PART).enumerate() {
+        let mut joined = RowScratch::default();
+        x.parts(result * len + first, end - first, R::PART, &mut room, &mut |i, elements| {
             // SAFETY: parts are this task's own.
-            r.rows(simd, piece, piece.len(), unsafe { found.slice(result * parts + part + i, 1) });
-        }
+            let out = unsafe { found.slice(result * parts + part + i, 1) };
+            if let Some(row) = elements.as_slice() {
+                r.rows(simd, row, row.len(), out);
+            } else if !r.packed(simd, elements, out) {
+                let row = joined.take(elements.count);
+                elements.join(row);
+                r.rows(simd, row, row.len(), out);
+            }
+        });
     });
     for (result, out) in out.iter_mut().enumerate() {
         // SAFETY: all parts were written.

@@ -179,6 +179,9 @@ impl<const DOT: bool> Isa for Avx2<DOT> {
         fn fma(a: __m256, b: __m256, c: __m256) -> __m256 { _mm256_fmadd_ps(a, b, c) }
         fn min(a: __m256, b: __m256) -> __m256 { _mm256_min_ps(a, b) }
         fn max(a: __m256, b: __m256) -> __m256 { _mm256_max_ps(a, b) }
+        fn pick_greater(a: __m256, b: __m256, x: __m256, y: __m256) -> __m256 {
+            _mm256_blendv_ps(y, x, _mm256_cmp_ps::<_CMP_GT_OQ>(a, b))
+        }
         fn round(a: __m256) -> __m256 {
             _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a)
         }
@@ -229,6 +232,12 @@ impl<const DOT: bool> Isa for Avx2<DOT> {
             let low = _mm256_permute2f128_ps::<0x20>(a, b);
             let high = _mm256_permute2f128_ps::<0x31>(a, b);
             (_mm256_shuffle_ps::<0x88>(low, high), _mm256_shuffle_ps::<0xdd>(low, high))
+        }
+        fn unzip_quarters(a: __m256, b: __m256) -> (__m256, __m256) {
+            (_mm256_shuffle_ps::<0x88>(a, b), _mm256_shuffle_ps::<0xdd>(a, b))
+        }
+        fn split_quarters(a: __m256, b: __m256) -> (__m256, __m256) {
+            (_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b))
         }
         fn zip(even: __m256, odd: __m256) -> (__m256, __m256) {
             let (low, high) = (_mm256_unpacklo_ps(even, odd), _mm256_unpackhi_ps(even, odd));

@@ -190,7 +190,7 @@ impl<const DOT: u8> Isa for Avx512<DOT> {
     const LANES: usize = 16;
     const MR: usize = 8;
     const NV: usize = 3;
-    const TILES: bool = DOT == BYTES;
+    const WIDE_DOTS: bool = DOT == BYTES;
     type F = __m512;
     type D = __m512d;
     type Table = __m512;
@@ -220,6 +220,9 @@ impl<const DOT: u8> Isa for Avx512<DOT> {
         fn fma(a: __m512, b: __m512, c: __m512) -> __m512 { _mm512_fmadd_ps(a, b, c) }
         fn min(a: __m512, b: __m512) -> __m512 { _mm512_min_ps(a, b) }
         fn max(a: __m512, b: __m512) -> __m512 { _mm512_max_ps(a, b) }
+        fn pick_greater(a: __m512, b: __m512, x: __m512, y: __m512) -> __m512 {
+            _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_GT_OQ>(a, b), y, x)
+        }
         fn round(a: __m512) -> __m512 {
             _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a)
         }
@@ -306,6 +309,12 @@ impl<const DOT: u8> Isa for Avx512<DOT> {
             let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
             let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
             (_mm512_permutex2var_ps(a, even, b), _mm512_permutex2var_ps(a, odd, b))
+        }
+        fn unzip_quarters(a: __m512, b: __m512) -> (__m512, __m512) {
+            (_mm512_shuffle_ps::<0x88>(a, b), _mm512_shuffle_ps::<0xdd>(a, b))
+        }
+        fn split_quarters(a: __m512, b: __m512) -> (__m512, __m512) {
+            (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b))
         }
         fn zip(even: __m512, odd: __m512) -> (__m512, __m512) {
             let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);

@@ -21,9 +21,10 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     /// Columns of the register tile of a matrix product, in vectors: 2 or 3.
     const NV: usize;
 
-    /// Whether a kernel of this level may use tile registers, if the processor has them.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "tile registers use it"))]
-    const TILES: bool = false;
+    /// Whether this level multiplies bytes in vectors of sixteen lanes: then a kernel may use
+    /// `simd::unit_sums`, and tile registers if the processor has them.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "kernels of x86-64 use it"))]
+    const WIDE_DOTS: bool = false;
 
     type F: Copy;
     type D: Copy;
@@ -46,6 +47,8 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     fn min(self, a: Self::F, b: Self::F) -> Self::F;
     /// `a > b ? a : b`, so `b` where either is NaN.
     fn max(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a > b ? x : y`, so `y` where either is NaN.
+    fn pick_greater(self, a: Self::F, b: Self::F, x: Self::F, y: Self::F) -> Self::F;
     fn round(self, a: Self::F) -> Self::F;
     /// `a * 2^n` for whole `n` in -200..=200.
     fn scale2(self, a: Self::F, n: Self::F) -> Self::F;
@@ -92,6 +95,10 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     }
     /// Elements at even and at odd indices of two concatenated vectors.
     fn unzip(self, a: Self::F, b: Self::F) -> (Self::F, Self::F);
+    /// [`Isa::unzip`] in each quarter of four lanes: the even lanes of the quarters of `a` and `b`, and the odd.
+    fn unzip_quarters(self, a: Self::F, b: Self::F) -> (Self::F, Self::F);
+    /// The even quarters of `a`, then of `b`, and the odd ones.
+    fn split_quarters(self, a: Self::F, b: Self::F) -> (Self::F, Self::F);
     /// The inverse of [`Isa::unzip`].
     fn zip(self, even: Self::F, odd: Self::F) -> (Self::F, Self::F);
     /// Reverses the lanes.

@@ -17,6 +17,8 @@ pub(crate) mod math;
 mod neon;
 mod plain;
 mod quad;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod unit_sums;
 
 use std::sync::OnceLock;
 

@@ -214,6 +214,11 @@ impl<const DOT: bool> Isa for Neon<DOT> {
         both!(F, vbslq_f32(m, a, b))
     }
     #[inline(always)]
+    fn pick_greater(self, a: F, b: F, x: F, y: F) -> F {
+        let m = both!(M, vcltq_f32(b, a));
+        both!(F, vbslq_f32(m, x, y))
+    }
+    #[inline(always)]
     fn round(self, a: F) -> F {
         both!(F, vrndnq_f32(a))
     }
@@ -341,6 +346,14 @@ impl<const DOT: bool> Isa for Neon<DOT> {
         unsafe {
             (F(vuzp1q_f32(a.0, a.1), vuzp1q_f32(b.0, b.1)), F(vuzp2q_f32(a.0, a.1), vuzp2q_f32(b.0, b.1)))
         }
+    }
+    #[inline(always)]
+    fn unzip_quarters(self, a: F, b: F) -> (F, F) {
+        (both!(F, vuzp1q_f32(a, b)), both!(F, vuzp2q_f32(a, b)))
+    }
+    #[inline(always)]
+    fn split_quarters(self, a: F, b: F) -> (F, F) {
+        (F(a.0, b.0), F(a.1, b.1))
     }
     #[inline(always)]
     fn zip(self, e: F, o: F) -> (F, F) {

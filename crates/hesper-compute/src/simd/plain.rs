@@ -93,6 +93,7 @@ impl Isa for Plain {
         div(a: F, b: F) -> div(a, b);
         min(a: F, b: F) -> min(a, b);
         max(a: F, b: F) -> max(a, b);
+        pick_greater(a: F, b: F, x: F, y: F) -> pick_greater(a, b, x, y);
         round(a: F) -> round(a);
         scale2(a: F, n: F) -> scale2(a, n);
         or(a: F, b: F) -> or(a, b);
@@ -231,6 +232,16 @@ impl Isa for Plain {
         let (a, b) = (array(a), array(b));
         let of = |i: usize| vector([a[i], a[i + 2], a[i + 4], a[i + 6], b[i], b[i + 2], b[i + 4], b[i + 6]]);
         (of(0), of(1))
+    }
+    #[inline(never)]
+    fn unzip_quarters(self, a: F, b: F) -> (F, F) {
+        let (a, b) = (array(a), array(b));
+        let of = |i: usize| vector([a[i], a[i + 2], b[i], b[i + 2], a[i + 4], a[i + 6], b[i + 4], b[i + 6]]);
+        (of(0), of(1))
+    }
+    #[inline(always)]
+    fn split_quarters(self, a: F, b: F) -> (F, F) {
+        ([a[0], b[0]], [a[1], b[1]])
     }
     #[inline(never)]
     fn zip(self, e: F, o: F) -> (F, F) {

@@ -36,6 +36,10 @@ mod sse2 {
         fn div(a: F, b: F) -> F { _mm_div_ps(a, b) }
         fn min(a: F, b: F) -> F { _mm_min_ps(a, b) }
         fn max(a: F, b: F) -> F { _mm_max_ps(a, b) }
+        fn pick_greater(a: F, b: F, x: F, y: F) -> F {
+            let greater = _mm_cmpgt_ps(a, b);
+            _mm_or_ps(_mm_and_ps(greater, x), _mm_andnot_ps(greater, y))
+        }
         fn or(a: F, b: F) -> F { _mm_or_ps(a, b) }
         fn flip(a: F, mask: u32) -> F { _mm_xor_ps(a, _mm_set1_ps(f32::from_bits(mask))) }
         fn round(a: F) -> F {
@@ -92,6 +96,9 @@ mod arrays {
         fn div(a: F, b: F) -> F { map2(a, b, |a, b| a / b) }
         fn min(a: F, b: F) -> F { map2(a, b, |a, b| if a < b { a } else { b }) }
         fn max(a: F, b: F) -> F { map2(a, b, |a, b| if a > b { a } else { b }) }
+        fn pick_greater(a: F, b: F, x: F, y: F) -> F {
+            std::array::from_fn(|i| if a[i] > b[i] { x[i] } else { y[i] })
+        }
         fn or(a: F, b: F) -> F { map2(a, b, |a, b| f32::from_bits(a.to_bits() | b.to_bits())) }
         fn flip(a: F, mask: u32) -> F { a.map(|a| f32::from_bits(a.to_bits() ^ mask)) }
         fn round(a: F) -> F {

@@ -2,10 +2,13 @@
 //!
 //! Weights are unpacked and interleaved while they are read: a panel holds as many rows as a vector has
 //! lanes, and each 32-bit lane four neighbouring codes of its row. A step of the innermost loop multiplies
-//! such a vector with four bytes of a row of activations. Sums over a unit (weights that share a scale) are
-//! exact integers. They are scaled and added in `f32`, unit after unit, so a row of activations has
-//! bit-identical results alone and in a batch, with any number of threads, and at every SIMD level that has a
-//! fused multiply-add.
+//! such a vector with four bytes of a row of activations. A single row of activations would use each unpacked
+//! code once, so at the level with wide dot products rows of weights are multiplied one by one instead
+//! (`simd::unit_sums`).
+//!
+//! Sums over a unit (weights that share a scale) are exact integers. They are scaled and added in `f32`, unit
+//! after unit, so a row of activations has bit-identical results alone and in a batch, with any number of
+//! threads, and at every SIMD level that has a fused multiply-add.
 
 mod activations;
 pub(super) mod weights;
@@ -18,6 +21,8 @@ use crate::par::{Par, chunks, grain};
 use crate::scratch::Scratch;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::amx::{TILE_ROWS, Tiles};
+#[cfg(target_arch = "x86_64")]
+use crate::simd::unit_sums::{GROUP, unit_sums};
 use crate::simd::{Isa, Kernel, Local, Simd, dispatch_dot};
 
 /// Activations that share a step.
@@ -74,6 +79,10 @@ impl Kernel for Times<'_, '_> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
+        #[cfg(target_arch = "x86_64")]
+        if S::WIDE_DOTS && self.x.rows == 1 {
+            return self.one_row(s);
+        }
         let Self { x, w, j0, j1, sink } = self;
         let width = PANELS * S::LANES;
         let (panel, sums) = (Panel::new::<S>(w.rounding.unit), Scratch::<f32>::new(x.rows * width));
@@ -119,6 +128,71 @@ impl Kernel for Times<'_, '_> {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
+impl Times<'_, '_> {
+    /// The products with one row of activations: integer sums over units row by row of the matrix, then the
+    /// sums of sixteen rows as in [`Chunk::tile`].
+    #[inline(always)]
+    fn one_row<S: Isa>(self, s: S) {
+        let Self { x, w, j0, j1, sink } = self;
+        let unit = w.rounding.unit;
+        let units = x.cols / unit;
+        let padded = units.next_multiple_of(GROUP);
+        let integers = Scratch::<i32>::new(S::LANES * padded);
+        let numbers = CHUNK / unit * S::LANES;
+        let (scales, offsets) = (Scratch::<f32>::new(numbers), Scratch::<f32>::new(numbers));
+        let (steps, starts, row_sums) = (x.steps(0), x.starts(0), x.sums(0));
+        let mut j = j0;
+        while j < j1 {
+            let have = (j1 - j).min(S::LANES);
+            let rows = std::array::from_fn(|r| (j + r).min(j + have - 1));
+            let mut total = s.zero();
+            // SAFETY: the rows exist and have these units; the buffers have room for them. `WIDE_DOTS` proves
+            // the instructions of `unit_sums`.
+            unsafe {
+                w.prefetch_scales(s, j + have, have);
+                for r in 0..have {
+                    let (codes, layout) = w.row(j + r);
+                    unit_sums(layout, codes, x.bytes(0), units, integers.ptr().add(r * padded));
+                }
+                let mut from = 0;
+                while from < x.cols {
+                    let len = (x.cols - from).min(CHUNK);
+                    w.scales(s, &rows, from, len, scales.ptr(), offsets.ptr());
+                    let (first, count) = (from / unit, len / unit);
+                    for group in (0..count).step_by(GROUP) {
+                        let at = integers.ptr().add(first + group).cast::<f32>();
+                        let mut lines = [s.zero(); 16];
+                        for (r, line) in lines.iter_mut().enumerate().take(have) {
+                            *line = s.load(at.add(r * padded));
+                        }
+                        let mut sums = [0.0f32; GROUP * 16];
+                        s.transpose(&lines, sums.as_mut_ptr(), S::LANES);
+                        for u in group..count.min(group + GROUP) {
+                            let mut sum = s.load(sums.as_ptr().add((u - group) * S::LANES));
+                            if w.rounding.zero != 0 {
+                                sum = s.add_int(sum, s.splat_int(*starts.add(first + u)));
+                            }
+                            let scale = s.load(scales.ptr().add(u * S::LANES));
+                            let factor = s.mul(scale, s.splat(*steps.add(first + u)));
+                            total = s.fma(s.int_to_float(sum), factor, total);
+                            if w.has_offsets() {
+                                let sum = s.splat(*row_sums.add(first + u));
+                                total = s.fma(s.load(offsets.ptr().add(u * S::LANES)), sum, total);
+                            }
+                        }
+                    }
+                    from += len;
+                }
+                let mut values = [0.0f32; 16];
+                s.store(values.as_mut_ptr(), total);
+                sink(0, j, &values[..have]);
+            }
+            j += have;
+        }
+    }
+}
+
 /// Unpacked weights of a chunk, panel by panel: for each unit its words of four codes, lane by lane; scales
 /// and offsets for each unit, lane by lane.
 struct Panel {
@@ -157,7 +231,8 @@ impl Panel {
         unsafe {
             let codes = self.codes.ptr().add(p * CHUNK / 4 * S::LANES);
             let (scales, offsets) = (self.scales.ptr().add(place), self.offsets.ptr().add(place));
-            w.unpack(s, rows, from, len, codes, scales, offsets);
+            w.unpack(s, rows, from, len, codes);
+            w.scales(s, rows, from, len, scales, offsets);
         }
     }
 }
@@ -212,7 +287,7 @@ impl<const UNIT: usize, const WIDE: bool> Chunk<'_, UNIT, WIDE> {
         #[cfg(target_arch = "x86_64")]
         let Self { x, to, .. } = *self;
         #[cfg(target_arch = "x86_64")]
-        if S::TILES
+        if S::WIDE_DOTS
             && S::LANES == TILE_ROWS
             && x.rows >= TILE_ROWS
             && let Some(tiles) = Tiles::new(UNIT)

@@ -7,6 +7,8 @@ use super::{BLOCK, CHUNK};
 use crate::quant::gguf::GgufMat;
 use crate::quant::{QuantMat, Scales};
 use crate::simd::Isa;
+#[cfg(target_arch = "x86_64")]
+use crate::simd::unit_sums::RowCodes;
 
 /// The low nibble of every byte.
 const NIBBLES: u32 = 0x0f0f_0f0f;
@@ -112,7 +114,7 @@ impl<'a> ByteCodes<'a> {
     }
 
     /// Unpacks elements `from..from + len` of `LANES` rows: `len / 4` vectors, whose lanes hold four codes
-    /// each, and the scales and offsets of their units, unit by unit.
+    /// each, unit by unit.
     ///
     /// # Safety
     /// The rows have these elements, and there is room for a chunk.
@@ -124,8 +126,6 @@ impl<'a> ByteCodes<'a> {
         from: usize,
         len: usize,
         codes: *mut f32,
-        scales: *mut f32,
-        offsets: *mut f32,
     ) {
         let p = self.pointers(rows, from);
         // SAFETY: the caller's promise.
@@ -141,26 +141,18 @@ impl<'a> ByteCodes<'a> {
                             split_nibbles(s, &p, at, to, to.add(4 * S::LANES), 1);
                         }
                     }
-                    block_scales(s, &p, bytes, 0, len / BLOCK, scales);
-                    if self.has_offsets() {
-                        block_scales(s, &p, bytes, 2, len / BLOCK, offsets);
-                    }
                 }
                 Layout::Q4K(_) => {
                     for b in 0..len / SUPER_BLOCK {
-                        let (at, unit) = (b * self.block.1, b * (SUPER_BLOCK / BLOCK) * S::LANES);
-                        unpack_q4_k(s, &p, at, codes.add(b * SUPER_BLOCK / 4 * S::LANES));
-                        q4_k_scales(s, &p, at, scales.add(unit), offsets.add(unit));
+                        unpack_q4_k(s, &p, b * self.block.1, codes.add(b * SUPER_BLOCK / 4 * S::LANES));
                     }
                 }
                 Layout::Q6K(_) => {
                     for b in 0..len / SUPER_BLOCK {
-                        let (at, unit) = (b * self.block.1, b * (SUPER_BLOCK / 16) * S::LANES);
-                        unpack_q6_k(s, &p, at, codes.add(b * SUPER_BLOCK / 4 * S::LANES));
-                        q6_k_scales(s, &p, at, scales.add(unit));
+                        unpack_q6_k(s, &p, b * self.block.1, codes.add(b * SUPER_BLOCK / 4 * S::LANES));
                     }
                 }
-                Layout::Affine(w, bits) => {
+                Layout::Affine(_, bits) => {
                     for b in 0..len / BLOCK {
                         let (at, to) = (b * BLOCK * bits / 8, codes.add(b * BLOCK / 4 * S::LANES));
                         if *bits == 4 {
@@ -169,12 +161,93 @@ impl<'a> ByteCodes<'a> {
                             unpack_bytes(s, &p, at, 0, to);
                         }
                     }
+                }
+            }
+        }
+    }
+
+    /// Widens the scales and offsets of elements `from..from + len` of `LANES` rows, unit by unit.
+    ///
+    /// # Safety
+    /// As for [`ByteCodes::unpack`].
+    #[inline(always)]
+    pub(super) unsafe fn scales<S: Isa>(
+        &self,
+        s: S,
+        rows: &[usize; 16],
+        from: usize,
+        len: usize,
+        scales: *mut f32,
+        offsets: *mut f32,
+    ) {
+        let p = self.pointers(rows, from);
+        // SAFETY: the caller's promise.
+        unsafe {
+            match &self.matrix {
+                Layout::Blocks(_) => {
+                    block_scales(s, &p, self.block.1, 0, len / BLOCK, scales);
+                    if self.has_offsets() {
+                        block_scales(s, &p, self.block.1, 2, len / BLOCK, offsets);
+                    }
+                }
+                Layout::Q4K(_) => {
+                    for b in 0..len / SUPER_BLOCK {
+                        let unit = b * (SUPER_BLOCK / BLOCK) * S::LANES;
+                        q4_k_scales(s, &p, b * self.block.1, scales.add(unit), offsets.add(unit));
+                    }
+                }
+                Layout::Q6K(_) => {
+                    for b in 0..len / SUPER_BLOCK {
+                        let unit = b * (SUPER_BLOCK / 16) * S::LANES;
+                        q6_k_scales(s, &p, b * self.block.1, scales.add(unit));
+                    }
+                }
+                Layout::Affine(w, _) => {
                     affine_scales(s, w, w.scales, rows, from, len, scales);
                     if let Some(biases) = w.biases {
                         affine_scales(s, w, biases, rows, from, len, offsets);
                     }
                 }
             }
+        }
+    }
+
+    /// Prefetches the scales of rows where they are stored separately.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(super) fn prefetch_scales<S: Isa>(&self, s: S, row: usize, count: usize) {
+        let Layout::Affine(w, _) = &self.matrix else { return };
+        for list in [Some(w.scales), w.biases].into_iter().flatten() {
+            let (first, size) = match list {
+                Scales::F32(list) => (list.as_ptr().cast::<u8>(), 4),
+                Scales::F16(list) => (list.as_ptr().cast(), 2),
+                Scales::Bf16(list) => (list.as_ptr().cast(), 2),
+                Scales::Bytes(list) => (list.as_ptr(), 1),
+            };
+            let bytes = w.row_groups() * size;
+            for at in (0..count * bytes).step_by(64) {
+                s.prefetch(first.wrapping_add(row * bytes + at));
+            }
+        }
+    }
+
+    /// The first code of a row, and how the row stores its codes.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn row(&self, row: usize) -> (*const u8, RowCodes) {
+        let stride = self.block.1;
+        let first = self.pointers(&[row; 16], 0)[0];
+        match &self.matrix {
+            Layout::Blocks(w) => {
+                let codes = match w.kind {
+                    GgmlType::Q8_0 => RowCodes::Bytes { stride, signed: true },
+                    _ => RowCodes::Nibbles { stride },
+                };
+                (first.wrapping_add(w.kind.head()), codes)
+            }
+            Layout::Q4K(_) => (first.wrapping_add(16), RowCodes::Halves { stride }),
+            Layout::Q6K(_) => (first, RowCodes::Six { stride }),
+            Layout::Affine(_, 4) => (first, RowCodes::InOrder),
+            Layout::Affine(..) => (first, RowCodes::Bytes { stride, signed: false }),
         }
     }
 }
