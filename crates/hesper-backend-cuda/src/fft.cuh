@@ -1,3 +1,11 @@
+// Complex numbers in words of eight bytes; results begin at a multiple of them.
+__device__ __forceinline__ c64 get_pair(const void* from, i64 at) {
+  const float2 x = ((const float2*)from)[at];
+  return c64{x.x, x.y};
+}
+__device__ __forceinline__ void put_pair(void* to, i64 at, float re, float im) { ((float2*)to)[at] = make_float2(re, im); }
+__device__ __forceinline__ bool is_aligned(const void* at) { return ((u64)at & 7u) == 0; }
+
 // Fourier transforms of rows that fit into shared memory, one block per row: one pass for each factor of the
 // length, in Stockham's order, so nothing is reversed. KIND 0: to complex, 1: to complex, the non-negative
 // frequencies only, 2: from those to real.
@@ -58,7 +66,7 @@ transformed(const float* __restrict__ in, float* __restrict__ out, i64 given, i6
   __syncthreads();
   for (int t = threadIdx.x; t < kept; t += blockDim.x) {
     if (KIND == 2) out[row * kept + t] = x[t].re * scale;
-    else ((c64*)out)[row * kept + t] = c64{x[t].re * scale, x[t].im * scale};
+    else put_pair(out, row * kept + t, x[t].re * scale, x[t].im * scale);
   }
 }
 
@@ -160,6 +168,7 @@ fft_power_of_two(const float* __restrict__ in, float* __restrict__ out, i64 give
   const int t = threadIdx.x % T, own = threadIdx.x / T;
   const i64 row = (i64)blockIdx.x * (blockDim.x / T) + own;
   float* const re = (float*)memory + own * 2 * PADDED;
+  const bool aligned = is_aligned(in);
   c64 v[EACH];
 #pragma unroll
   for (int i = 0; i < EACH; ++i) {
@@ -167,7 +176,7 @@ fft_power_of_two(const float* __restrict__ in, float* __restrict__ out, i64 give
     v[i] = c64{0.0f, 0.0f};
     if (row < rows && at < given) {
       if (REAL) v[i].re = in[row * given + at];
-      else v[i] = ((const c64*)in)[row * given + at];
+      else v[i] = aligned ? get_pair(in, row * given + at) : ((const c64*)in)[row * given + at];
       if (at != e) v[i].im = -v[i].im;
     }
   }
@@ -178,6 +187,102 @@ fft_power_of_two(const float* __restrict__ in, float* __restrict__ out, i64 give
     const int e = t + i * T;
     if (e >= kept) continue;
     if (KIND == 2) out[row * kept + e] = v[i].re * scale;
-    else ((c64*)out)[row * kept + e] = c64{v[i].re * scale, v[i].im * scale};
+    else put_pair(out, row * kept + e, v[i].re * scale, v[i].im * scale);
   }
+}
+
+// Rows of 2 M real numbers as M complex ones: half the passes' work.
+
+// `w` times e^(-+pi i k / 16); `k` is known when loops are unrolled.
+template <bool INVERSE> __device__ __forceinline__ c64 turned_finely(c64 w, int k) {
+  const float C[16] = {1.0f, 0.98078528f, 0.9238795325f, 0.8314696123f, 0.7071067812f, 0.555570233f, 0.3826834324f, 0.195090322f,
+                       0.0f, -0.195090322f, -0.3826834324f, -0.555570233f, -0.7071067812f, -0.8314696123f, -0.9238795325f,
+                       -0.98078528f};
+  const float S[16] = {0.0f, 0.195090322f, 0.3826834324f, 0.555570233f, 0.7071067812f, 0.8314696123f, 0.9238795325f, 0.98078528f,
+                       1.0f, 0.98078528f, 0.9238795325f, 0.8314696123f, 0.7071067812f, 0.555570233f, 0.3826834324f,
+                       0.195090322f};
+  return times(w, c64{C[k], INVERSE ? S[k] : -S[k]});
+}
+
+// The frequencies 0 to M.
+template <int M, int EACH>
+__global__ void __launch_bounds__(M / EACH > 256 ? M / EACH : 256)
+real_to_frequencies(const float* __restrict__ in, float* __restrict__ out, i64 given, i64 kept, i64 rows, float scale) {
+  extern __shared__ __align__(16) u8 memory[];
+  constexpr int T = M / EACH, PADDED = M + M / 16;
+  const int t = threadIdx.x % T, own = threadIdx.x / T;
+  const i64 row = (i64)blockIdx.x * (blockDim.x / T) + own;
+  float* const re = (float*)memory + own * 2 * PADDED;
+  float* const im = re + PADDED;
+  const float* const from = in + row * given;
+  const bool pairs = given % 2 == 0 && is_aligned(from);
+  c64 v[EACH];
+#pragma unroll
+  for (int i = 0; i < EACH; ++i) {
+    const int e = 2 * (t + i * T);
+    v[i] = c64{0.0f, 0.0f};
+    if (row >= rows) continue;
+    if (pairs) {
+      if (e < given) v[i] = get_pair(from, e / 2);
+    } else {
+      if (e < given) v[i].re = from[e];
+      if (e + 1 < given) v[i].im = from[e + 1];
+    }
+  }
+  fft_passes<M, EACH, 1, false>(v, re, im, t);
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < EACH; ++i) {
+    const int to = padded(t + i * T);
+    re[to] = v[i].re;
+    im[to] = v[i].im;
+  }
+  __syncthreads();
+  if (row >= rows) return;
+  float* const to = out + 2 * row * kept;
+  float s, c;
+  sincospif((float)t / (float)M, &s, &c);
+#pragma unroll
+  for (int i = 0; i < EACH; ++i) {
+    // Number k of the even elements and of the odd ones from k and its mirror image.
+    const int k = t + i * T, mirror = padded((M - k) & (M - 1));
+    const c64 z = v[i], y = c64{re[mirror], -im[mirror]};
+    const c64 even = c64{z.re + y.re, z.im + y.im}, odd = c64{z.im - y.im, y.re - z.re};
+    const c64 turn = times(turned_finely<false>(c64{c, -s}, i * (16 / EACH)), odd);
+    put_pair(to, k, (even.re + turn.re) * (0.5f * scale), (even.im + turn.im) * (0.5f * scale));
+    if (k == 0) put_pair(to, M, (z.re - z.im) * scale, 0.0f);
+  }
+}
+
+// The inverse, not divided by the length.
+template <int M, int EACH>
+__global__ void __launch_bounds__(M / EACH > 256 ? M / EACH : 256)
+frequencies_to_real(const c64* __restrict__ in, float* __restrict__ out, i64 given, i64 rows, float scale) {
+  extern __shared__ __align__(16) u8 memory[];
+  constexpr int T = M / EACH, PADDED = M + M / 16;
+  const int t = threadIdx.x % T, own = threadIdx.x / T;
+  const i64 row = (i64)blockIdx.x * (blockDim.x / T) + own;
+  float* const re = (float*)memory + own * 2 * PADDED;
+  const c64* const from = in + row * given;
+  const bool aligned = is_aligned(in);
+  const auto frequency = [&](int k) { return aligned ? get_pair(from, k) : from[k]; };
+  float s, c;
+  sincospif((float)t / (float)M, &s, &c);
+  c64 v[EACH];
+#pragma unroll
+  for (int i = 0; i < EACH; ++i) {
+    const int k = t + i * T;
+    c64 a = {0.0f, 0.0f}, b = {0.0f, 0.0f};
+    if (row < rows && k < given) a = frequency(k);
+    if (row < rows && M - k < given) b = frequency(M - k);
+    // The imaginary parts of the first and the last frequency have no part in a real row.
+    if (k == 0) a.im = b.im = 0.0f;
+    const c64 even = c64{a.re + b.re, a.im - b.im}, odd = c64{a.re - b.re, a.im + b.im};
+    const c64 turn = times(turned_finely<true>(c64{c, s}, i * (16 / EACH)), odd);
+    v[i] = c64{even.re - turn.im, even.im + turn.re};
+  }
+  fft_passes<M, EACH, 1, true>(v, re, re + PADDED, t);
+  if (row >= rows) return;
+#pragma unroll
+  for (int i = 0; i < EACH; ++i) put_pair(out, row * M + t + i * T, v[i].re * scale, v[i].im * scale);
 }

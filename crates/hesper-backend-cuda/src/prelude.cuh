@@ -24,9 +24,15 @@ __device__ __forceinline__ u16 f16_of_f32(float x) {
   return r;
 }
 __device__ __forceinline__ u16 bf16_of_f32(float x) {
+#if __CUDA_ARCH__ >= 800
+  u16 r;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(x));
+  return r;
+#else
   const u32 b = __float_as_uint(x);
   if ((b & 0x7fffffffu) > 0x7f800000u) return (u16)(b >> 16 | 0x40u);
   return (u16)((b + 0x7fffu + (b >> 16 & 1u)) >> 16);
+#endif
 }
 
 // A number as one of a wider type, and back.

@@ -1,5 +1,5 @@
-// Radix sort by digits of eight bits, lowest first; every pass is stable. A block handles a tile of 4096 keys of a
-// row, each warp 512 of them in order.
+// Radix sort by digits of eight bits, lowest first; every pass is stable. A block handles a row, or of longer rows a tile of
+// 4096 keys, each warp its part in order.
 #define TILE 4096
 #define ROUNDS 16
 
@@ -145,6 +145,93 @@ __global__ void __launch_bounds__(256) moved(const void* __restrict__ in, const 
       else ((B*)out)[to] = b;
     }
     if (PLACES) places_out[to] = from_place[at];
+  }
+}
+
+// Rows of up to 32 * WARPS * EACH keys, one block per row: all passes in shared memory. Positions past the end of a row hold
+// the largest key; as passes are stable they stay behind the row.
+template <class T, bool PLACES, int WARPS, int EACH>
+__global__ void __launch_bounds__(32 * WARPS) sorted(const T* __restrict__ in, void* __restrict__ out, i64 length) {
+  typedef typename key<T>::bits B;
+  constexpr int THREADS = 32 * WARPS, KEYS = THREADS * EACH, DIGITS = THREADS < 256 ? 256 / THREADS : 1;
+  __shared__ u32 met[WARPS][256];
+  __shared__ u32 warps[WARPS];
+  extern __shared__ __align__(16) u8 memory[];
+  B* const held = (B*)memory;
+  u32* const placed = (u32*)(memory + KEYS * sizeof(B));
+  const i64 row = blockIdx.x;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, begin = warp * 32 * EACH + lane;
+  const int first_digit = threadIdx.x * DIGITS;
+  B keys[EACH];
+  u32 place[EACH], rank[EACH];
+#pragma unroll
+  for (int r = 0; r < EACH; ++r) {
+    const int i = begin + r * 32;
+    keys[r] = i < length ? ordered<T, PLACES>::of(in[row * length + i]) : (B)~(B)0;
+    place[r] = (u32)i;
+  }
+  for (int shift = 0; shift < 8 * (int)sizeof(B); shift += 8) {
+    for (int i = threadIdx.x; i < WARPS * 256; i += THREADS) met[i / 256][i % 256] = 0;
+    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < EACH; ++r) {
+      const u32 digit = (u32)(keys[r] >> shift) & 255u;
+      const u32 same = __match_any_sync(FULL, digit);
+      const u32 ahead = __popc(same & ((1u << lane) - 1)), base = met[warp][digit];
+      __syncwarp();
+      if (ahead == 0) met[warp][digit] = base + __popc(same);
+      __syncwarp();
+      rank[r] = base + ahead;
+    }
+    __syncthreads();
+    // Where each digit of each warp begins in the row.
+    u32 count[DIGITS] = {}, sum = 0;
+    if (first_digit < 256)
+#pragma unroll
+      for (int d = 0; d < DIGITS; ++d) {
+        for (int w = 0; w < WARPS; ++w) {
+          const u32 own = met[w][first_digit + d];
+          met[w][first_digit + d] = count[d];
+          count[d] += own;
+        }
+        sum += count[d];
+      }
+    u32 all = sum;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+      const u32 y = __shfl_up_sync(FULL, all, d);
+      if (lane >= d) all += y;
+    }
+    if (lane == 31) warps[warp] = all;
+    __syncthreads();
+    u32 base = all - sum;
+    for (int w = 0; w < warp; ++w) base += warps[w];
+    if (first_digit < 256)
+#pragma unroll
+      for (int d = 0; d < DIGITS; ++d) {
+        for (int w = 0; w < WARPS; ++w) met[w][first_digit + d] += base;
+        base += count[d];
+      }
+    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < EACH; ++r) {
+      const u32 at = met[warp][(u32)(keys[r] >> shift) & 255u] + rank[r];
+      held[at] = keys[r];
+      if (PLACES) placed[at] = place[r];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < EACH; ++r) {
+      keys[r] = held[begin + r * 32];
+      if (PLACES) place[r] = placed[begin + r * 32];
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < EACH; ++r) {
+    const int i = begin + r * 32;
+    if (i >= length) continue;
+    if (PLACES) ((u32*)out)[row * length + i] = place[r];
+    else ((T*)out)[row * length + i] = ordered<T, PLACES>::back(keys[r]);
   }
 }
 

@@ -27,9 +27,38 @@ pub(crate) fn partition(given: &SortRows<'_>, kth: usize, places: bool) -> Resul
     kernel.groups(Constants::default().sizes(&[length, kth]), [rows, 1, 1], 256).map(Some)
 }
 
+/// Warps of a block that sorts a row in shared memory, and keys of a thread; `None` for longer rows.
+fn row_block(length: usize) -> Option<(usize, usize)> {
+    /// The most keys of a thread: more do not fit into registers.
+    const MAX_KEYS: usize = 16;
+    /// The most warps: their counts of digits take a KiB each.
+    const MAX_WARPS: usize = 16;
+    let keys = length.div_ceil(32).next_power_of_two().min(MAX_KEYS);
+    let warps = length.div_ceil(32 * keys).next_power_of_two();
+    (warps <= MAX_WARPS).then_some((warps, keys))
+}
+
+/// A block sorts a row that its shared memory holds.
+fn sort_in_blocks(given: &SortRows<'_>, places: bool) -> Result<Option<Launch>> {
+    let SortRows { stream, dtype, rows, length, .. } = *given;
+    let Some((warps, keys)) = row_block(length) else { return Ok(None) };
+    let held = 32 * warps * keys * (dtype.size() + if places { 4 } else { 0 });
+    // Counts of digits come besides.
+    if Chip::of(stream).is_none_or(|chip| held + (warps + 1) * 1024 > chip.shared) {
+        return Ok(None);
+    }
+    let kernel = Kernel::new(stream, TEXT, "sorted").of(dtype).of(places).of(warps).of(keys);
+    let kernel = kernel.option(shared(held));
+    kernel.groups(Constants::default().sizes(&[length]), [rows, 1, 1], 32 * warps).map(Some)
+}
+
 /// Sorts rows; gives elements, or their indices.
 pub(crate) fn sort(given: &SortRows<'_>, output: &Buffer, places: bool) -> Result<()> {
     let SortRows { stream, dtype, rows, length, buffer, ref bytes } = *given;
+    if let Some(launch) = sort_in_blocks(given, places)? {
+        let command = stream.command("sort").read_range(buffer, bytes.clone()).write(output);
+        return launch.encode(command);
+    }
     let size = dtype.size();
     let tiles = length.div_ceil(TILE);
     let scratch = |bytes: usize| -> Result<Buffer> { Ok(stream.alloc(bytes)?) };
@@ -101,5 +130,23 @@ impl Pass<'_> {
         let command = command.read(if known { order } else { starts }).read(starts).write(to);
         let command = command.write(placed);
         self.encode(self.kernel("moved", first).of(last).option(shared(tile)), digit, command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::row_block;
+
+    #[test]
+    fn a_block_has_room_for_its_row() {
+        for length in 1..=8192 {
+            let (warps, keys) = row_block(length).unwrap();
+            assert!((length..2 * length + 32).contains(&(32 * warps * keys)), "{length}: {warps}, {keys}");
+        }
+        assert_eq!(
+            (row_block(30), row_block(600), row_block(8192)),
+            (Some((1, 1)), Some((2, 16)), Some((16, 16)))
+        );
+        assert_eq!(row_block(8193), None);
     }
 }

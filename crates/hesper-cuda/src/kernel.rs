@@ -18,6 +18,8 @@ use crate::sys::{self, CUdeviceptr, CUfunction, CUmodule};
 /// The number of blocks along x from which on a thread handles several positions; enough blocks remain for
 /// any device.
 const MIN_BLOCKS_TO_COARSEN: u32 = 8192;
+/// The bytes of shared memory, static and dynamic together, that a block has without asking for more.
+const SHARED_BY_DEFAULT: usize = 48 << 10;
 
 /// A kernel loaded into the context of a device.
 pub(crate) struct Kernel {
@@ -100,17 +102,19 @@ impl Kernel {
             let cluster =
                 current.function_attribute(kernel.function, sys::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH);
             kernel.cluster = cluster.unwrap_or(0) as u32;
-            if wanted.shared > 48 << 10 {
-                let limit = context.properties().max_shared;
+            if wanted.shared > 0 {
                 let fixed =
                     current.function_attribute(kernel.function, sys::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?;
-                if wanted.shared as usize + fixed > limit as usize {
+                let (total, limit) =
+                    (wanted.shared as usize + fixed, context.properties().max_shared as usize);
+                if total > limit {
                     return Err(CudaError::Kernel(format!(
-                        "cannot use {} bytes of shared memory, {fixed} of them static: the device has {limit}",
-                        wanted.shared as usize + fixed
+                        "cannot use {total} bytes of shared memory, {fixed} of them static: the device has {limit}"
                     )));
                 }
-                current.allow_shared(kernel.function, wanted.shared as usize)?;
+                if total > SHARED_BY_DEFAULT {
+                    current.allow_shared(kernel.function, wanted.shared as usize)?;
+                }
             }
         }
         Ok(kernel)

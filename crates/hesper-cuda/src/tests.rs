@@ -311,6 +311,28 @@ fn the_info_states_capabilities_and_the_attributes_of_the_driver() {
 }
 
 #[test]
+fn shared_memory_is_allowed_beyond_the_default_when_static_and_dynamic_together_need_it() {
+    let _serial = serialise();
+    fake::reset(1);
+    let runtime = open(options());
+    let stream = runtime.stream().unwrap();
+    // The kernels have 8 KiB of static shared memory, the device allows 64 KiB, by default 48 KiB.
+    for (dynamic, fits) in
+        [(0, true), (40 << 10, true), (48 << 10, true), (56 << 10, true), (57 << 10, false)]
+    {
+        let x = runtime.upload(&[5u32; 8]).unwrap();
+        match kernel(&runtime, "bump", &format!("shared {dynamic}")) {
+            Ok(bumper) => {
+                encode_bump(&stream, &bumper, &x).unwrap();
+                assert!(fits, "{dynamic} bytes");
+                assert_eq!(words(&x).unwrap(), [6; 8], "{dynamic} bytes");
+            }
+            Err(error) => assert!(!fits && error.to_string().contains("shared memory"), "{dynamic}: {error}"),
+        }
+    }
+}
+
+#[test]
 fn a_submission_whose_event_cannot_be_recorded_is_waited_for() {
     let _serial = serialise();
     fake::reset(3);

@@ -153,6 +153,7 @@ fn without_assembly(text: &str) -> String {
             ("cvt.rn.f16.f32", "emu_f16_of_f32"),
             ("ex2.approx", "exp2f"),
             ("rcp.approx", "1.0f / "),
+            ("rsqrt.approx", "1.0 / sqrt"),
         ];
         let found = function.iter().find(|(mnemonic, _)| statement.contains(mnemonic));
         if let (Some((_, function)), [to, from]) = (found, &operands[..]) {

@@ -1,47 +1,5 @@
 // Affine codes of a few bits: value = scale * code + bias, with a scale and a bias for each group of a row.
 
-// Dequantizes a matrix. Codes are a stream of BITS bits each, first code lowest; a group has 2^LOG of them. A thread
-// handles eight codes, BITS bytes, at a time, and loads all of its codes before it stores numbers.
-template <class T, class S, int BITS>
-__global__ void __launch_bounds__(256) dequantize(const u32* __restrict__ codes, const S* __restrict__ scales,
-                                               const S* __restrict__ biases, T* __restrict__ out, i64 n, i32 log) {
-  constexpr int TIMES = 4;
-  const i64 first = ((i64)blockIdx.x * (256 * TIMES) + threadIdx.x) * 8;
-  u64 stream[TIMES];
-  S scale[TIMES], bias[TIMES];
-#pragma unroll
-  for (int t = 0; t < TIMES; ++t) {
-    const i64 at = first + t * (256 * 8);
-    if (at >= n) break;
-    const u8* bytes = (const u8*)codes + at / 8 * BITS;
-    stream[t] = 0;
-    if (BITS == 4) stream[t] = *(const u32*)bytes;
-    else if (BITS == 8) stream[t] = *(const u64*)bytes;
-    else
-#pragma unroll
-      for (int b = 0; b < BITS; ++b) stream[t] |= (u64)bytes[b] << (8 * b);
-    scale[t] = scales[at >> log];
-    bias[t] = biases[at >> log];
-  }
-#pragma unroll
-  for (int t = 0; t < TIMES; ++t) {
-    const i64 at = first + t * (256 * 8);
-    if (at >= n) break;
-    const float s = f32(scale[t]), b = f32(bias[t]);
-    T r[8];
-#pragma unroll
-    for (int i = 0; i < 8; ++i) r[i] = from<T>(s * (float)((stream[t] >> (BITS * i)) & ((1u << BITS) - 1)) + b);
-    if (sizeof(T) == 2) {
-      w16 w;
-      memcpy(&w, r, 16);
-      *(w16*)(out + at) = w;
-    } else {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) out[at + i] = r[i];
-    }
-  }
-}
-
 template <class T> struct half_math;
 template <> struct half_math<bf16> {
   static constexpr u32 ONES = 0x3f803f80u;
@@ -55,6 +13,11 @@ template <> struct half_math<bf16> {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x));
     return r;
   }
+  static __device__ __forceinline__ u32 fma2(u32 x, u32 s, u32 b) {
+    u32 r;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(s), "r"(b));
+    return r;
+  }
 };
 template <> struct half_math<f16> {
   static constexpr u32 ONES = 0x3c003c00u;
@@ -66,6 +29,11 @@ template <> struct half_math<f16> {
   static __device__ __forceinline__ u32 pack2(float x, float y) {
     u32 r;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x));
+    return r;
+  }
+  static __device__ __forceinline__ u32 fma2(u32 x, u32 s, u32 b) {
+    u32 r;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(s), "r"(b));
     return r;
   }
 };
@@ -102,6 +70,90 @@ template <> struct pairs<bf16, 8> {
     return half_math<bf16>::pack2(x, y);
   }
 };
+
+// Stores the eight numbers that codes stand for. Products and sums are rounded to their type, as on the host.
+template <class T, class S, int BITS> struct decoded {
+  static __device__ __forceinline__ void store(T* to, u64 codes, S scale, S bias) {
+    T r[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float code = (float)((u32)(codes >> (BITS * i)) & ((1u << BITS) - 1));
+      r[i] = from<T>(f32(from<T>(__fmul_rn(f32(scale), code))) + f32(bias));
+    }
+    if (sizeof(T) == 2) {
+      w16 w;
+      memcpy(&w, r, 16);
+      *(w16*)to = w;
+    } else {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) to[i] = r[i];
+    }
+  }
+};
+#if __CUDA_ARCH__ >= 800
+// In pairs of halves; a product is a fused step with -0, a sum one with the factor 1.
+template <class T, int BITS> struct decoded_pairs {
+  typedef pairs<T, BITS> P;
+  typedef half_math<T> H;
+  static __device__ __forceinline__ void store(T* to, u64 codes, T scale, T bias) {
+    const u32 s = scale.b * 0x00010001u, b = bias.b * 0x00010001u;
+    u32 pair[4], r[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      constexpr int PAIRS = P::PER_WORD / 2;
+      u32 x = P::of((u32)(codes >> (32 * (i / PAIRS))), i % PAIRS);
+      if (P::OFFSET != 0.0f) x = H::fma2(x, H::ONES, P::OFFSET == 128.0f ? 0xc300c300u : 0xe400e400u);
+      pair[i] = H::fma2(H::fma2(x, s, 0x80008000u), H::ONES, b);
+    }
+    // Pair p of a word holds its codes p and p + DISTANCE.
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int word = P::PER_WORD == 8 ? 0 : i / 2 * 2, in = P::PER_WORD == 8 ? i % 2 * 2 : 0;
+      const bool upper = P::PER_WORD == 8 ? i / 2 : i % 2;
+      r[i] = __byte_perm(pair[word + in], pair[word + in + 1], upper ? 0x7632 : 0x5410);
+    }
+    w16 w;
+    memcpy(&w, r, 16);
+    *(w16*)to = w;
+  }
+};
+#define DECODED_PAIRS(T, BITS) template <> struct decoded<T, T, BITS> : decoded_pairs<T, BITS> {};
+DECODED_PAIRS(bf16, 4)
+DECODED_PAIRS(bf16, 8)
+DECODED_PAIRS(f16, 4)
+DECODED_PAIRS(f16, 8)
+#endif
+
+// Dequantizes a matrix. Codes are a stream of BITS bits each, first code lowest; a group has 2^LOG of them. A thread
+// handles eight codes, BITS bytes, at a time, and loads all of its codes before it stores numbers.
+template <class T, class S, int BITS>
+__global__ void __launch_bounds__(256) dequantize(const u32* __restrict__ codes, const S* __restrict__ scales,
+                                               const S* __restrict__ biases, T* __restrict__ out, i64 n, i32 log) {
+  constexpr int TIMES = 4;
+  const i64 first = ((i64)blockIdx.x * (256 * TIMES) + threadIdx.x) * 8;
+  u64 stream[TIMES];
+  S scale[TIMES], bias[TIMES];
+#pragma unroll
+  for (int t = 0; t < TIMES; ++t) {
+    const i64 at = first + t * (256 * 8);
+    if (at >= n) break;
+    const u8* bytes = (const u8*)codes + at / 8 * BITS;
+    stream[t] = 0;
+    if (BITS == 4) stream[t] = *(const u32*)bytes;
+    else if (BITS == 8) stream[t] = *(const u64*)bytes;
+    else
+#pragma unroll
+      for (int b = 0; b < BITS; ++b) stream[t] |= (u64)bytes[b] << (8 * b);
+    scale[t] = scales[at >> log];
+    bias[t] = biases[at >> log];
+  }
+#pragma unroll
+  for (int t = 0; t < TIMES; ++t) {
+    const i64 at = first + t * (256 * 8);
+    if (at >= n) break;
+    decoded<T, S, BITS>::store(out + at, stream[t], scale[t], bias[t]);
+  }
+}
 
 // Asynchronous copies from global to shared memory.
 template <int BYTES> __device__ __forceinline__ void cp_async(u32 to, const void* from) {

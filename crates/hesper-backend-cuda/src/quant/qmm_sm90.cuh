@@ -35,17 +35,12 @@ template <class T, int N> struct wgmma_rs;
 FOR_WIDTHS(bf16, "bf16")
 FOR_WIDTHS(f16, "f16")
 
-// Arithmetic on pairs of halves.
+// Differences of pairs of halves.
 template <class T> struct half2_math;
 template <> struct half2_math<bf16> {
   static __device__ __forceinline__ u32 sub2(u32 x, u32 y) {
     u32 r;
     asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y));
-    return r;
-  }
-  static __device__ __forceinline__ u32 fma2(u32 x, u32 s, u32 b) {
-    u32 r;
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(s), "r"(b));
     return r;
   }
   static constexpr u32 OFFSETS = 0x43004300u;
@@ -54,11 +49,6 @@ template <> struct half2_math<f16> {
   static __device__ __forceinline__ u32 sub2(u32 x, u32 y) {
     u32 r;
     asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y));
-    return r;
-  }
-  static __device__ __forceinline__ u32 fma2(u32 x, u32 s, u32 b) {
-    u32 r;
-    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(s), "r"(b));
     return r;
   }
   static constexpr u32 OFFSETS = 0x64006400u;
@@ -232,7 +222,7 @@ __device__ __forceinline__ void qmm_tile(const T* x, const u32* codes, const T* 
             const int w = p / (P::PER_WORD / 2), in = p % (P::PER_WORD / 2);
             u32 pair = P::of(word[h][panel][w], in);
             if (P::OFFSET != 0.0f) pair = H::sub2(pair, H::OFFSETS);
-            now[p * 2 + h] = H::fma2(pair, scale, bias);
+            now[p * 2 + h] = half_math<T>::fma2(pair, scale, bias);
           }
         }
         wgmma_fence();

@@ -13,7 +13,9 @@ template <typename T, typename W>
                            device const W* biases [[buffer(2)]], device T* out [[buffer(3)]],
                            constant Quant& q [[buffer(4)]], uint n [[thread_position_in_grid]]) {
   const int i = int(n), g = i / q.group;
-  out[i] = number<T>::of(float(code_at(codes, i, q.bits)) * to_float(scales[g]) + to_float(biases[g]));
+  // Rounded twice, as on the host.
+  const T scaled = number<T>::of(float(code_at(codes, i, q.bits)) * to_float(scales[g]));
+  out[i] = number<T>::of(to_float(scaled) + to_float(biases[g]));
 }
 
 // A quantized right operand. Codes are contiguous along k if `turned`, else along n.

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
 use super::graph;
-use super::state::{KERNELS, Op, TOTAL, state};
+use super::state::{KERNELS, Op, SHARED_BY_DEFAULT, STATIC_SHARED, TOTAL, state};
 use crate::sys::*;
 
 const NOT_FOUND: CUresult = 500;
@@ -229,10 +229,18 @@ unsafe extern "C" fn get_function(to: *mut CUfunction, _: CUmodule, name: *const
     }
 }
 unsafe extern "C" fn func_attribute(to: *mut c_int, which: c_int, _: CUfunction) -> CUresult {
+    let value = match which {
+        CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK => 1024,
+        CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES => STATIC_SHARED as c_int,
+        _ => 0,
+    };
     // SAFETY: see `store`.
-    unsafe { store(to, if which == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK { 1024 } else { 0 }) }
+    unsafe { store(to, value) }
 }
-unsafe extern "C" fn func_set(_: CUfunction, _: c_int, _: c_int) -> CUresult {
+unsafe extern "C" fn func_set(f: CUfunction, which: c_int, value: c_int) -> CUresult {
+    if which == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES {
+        state().shared.insert(entry(f), value as usize);
+    }
     0
 }
 unsafe extern "C" fn param_info(f: CUfunction, at: usize, offset: *mut usize, size: *mut usize) -> CUresult {
@@ -251,11 +259,15 @@ unsafe extern "C" fn launch(
     _: c_uint,
     _: c_uint,
     _: c_uint,
-    _: c_uint,
+    shared: c_uint,
     on: CUstream,
     from: *mut *mut c_void,
     _: *mut *mut c_void,
 ) -> CUresult {
+    let allowed = state().shared.get(&entry(f)).copied().unwrap_or(SHARED_BY_DEFAULT - STATIC_SHARED);
+    if shared as usize > allowed {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     // SAFETY: upheld by the caller.
     let parameters = unsafe { parameters(entry(f), from) };
     state().push(on, Op::Kernel { entry: entry(f), parameters })

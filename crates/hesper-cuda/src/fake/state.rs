@@ -7,6 +7,9 @@ use crate::sys::*;
 
 /// Bytes of device memory.
 pub(super) const TOTAL: usize = 64 << 20;
+/// Shared memory that each kernel has besides its dynamic one, and what a block has by default.
+pub(super) const STATIC_SHARED: usize = 8 << 10;
+pub(super) const SHARED_BY_DEFAULT: usize = 48 << 10;
 const ILLEGAL_ADDRESS: CUresult = 700;
 
 /// An operation in a stream or a graph.
@@ -34,6 +37,8 @@ pub(super) struct State {
     pub(super) graphs: HashMap<usize, Vec<(Op, Vec<usize>)>>,
     pub(super) host: HashMap<usize, Vec<u64>>,
     pub(super) programs: HashMap<usize, String>,
+    /// Kernels by their entry, and the dynamic shared memory that they may use.
+    pub(super) shared: HashMap<usize, usize>,
     next: usize,
     /// The sticky error, 0 if there is none.
     pub(super) fault: CUresult,

@@ -4,7 +4,7 @@
 use hesper::fast;
 use hesper::ops::domain::Domain;
 use hesper::placement::{self, Device};
-use hesper::{Array, Conv, CustomKernel, Dtype, Error, Operand, Pad, axes, random, transform};
+use hesper::{Array, Category, Conv, CustomKernel, Dtype, Error, Operand, Pad, axes, random, transform};
 
 use crate::compare::Case;
 
@@ -195,6 +195,32 @@ fn of_table(cases: &mut Cases, name: &str, domains: &'static [Domain], call: Cal
     }
 }
 
+/// A function of the table on numbers of all magnitudes, and on many of its domain: a result next to the
+/// middle between two numbers shows every wrong digit.
+fn all_magnitudes(cases: &mut Cases, name: &str, domains: &'static [Domain], call: Call) {
+    cases.add(format!("{name} of all magnitudes"), 0.0, move || {
+        let n = sized(1 << 16, 1 << 8);
+        let patterns = |seed: u64| {
+            let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+            let values: Vec<f32> = (0..n)
+                .map(|_| {
+                    state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                    f32::from_bits((state >> 32) as u32)
+                })
+                .collect();
+            Array::from_slice(&values)
+        };
+        let seeds = 1..=domains.len() as u64;
+        let any: Vec<Array> = seeds.clone().map(patterns).collect();
+        let usual: Vec<Array> = domains
+            .iter()
+            .zip(seeds)
+            .map(|(domain, seed)| sample(*domain, &[n], Dtype::Float32, seed))
+            .collect();
+        Ok(vec![call(&any)?, call(&usual)?])
+    });
+}
+
 /// The cases of the tables of ops.
 fn tables(cases: &mut Cases) {
     macro_rules! add_cases {
@@ -204,7 +230,11 @@ fn tables(cases: &mut Cases) {
             $(python $args:literal => $result:literal $(, method $method:ident)?;)?
             cases $([$($domain:ident),+])+;)*) => {
             $(let call: Call = add_cases!(@call $name $($other)*);
-            $(of_table(cases, stringify!($name), &[$(Domain::$domain),+], call);)+)*
+            $(of_table(cases, stringify!($name), &[$(Domain::$domain),+], call);)+
+            let first = [$(&[$(Domain::$domain),+][..]),+][0];
+            if dtypes(first[0]).contains(&Dtype::Float32) {
+                all_magnitudes(cases, stringify!($name), first, call);
+            })*
         };
         (@call $name:ident) => { |x| x[0].$name() };
         (@call $name:ident $other:ident) => { |x| x[0].$name(&x[1]) };
@@ -406,6 +436,35 @@ fn networks(cases: &mut Cases) {
 }
 
 fn sequences(cases: &mut Cases) {
+    for dtype in Dtype::ALL.into_iter().filter(|dtype| !dtype.is(Category::Complex)) {
+        cases.add(format!("sorts {dtype}"), 0.0, move || {
+            let x = data(&[7, 301], dtype, 2);
+            Ok(vec![
+                x.sort(Some(1))?,
+                x.argsort(Some(1))?,
+                x.sort(Some(0))?,
+                x.topk(5, Some(1))?,
+                x.sort(None)?,
+            ])
+        });
+    }
+    // Rows of all sizes of blocks, with equal elements and NaN.
+    for dtype in [Dtype::Float32, Dtype::Bfloat16, Dtype::Int8, Dtype::Int64, Dtype::Float64] {
+        cases.add(format!("sorted rows of all lengths {dtype}"), 0.0, move || {
+            let mut all = Vec::new();
+            for length in [1, 31, 33, 100, 400, 600, 1500, 3000, sized(5000, 64), sized(9000, 65)] {
+                let x = data(&[3, length], Dtype::Float32, length as u64).log()?.multiply(8.0)?.rint()?;
+                let x = if dtype.is(Category::Inexact) {
+                    x
+                } else {
+                    hesper::select(&x.isfinite()?, &x, &x.zeros_like()?)?
+                };
+                let x = x.astype(dtype)?;
+                all.extend([x.sort(Some(1))?, x.argsort(Some(1))?]);
+            }
+            Ok(all)
+        });
+    }
     for dtype in [Dtype::Float32, Dtype::Int32, Dtype::Bfloat16] {
         cases.add(format!("scans {dtype}"), tolerance(dtype), move || {
             let x = data(&[7, 301, 5], dtype, 1);
@@ -416,16 +475,6 @@ fn sequences(cases: &mut Cases) {
                 x.cummax(Some(0), false, true)?,
                 x.cummin(Some(1), false, true)?,
                 x.cumsum(None, false, true)?,
-            ])
-        });
-        cases.add(format!("sorts {dtype}"), 0.0, move || {
-            let x = data(&[7, 301], dtype, 2);
-            Ok(vec![
-                x.sort(Some(1))?,
-                x.argsort(Some(1))?,
-                x.sort(Some(0))?,
-                x.topk(5, Some(1))?,
-                x.sort(None)?,
             ])
         });
     }

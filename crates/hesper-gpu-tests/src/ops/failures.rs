@@ -434,6 +434,7 @@ fn threads(wanted: &[Vec<Vec<f32>>], sums: &mut Sums) {
                 .flat_map(|worker| worker.join().unwrap_or_else(|_| vec!["a thread panicked".into()]))
                 .collect()
         });
+        // A failure that was not met yet would hit the threads that expect none.
         inject::stop();
         wrong.into_iter().for_each(|what| sums.fail(format!("threads: {what}")));
         sums.right += right.into_inner();

@@ -1,7 +1,7 @@
 //! Cases of products, dense and quantized.
 
 use hesper::placement::{self, Device};
-use hesper::{Array, Dtype, QuantMode};
+use hesper::{Array, Dtype, QuantMode, transform};
 
 use crate::cases::{CaseResult, Cases, FLOATS, data, indices, sized, tolerance};
 
@@ -41,6 +41,15 @@ fn products(cases: &mut Cases) {
             all.push(x(&[33, 24], 3).addmm(&x(&[33, 40], 1), &x(&[40, 24], 2), 0.5, 2.0)?);
             all.push(x(&[24], 3).addmm(&x(&[33, 0], 1), &x(&[0, 24], 2), 0.5, 2.0)?);
             all.push(x(&[24], 3).addmm(&x(&[2, 40], 1), &x(&[24, 40], 2).t()?, 1.0, 1.0)?);
+            let product = |x: &[Array]| Ok(vec![x[0].addmm(&x[1], &x[2], 0.5, 2.0)?]);
+            let (c, a, b) = (x(&[24], 4), x(&[2, 9, 40], 5), x(&[40, 24], 6));
+            for (inputs, axes) in [
+                ([c.clone(), a.clone(), b.clone()], [None, Some(0), None]),
+                ([x(&[2, 24], 7), a.slice_axis(0, 1, 2, 1)?.squeeze(0)?, b.clone()], [Some(0), None, None]),
+                ([c, a, x(&[40, 24, 2], 8)], [None, Some(0), Some(2)]),
+            ] {
+                all.extend(transform::vmap(product, &axes, &[Some(0)])(&inputs)?);
+            }
             Ok(all)
         });
     }
@@ -58,6 +67,15 @@ fn products(cases: &mut Cases) {
     });
     for (bits, group) in [(4usize, 64usize), (8, 64), (4, 32), (8, 128), (2, 64), (3, 64), (6, 64)] {
         for dtype in [Dtype::Bfloat16, Dtype::Float32, Dtype::Float16] {
+            cases.add(format!("dequantized {bits} bits, groups of {group}, {dtype}"), 0.0, move || {
+                let w = data(&[16, 4 * group], dtype, 1);
+                let (group, bits, mode) = (Some(group), Some(bits), QuantMode::Affine);
+                let quantized = placement::with_device(Device::Cpu, || w.quantize(group, bits, mode));
+                let (codes, scales, biases) = quantized??;
+                let types = [None, Some(Dtype::Float32), Some(Dtype::Bfloat16)];
+                let of = |dtype| codes.dequantize(&scales, biases.as_ref(), group, bits, mode, dtype);
+                types.into_iter().map(of).collect()
+            });
             cases.add(format!("quantized {bits} bits, groups of {group}, {dtype}"), 2e-2, move || {
                 let (n, k) = sized((256, 512), (80, 128));
                 let w = data(&[n, k], dtype, 1);

@@ -55,6 +55,8 @@ enum TypeForm {
     FastF16,
     FastBf16,
     FastHalf,
+    /// Single precision, with the bits of the other form.
+    FastF32,
     F16,
     Bf16,
     Half,
@@ -75,6 +77,7 @@ impl TypeForm {
             TypeForm::FastF16 => fast && s == Scalar::F16,
             TypeForm::FastBf16 => fast && s == Scalar::BF16,
             TypeForm::FastHalf => fast && s.is_half(),
+            TypeForm::FastF32 => fast && s == Scalar::F32,
             TypeForm::F16 => s == Scalar::F16,
             TypeForm::Bf16 => s == Scalar::BF16,
             TypeForm::Half => s.is_half(),

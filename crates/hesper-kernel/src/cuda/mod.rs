@@ -71,7 +71,8 @@ pub struct Options {
     /// The most threads of a threadgroup; the compiler limits registers to make them fit.
     pub max_threads: u32,
     /// Functions of half precision are the device's own, and exponentials use its approximate instructions:
-    /// results may differ from the host's by one unit in the last place. Off by default.
+    /// results may differ from the host's by one unit in the last place. Functions of single precision have
+    /// first passes, with the same bits. Off by default.
     pub fast_half: bool,
 }
 

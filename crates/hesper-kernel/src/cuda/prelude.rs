@@ -24,6 +24,7 @@ pub(super) enum Section {
     Math,
     Trig,
     Special,
+    Quick,
     Double,
     /// The functions that entries of the registry define.
     Ops,
@@ -50,6 +51,7 @@ impl Section {
             Section::Math => MATH,
             Section::Trig => TRIG,
             Section::Special => SPECIAL,
+            Section::Quick => include_str!("prelude/quick.cuh"),
             Section::Double => include_str!("prelude/double.cuh"),
             Section::Simd => include_str!("prelude/simd.cuh"),
             Section::Atomic => include_str!("prelude/atomic.cuh"),
@@ -82,6 +84,9 @@ pub(super) fn sections(kernel: &Kernel, bounds: bool, fast: bool) -> Vec<Section
     if wanted.contains(&Ops) {
         wanted.extend(items(Ops).iter().flat_map(|item| defining(item.text)));
     }
+    if wanted.contains(&Quick) {
+        wanted.push(Special);
+    }
     if wanted.contains(&Special) {
         wanted.push(Trig);
     }
@@ -110,7 +115,7 @@ fn defining(text: &str) -> impl Iterator<Item = Section> {
     static FUNCTIONS: OnceLock<HashMap<&'static str, Vec<Section>>> = OnceLock::new();
     let functions = FUNCTIONS.get_or_init(|| {
         let mut functions: HashMap<_, Vec<Section>> = HashMap::new();
-        for section in [Math, Trig, Special, Double, Ops] {
+        for section in [Math, Trig, Special, Quick, Double, Ops] {
             for name in items(section).iter().flat_map(|item| &item.names) {
                 functions.entry(*name).or_default().push(section);
             }
@@ -151,6 +156,7 @@ mod tests {
         Section::Math,
         Section::Trig,
         Section::Special,
+        Section::Quick,
         Section::Double,
         Section::Ops,
         Section::Simd,

@@ -135,7 +135,10 @@ macro_rules! unary_ops {
                     f32 |x| expm1(x), quick(quick::expm1(x), unless quick::expm1_leaves_out(x));
                     f64 |x| double::exp_m1(x);
                 }
-                text { FastHalf "to_$t(expm1f(to_f32($a)))", Float "expm1_of($a)" }
+                text {
+                    FastHalf "to_$t(expm1f(to_f32($a)))", FastF32 "expm1_quick_of($a)",
+                    Float "expm1_of($a)"
+                }
                 builtins [expm1, expm1f]
             }
             /// Natural logarithm.
@@ -150,7 +153,10 @@ macro_rules! unary_ops {
                     f32 |x| log2(x), quick(quick::log2(x), unless quick::log_leaves_out(x));
                     f64 |x| double::log2(x);
                 }
-                text { FastHalf "to_$t(log2f(to_f32($a)))", Float "log2_of($a)" }
+                text {
+                    FastHalf "to_$t(log2f(to_f32($a)))", FastF32 "log2_quick_of($a)",
+                    Float "log2_of($a)"
+                }
                 builtins [log2]
             }
             /// Base-10 logarithm.
@@ -159,7 +165,10 @@ macro_rules! unary_ops {
                     f32 |x| log10(x), quick(quick::log10(x), unless quick::log_leaves_out(x));
                     f64 |x| x.log10();
                 }
-                text { FastHalf "to_$t(log10f(to_f32($a)))", Float "log10_of($a)" }
+                text {
+                    FastHalf "to_$t(log10f(to_f32($a)))", FastF32 "log10_quick_of($a)",
+                    Float "log10_of($a)"
+                }
                 builtins [log10]
             }
             /// `log(1 + x)`.
@@ -168,7 +177,10 @@ macro_rules! unary_ops {
                     f32 |x| log1p(x), quick(quick::log1p(x), unless quick::log1p_leaves_out(x));
                     f64 |x| double::log_1p(x);
                 }
-                text { FastHalf "to_$t(log1pf(to_f32($a)))", Float "log1p_of($a)" }
+                text {
+                    FastHalf "to_$t(log1pf(to_f32($a)))", FastF32 "log1p_quick_of($a)",
+                    Float "log1p_of($a)"
+                }
                 builtins [log1p]
             }
             /// Sine.
@@ -196,7 +208,10 @@ macro_rules! unary_ops {
                         quick(quick::tan(x), unless quick::tan_leaves_out(x));
                     f64 |x| double::tan64(x), vector(double::tan_core64(x), unless x.abs() > double::TRIG_LIMIT64);
                 }
-                text { FastHalf "to_$t(tanf(to_f32($a)))", Float "tan_of($a)" }
+                text {
+                    FastHalf "to_$t(tanf(to_f32($a)))", FastF32 "tan_quick_of($a)",
+                    Float "tan_of($a)"
+                }
                 builtins [tan]
             }
             /// `sin(pi x)`.
@@ -223,7 +238,10 @@ macro_rules! unary_ops {
                     f32 |x| asin(x), quick(quick::asin(x), unless quick::asin_leaves_out(x));
                     f64 |x| double::asin(x);
                 }
-                text { FastHalf "to_$t(asinf(to_f32($a)))", Float "asin_of($a)" }
+                text {
+                    FastHalf "to_$t(asinf(to_f32($a)))", FastF32 "asin_quick_of($a)",
+                    Float "asin_of($a)"
+                }
                 builtins [asin]
             }
             /// Arc cosine.
@@ -232,7 +250,10 @@ macro_rules! unary_ops {
                     f32 |x| acos(x), quick(quick::acos(x), unless quick::asin_leaves_out(x));
                     f64 |x| double::acos(x);
                 }
-                text { FastHalf "to_$t(acosf(to_f32($a)))", Float "acos_of($a)" }
+                text {
+                    FastHalf "to_$t(acosf(to_f32($a)))", FastF32 "acos_quick_of($a)",
+                    Float "acos_of($a)"
+                }
                 builtins [acos]
             }
             /// Arc tangent.
@@ -241,7 +262,10 @@ macro_rules! unary_ops {
                     f32 |x| atan(x), quick(quick::atan(x), unless quick::atan_leaves_out(x));
                     f64 |x| double::atan(x);
                 }
-                text { FastHalf "to_$t(atanf(to_f32($a)))", Float "atan_of($a)" }
+                text {
+                    FastHalf "to_$t(atanf(to_f32($a)))", FastF32 "atan_quick_of($a)",
+                    Float "atan_of($a)"
+                }
                 builtins [atan]
             }
             /// Hyperbolic sine.
@@ -250,7 +274,10 @@ macro_rules! unary_ops {
                     f32 |x| sinh(x), quick(quick::sinh(x), unless quick::sinh_leaves_out(x));
                     f64 |x| double::sinh(x);
                 }
-                text { FastHalf "to_$t(sinhf(to_f32($a)))", Float "sinh_of($a)" }
+                text {
+                    FastHalf "to_$t(sinhf(to_f32($a)))", FastF32 "sinh_quick_of($a)",
+                    Float "sinh_of($a)"
+                }
                 builtins [sinh]
             }
             /// Hyperbolic cosine.
@@ -259,7 +286,10 @@ macro_rules! unary_ops {
                     f32 |x| cosh(x), quick(quick::cosh(x), unless quick::sinh_leaves_out(x));
                     f64 |x| double::cosh(x);
                 }
-                text { FastHalf "to_$t(coshf(to_f32($a)))", Float "cosh_of($a)" }
+                text {
+                    FastHalf "to_$t(coshf(to_f32($a)))", FastF32 "cosh_quick_of($a)",
+                    Float "cosh_of($a)"
+                }
                 builtins [cosh]
             }
             /// Hyperbolic tangent.
@@ -274,13 +304,19 @@ macro_rules! unary_ops {
             /// Inverse hyperbolic sine.
             Asinh {
                 eval { f32 |x| asinh(x); f64 |x| double::asinh(x); }
-                text { FastHalf "to_$t(asinhf(to_f32($a)))", Float "asinh_of($a)" }
+                text {
+                    FastHalf "to_$t(asinhf(to_f32($a)))", FastF32 "asinh_quick_of($a)",
+                    Float "asinh_of($a)"
+                }
                 builtins [asinh]
             }
             /// Inverse hyperbolic cosine.
             Acosh {
                 eval { f32 |x| acosh(x); f64 |x| double::acosh(x); }
-                text { FastHalf "to_$t(acoshf(to_f32($a)))", Float "acosh_of($a)" }
+                text {
+                    FastHalf "to_$t(acoshf(to_f32($a)))", FastF32 "acosh_quick_of($a)",
+                    Float "acosh_of($a)"
+                }
                 builtins [acosh]
             }
             /// Inverse hyperbolic tangent.
@@ -289,7 +325,10 @@ macro_rules! unary_ops {
                     f32 |x| atanh(x), quick(quick::atanh(x), unless quick::atanh_leaves_out(x));
                     f64 |x| double::atanh(x);
                 }
-                text { FastHalf "to_$t(atanhf(to_f32($a)))", Float "atanh_of($a)" }
+                text {
+                    FastHalf "to_$t(atanhf(to_f32($a)))", FastF32 "atanh_quick_of($a)",
+                    Float "atanh_of($a)"
+                }
                 builtins [atanh]
             }
             /// The error function.
@@ -307,7 +346,10 @@ macro_rules! unary_ops {
             /// Inverse of the error function.
             ErfInv {
                 eval { f32 |x| erf_inv(x); f64 |x| double::erf_inv(x); }
-                text { FastHalf "to_$t(erfinvf(to_f32($a)))", Float "erf_inv_of($a)" }
+                text {
+                    FastHalf "to_$t(erfinvf(to_f32($a)))", FastF32 "erf_inv_quick_of($a)",
+                    Float "erf_inv_of($a)"
+                }
                 builtins [erfinv]
             }
             /// Natural logarithm of the absolute value of the gamma function.
@@ -572,7 +614,10 @@ macro_rules! binary_ops {
                     f32 |a, b| pow(a, b), quick(quick::pow(a, b), unless quick::pow_leaves_out(a, b));
                     f64 |a, b| double::pow(a, b), vector(double::pow_core(a, b), unless double::pow_is_rare(a, b));
                 }
-                text { FastHalf "to_$t(powf(to_f32($a), to_f32($b)))", Float "pow_of($a, $b)" }
+                text {
+                    FastHalf "to_$t(powf(to_f32($a), to_f32($b)))", FastF32 "pow_quick_of($a, $b)",
+                    Float "pow_of($a, $b)"
+                }
                 builtins [pow, powr]
             }
             /// The angle of the point `(x = b, y = a)`.
@@ -581,7 +626,10 @@ macro_rules! binary_ops {
                     f32 |a, b| atan2(a, b), quick(quick::atan2(a, b), unless quick::atan2_leaves_out(a, b));
                     f64 |a, b| a.atan2(b);
                 }
-                text { FastHalf "to_$t(atan2f(to_f32($a), to_f32($b)))", Float "atan2_of($a, $b)" }
+                text {
+                    FastHalf "to_$t(atan2f(to_f32($a), to_f32($b)))", FastF32 "atan2_quick_of($a, $b)",
+                    Float "atan2_of($a, $b)"
+                }
                 builtins [atan2]
             }
             /// IEEE remainder: `a - n b` with `n` the nearest integer to `a / b`, halves to even.
