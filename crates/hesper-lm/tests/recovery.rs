@@ -3,9 +3,10 @@
 
 use crate::alone;
 use crate::support::{Folder, Small, some_tokens};
-use hesper::placement;
+use hesper::{Array, placement};
 use hesper_lm::{
-    Batch, CacheKind, Error, GenerateOptions, Generation, LanguageModel, LoadOptions, Piece, generate,
+    Batch, CacheKind, Error, GenerateOptions, Generation, KvCache, LanguageModel, LoadOptions, Piece,
+    generate,
 };
 
 /// Calls `f` with room for `room` more bytes of memory.
@@ -182,4 +183,84 @@ fn a_batch_loses_no_sequence_and_no_token_when_calls_fail() {
             "{kind:?}: {failed_adds} adds, {failed_steps} steps failed"
         );
     }
+}
+
+#[test]
+fn a_join_that_fails_at_any_allocation_leaves_the_sequences_as_they_were() {
+    let _alone = alone();
+    let (_folder, language) = model("join");
+    let model = language.model();
+    let filled = |kind: CacheKind, seed: u64, length: usize| {
+        let mut cache = kind.create(model.config()).unwrap();
+        let prompt = Array::try_from_slice(&some_tokens(length, 96, seed), &[1, length]).unwrap();
+        model.step(&prompt, &mut *cache).unwrap().eval().unwrap();
+        cache
+    };
+    let next = |cache: &mut dyn KvCache, token: u32| {
+        let sequences = cache.lengths().len();
+        let ids = Array::try_from_slice(&vec![token; sequences], &[sequences, 1]).unwrap();
+        model.step(&ids, cache).unwrap().to_vec::<f32>().unwrap()
+    };
+    for kind in [CacheKind::Growing, CacheKind::Quantized { bits: 8, group: 32 }] {
+        let batch = |others: u64| {
+            let mut batch = kind.batched(filled(kind, 1, 100), model.config()).unwrap();
+            (0..others).for_each(|seed| batch.join(filled(kind, 10 + seed, 90)).unwrap());
+            batch
+        };
+        // As many sequences as the memory of the batch has room for.
+        let grows = |others: &u64| batch(others + 1).nbytes() > batch(*others).nbytes();
+        let others = (2..).find(grows).unwrap();
+        let (mut given, mut expected) = (batch(others), batch(others));
+        let (mut failures, mut room) = (0, 0);
+        loop {
+            let other = filled(kind, 4, 90);
+            match limited(room, || given.join(other)) {
+                Ok(()) => break,
+                Err(error) => assert!(error.to_string().contains("memory"), "{kind:?}: {error}"),
+            }
+            failures += 1;
+            room += 4096;
+            assert_eq!(given.lengths(), expected.lengths(), "{kind:?}");
+            if failures % 16 == 1 {
+                assert_eq!(next(&mut *given, 5), next(&mut *expected, 5), "{kind:?} after {room} bytes");
+            }
+        }
+        assert!(failures > 10, "{kind:?}: only {failures} joins failed");
+        expected.join(filled(kind, 4, 90)).unwrap();
+        assert_eq!(next(&mut *given, 6), next(&mut *expected, 6), "{kind:?}");
+        // The pages of the failed joins are free again.
+        assert_eq!(given.nbytes(), expected.nbytes(), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_step_that_fails_where_pages_are_added_is_tried_again() {
+    let _alone = alone();
+    let (_folder, language) = model("pages");
+    let options = options(CacheKind::Growing, 60);
+    let prompts: Vec<Vec<u32>> = (0..6).map(|at| some_tokens(14, 96, 70 + at)).collect();
+    let alone: Vec<Vec<u32>> =
+        prompts.iter().map(|prompt| generate(&language, prompt, &options).unwrap().tokens).collect();
+    let mut batch = Batch::new(&language);
+    prompts.iter().for_each(|prompt| assert!(batch.add(prompt, &options).is_ok()));
+    let (mut tokens, mut failures, mut step) = (vec![Vec::new(); 6], 0, 0);
+    while !batch.is_empty() {
+        // Every step fails as often as its allocations can.
+        let mut room = (step % 5) * 1000;
+        let events = loop {
+            match limited(room, || batch.step()) {
+                Ok(events) => break events,
+                Err(error) => {
+                    assert!(is_out_of_memory(&error), "{error}");
+                    (failures, room) = (failures + 1, room + 7000);
+                }
+            }
+        };
+        for event in events {
+            tokens[event.id as usize].push(event.piece.unwrap().token);
+        }
+        step += 1;
+    }
+    assert_eq!(tokens, alone);
+    assert!(failures > 60, "only {failures} steps failed");
 }

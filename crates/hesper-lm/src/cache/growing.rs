@@ -23,6 +23,11 @@ impl GrowingCache {
     pub(super) fn new(layers: usize) -> Self {
         GrowingCache { positions: Positions::new(1), layers: vec![Vec::new(); layers] }
     }
+
+    /// Its lengths, and the block of each layer.
+    pub(super) fn into_blocks(self) -> (Positions, Vec<Array>) {
+        (self.positions, self.layers.into_iter().flatten().collect())
+    }
 }
 
 impl KvCache for GrowingCache {

@@ -1,17 +1,20 @@
-//! KV caches: growing, rotating over a window, quantized, and in pages.
+//! KV caches: growing, rotating over a window, quantized, in pages, and those of a batch.
 //!
 //! All implement [`KvCache`], for one sequence or a batch of them. Rows are written into memory that the
 //! cache alone owns ([`fast::append`](hesper_core::fast::append)), so a step costs what it adds.
 
+mod batch;
 mod growing;
 mod paged;
 mod quantized;
 mod rotating;
 mod rows;
 
+use hesper_core::placement;
 use hesper_nn::{Error, KvCache, Result};
 
 use crate::config::Config;
+use batch::BatchCache;
 use growing::GrowingCache;
 pub use paged::{PageCounts, PageFormat, PagedCache, SCRATCH_PAGE};
 use quantized::QuantizedCache;
@@ -65,6 +68,21 @@ impl CacheKind {
                 Box::new(QuantizedCache::new(config.layers, bits, group, config.head_dim)?)
             }
         })
+    }
+
+    /// A cache for a batch whose first sequence is that of `cache`, which is of this kind. Others of this
+    /// kind can join ([`KvCache::join`]). On the CPU the batch has its rows in pages.
+    pub fn batched(self, cache: Box<dyn KvCache>, config: &Config) -> crate::Result<Box<dyn KvCache>> {
+        let format = match self {
+            // Steps on a GPU need no page tables this way.
+            _ if placement::current_device() != placement::Device::Cpu => return Ok(cache),
+            CacheKind::Rotating { .. } => return Ok(cache),
+            CacheKind::Growing => PageFormat::Exact,
+            CacheKind::Quantized { bits, group } => PageFormat::Quantized { bits, group },
+        };
+        let mut batch = BatchCache::new(config, format)?;
+        batch.join(cache)?;
+        Ok(Box::new(batch))
     }
 }
 

@@ -25,7 +25,7 @@ use hesper_nn::{
 
 use super::layer_mut;
 use super::quantized::check_bits;
-use super::rows::{heads_of, rows_of};
+use super::rows::{heads_of, rows_of, with_room};
 use crate::config::Config;
 
 /// The page that stands for no page: padding is written to it, and no sequence uses it.
@@ -50,6 +50,13 @@ impl PageCounts {
     /// Pages there are room for.
     pub fn capacity(&self) -> usize {
         self.users.len() - 1
+    }
+
+    /// Adds room for `pages` pages, all of them free.
+    pub fn add(&mut self, pages: usize) {
+        let first = self.users.len();
+        self.users.resize(first + pages, 0);
+        self.free.extend((first..first + pages).map(|page| Reverse(page as u32)));
     }
 
     /// Pages without users.
@@ -216,6 +223,64 @@ impl PagedCache {
         Ok(())
     }
 
+    /// Replaces the page tables; the sequences and their tokens stay.
+    pub(super) fn set_tables(&mut self, tables: Vec<Vec<u32>>) {
+        self.pages.tables = tables.into();
+    }
+
+    /// Writes the first rows of `blocks` to `pages` until these are full, layer by layer. A block has the
+    /// shape (1, heads of keys and values, rows, elements of a row as stored). After an error the rows of
+    /// other pages are as they were.
+    pub(super) fn write_sequence(&mut self, blocks: &[Array], pages: &[u32]) -> Result<()> {
+        if blocks.len() != self.layers.len() {
+            let what = format!("{} blocks of rows for {} layers", blocks.len(), self.layers.len());
+            return Err(Error::InvalidArgument(what));
+        }
+        // What can fail for lack of memory comes first: the writes below are in place.
+        let rows = pages.len() * self.page;
+        let blocks: Vec<Array> = blocks
+            .iter()
+            .map(|block| rows_of(&with_room(block, rows)?, 0, rows))
+            .collect::<Result<_, _>>()?;
+        hesper_core::async_eval(&blocks)?;
+        self.make_room(pages.iter().max().map_or(0, |page| *page as usize))?;
+        for (slot, block) in self.layers.iter_mut().zip(&blocks) {
+            let pool = match slot {
+                Some(pool) => pool,
+                None => {
+                    let [_, heads, _, width] = [0, 1, 2, 3].map(|axis| block.shape()[axis]);
+                    let pool = Array::zeros(&[self.room, heads, self.page, width], block.dtype())?;
+                    pool.eval()?;
+                    slot.insert(pool)
+                }
+            };
+            let [_, heads, page, width] = [0, 1, 2, 3].map(|axis| pool.shape()[axis] as isize);
+            let block = block.astype(pool.dtype())?.reshape(&[heads, -1, page, width])?;
+            let block = block.transpose(&[1, 0, 2, 3])?;
+            let mut first = 0;
+            while first < pages.len() {
+                let mut count = 1;
+                while pages.get(first + count).is_some_and(|page| *page == pages[first] + count as u32) {
+                    count += 1;
+                }
+                let (at, to) = (pages[first] as isize, (pages[first] as usize + count) as isize);
+                let part = block.slice_axis(0, first as isize, (first + count) as isize, 1)?;
+                *pool = pool.slice_update(&part, &[at, 0, 0, 0], &[to, heads, page, width], &[1; 4])?;
+                first += count;
+            }
+        }
+        hesper_core::async_eval(self.arrays())?;
+        Ok(())
+    }
+
+    /// Gives page `highest`, and an eighth of pages more, memory: growing copies the pools.
+    fn make_room(&mut self, highest: usize) -> Result<()> {
+        match highest < self.room {
+            true => Ok(()),
+            false => self.grow((highest + highest / 8 + 8).min(self.capacity)),
+        }
+    }
+
     /// Copies the rows of a page to another one, whose rows are overwritten.
     pub fn copy_page(&mut self, from: u32, to: u32) -> Result<()> {
         self.grow(self.room.max(from.max(to) as usize + 1))?;
@@ -291,6 +356,7 @@ impl PagedCache {
             Some(pool) => pool.clone(),
             None => Array::zeros(&[self.room, 2 * heads, self.page, width], new.dtype())?,
         };
+        let new = new.astype(pool.dtype())?;
         let runs = self.runs()?;
         if runs.len() <= MAX_SLICE_UPDATES {
             let new = new.reshape(&[1, -1, 2 * heads as isize, width as isize])?;
@@ -500,10 +566,7 @@ impl KvCache for PagedCache {
             return Err(Error::CacheFull { needed: missing * self.page, free: 0 });
         }
         let highest = self.pages.tables.iter().flatten().max().map_or(0, |page| *page as usize);
-        if highest >= self.room {
-            // Twice as many: growing copies the pools.
-            self.grow((2 * highest + 16).min(self.capacity))?;
-        }
+        self.make_room(highest)?;
         (self.places, self.row_pages) = (None, None);
         self.divide()
     }
@@ -541,6 +604,9 @@ impl KvCache for PagedCache {
         });
         let slot = layer_mut(&mut self.layers, layer)?;
         let (rows, dtype) = (self.pages.rows, tokens.dtype());
+        if slot.as_ref().is_some_and(|pool| pool.dtype() != rows.dtype(dtype)) {
+            return Ok(None);
+        }
         let pool = match &*slot {
             Some(pool) => pool.clone(),
             None => {

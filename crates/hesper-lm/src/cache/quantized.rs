@@ -1,6 +1,6 @@
 //! A cache that keeps all tokens quantized in groups: a half to an eighth of the memory.
 
-use hesper_core::{Array, fast};
+use hesper_core::{Array, Dtype, concatenate, fast};
 use hesper_nn::{Error, KvCache, KvRows, KvView, Positions, Quantization, Result};
 
 use super::layer_mut;
@@ -22,6 +22,21 @@ impl QuantizedCache {
         let quantization = check_bits(bits, group, head_dim)?;
         Ok(QuantizedCache { positions: Positions::new(1), quantization, layers: vec![Vec::new(); layers] })
     }
+
+    /// Its lengths, and a block for each layer with rows as pages store them: codes, scales and biases side
+    /// by side. Fails if its rows have another quantization.
+    pub(super) fn into_pages(self, bits: usize, group: usize) -> Result<(Positions, Vec<Array>)> {
+        if (self.quantization.bits(), self.quantization.group()) != (bits, group) {
+            return Err(other_quantization());
+        }
+        let words = |x: &Array| x.astype(Dtype::Float32)?.view(Dtype::Uint32);
+        let rows = |parts: &[Array]| -> hesper_core::Result<Array> {
+            concatenate(&[parts[0].clone(), words(&parts[1])?, words(&parts[2])?], -1)
+        };
+        let has_tokens = self.layers.iter().filter(|layer| !layer.is_empty());
+        let blocks = has_tokens.map(|layer| concatenate(&[rows(&layer[..3])?, rows(&layer[3..])?], 1));
+        Ok((self.positions, blocks.collect::<hesper_core::Result<_>>()?))
+    }
 }
 
 /// The quantization of rows of keys and values, if there is one.
@@ -34,6 +49,10 @@ pub(super) fn check_bits(bits: usize, group: usize, head_dim: usize) -> Result<Q
         )));
     }
     Ok(quantization)
+}
+
+fn other_quantization() -> Error {
+    Error::InvalidArgument("cannot join caches of different quantization".into())
 }
 
 /// Codes, scales and biases.
@@ -93,7 +112,7 @@ impl KvCache for QuantizedCache {
     fn join(&mut self, other: Box<dyn KvCache>) -> Result<()> {
         let other = same_kind::<Self>(other)?;
         if other.quantization != self.quantization {
-            return Err(Error::InvalidArgument("cannot join caches of different quantization".into()));
+            return Err(other_quantization());
         }
         check_settled(&self.positions)?;
         check_settled(&other.positions)?;

@@ -93,7 +93,7 @@ impl<'a> Batch<'a> {
             self.remove_ended()?;
             self.steps.clear();
             match &mut self.cache {
-                None => self.cache = Some(cache),
+                None => self.cache = Some(options.cache.batched(cache, model.config())?),
                 Some(all) => {
                     all.rollback()?;
                     all.join(cache)?;
