@@ -148,7 +148,7 @@ def type_of(parameter: inspect.Parameter, function: str) -> str:
 
 def signature(function, method: bool = False) -> str:
     try:
-        given = inspect.signature(function)
+        given = inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):
         return "(self, *args: Any, **kwargs: Any)" if method else "(*args: Any, **kwargs: Any)"
     parts, slash, star = [], False, False

@@ -26,6 +26,12 @@ __all__ = ["install", "uninstall"]
 
 _PARTS = ("core", "nn", "optimizers", "utils")
 
+# What MLX's package has and Hesper cannot offer, with the reason.
+_MISSING = {
+    "extension": "it compiles C++ against MLX's headers, which Hesper has none of; write a kernel with mx.fast.metal_kernel",
+    "_distributed_utils": "it starts processes that communicate, and mx.distributed has no backend between processes yet",
+}
+
 # What `mlx.core.__version__` is: the version of MLX whose API this is. Programs compare it.
 _MLX_VERSION = "0.32.4"
 
@@ -39,7 +45,12 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, fullname, path=None, target=None):
         if fullname == "mlx":
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
-        if not fullname.startswith("mlx.") or fullname.split(".")[1] not in _PARTS:
+        if not fullname.startswith("mlx."):
+            return None
+        part = fullname.split(".")[1]
+        if part in _MISSING:
+            raise ModuleNotFoundError(f"cannot import {fullname}: {_MISSING[part]}", name=fullname)
+        if part not in _PARTS:
             return None
         try:
             module = importlib.import_module(_own_name(fullname))

@@ -142,16 +142,18 @@ def tree_flatten(
         raise ValueError(f"cannot flatten a tree into a {type(flat).__name__}; destination must be a list or a dict")
     store = flat.__setitem__ if isinstance(flat, dict) else lambda *pair: flat.append(pair)
 
-    def visit(node: Any, path: str) -> None:
-        children = _children(node, is_leaf)
-        if children is None:
-            store(path[1:], node)
-            return
-        for key, child in children:
-            visit(child, f"{path}.{key}")
-
-    visit(tree, prefix)
+    _store_leaves(tree, prefix, is_leaf, store)
     return flat
+
+
+def _store_leaves(node: Any, path: str, is_leaf: Optional[Callable], store: Callable) -> None:
+    # Not nested: a function that calls itself through its closure is a cycle, which keeps the leaves alive.
+    children = _children(node, is_leaf)
+    if children is None:
+        store(path[1:], node)
+        return
+    for key, child in children:
+        _store_leaves(child, f"{path}.{key}", is_leaf, store)
 
 
 def _index(key: str) -> Optional[int]:

@@ -13,7 +13,7 @@ use hesper_runtime::Stream;
 use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyInt};
 
 use crate::enumeration::Enumeration;
 use crate::error::raise;
@@ -47,10 +47,14 @@ impl<'a, 'py> FromPyObject<'a, 'py> for PyDeviceType {
 }
 
 impl PyDeviceType {
+    /// The kind that a member names, or its number as MLX takes it.
     fn of(object: Borrowed<'_, '_, PyAny>) -> Option<PyDeviceType> {
-        DEVICE_TYPE
-            .number(object)
-            .map(|number| if number == 0 { PyDeviceType::cpu } else { PyDeviceType::gpu })
+        let plain = || object.cast::<PyInt>().ok()?.extract::<usize>().ok();
+        match DEVICE_TYPE.number(object).or_else(plain)? {
+            0 => Some(PyDeviceType::cpu),
+            1 => Some(PyDeviceType::gpu),
+            _ => None,
+        }
     }
 }
 

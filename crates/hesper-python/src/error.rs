@@ -26,6 +26,8 @@ pub fn raise(error: Error) -> PyErr {
         Error::Value { op, what } if op == "quantized_matmul" && what.contains("by input 1 ") => {
             PyRuntimeError::new_err(error.to_string())
         }
+        // A tensor with elements that arrays do not have.
+        Error::Value { op, .. } if op == "load" => PyRuntimeError::new_err(error.to_string()),
         Error::Broadcast { .. }
         | Error::Shape { .. }
         | Error::RepeatedAxis { .. }

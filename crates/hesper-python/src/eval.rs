@@ -79,7 +79,8 @@ fn async_eval(args: &Bound<'_, PyTuple>) -> PyResult<()> {
     let mut arrays = Vec::with_capacity(args.len());
     args.iter().try_for_each(|item| collect(item, &mut arrays))?;
     if hesper::transform::is_varied(&arrays) {
-        let what = "[async_eval] cannot evaluate an array while a transformation is tracing; call it outside, or use mx.eval";
+        // Programs look for MLX's words and go on.
+        let what = "[async_eval] Not allowed inside a graph transformation; call it outside, or use mx.eval";
         return Err(PyValueError::new_err(what));
     }
     let Err(arrays) = encoder::hand_over(arrays) else { return Ok(()) };

@@ -17,6 +17,7 @@ use crate::error::raise;
 use crate::functions::io::path_of;
 use crate::handle::PyArray;
 use crate::primitives::{self, Argument, Id, Operand, Primitives};
+use crate::steps::Describing;
 use crate::transform::Raised;
 use crate::tree::{Leaves, Tree};
 use crate::waiting::detached;
@@ -168,7 +169,10 @@ fn export_function(
                 "[export_function] cannot pass metadata to a callback; export to a file",
             ));
         }
-        return tell(file_or_callback, &trace(fun, &given, shapeless)?);
+        let described = Describing::start();
+        let graph = trace(fun, &given, shapeless)?;
+        drop(described);
+        return tell(file_or_callback, &graph);
     }
     let mut exporter = started(file_of("export_function", file_or_callback)?, shapeless, metadata);
     let graph = trace(fun, &given, shapeless)?;

@@ -34,6 +34,7 @@ mod options;
 mod primitives;
 mod process;
 mod started;
+mod steps;
 mod transform;
 mod tree;
 mod waiting;

@@ -263,6 +263,7 @@ impl Primitives {
         patterns::combine(&mut primitives.list, &returned);
         primitives.combine_ffts(&returned)?;
         primitives.scatter_identities()?;
+        primitives.split_keys();
         let own = graph.constants().iter().enumerate();
         let own = own.map(|(at, array)| (Id::ValueRef(ValueRef::Constant(at)), array.clone()));
         primitives.constants.extend(own);
@@ -335,6 +336,30 @@ impl Primitives {
         };
         primitive.outputs.insert(1 - part, other);
         primitive.name = order::DIVMOD[part].into();
+    }
+
+    /// A key of two that one is split into: MLX has a name for the other, too.
+    fn split_keys(&mut self) {
+        let keys: Vec<Id> = (self.list.iter())
+            .filter(|one| one.name == "RandomBits" && one.outputs[0].shape == [2, 2])
+            .map(|one| one.outputs[0].id)
+            .collect();
+        for at in 0..self.list.len() {
+            let slice = &self.list[at];
+            if slice.name != "Slice"
+                || slice.outputs[0].shape != [1, 2]
+                || !keys.contains(&slice.inputs[0].id)
+            {
+                continue;
+            }
+            let Some(Argument::Shape(starts)) = slice.arguments.first() else { continue };
+            let second = starts[0] == 1;
+            let other = self.between(&[1, 2], Dtype::Uint32);
+            let split = &mut self.list[at];
+            split.name = "Split".into();
+            split.arguments = vec![Argument::Shape(vec![1]), int(0)];
+            split.outputs.insert(usize::from(!second), other);
+        }
     }
 
     /// An element-wise primitive with a new result.

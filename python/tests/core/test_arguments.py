@@ -8,6 +8,10 @@ import hesper.core as mx
 CASES = {
     "broadcast_arrays": lambda m: m.broadcast_arrays(m.ones((2, 1)), m.ones((3,))),
     "meshgrid": lambda m: m.meshgrid(m.array([1, 2]), m.array([3.0])),
+    "numbers rounded to decimals": lambda m: [m.round(m.arange(-400.0, 400.0) / 7, n).view(m.int32) for n in (-2, -1, 1, 2, 4)],
+    "halves rounded to decimals": lambda m: [m.round(m.arange(64, dtype=m.float16) / 7, n).view(m.int16) for n in (-1, 1, 2)],
+    "integers rounded to tens": lambda m: m.round(m.arange(-50, 50), -1),
+    "devices by number": lambda m: [m.add(1, 2, stream=0), m.array([m.Device(0) == m.Device(m.cpu), m.default_stream(0).device == m.cpu])],
     "arange of a stop, a step and a type": lambda m: m.arange(5, 2, m.float16),
     "arange of a stop and a type": lambda m: m.arange(3, None, m.float32),
     "arange by name": lambda m: m.arange(stop=3),

@@ -1,5 +1,6 @@
 """Which exception an error is."""
 
+import importlib
 import operator
 
 import numpy as np
@@ -145,3 +146,22 @@ def test_what_does_not_fit_in_memory_is_an_error_and_later_work_succeeds():
 def test_errors_name_the_shapes():
     with pytest.raises(ValueError, match=r"3.*4"):
         A + mx.zeros(4)
+
+
+def test_errors_that_programs_go_on_after_have_the_words_they_look_for(mlx, tmp_path):
+    words = {
+        "in model": lambda nn, core: nn.Linear(1, 1).load_weights([("x", core.ones(1))]),
+        "Missing": lambda nn, core: nn.Linear(1, 1).load_weights([("weight", core.ones((1, 1)))]),
+        "Not allowed inside a graph transformation": lambda nn, core: core.vmap(core.async_eval)(core.ones((1, 1))),
+        " F4": lambda nn, core: core.load(str(tmp_path / "f4.safetensors")),
+    }
+    header = b'{"a":{"dtype":"F4","shape":[4],"data_offsets":[0,2]}}'
+    (tmp_path / "f4.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(2))
+    for text, call in words.items():
+        kinds = []
+        for core in (mx, mlx):
+            nn = importlib.import_module(core.__name__.replace("core", "nn"))
+            with pytest.raises((ValueError, RuntimeError), match=text) as caught:
+                call(nn, core)
+            kinds.append(caught.type)
+        assert kinds[0] is kinds[1], (text, kinds)

@@ -315,6 +315,49 @@ PRIMITIVES = {
     "chosen quantized matrices": lambda c, x: c.gather_qmm(
         c.broadcast_to(x[:, :1], (3, 64))[:, None], *c.quantize(c.ones((2, 2, 64)), 64, 4), rhs_indices=c.array([0, 1, 0])
     ),
+    "several axes at once": lambda c, x: [
+        c.softmax(x), c.softmax(x[None], axis=(0, 2)), c.logsumexp(x), c.logsumexp(x, axis=0), c.logsumexp(x, axis=-1, keepdims=True),
+        x.logsumexp(keepdims=True), c.logsumexp(x[None], axis=(0, 2)), c.linalg.norm(x), c.linalg.norm(x, keepdims=True),
+    ],
+    "uniform and normal numbers": lambda c, x: (lambda key: [
+        c.random.uniform(-1, x[0], (3, 4), key=key), c.random.uniform(0.0, 2.5, (2,), dtype=c.float16, key=key),
+        c.random.normal((3, 4), loc=1, scale=2, key=key), c.random.normal((2,), dtype=c.float16, key=key),
+        c.random.truncated_normal(-1, x, key=key), c.random.laplace((2,), loc=1, scale=2, key=key), c.random.gumbel((3,), key=key),
+    ])(c.random.key(0)),
+    "random choices": lambda c, x: (lambda key: [
+        c.random.bernoulli(x / 12, key=key), c.random.randint(0, x[0].astype(c.int32), (3, 4), key=key),
+        c.random.categorical(x, key=key), c.random.categorical(x, axis=0, num_samples=2, key=key), c.random.categorical(x, shape=(2, 3), key=key),
+        c.random.permutation(5, key=key), c.random.permutation(x, key=key), c.random.permutation(x, axis=1, key=key),
+    ])(c.random.key(0)),
+    "the global key": lambda c, x: (c.random.seed(3), [c.random.uniform(shape=(3, 4)) * x, c.random.normal((2,))])[1],
+    "rounded": lambda c, x: [c.round(x), c.round(x, 2), c.round(x, -1)],
+    "repeated edges": lambda c, x: [c.pad(x, 1, mode="edge"), c.pad(x, ((1, 2), (0, 3)), mode="edge")],
+    "arrays beside slices": lambda c, x: (lambda i: [
+        x[i, 1:], x[1:, i], x[:, i], x[None, i], x[i, None], x[i, ::2], x[0, i], x[i, -1], x[:, None, i], x[c.array(1), c.array(2)],
+        x[None][:, i, c.array([1, 2])], x[None][i * 0, :, c.array([1, 2])], x[None][i * 0, 1:, 0], x[None][0, i, ::2], x[i.astype(c.uint8), 0],
+    ])(c.array([0, 1])),
+    "assigned arrays beside slices": lambda c, x: (lambda i: [
+        x.at[1:, i].add(1), x.at[i, 1:].maximum(3), x.at[:, i].add(x[:, :2]), x.at[0, i].multiply(x[0, :2]), x.at[c.array(1)].add(1),
+        x.at[i, i].subtract(x[0, :2]), x.at[0].subtract(x[1]), x[None].at[i * 0, :, i].add(1), x[None].at[:, i, :2].add(1),
+    ])(c.array([0, 1])),
+    "determinants and systems": lambda c, x: (lambda s: [
+        c.linalg.det(s, stream=c.cpu), c.linalg.det(s[:2, :2], stream=c.cpu), *c.linalg.slogdet(s, stream=c.cpu),
+        c.linalg.pinv(x, stream=c.cpu), c.linalg.pinv(x.T, stream=c.cpu), c.linalg.solve_triangular(s, x, upper=True, stream=c.cpu),
+        c.linalg.solve_triangular(s, x[:, 0], stream=c.cpu),
+    ])(x[:3, :3]),
+    "decoded weights": lambda c, x: [
+        c.dequantize(*c.quantize(c.broadcast_to(x[:2, :1], (2, 64)), 32, bits), 32, bits) for bits in (2, 3, 4, 8)
+    ],
+    "samples and means": lambda c, x: [
+        c.linspace(0, 1, 5) * x[0, 0], c.linspace(1, 2.5, 3, dtype=c.float16) + x[0, :3].astype(c.float16),
+        c.mean(x.astype(c.int32)), x.astype(c.int8).mean(1, keepdims=True),
+    ],
+    "grids": lambda c, x: [*c.meshgrid(x[0], x[1], indexing="ij"), *c.meshgrid(x[0], x[1])],
+    "a derivative of a sum": lambda c, x: c.grad(lambda x: c.exp(x).sum())(x),
+    "vectorized": lambda c, x: [
+        c.vmap(lambda row: c.softmax(row, axis=-1))(x), c.vmap(lambda row: row.sum())(x), c.vmap(lambda row: c.concatenate([row, row[1:]]))(x),
+        c.vmap(lambda row: row[None])(x), c.vmap(lambda row: row @ row)(x), c.vmap(lambda row: x @ row)(x),
+    ],
     "attention": lambda c, x: c.softmax((x[None] * 0.5) @ x[None].swapaxes(1, 2), axis=-1) @ x[None],
 }
 
@@ -361,6 +404,15 @@ def test_numbers_are_compared_before_they_are_counted():
     mx.export_function(steps.append, mx.count_nonzero, mx.array([[0.0, 2.5]]))
     names = [step["name"] for step in steps if step["type"] == "primitive"]
     assert sorted(names) == ["AsType", "Broadcast", "NotEqual", "Reduce", "Squeeze"]
+
+
+def test_a_function_that_draws_numbers_is_reported_and_leaves_a_key(mlx):
+    drawn = []
+    for core in (mx, mlx):
+        core.random.seed(7)
+        core.export_function(lambda step: None, lambda x: x + core.random.uniform(shape=(2,)), core.ones((2,)))
+        drawn.append(core.random.uniform(shape=(3,)).tolist())
+    assert drawn[0] == drawn[1]
 
 
 @pytest.mark.parametrize("columns", [3, 4])

@@ -9,6 +9,8 @@ import pytest
 from programs import run_program
 
 import hesper.core as mx
+import hesper.nn as nn
+from hesper.utils import tree_flatten, tree_map, tree_unflatten
 
 
 def test_a_view_outlives_the_array_and_keeps_its_numbers():
@@ -56,6 +58,27 @@ def test_the_memory_limit_is_a_guideline_and_the_hard_limit_is_not():
     finally:
         mx.set_memory_limit(guideline)
         mx.set_hard_memory_limit(hard)
+
+
+def test_walks_over_trees_leave_no_cycles_that_keep_arrays():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 2)))
+    walks = [
+        lambda: tree_flatten({"a": [mx.zeros((2,)), {"b": (mx.ones((2,)),)}]}),
+        lambda: tree_map(lambda leaf: leaf + 1, [mx.zeros((2,)), {"b": mx.ones((2,))}]),
+        lambda: tree_unflatten([("a.0", 1), ("a.1.b", 2)]),
+        lambda: model.parameters(),
+        lambda: model.filter_and_map(nn.Module.valid_parameter_filter, lambda leaf: leaf * 2),
+        lambda: model.update(model.parameters()),
+        lambda: model.apply(lambda leaf: leaf + 1),
+    ]
+    for number, walk in enumerate(walks):
+        gc.collect()
+        gc.disable()
+        try:
+            walk()
+            assert (number, gc.collect()) == (number, 0)
+        finally:
+            gc.enable()
 
 
 def test_a_cache_limit_of_zero_empties_the_cache():

@@ -38,6 +38,14 @@ def test_imports_of_mlx_find_hesper():
     assert (done.stdout, done.stderr) == ("[2, 3]\n", "")
 
 
+def test_modules_that_hesper_cannot_offer_say_why():
+    for module, reason in (("mlx.extension", "C++"), ("mlx._distributed_utils.launch", "no backend between processes")):
+        done = run(["-m", "hesper.mlx", "-c", f"import {module}"])
+        assert done.returncode == 1 and "ModuleNotFoundError" in done.stderr and reason in done.stderr
+    caught = "try:\n    import mlx.extension\nexcept ImportError:\n    print('no')"
+    assert run(["-m", "hesper.mlx", "-c", caught]).stdout == "no\n"
+
+
 def test_a_script_runs_with_its_arguments(tmp_path):
     (tmp_path / "beside.py").write_text("NUMBER = 5\n")
     script = tmp_path / "script.py"

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use crate::args::{Value, convert, on};
 use crate::error::raise;
 use crate::handle::PyArray;
+use crate::steps;
 use crate::waiting;
 
 type Parts = SmallVec<[Index; 4]>;
@@ -170,7 +171,7 @@ pub fn get(array: &Array, index: &Bound<'_, PyAny>) -> PyResult<Array> {
         return on(None, || array.take(Array::integer(at as i64, Dtype::Uint32)?, 0));
     }
     let (array, parts) = scalar_mask(array, &parts)?.unwrap_or((array.clone(), parts));
-    let build = || on(None, || array.index(&parts));
+    let build = || on(None, || steps::or_else(|| steps::index::get(&array, &parts), || array.index(&parts)));
     if waits(&parts) { waiting::detached(index.py(), build) } else { build() }
 }
 
@@ -216,7 +217,10 @@ fn update(array: &Array, index: &Bound<'_, PyAny>, value: Array, how: Update) ->
     let (widened, parts) = scalar_mask(array, &parts)?.unwrap_or((array.clone(), parts));
     let build = || {
         on(None, || {
-            let updated = widened.index_update(&parts, &value, how)?;
+            let updated = steps::or_else(
+                || steps::index::update(&widened, &parts, &value, how),
+                || widened.index_update(&parts, &value, how),
+            )?;
             if updated.ndim() > array.ndim() { updated.squeeze(0) } else { Ok(updated) }
         })
     };

@@ -6,6 +6,7 @@ use pyo3::types::PyTuple;
 use crate::args::{Axes, On, array_on, int, on, spread};
 use crate::dtype::PyDtype;
 use crate::functions::axes_of;
+use crate::functions::elementwise::rounded;
 use crate::functions::movement::Cuts;
 use crate::handle::PyArray;
 
@@ -29,7 +30,7 @@ impl PyArray {
     #[pyo3(signature = (decimals = 0, *, stream = None))]
     fn round(&self, decimals: i32, stream: Option<On>) -> PyResult<PyArray> {
         let own = self.value();
-        array_on(stream, || own.round(decimals))
+        array_on(stream, || rounded(&own, decimals))
     }
 
     /// See the function ``split``.

@@ -9,6 +9,7 @@ use crate::args::convert;
 use crate::args::{Count, Lengths, On, Value, array_on, int, on};
 use crate::dtype::PyDtype;
 use crate::handle::PyArray;
+use crate::steps;
 
 /// An array of a shape that holds one number everywhere.
 fn filled(number: f64, dtype: Dtype, shape: &[usize], stream: Option<On>) -> PyResult<PyArray> {
@@ -238,7 +239,12 @@ fn linspace(
         .map_err(|_| PyValueError::new_err("[linspace] cannot make a negative number of samples"))?;
     let dtype = dtype.map_or(Dtype::Float32, |dtype| dtype.0);
     let last = if endpoint || count == 0 { stop } else { stop - (stop - start) / count as f64 };
-    array_on(stream, || Array::linspace(start, last, count, dtype))
+    array_on(stream, || {
+        steps::or_else(
+            || steps::linspace(start, last, count, dtype),
+            || Array::linspace(start, last, count, dtype),
+        )
+    })
 }
 
 /// A matrix with ones on a diagonal: the main one, or `k` columns to its right.

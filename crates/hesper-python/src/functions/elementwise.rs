@@ -1,6 +1,6 @@
 //! Element-wise functions.
 
-use hesper::{Array, Tolerance};
+use hesper::{Array, Category, Dtype, Tolerance};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -204,7 +204,18 @@ fn divmod(a: Value, b: Value, stream: Option<On>) -> PyResult<Vec<PyArray>> {
 #[pyo3(signature = (a, /, decimals = 0, stream = None))]
 fn round(a: Value, decimals: i32, stream: Option<On>) -> PyResult<PyArray> {
     let a = a.alone()?;
-    array_on(stream, || a.round(decimals))
+    array_on(stream, || rounded(&a, decimals))
+}
+
+/// Rounded to decimals. Floats of up to 32 bits are multiplied by the inverse power of ten, so that they have
+/// MLX's last bits.
+pub fn rounded(x: &Array, decimals: i32) -> hesper::Result<Array> {
+    let exact = !x.dtype().is(Category::Inexact) || x.dtype().real() == Dtype::Float64;
+    if decimals == 0 || exact {
+        return x.round(decimals);
+    }
+    let scale = |decimals: i32| 10f64.powi(decimals);
+    x.multiply(scale(decimals))?.rint()?.multiply(scale(decimals.saturating_neg()))
 }
 
 /// Replace NaN and infinities by numbers; by default NaN by zero, infinities by the largest finite ones.

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use super::over;
 use crate::args::{Axes, On, array_on, int, on};
 use crate::handle::PyArray;
+use crate::steps;
 
 type Pair = (PyArray, PyArray);
 type Triple = (PyArray, PyArray, PyArray);
@@ -22,9 +23,10 @@ fn triple_on(
     on(stream, build).map(|(a, b, c)| (PyArray::new(a), PyArray::new(b), PyArray::new(c)))
 }
 
-/// Functions of matrices without further arguments: documentation, name, number of results.
+/// Functions of matrices without further arguments: documentation, name, number of results, and whether
+/// MLX has other steps for it.
 macro_rules! table {
-    ($($(#[doc = $doc:literal])+ $name:ident: $on:ident -> $result:ty;)*) => {
+    ($($(#[doc = $doc:literal])+ $name:ident: $on:ident -> $result:ty $(, $steps:ident)?;)*) => {
         $(
             $(#[doc = $doc])+
             ///
@@ -35,7 +37,12 @@ macro_rules! table {
             #[pyo3(signature = (a, *, stream = None))]
             fn $name(a: PyArray, stream: Option<On>) -> PyResult<$result> {
                 let a = a.value();
-                $on(stream, || algebra::$name(&a))
+                $on(stream, || {
+                    $(if let (true, Some(found)) = ($steps::described(), $steps::linalg::$name(&a)?) {
+                        return Ok(found);
+                    })?
+                    algebra::$name(&a)
+                })
             }
         )*
 
@@ -50,9 +57,9 @@ table! {
     /// The inverses of square matrices.
     inv: array_on -> PyArray;
     /// The pseudo-inverses of matrices.
-    pinv: array_on -> PyArray;
+    pinv: array_on -> PyArray, steps;
     /// The determinants of square matrices.
-    det: array_on -> PyArray;
+    det: array_on -> PyArray, steps;
     /// The eigenvalues of square matrices, complex.
     eigvals: array_on -> PyArray;
     /// Orthonormal columns and upper triangular matrices.
@@ -60,7 +67,7 @@ table! {
     /// The eigenvalues and eigenvectors of square matrices, complex.
     eig: pair_on -> Pair;
     /// The signs of determinants and the logarithms of their absolute values.
-    slogdet: pair_on -> Pair;
+    slogdet: pair_on -> Pair, steps;
     /// Lower and upper factors in one matrix, and row exchanges.
     lu_factor: pair_on -> Pair;
     /// Where rows have gone, lower factors and upper factors: ``L[P, :] @ U`` is the matrix.
@@ -181,7 +188,12 @@ fn solve(a: PyArray, b: PyArray, stream: Option<On>) -> PyResult<PyArray> {
 #[pyo3(signature = (a, b, *, upper = false, stream = None))]
 fn solve_triangular(a: PyArray, b: PyArray, upper: bool, stream: Option<On>) -> PyResult<PyArray> {
     let (a, b) = (a.value(), b.value());
-    array_on(stream, || algebra::solve_triangular(&a, &b, upper))
+    array_on(stream, || {
+        steps::or_else(
+            || steps::linalg::solve_triangular(&a, &b, upper).map(Some),
+            || algebra::solve_triangular(&a, &b, upper),
+        )
+    })
 }
 
 /// The cross products of vectors of two or three elements along an axis.
@@ -234,7 +246,13 @@ fn norm(
         },
     };
     let a = a.value();
-    array_on(stream, || algebra::norm(&a, kind, over(axis, keepdims)))
+    let all = ord.is_none() && axis.is_none();
+    array_on(stream, || {
+        steps::or_else(
+            || if all { steps::linalg::norm_of_all(&a, keepdims) } else { Ok(None) },
+            || algebra::norm(&a, kind, over(axis, keepdims)),
+        )
+    })
 }
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -6,7 +6,7 @@
 
 mod conv;
 mod create;
-mod elementwise;
+pub mod elementwise;
 mod fft;
 pub mod io;
 mod linalg;

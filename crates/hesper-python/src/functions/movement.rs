@@ -9,6 +9,7 @@ use super::axes_of;
 use crate::args::{Arrays, Axes, Count, Ints, Lengths, On, Sizes, Value, array_on, int, on};
 use crate::dtype::PyDtype;
 use crate::handle::PyArray;
+use crate::steps;
 
 /// Where to split: a number of parts, or the places of the cuts.
 pub enum Cuts {
@@ -294,7 +295,13 @@ fn pad(
             )));
         }
     };
-    array_on(stream, || a.pad(&widths, &mode))
+    array_on(stream, || {
+        let edge = matches!(mode, Pad::Edge);
+        steps::or_else(
+            || if edge { steps::pad::edge(&a, &widths) } else { Ok(None) },
+            || a.pad(&widths, &mode),
+        )
+    })
 }
 
 fn pad_widths(object: &Bound<'_, PyAny>, rank: usize) -> PyResult<Vec<(usize, usize)>> {

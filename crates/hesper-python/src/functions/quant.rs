@@ -8,6 +8,7 @@ use pyo3::types::PyList;
 use crate::args::{Count, On, array_on, on};
 use crate::dtype::PyDtype;
 use crate::handle::PyArray;
+use crate::steps;
 
 /// The range of nvfp4, which a global scale refers to: the largest code times the largest scale.
 const NVFP4_RANGE: f32 = 448.0 * 6.0;
@@ -104,6 +105,12 @@ fn dequantize(
     // Affine codes are decoded in the type of their scales and converted then.
     let decoded = dtype.filter(|dtype| biases.is_none() || !dtype.is(Category::Floating));
     array_on(stream, || {
+        if let (true, Some(biases), None) = (steps::described(), &biases, dtype)
+            && let (group, bits) = (group_size.unwrap_or(64), bits.unwrap_or(4))
+            && let Some(found) = steps::quant::dequantize(&w, &scales, biases, group, bits)?
+        {
+            return Ok(found);
+        }
         let numbers = w.dequantize(&scales, biases.as_ref(), group_size, bits, mode, decoded)?;
         let numbers = rescaled(&numbers, scale.as_ref(), false)?;
         dtype.map_or_else(|| Ok(numbers.clone()), |dtype| numbers.astype(dtype))

@@ -13,6 +13,7 @@ use crate::device;
 use crate::dtype::PyDtype;
 use crate::error::raise;
 use crate::handle::PyArray;
+use crate::steps;
 
 fn type_of(dtype: Option<PyDtype>, usual: Dtype) -> Dtype {
     dtype.map_or(usual, |dtype| dtype.0)
@@ -30,6 +31,11 @@ fn key_of(key: Option<PyArray>) -> PyResult<Option<Array>> {
     if let Some(key) = key {
         return Ok(Some(key.value()));
     }
+    if steps::described() {
+        let [next, key] = device::in_scope(|| steps::random::split(&random_state()?)).map_err(raise)?;
+        set_state(next);
+        return Ok(Some(key));
+    }
     let mut state = held();
     let Some(own) = state.as_ref() else { return Ok(None) };
     let halves = device::in_scope(|| random::split(own, 2)?.unstack(0)).map_err(raise)?;
@@ -41,9 +47,13 @@ fn key_of(key: Option<PyArray>) -> PyResult<Option<Array>> {
 
 /// The global key.
 pub fn state() -> PyResult<Array> {
+    random_state().map_err(raise)
+}
+
+fn random_state() -> hesper::Result<Array> {
     match &*held() {
         Some(state) => Ok(state.clone()),
-        None => random::state().map_err(raise),
+        None => random::state(),
     }
 }
 
@@ -162,8 +172,12 @@ fn uniform(
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    let (low, high, key) = (low.operand()?, high.operand()?, key_of(key)?);
     let (shape, dtype) = (shape.0, type_of(dtype, Dtype::Float32));
+    if steps::described() {
+        let (low, high, key) = (low.alone()?, high.alone()?, key_of(key)?);
+        return array_on(stream, || steps::random::uniform(&low, &high, &shape, dtype, key.as_ref()));
+    }
+    let (low, high, key) = (low.operand()?, high.operand()?, key_of(key)?);
     array_on(stream, || random::uniform(low, high, &shape, dtype, key.as_ref()))
 }
 
@@ -193,9 +207,14 @@ fn normal(
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
+    let (shape, dtype, key) = (shape.0, type_of(dtype, Dtype::Float32), key_of(key)?);
+    if steps::described() {
+        let [loc, scale] = [loc, scale].map(|value| value.map(|value| value.beside(dtype)).transpose());
+        let (loc, scale) = (loc?, scale?);
+        return array_on(stream, || steps::random::normal(&shape, dtype, loc, scale, key.as_ref()));
+    }
     let loc = loc.unwrap_or(Value::Int(0)).operand()?;
     let scale = scale.unwrap_or(Value::Int(1)).operand()?;
-    let (shape, dtype, key) = (shape.0, type_of(dtype, Dtype::Float32), key_of(key)?);
     array_on(stream, || random::normal(&shape, dtype, loc, scale, key.as_ref()))
 }
 
@@ -225,8 +244,12 @@ fn randint(
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    let (low, high, key) = (low.operand()?, high.operand()?, key_of(key)?);
     let (shape, dtype) = (shape.0, type_of(dtype, Dtype::Int32));
+    if steps::described() {
+        let (low, high, key) = (low.alone()?, high.alone()?, key_of(key)?);
+        return array_on(stream, || steps::random::randint(&low, &high, &shape, dtype, key.as_ref()));
+    }
+    let (low, high, key) = (low.operand()?, high.operand()?, key_of(key)?);
     array_on(stream, || random::randint(low, high, &shape, dtype, key.as_ref()))
 }
 
@@ -248,7 +271,13 @@ fn randint(
     text_signature = "(p=0.5, shape=None, key=None, stream=None)")]
 fn bernoulli(p: Value, shape: Option<Sizes>, key: Option<PyArray>, stream: Option<On>) -> PyResult<PyArray> {
     let (p, key) = (p.alone()?, key_of(key)?);
-    array_on(stream, || random::bernoulli(&p, shape.as_ref().map(|Sizes(shape)| &shape[..]), key.as_ref()))
+    let shape = shape.as_ref().map(|Sizes(shape)| &shape[..]);
+    array_on(stream, || {
+        steps::or_else(
+            || steps::random::bernoulli(&p, shape.unwrap_or(p.shape()), key.as_ref()).map(Some),
+            || random::bernoulli(&p, shape, key.as_ref()),
+        )
+    })
 }
 
 /// Normally distributed numbers between bounds.
@@ -280,7 +309,12 @@ fn truncated_normal(
     let (lower, upper, key) = (lower.alone()?, upper.alone()?, key_of(key)?);
     let dtype = type_of(dtype, Dtype::Float32);
     let shape = shape.as_ref().map(|Sizes(shape)| &shape[..]);
-    array_on(stream, || random::truncated_normal(&lower, &upper, shape, dtype, key.as_ref()))
+    array_on(stream, || {
+        steps::or_else(
+            || steps::random::truncated_normal(&lower, &upper, shape, dtype, key.as_ref()),
+            || random::truncated_normal(&lower, &upper, shape, dtype, key.as_ref()),
+        )
+    })
 }
 
 /// Numbers of the standard Gumbel distribution.
@@ -306,7 +340,12 @@ fn gumbel(
     stream: Option<On>,
 ) -> PyResult<PyArray> {
     let (shape, dtype, key) = (shape.0, type_of(dtype, Dtype::Float32), key_of(key)?);
-    array_on(stream, || random::gumbel(&shape, dtype, key.as_ref()))
+    array_on(stream, || {
+        steps::or_else(
+            || steps::random::gumbel(&shape, dtype, key.as_ref()).map(Some),
+            || random::gumbel(&shape, dtype, key.as_ref()),
+        )
+    })
 }
 
 /// Numbers of the Laplace distribution.
@@ -336,7 +375,12 @@ fn laplace(
     stream: Option<On>,
 ) -> PyResult<PyArray> {
     let (shape, dtype, key) = (shape.0, type_of(dtype, Dtype::Float32), key_of(key)?);
-    array_on(stream, || random::laplace(&shape, dtype, loc, scale, key.as_ref()))
+    array_on(stream, || {
+        steps::or_else(
+            || steps::random::laplace(&shape, dtype, loc, scale, key.as_ref()),
+            || random::laplace(&shape, dtype, loc, scale, key.as_ref()),
+        )
+    })
 }
 
 /// Indices along an axis of `logits`, each as likely as the exponential of its logit says.
@@ -376,7 +420,12 @@ fn categorical(
         (None, Some(count)) => Draws::Many(count.0),
         (None, None) => Draws::One,
     };
-    array_on(stream, || random::categorical(&logits, axis, draws, key.as_ref()))
+    array_on(stream, || {
+        steps::or_else(
+            || steps::random::categorical(&logits, axis, &draws, key.as_ref()),
+            || random::categorical(&logits, axis, draws, key.as_ref()),
+        )
+    })
 }
 
 /// The integers below a number, or the entries of an array along an axis, in random order.
@@ -406,14 +455,24 @@ fn permutation(
             let count = usize::try_from(count).map_err(|_| {
                 PyValueError::new_err(format!("[permutation] cannot permute {count} integers"))
             })?;
-            array_on(stream, || random::permutation(count, key.as_ref()))
+            array_on(stream, || {
+                steps::or_else(
+                    || steps::random::order(count, key.as_ref()).map(Some),
+                    || random::permutation(count, key.as_ref()),
+                )
+            })
         }
         Value::Float(_) | Value::Complex(_) => {
             Err(PyTypeError::new_err("[permutation] expected an integer or an array"))
         }
         other => {
             let array = other.alone()?;
-            array_on(stream, || random::permute(&array, axis, key.as_ref()))
+            array_on(stream, || {
+                steps::or_else(
+                    || steps::random::permute(&array, axis, key.as_ref()),
+                    || random::permute(&array, axis, key.as_ref()),
+                )
+            })
         }
     }
 }

@@ -4,10 +4,11 @@ use pyo3::prelude::*;
 
 use hesper::axes;
 
-use super::{axes_of, over, tables};
+use super::{over, tables};
 use crate::args::{Axes, Count, On, array_on, int, on};
 use crate::dtype::PyDtype;
 use crate::handle::PyArray;
+use crate::steps;
 
 /// The functions and methods of a table of reductions; `hesper_core::ops::reduce::table` explains an entry.
 macro_rules! define_functions {
@@ -52,8 +53,10 @@ macro_rules! define_functions {
         #[pyfunction]
         #[pyo3(signature = (a, /, axis = None, keepdims = false, *, stream = None))]
         fn $name(a: PyArray, axis: Option<Axes>, keepdims: bool, stream: Option<On>) -> PyResult<PyArray> {
-            let a = a.value();
-            array_on(stream, || a.$op(over(axis, keepdims)))
+            let (a, over) = (a.value(), over(axis, keepdims));
+            array_on(stream, || {
+                steps::or_else(|| steps::reduce::over(stringify!($op), &a, &over), || a.$op(&over))
+            })
         }
     };
     (@axis [$($doc:literal)+] $op:ident $name:ident [$args:literal $result:literal]) => {
@@ -150,8 +153,10 @@ macro_rules! define_functions {
             #[doc = concat!("See the function ``", stringify!($method), "``.")]
             #[pyo3(signature = (axis = None, keepdims = false, *, stream = None))]
             fn $method(&self, axis: Option<Axes>, keepdims: bool, stream: Option<On>) -> PyResult<PyArray> {
-                let own = self.value();
-                array_on(stream, || own.$op(over(axis, keepdims)))
+                let (own, over) = (self.value(), over(axis, keepdims));
+                array_on(stream, || {
+                    steps::or_else(|| steps::reduce::over(stringify!($op), &own, &over), || own.$op(&over))
+                })
             }
         }
     };
@@ -260,7 +265,8 @@ fn minmax(
 fn softmax(a: PyArray, axis: Option<Axes>, precise: bool, stream: Option<On>) -> PyResult<PyArray> {
     let _ = precise;
     let a = a.value();
-    array_on(stream, || a.softmax(axes_of(&axis)))
+    let over = over(axis, false);
+    array_on(stream, || steps::or_else(|| steps::reduce::softmax(&a, &over), || a.softmax(&over)))
 }
 
 /// Differences of neighbours along an axis, `n` times.

@@ -13,7 +13,9 @@ pub fn combine(list: &mut Vec<Primitive>, outputs: &[Id]) {
             let inputs = list[at..].iter().flat_map(|primitive| &primitive.inputs);
             inputs.filter(|input| input.id == id).count() + outputs.iter().filter(|own| **own == id).count()
         };
-        let found = split(&list[at..])
+        let found = kept(&list[at..])
+            .filter(|(_, whole)| uses(list[at].outputs[0].id) == 1 && whole.name == "LogSumExp")
+            .or_else(|| split(&list[at..]))
             .or_else(|| pad(&list[at..]).filter(|_| uses(list[at].outputs[0].id) == 1))
             .or_else(|| {
                 let between =
@@ -96,6 +98,19 @@ fn pad(list: &[Primitive]) -> Combined {
     let arguments = vec![ints(&axes), Argument::Shape(low.to_vec()), Argument::Shape(high)];
     let inputs = vec![update.inputs[1].clone(), fill.inputs[0].clone()];
     Some((2, primitive("Pad", arguments, inputs, update.outputs.clone())))
+}
+
+/// A reduction whose axis comes back.
+fn kept(list: &[Primitive]) -> Combined {
+    let [reduced, squeeze, back, ..] = list else { return None };
+    let linked = reduced.outputs.first()?.id == squeeze.inputs.first()?.id
+        && squeeze.outputs[0].id == back.inputs.first()?.id;
+    let names = squeeze.name == "Squeeze" && (back.name == "Reshape" || back.name == "ExpandDims");
+    if !linked || !names || back.outputs[0].shape != reduced.outputs[0].shape {
+        return None;
+    }
+    let arguments = reduced.arguments.clone();
+    Some((3, primitive(&reduced.name, arguments, reduced.inputs.clone(), back.outputs.clone())))
 }
 
 /// A sort along the last axis, between transpositions that move an axis there and back.

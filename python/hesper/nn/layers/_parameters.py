@@ -26,14 +26,14 @@ def describe(*values: Any, **named: Any) -> str:
 def check_weights(parameters: dict, weights: dict) -> None:
     """Raise unless ``weights`` (flat) has exactly the names and shapes of ``parameters`` (a tree)."""
     expected = tree_flatten(parameters, destination={})
+    # Programs look for "not in model" and "Missing", which MLX says.
     for problem, names in {
-        "the model has no parameters": weights.keys() - expected.keys(),
-        "there are no weights for the parameters": expected.keys() - weights.keys(),
+        "parameters not in model": weights.keys() - expected.keys(),
+        "Missing weights for the parameters": expected.keys() - weights.keys(),
     }.items():
         if names:
-            raise ValueError(
-                f"cannot load weights: {problem} {', '.join(sorted(names))}; strict=False loads those that match"
-            )
+            listed = ", ".join(sorted(names))
+            raise ValueError(f"cannot load weights. {problem}: {listed}; strict=False loads those that match")
     for name, parameter in expected.items():
         weight = weights[name]
         if not isinstance(weight, mx.array):

@@ -269,21 +269,27 @@ class Module(_LayerBase):
         {'layers': [{'weight': (3, 2)}, {}]}
         """
 
-        def visit(key: str, value: Any) -> Any:
-            if not _is_container(value) if is_leaf_fn is None else is_leaf_fn(self, key, value):
-                return value if map_fn is None else map_fn(value)
-            if isinstance(value, Module):
-                return value.filter_and_map(filter_fn, map_fn, is_leaf_fn)
-            if isinstance(value, dict):
-                return {name: visit_child(f"{key}.{name}", child) for name, child in value.items()}
-            if isinstance(value, list):
-                return [visit_child(f"{key}.{i}", child) for i, child in enumerate(value)]
-            raise RuntimeError(f"cannot walk into {key}: a {type(value).__name__} must be a leaf; see is_leaf_fn")
+        walk = (filter_fn, map_fn, is_leaf_fn)
+        return {key: self._mapped(key, value, *walk) for key, value in self.items() if filter_fn(self, key, value)}
 
-        def visit_child(key: str, value: Any) -> Any:
-            return visit(key, value) if filter_fn(self, key, value) else {}
+    def _mapped(
+        self, key: str, value: Any, filter_fn: Filter, map_fn: Callable | None, is_leaf_fn: Filter | None
+    ) -> Any:
+        """The part of ``filter_and_map`` for one value. Not nested there, which would be a cycle for each call."""
+        if not _is_container(value) if is_leaf_fn is None else is_leaf_fn(self, key, value):
+            return value if map_fn is None else map_fn(value)
+        walk = (filter_fn, map_fn, is_leaf_fn)
+        if isinstance(value, Module):
+            return value.filter_and_map(*walk)
 
-        return {key: visit(key, value) for key, value in self.items() if filter_fn(self, key, value)}
+        def mapped(name: str, child: Any) -> Any:
+            return self._mapped(name, child, *walk) if filter_fn(self, name, child) else {}
+
+        if isinstance(value, dict):
+            return {name: mapped(f"{key}.{name}", child) for name, child in value.items()}
+        if isinstance(value, list):
+            return [mapped(f"{key}.{i}", child) for i, child in enumerate(value)]
+        raise RuntimeError(f"cannot walk into {key}: a {type(value).__name__} must be a leaf; see is_leaf_fn")
 
     def parameters(self) -> dict:
         """All arrays of the module and its submodules.
