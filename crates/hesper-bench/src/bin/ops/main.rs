@@ -13,7 +13,8 @@ use std::time::Instant;
 
 use hesper::fast::AttentionMask;
 use hesper::{
-    Activations, Array, Dtype, QuantMode, Result, concatenate, eval, fast, fft, linalg, random, transform,
+    Activations, Array, Dtype, PackedArray, PackedFormat, QuantMode, Result, concatenate, eval, fast, fft,
+    linalg, random, transform,
 };
 use hesper_bench::lines::{Lines, Unit};
 
@@ -120,8 +121,10 @@ fn w4(lines: &Lines) -> Result<()> {
 
 /// Products of few rows with a large matrix.
 fn w5(lines: &Lines) -> Result<()> {
-    for (m, n, k) in [(1usize, 4096usize, 4096usize), (32, 4096, 4096), (1, 14336, 4096)] {
+    let sizes = [1usize, 8, 32, 512].map(|m| [(m, 4096usize, 4096usize), (m, 14336, 4096)]);
+    for (m, n, k) in sizes.concat() {
         quantized(lines, m, n, k)?;
+        packed(lines, m, n, k)?;
         let (w, x) = (rand32(51, &[n, k])?, rand32(52, &[m, k])?);
         let unit = if m == 1 {
             Unit::Gbytes(4e-9 * (n * k) as f64)
@@ -156,6 +159,26 @@ fn quantized(lines: &Lines, m: usize, n: usize, k: usize) -> Result<()> {
                     x.quantized_matmul_with(&codes, &scales, bias, true, group, bits, mode, activations)?;
                 computed(y)
             });
+        }
+    }
+    Ok(())
+}
+
+/// The product with a matrix of GGUF blocks, with exact and with rounded activations. All bytes are alike:
+/// the time does not depend on them.
+fn packed(lines: &Lines, m: usize, n: usize, k: usize) -> Result<()> {
+    use PackedFormat::{Q4_0, Q4_1, Q4_K, Q6_K, Q8_0};
+    let x = rand32(52, &[m, k])?;
+    for (format, name) in [(Q4_0, "q4_0"), (Q4_1, "q4_1"), (Q8_0, "q8_0"), (Q4_K, "q4_K"), (Q6_K, "q6_K")] {
+        let (block, bytes) = (format.block_len(), format.block_bytes());
+        let bytes = n * k / block * bytes;
+        let blocks = Array::try_from_slice(&vec![0x31u8; bytes], &[bytes])?;
+        let w = PackedArray::new(&blocks, format, &[n, k])?;
+        let unit =
+            if m == 1 { Unit::Gbytes(1e-9 * bytes as f64) } else { Unit::Gflops(2e-9 * (m * n * k) as f64) };
+        for (activations, workload) in [(Activations::Exact, "W5.qmm"), (Activations::Int8, "W5.qmm8")] {
+            let params = format!("\"m\": {m}, \"n\": {n}, \"k\": {k}, \"q\": \"{name}\"");
+            lines.measure(workload, &params, unit, || computed(w.matmul_with(&x, activations)?));
         }
     }
     Ok(())
