@@ -3,7 +3,7 @@
 use crate::error::{Mismatch, at_least, product, same};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::scratch::Scratch;
-use crate::simd::{Isa, Kernel, NON_TEMPORAL_BYTES, Simd, dispatch};
+use crate::simd::{Isa, Kernel, Simd, dispatch};
 use crate::strided::{self, Dim, joined_axes};
 
 /// Elements of the smallest tasks, about.
@@ -113,7 +113,8 @@ fn walk<W: Copy + Send + Sync + 'static>(par: &dyn Par, axes: &[CopyDim], src: S
         unsafe { *dst.get().cast::<W>() = *src.get().cast::<W>() };
         return;
     };
-    let streaming = axes.iter().map(|axis| axis.0).product::<usize>() * size_of::<W>() >= NON_TEMPORAL_BYTES;
+    let streaming =
+        axes.iter().map(|axis| axis.0).product::<usize>() * size_of::<W>() >= par.caches().non_temporal();
     let simd = par.simd();
     // The axis along which the source is contiguous, unless that is the last.
     let transposed = if ss.abs() != 1 { outer.iter().rposition(|a| a.1 == 1 && a.0 >= 8) } else { None };

@@ -47,7 +47,7 @@ pub use gemm::{
     Element, GemmOptions, Lines, MAX_ELIMINATED, Real, Stack, add_rows, axpy, dot, eliminate, gemm,
     gemm_stacked, rows_times, solve_unit, symmetric_rows,
 };
-pub use hesper_types::{Activations, GgmlType, QuantFormat};
+pub use hesper_types::{Activations, Caches, GgmlType, QuantFormat};
 pub use mat::{MatMut, MatRef};
 pub use par::{AtLevel, Par, Serial, Threads, pieces_mut};
 #[cfg(feature = "quantized")]

@@ -5,6 +5,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use hesper_types::Caches;
+
 use crate::simd::Simd;
 
 /// Runs independent tasks on any number of threads.
@@ -19,6 +21,11 @@ pub trait Par: Sync {
     /// The widest instructions that a kernel may use: those of the machine, unless an executor lowers them.
     fn simd(&self) -> Simd {
         Simd::detect()
+    }
+
+    /// The caches that blocks of work should fit.
+    fn caches(&self) -> Caches {
+        Caches::detect()
     }
 }
 
@@ -84,6 +91,10 @@ impl<P: Par> Par for AtLevel<P> {
 
     fn simd(&self) -> Simd {
         self.1
+    }
+
+    fn caches(&self) -> Caches {
+        self.0.caches()
     }
 }
 

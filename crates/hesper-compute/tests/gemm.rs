@@ -4,7 +4,7 @@ use crate::common::{Rng, close, levels};
 use half::{bf16, f16};
 use hesper_compute::internals::bf16_product;
 use hesper_compute::{
-    AtLevel, Float, GemmOptions, MatMut, MatRef, Mismatch, Par, Serial, Simd, Stack, Threads, gemm,
+    AtLevel, Caches, Float, GemmOptions, MatMut, MatRef, Mismatch, Par, Serial, Simd, Stack, Threads, gemm,
     gemm_stacked,
 };
 
@@ -191,6 +191,44 @@ fn a_k_longer_than_one_pass_is_summed_in_parts() {
     .unwrap();
     for (g, w) in c.iter().zip(&want) {
         close(g.to_f32(), *w as f32, 5e-3, "long k");
+    }
+}
+
+/// Two threads of a machine with these caches.
+struct WithCaches(Caches);
+
+impl Par for WithCaches {
+    fn threads(&self) -> usize {
+        2
+    }
+
+    fn run(&self, n: usize, f: &(dyn Fn(usize) + Sync)) {
+        Threads(2).run(n, f);
+    }
+
+    fn caches(&self) -> Caches {
+        self.0
+    }
+}
+
+#[test]
+fn a_product_has_the_same_bits_whatever_the_caches_are() {
+    let (m, n, k) = (401, 700, 1030);
+    let mut rng = Rng::new(6);
+    let (a, b): (Vec<f32>, Vec<f32>) = (rng.floats(m * k), rng.floats(k * n));
+    let products = [(1 << 16, 1 << 18), (1 << 18, 2 << 20), (1 << 20, 32 << 20), (8 << 20, 256 << 20)].map(
+        |(l2, last)| {
+            let mut c = vec![0.0f32; m * n];
+            let (a, b) = (MatRef::row_major(&a, m, k).unwrap(), MatRef::row_major(&b, k, n).unwrap());
+            let to = MatMut::row_major(&mut c, m, n).unwrap();
+            gemm(&WithCaches(Caches { l2, last }), a, b, to, &GemmOptions::default()).unwrap();
+            c
+        },
+    );
+    products.iter().for_each(|c| assert!(c == &products[0]));
+    let wide = |v: &[f32]| v.iter().map(|x| f64::from(*x)).collect::<Vec<_>>();
+    for (got, want) in products[0].iter().zip(reference(&wide(&a), &wide(&b), m, n, k)) {
+        close(*got, want as f32, 1e-4, "small caches");
     }
 }
 

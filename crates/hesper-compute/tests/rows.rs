@@ -286,6 +286,44 @@ fn reductions_match_plain_loops_on_every_axis() {
 }
 
 #[test]
+fn ranges_of_rows_are_joined_pairwise() {
+    // The reduction's own: rows of a range, whose sums are joined afterwards.
+    const RANGE: usize = 512;
+    let mut rng = Rng::new(12);
+    for (outer, ranges, inner) in [(1, 2, 1100), (2, 3, 40), (1, 5, 9), (1, 6, 33), (3, 7, 2)] {
+        let len = ranges * RANGE - 100;
+        let x: Vec<f32> = rng.floats(outer * len * inner);
+        for op in [Reduction::Sum, Reduction::Prod] {
+            let reduced = |x: &[f32], outer, len| {
+                let axis = Axis { outer, len, inner };
+                everywhere::<f32>(outer * inner, |p, out| along(x, axis, |x| reduce(p, op, x, out)).unwrap())
+            };
+            let mut parts: Vec<Vec<Vec<f32>>> = Vec::new();
+            for range in 0..ranges {
+                let rows =
+                    |o| (o * len + range * RANGE) * inner..(o * len + len.min((range + 1) * RANGE)) * inner;
+                let part: Vec<f32> = (0..outer).flat_map(|o| x[rows(o)].to_vec()).collect();
+                parts.push(reduced(&part, outer, part.len() / outer / inner));
+            }
+            for (level, got) in reduced(&x, outer, len).iter().enumerate() {
+                for (at, got) in got.iter().enumerate() {
+                    let mut sums: Vec<f32> = parts.iter().map(|part| part[level][at]).collect();
+                    while sums.len() > 1 {
+                        let join = |pair: &[f32]| match (op, pair) {
+                            (Reduction::Sum, [a, b]) => a + b,
+                            (_, [a, b]) => a * b,
+                            _ => pair[0],
+                        };
+                        sums = sums.chunks(2).map(join).collect();
+                    }
+                    assert_eq!(got.to_bits(), sums[0].to_bits(), "{op:?} of {ranges} ranges, result {at}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn nan_wins_minima_and_maxima_and_their_indices() {
     let mut x = vec![1.0f32; 5000];
     x[17] = f32::NAN;

@@ -4,6 +4,8 @@
 //! operand and computes a block of the result over the whole of K. If all rows fit one block, the left
 //! operand is packed once instead, and tasks pack their columns on the fly.
 
+use hesper_types::Caches;
+
 use super::columns::{Columns, Panel};
 use super::micro::{Column, Tile};
 use super::precision::Precision;
@@ -15,13 +17,11 @@ use crate::simd::{Isa, Kernel, Simd, dispatch, dispatch_pairs};
 
 /// Most packed steps along K between two updates of the sums.
 const KC: usize = 512;
-/// Rows of a block: with `KC` steps they stay in the L2 cache.
-const MC: usize = 128;
+/// Fewest and most rows of a block.
+const MC: [usize; 2] = [32, 128];
 /// Most rows for which the left operand is packed once and shared.
 const MAX_SHARED_ROWS: usize = 192;
-/// Bytes of a result block: it stays in the L2 cache while it accumulates along K.
-const C_BYTES: usize = 768 << 10;
-/// Bytes of the packed right operand.
+/// Most bytes of the packed right operand.
 const B_BYTES: usize = 24 << 20;
 /// Panels of columns that are packed together.
 const GROUP: usize = 8;
@@ -66,6 +66,24 @@ impl Panels {
     #[inline(always)]
     fn width(&self, from: usize, to: usize) -> usize {
         self.start(to) - self.start(from)
+    }
+}
+
+/// Sizes of blocks that stay in the caches.
+struct BlockSize {
+    /// Rows of a block: with `KC` steps they take a quarter of the L2 cache.
+    rows: usize,
+    /// Bytes of a block of the result, which stays in the rest of the L2 cache while it accumulates along K.
+    result: usize,
+    /// Bytes of the packed right operand.
+    packed: usize,
+}
+
+impl BlockSize {
+    fn of<P: Precision>(Caches { l2, last }: Caches) -> Self {
+        let rows = l2 / 4 / (KC * size_of::<P::Acc>().max(4));
+        let packed = (last / 4 * 3).clamp(1 << 20, B_BYTES);
+        Self { rows: rows.clamp(MC[0], MC[1]), result: l2.min(1 << 20) / 4 * 3, packed }
     }
 }
 
@@ -178,14 +196,15 @@ fn pass<P: Precision, B: Columns<P>, A: Columns<P>>(
     }
 
     let per_panel = steps * nr * size_of::<P::Acc>();
-    let chunk_panels = (B_BYTES / per_panel).clamp(8, col_panels.max(8));
+    let blocks = BlockSize::of::<P>(par.caches());
+    let chunk_panels = (blocks.packed / per_panel).clamp(8, col_panels.max(8));
     // Equal chunks, so that the last is not tiny.
     let chunks = col_panels.div_ceil(chunk_panels);
     let b = Scratch::<P::Acc>::new(col_panels.div_ceil(chunks) * nr * steps);
     let packed = Shared::new(b.ptr());
     // Enough blocks for load balance, and equally many per thread.
     let wanted = if threads == 1 { 1 } else { 8 * threads };
-    let mut row_blocks = p.m.div_ceil(MC).max(wanted.min(p.m.div_ceil(MC / 2)));
+    let mut row_blocks = p.m.div_ceil(blocks.rows).max(wanted.min(p.m.div_ceil(blocks.rows / 2)));
     if row_blocks < wanted {
         row_blocks = row_blocks.next_multiple_of(threads).min(row_panels);
     }
@@ -198,7 +217,7 @@ fn pass<P: Precision, B: Columns<P>, A: Columns<P>>(
             let (g0, g1) = (c0 + i * panels / groups, c0 + (i + 1) * panels / groups);
             dispatch_for::<P, _>(simd, PackColumns { p, k0, k, columns, g0, g1, chunk: [c0, c1], packed });
         });
-        let fit = (panels * block_bytes).div_ceil(C_BYTES);
+        let fit = (panels * block_bytes).div_ceil(blocks.result);
         let splits = fit.max(wanted.div_ceil(row_blocks)).clamp(1, panels.div_ceil(4));
         par.run(row_blocks * splits, &|t| {
             let (rb, cb) = (t / splits, t % splits);

@@ -6,7 +6,7 @@ use super::source::{RowScratch, Source, pieces};
 use crate::error::{Mismatch, multiple, same};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::scratch::Scratch;
-use crate::simd::{Float, FloatKind, Isa, Kernel, NON_TEMPORAL_BYTES, dispatch, math};
+use crate::simd::{Float, FloatKind, Isa, Kernel, dispatch, math};
 
 /// The op on each row.
 #[derive(Clone, Copy)]
@@ -25,6 +25,8 @@ struct NormRows<'a> {
     out: *mut (),
     rows: usize,
     n: usize,
+    /// Whether non-temporal stores write the result.
+    streaming: bool,
 }
 
 // SAFETY: tasks read shared rows and write rows of their own.
@@ -103,7 +105,8 @@ fn vector<T>(v: Option<&[T]>, n: usize) -> Result<*const (), Mismatch> {
 fn run<T: Float>(par: &dyn Par, op: Op, x: &dyn Source<T>, n: usize, out: *mut T) -> Result<(), Mismatch> {
     let rows = x.count().checked_div(n).unwrap_or(0);
     multiple("elements of the input", n, x.count())?;
-    run_kind(T::KIND, par, &NormRows { op, x: &Typed(x), out: out.cast(), rows, n });
+    let streaming = size_of::<T>() == 4 && rows * n * size_of::<T>() >= par.caches().non_temporal();
+    run_kind(T::KIND, par, &NormRows { op, x: &Typed(x), out: out.cast(), rows, n, streaming });
     Ok(())
 }
 
@@ -127,10 +130,9 @@ impl<T: Float> Kernel for Part<'_, T> {
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         let Self(job, x, first, rows, _) = self;
-        let n = job.n;
+        let (n, streaming) = (job.n, job.streaming);
         let buf = Scratch::<f32>::new(n);
         let (x, out) = (x.cast::<T>(), Shared::new(job.out.cast::<T>()));
-        let streaming = size_of::<T>() == 4 && job.rows * n * size_of::<T>() >= NON_TEMPORAL_BYTES;
         for at in 0..rows {
             let i = first + at;
             // SAFETY: the row lies in the piece, and its result in this task's part of the output.

@@ -16,7 +16,7 @@ use super::fold;
 use super::input::{ReduceInput, SumOrder, Tile};
 use super::source::{PIECE, PackedLines, Plain, Source};
 use super::transposed;
-use super::tree::{self, Reducer, pairwise};
+use super::tree::{self, Reducer, pairwise, pairwise_lines};
 use crate::error::{Mismatch, same};
 use crate::par::Par;
 use crate::scratch::Scratch;
@@ -417,6 +417,11 @@ impl<T: Reduce> Reducer for Fold<T> {
     fn join(self, _: usize, _: usize, parts: &mut [T::Acc]) -> T::Acc {
         pairwise(parts, |a, b| T::Acc::join(self.op, a, b))
     }
+
+    fn join_lines(self, simd: Simd, lines: &mut [&mut [T::Acc]]) -> bool {
+        pairwise_lines(lines, |a, b| fold::add_each(simd, self.op, &[b], a));
+        true
+    }
 }
 
 impl<T: Reduce> OrderedReducer for Fold<T> {
@@ -473,5 +478,9 @@ impl<T: Reduce> Reducer for Across<T> {
 
     fn join(self, result: usize, part: usize, parts: &mut [T::Acc]) -> T::Acc {
         self.0.join(result, part, parts)
+    }
+
+    fn join_lines(self, simd: Simd, lines: &mut [&mut [T::Acc]]) -> bool {
+        self.0.join_lines(simd, lines)
     }
 }

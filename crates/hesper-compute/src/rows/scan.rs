@@ -10,7 +10,7 @@ use super::{Axis, scan_floats};
 use crate::error::{Mismatch, same};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::scratch::Scratch;
-use crate::simd::{Float, Isa, Kernel, NON_TEMPORAL_BYTES, Simd, dispatch_256};
+use crate::simd::{Float, Isa, Kernel, Simd, dispatch_256};
 
 /// Elements per part of a long row.
 const PART: usize = 32768;
@@ -322,8 +322,10 @@ fn along<T: Scannable>(
 ) {
     let Axis { outer, len, inner } = axis;
     let to = Shared::new(out.as_mut_ptr());
-    let (options, simd) =
-        (ScanOptions { op, reverse, inclusive, streaming: size_of_val(x) >= NON_TEMPORAL_BYTES }, par.simd());
+    let (options, simd) = (
+        ScanOptions { op, reverse, inclusive, streaming: size_of_val(x) >= par.caches().non_temporal() },
+        par.simd(),
+    );
     if inner > 1 {
         // Wide strips are read faster; narrow ones give work to all threads.
         let strip_width = inner.div_ceil(par.threads().max(1)).next_multiple_of(64).clamp(256, STRIP);

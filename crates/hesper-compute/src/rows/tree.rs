@@ -51,6 +51,11 @@ pub(super) trait Reducer: Copy + Sync {
     fn columns(self, simd: Simd, tile: &Tile<'_, Self::In>, out: &mut [Self::Acc]);
     /// Combines the partial results of a result, each of `part` elements.
     fn join(self, result: usize, part: usize, parts: &mut [Self::Acc]) -> Self::Acc;
+    /// [`join`](Self::join) for neighbouring results: a line has the same part of each. False if the reduction
+    /// joins them one by one.
+    fn join_lines(self, _simd: Simd, _lines: &mut [&mut [Self::Acc]]) -> bool {
+        false
+    }
 }
 
 /// Combines neighbours until one is left.
@@ -162,18 +167,46 @@ pub(super) fn by_columns<R: Reducer>(par: &dyn Par, r: R, x: &ReduceInput<'_, R:
         }
     });
     if ranges > 1 {
-        chunks(par, outer * inner, JOIN_GRAIN, |a, b| {
-            let mut parts = vec![r.empty(); ranges];
-            for at in a..b {
-                let (o, j) = (at / inner, at % inner);
-                // SAFETY: all parts were written; every task writes its own results.
-                unsafe {
-                    for (range, part) in parts.iter_mut().enumerate() {
-                        *part = *found.get().add((o * ranges + range) * inner + j);
+        let blocks = inner.div_ceil(JOIN_GRAIN);
+        chunks(par, outer * blocks, (JOIN_GRAIN / inner).max(1), |a, b| {
+            let (mut lines, mut parts) = (Vec::with_capacity(ranges), vec![r.empty(); ranges]);
+            for task in a..b {
+                let (o, first) = (task / blocks, task % blocks * JOIN_GRAIN);
+                let n = JOIN_GRAIN.min(inner - first);
+                lines.clear();
+                // SAFETY: all parts were written; every task joins and writes its own results.
+                let out = unsafe {
+                    lines.extend(
+                        (0..ranges).map(|range| found.slice((o * ranges + range) * inner + first, n)),
+                    );
+                    to.slice(o * inner + first, n)
+                };
+                if r.join_lines(simd, &mut lines) {
+                    out.copy_from_slice(lines[0]);
+                    continue;
+                }
+                for (j, out) in out.iter_mut().enumerate() {
+                    for (part, line) in parts.iter_mut().zip(&lines) {
+                        *part = line[j];
                     }
-                    *to.get().add(at) = r.join(at, R::RANGE, &mut parts);
+                    *out = r.join(o * inner + first + j, R::RANGE, &mut parts);
                 }
             }
         });
+    }
+}
+
+/// [`pairwise`] for each element of lines. The result is in the first one.
+pub(super) fn pairwise_lines<A>(lines: &mut [&mut [A]], join: impl Fn(&mut [A], &[A])) {
+    let mut step = 1;
+    while step < lines.len() {
+        for pair in lines.chunks_mut(2 * step) {
+            if let Some((first, rest)) = pair.split_first_mut()
+                && let Some(second) = rest.get(step - 1)
+            {
+                join(first, second);
+            }
+        }
+        step *= 2;
     }
 }

@@ -435,19 +435,19 @@ impl<const DOT: u8> Isa for Avx512<DOT> {
         }
         fn or(a: __m512, b: __m512) -> __m512 { _mm512_or_ps(a, b) }
         fn flip(a: __m512, mask: u32) -> __m512 { _mm512_xor_ps(a, _mm512_set1_ps(f32::from_bits(mask))) }
-        @unsafe fn halves(p: *const u8, stride: usize, n: usize) -> __m512 {
+        @unsafe fn halves(p: *const u8, stride: usize) -> __m512 {
             // Four or eight halves at a time: the first from a vector at the start, the others from a vector
             // that ends with the last half.
-            let found = match (n, stride) {
-                (16, 18) => {
+            let found = match stride {
+                18 => {
                     let index = _mm_setr_epi16(0, 9, 18, 27, 36, 45, 54, 63);
                     join_halves(pick(p, 64, index), pick(p.add(8 * 18), 64, index))
                 }
-                (16, 20) => {
+                20 => {
                     let index = _mm_setr_epi16(0, 10, 20, 30, 33, 43, 53, 63);
                     join_halves(pick(p, 78, index), pick(p.add(8 * 20), 78, index))
                 }
-                (16, 34) => {
+                34 => {
                     let index = _mm_setr_epi16(0, 17, 46, 63, 0, 0, 0, 0);
                     let mut pairs = [_mm512_setzero_si512(); 2];
                     for (half, pair) in pairs.iter_mut().enumerate() {
@@ -458,7 +458,7 @@ impl<const DOT: u8> Isa for Avx512<DOT> {
                 }
                 _ => {
                     let mut values = [0u16; 16];
-                    for (i, value) in values.iter_mut().enumerate().take(n) {
+                    for (i, value) in values.iter_mut().enumerate() {
                         *value = p.add(i * stride).cast::<u16>().read_unaligned();
                     }
                     _mm256_loadu_si256(values.as_ptr().cast())

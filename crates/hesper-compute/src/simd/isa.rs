@@ -172,11 +172,11 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     fn or(self, a: Self::F, b: Self::F) -> Self::F;
     /// `a ^ mask`, as bits.
     fn flip(self, a: Self::F, mask: u32) -> Self::F;
-    /// `n <= LANES` halves, `stride` bytes apart, as floats. Reads no byte past the last.
+    /// `LANES` halves, `stride` bytes apart, as floats. Reads no byte past the last.
     #[inline(always)]
-    unsafe fn halves(self, p: *const u8, stride: usize, n: usize) -> Self::F {
+    unsafe fn halves(self, p: *const u8, stride: usize) -> Self::F {
         let mut values = [0.0f32; 16];
-        for (i, value) in values.iter_mut().enumerate().take(n) {
+        for (i, value) in values.iter_mut().enumerate().take(Self::LANES) {
             // SAFETY: the caller's promise.
             *value =
                 half::f16::from_bits(unsafe { p.add(i * stride).cast::<u16>().read_unaligned() }).to_f32();

@@ -26,10 +26,6 @@ pub use elem::Float;
 pub(crate) use elem::{FloatKind, FloatLanes, load_lanes, store_lanes};
 pub(crate) use isa::{Isa, Local};
 
-/// Results of at least this many bytes use non-temporal stores ([`Isa::stream`]): the caches could not hold
-/// them until they are read.
-pub(crate) const NON_TEMPORAL_BYTES: usize = 32 << 20;
-
 /// A set of instructions that kernels are compiled for, ordered from the narrowest to the widest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Simd {

@@ -34,7 +34,7 @@ pub(crate) const GROUP: usize = 16;
 /// Distance of prefetches in bytes: hardware prefetchers stop at page boundaries.
 const AHEAD: usize = 16384;
 
-/// Stores the sums of `units` units, rounded up to a multiple of [`GROUP`]; further ones are zero.
+/// Stores the sums of the whole groups of `units` units of a row.
 ///
 /// # Safety
 /// The level has AVX-512 and VNNI. `codes` and `x` hold the units, and `to` has room for the sums. Units have
@@ -44,14 +44,43 @@ pub(crate) unsafe fn unit_sums(layout: RowCodes, codes: *const u8, x: *const i8,
     unsafe {
         match layout {
             RowCodes::Nibbles { stride } => sums::<NIBBLES>(codes, stride, 0, x, units, to),
-            RowCodes::Bytes { stride, signed } => {
-                sums::<BYTES>(codes, stride, if signed { -128 } else { 0 }, x, units, to);
-            }
+            RowCodes::Bytes { stride, signed } => sums::<BYTES>(codes, stride, flipped(signed), x, units, to),
             RowCodes::InOrder => sums::<IN_ORDER>(codes, 16, 0, x, units, to),
             RowCodes::Halves { stride } => sums::<HALVES>(codes, stride, 0, x, units, to),
             RowCodes::Six { stride } => sums::<SIX>(codes, stride, 0, x, units, to),
         }
     }
+}
+
+/// Stores the sums of the units behind the last whole group, unit by unit, those of sixteen rows together.
+///
+/// # Safety
+/// As for [`unit_sums`], for each row.
+pub(crate) unsafe fn last_unit_sums(
+    layout: RowCodes,
+    rows: &[*const u8; 16],
+    x: *const i8,
+    units: usize,
+    to: *mut i32,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match layout {
+            RowCodes::Nibbles { stride } => last_sums::<NIBBLES>(rows, stride, 0, x, units, to),
+            RowCodes::Bytes { stride, signed } => {
+                last_sums::<BYTES>(rows, stride, flipped(signed), x, units, to);
+            }
+            RowCodes::InOrder => last_sums::<IN_ORDER>(rows, 16, 0, x, units, to),
+            RowCodes::Halves { stride } => last_sums::<HALVES>(rows, stride, 0, x, units, to),
+            // A block has sixteen units.
+            RowCodes::Six { .. } => {}
+        }
+    }
+}
+
+/// The bits of a code that are flipped.
+fn flipped(signed: bool) -> i8 {
+    if signed { i8::MIN } else { 0 }
 }
 
 /// # Safety
@@ -71,40 +100,65 @@ unsafe fn sums<const CODES: u8>(
         HALVES => 2 * stride,
         _ => stride,
     };
-    let mut first = 0;
-    while first < units {
-        let mut dots = [_mm512_setzero_si512(); 8];
-        // SAFETY: the caller's promise; of units past the last nothing is read.
+    for first in (0..units).step_by(GROUP) {
+        let begin = codes.wrapping_add(first / GROUP * group_bytes + AHEAD);
+        // SAFETY: a prefetch reads nothing. The caller's promise; the units of the group exist.
         unsafe {
-            let begin = codes.wrapping_add(first / GROUP * group_bytes + AHEAD);
-            let mut line = 0;
-            while line < group_bytes {
+            for line in (0..group_bytes).step_by(64) {
                 _mm_prefetch::<_MM_HINT_T0>(begin.wrapping_add(line).cast());
-                line += 64;
             }
-            if first + GROUP <= units {
-                for (i, dot) in dots.iter_mut().enumerate().take(GROUP / per) {
-                    let at = first / per + i;
-                    let w = vector::<CODES, true>(codes, stride, flipped, at);
-                    *dot = _mm512_dpbusd_epi32(*dot, w, _mm512_loadu_si512(x.add(64 * at).cast()));
-                }
-            } else {
-                for (i, dot) in dots.iter_mut().enumerate().take((units - first).div_ceil(per)) {
-                    let at = first / per + i;
-                    if (at + 1) * per <= units {
-                        let w = vector::<CODES, true>(codes, stride, flipped, at);
-                        *dot = _mm512_dpbusd_epi32(*dot, w, _mm512_loadu_si512(x.add(64 * at).cast()));
-                    } else {
-                        let w = vector::<CODES, false>(codes, stride, flipped, at);
-                        let x = _mm512_maskz_loadu_epi8(u64::from(u32::MAX), x.add(64 * at));
-                        *dot = _mm512_dpbusd_epi32(*dot, w, x);
-                    }
-                }
+            if first + GROUP > units {
+                return;
+            }
+            let mut dots = [_mm512_setzero_si512(); 8];
+            for (i, dot) in dots.iter_mut().enumerate().take(GROUP / per) {
+                let at = first / per + i;
+                let w = vector::<CODES, true>(codes, stride, flipped, at);
+                *dot = _mm512_dpbusd_epi32(*dot, w, _mm512_loadu_si512(x.add(64 * at).cast()));
             }
             let sums = if CODES == SIX { fold_quarters(dots) } else { fold_halves(dots) };
             _mm512_storeu_si512(to.add(first).cast(), sums);
         }
-        first += GROUP;
+    }
+}
+
+/// Two units of all rows at a time: their sums need no transposition, and a few units no zeros beside them.
+///
+/// # Safety
+/// As for [`last_unit_sums`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+unsafe fn last_sums<const CODES: u8>(
+    rows: &[*const u8; 16],
+    stride: usize,
+    flipped: i8,
+    x: *const i8,
+    units: usize,
+    to: *mut i32,
+) {
+    let begin = units / GROUP * GROUP;
+    let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    let odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+    for first in (begin..units).step_by(2) {
+        let (at, whole) = (first / 2, first + 1 < units);
+        let (mut low, mut high) = ([_mm512_setzero_si512(); 8], [_mm512_setzero_si512(); 8]);
+        // SAFETY: the caller's promise; of units past the last nothing is read.
+        unsafe {
+            let mask = if whole { u64::MAX } else { u64::from(u32::MAX) };
+            let x = _mm512_maskz_loadu_epi8(mask, x.add(64 * at));
+            for (dot, row) in low.iter_mut().chain(&mut high).zip(rows) {
+                let w = match whole {
+                    true => vector::<CODES, true>(*row, stride, flipped, at),
+                    false => vector::<CODES, false>(*row, stride, flipped, at),
+                };
+                *dot = _mm512_dpbusd_epi32(*dot, w, x);
+            }
+            let (low, high) = (fold_halves(low), fold_halves(high));
+            let to = to.add((first - begin) * 16);
+            _mm512_storeu_si512(to.cast(), _mm512_permutex2var_epi32(low, even, high));
+            if whole {
+                _mm512_storeu_si512(to.add(16).cast(), _mm512_permutex2var_epi32(low, odd, high));
+            }
+        }
     }
 }
 

@@ -8,7 +8,7 @@
 use super::code::{MemAccess, Reg, Root};
 use super::lanes::BLOCK;
 use super::machine::{Machine, Object, RegisterForm};
-use super::stream::{self, STREAM_BYTES};
+use super::stream;
 use crate::bounds::WriteSite;
 use crate::interp::AccessKind;
 
@@ -423,7 +423,7 @@ impl Machine<'_> {
         let fits = stride == size as i64
             && object.writable
             && object.cell == 0
-            && object.len < STREAM_BYTES
+            && object.len < stream::min_bytes()
             && self.all_inside(&plan, size, object.len);
         fits.then(|| object.ptr.wrapping_offset(plan.base as isize))
     }
@@ -525,7 +525,7 @@ impl Machine<'_> {
                 }
             } else {
                 let (from, to) = (from.wrapping_add(lo * size), lane0.wrapping_add(lo * size));
-                if o.len >= STREAM_BYTES {
+                if o.len >= stream::min_bytes() {
                     stream::copy(from, to, (hi - lo) * size, &self.ahead[..self.ahead_count]);
                     self.ahead_count = 0;
                     self.streamed = true;

@@ -1,8 +1,13 @@
 //! Non-temporal copies, for outputs larger than the caches: a plain store reads the line it overwrites, which
 //! costs a third of the bandwidth.
 
-/// Objects of at least this many bytes are written with non-temporal stores.
-pub(super) const STREAM_BYTES: u64 = 16 << 20;
+use hesper_types::Caches;
+
+/// Objects of at least this many bytes are written with non-temporal stores. A kernel reads about as many
+/// bytes as it writes.
+pub(super) fn min_bytes() -> u64 {
+    Caches::detect().non_temporal() as u64 / 2
+}
 
 /// Copies `n` bytes, and prefetches as many from each address of `ahead` (any addresses). Only [`finish`]
 /// orders the copy before later stores of this thread.

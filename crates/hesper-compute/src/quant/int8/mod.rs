@@ -22,7 +22,7 @@ use crate::scratch::Scratch;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::amx::{TILE_ROWS, Tiles};
 #[cfg(target_arch = "x86_64")]
-use crate::simd::unit_sums::{GROUP, unit_sums};
+use crate::simd::unit_sums::{GROUP, last_unit_sums, unit_sums};
 use crate::simd::{Isa, Kernel, Local, Simd, dispatch_dot};
 
 /// Activations that share a step.
@@ -137,9 +137,10 @@ impl Times<'_, '_> {
         let Self { x, w, j0, j1, sink } = self;
         let unit = w.rounding.unit;
         let units = x.cols / unit;
-        let padded = units.next_multiple_of(GROUP);
-        let integers = Scratch::<i32>::new(S::LANES * padded);
-        let numbers = CHUNK / unit * S::LANES;
+        let whole = units / GROUP * GROUP;
+        let integers = Scratch::<i32>::new(S::LANES * whole);
+        let chunk = w.scale_chunk();
+        let numbers = chunk / unit * S::LANES;
         let (scales, offsets) = (Scratch::<f32>::new(numbers), Scratch::<f32>::new(numbers));
         let (steps, starts, row_sums) = (x.steps(0), x.starts(0), x.sums(0));
         let mut j = j0;
@@ -153,21 +154,27 @@ impl Times<'_, '_> {
                 w.prefetch_scales(s, j + have, have);
                 for r in 0..have {
                     let (codes, layout) = w.row(j + r);
-                    unit_sums(layout, codes, x.bytes(0), units, integers.ptr().add(r * padded));
+                    unit_sums(layout, codes, x.bytes(0), units, integers.ptr().add(r * whole));
                 }
                 let mut from = 0;
                 while from < x.cols {
-                    let len = (x.cols - from).min(CHUNK);
+                    let len = (x.cols - from).min(chunk);
                     w.scales(s, &rows, from, len, scales.ptr(), offsets.ptr());
                     let (first, count) = (from / unit, len / unit);
                     for group in (0..count).step_by(GROUP) {
-                        let at = integers.ptr().add(first + group).cast::<f32>();
-                        let mut lines = [s.zero(); 16];
-                        for (r, line) in lines.iter_mut().enumerate().take(have) {
-                            *line = s.load(at.add(r * padded));
-                        }
                         let mut sums = [0.0f32; GROUP * 16];
-                        s.transpose(&lines, sums.as_mut_ptr(), S::LANES);
+                        if first + group < whole {
+                            let at = integers.ptr().add(first + group).cast::<f32>();
+                            let mut lines = [s.zero(); 16];
+                            for (r, line) in lines.iter_mut().enumerate().take(have) {
+                                *line = s.load(at.add(r * whole));
+                            }
+                            s.transpose(&lines, sums.as_mut_ptr(), S::LANES);
+                        } else {
+                            let layout = w.row(j).1;
+                            let codes = rows.map(|row| w.row(row).0);
+                            last_unit_sums(layout, &codes, x.bytes(0), units, sums.as_mut_ptr().cast());
+                        }
                         for u in group..count.min(group + GROUP) {
                             let mut sum = s.load(sums.as_ptr().add((u - group) * S::LANES));
                             if w.rounding.zero != 0 {

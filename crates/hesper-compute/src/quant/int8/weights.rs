@@ -166,6 +166,16 @@ impl<'a> ByteCodes<'a> {
         }
     }
 
+    /// Elements whose scales are widened together: of scales stored separately as many as a vector has lanes.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(super) fn scale_chunk(&self) -> usize {
+        match &self.matrix {
+            Layout::Affine(w, _) => w.format.group() * CHUNK / BLOCK,
+            Layout::Blocks(_) | Layout::Q4K(_) | Layout::Q6K(_) => CHUNK,
+        }
+    }
+
     /// Widens the scales and offsets of elements `from..from + len` of `LANES` rows, unit by unit.
     ///
     /// # Safety
@@ -302,17 +312,20 @@ unsafe fn unpack_bytes<S: Isa>(s: S, rows: &RowPointers, at: usize, flipped: u32
 /// The blocks are readable; there is room for a chunk.
 #[inline(always)]
 unsafe fn block_scales<S: Isa>(s: S, p: &RowPointers, bytes: usize, at: usize, units: usize, to: *mut f32) {
-    let mut u = 0;
-    while u < units {
-        let mut rows = [s.zero(); 16];
-        // SAFETY: the caller's promise.
-        unsafe {
+    let whole = units / S::LANES * S::LANES;
+    // SAFETY: the caller's promise.
+    unsafe {
+        for u in (0..whole).step_by(S::LANES) {
+            let mut rows = [s.zero(); 16];
             for (row, p) in rows.iter_mut().zip(p).take(S::LANES) {
-                *row = s.halves(p.add(u * bytes + at), bytes, (units - u).min(S::LANES));
+                *row = s.halves(p.add(u * bytes + at), bytes);
             }
             s.transpose(&rows, to.add(u * S::LANES), S::LANES);
         }
-        u += S::LANES;
+        for u in whole..units {
+            let halves = p.map(|p| p.add(u * bytes + at).cast::<u16>().read_unaligned());
+            s.store(to.add(u * S::LANES), s.load_f16(halves.as_ptr()));
+        }
     }
 }
 

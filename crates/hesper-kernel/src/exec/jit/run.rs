@@ -14,7 +14,7 @@ use super::stage::RowAccess;
 use crate::bounds::{Target, WriteSite};
 use crate::exec::machine::Dropped;
 use crate::exec::program::Cancel;
-use crate::exec::stream::STREAM_BYTES;
+use crate::exec::stream;
 use crate::interp::AccessKind;
 use crate::ir::Space;
 use crate::launch::{Bindings, Launch};
@@ -368,7 +368,7 @@ impl<'a> Session<'a> {
         let mut head = None;
         for (place, access) in places.iter().zip(&self.jit.accesses).filter(|(_, a)| a.store) {
             let read = self.jit.accesses.iter().any(|a| !a.store && a.param == access.param);
-            if read || place.paired || place.len < STREAM_BYTES {
+            if read || place.paired || place.len < stream::min_bytes() {
                 return None;
             }
             let (size, address) = (u64::from(place.size), place.address(0) as u64);
