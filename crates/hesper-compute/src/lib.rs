@@ -23,6 +23,8 @@ mod gemm;
 #[doc(hidden)]
 pub mod internals;
 mod mat;
+#[doc(hidden)]
+pub mod memory;
 mod par;
 #[cfg(feature = "quantized")]
 mod quant;

@@ -1,59 +1,35 @@
 //! Aligned scratch memory. Each thread keeps a pool of buffers between calls, so that kernels avoid page
-//! faults.
-//!
-//! A pool holds at most [`MAX_POOLED_BUFFERS`] buffers of at most [`MAX_POOLED_BYTES`] bytes; larger ones are
-//! freed at once. Large buffers use huge pages where the system has them.
+//! faults: at most [`MAX_POOLED_BUFFERS`], the last used ones, of at most [`MAX_POOLED_BYTES`] together.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::{Layout, handle_alloc_error};
 use std::cell::RefCell;
+use std::ptr::NonNull;
+
+use crate::memory;
 
 const ALIGN: usize = 4096;
 const MAX_POOLED_BUFFERS: usize = 6;
 const MAX_POOLED_BYTES: usize = 48 << 20;
-/// From this size on a buffer starts on a huge page.
-const HUGE_FROM: usize = 4 << 20;
-const HUGE_PAGE: usize = 2 << 20;
 
 /// Uninitialised, page-aligned bytes.
 struct Block {
-    ptr: *mut u8,
+    ptr: NonNull<u8>,
     len: usize,
 }
 
 impl Block {
     fn new(len: usize) -> Self {
-        let layout = Self::layout(len);
-        // SAFETY: `layout` never has size zero.
-        let ptr = unsafe { alloc(layout) };
-        if ptr.is_null() {
-            handle_alloc_error(layout);
-        }
-        if len >= HUGE_FROM {
-            advise_huge(ptr, len);
-        }
+        let Some(ptr) = memory::allocate(len, ALIGN) else {
+            handle_alloc_error(Layout::from_size_align(len, ALIGN).unwrap_or(Layout::new::<u8>()))
+        };
         Self { ptr, len }
     }
-
-    fn layout(len: usize) -> Layout {
-        let align = if len >= HUGE_FROM { HUGE_PAGE } else { ALIGN };
-        Layout::from_size_align(len, align).expect("scratch sizes are far below isize::MAX")
-    }
 }
-
-/// Requests huge pages: page faults and TLB misses become much cheaper.
-#[cfg(target_os = "linux")]
-fn advise_huge(ptr: *mut u8, len: usize) {
-    // SAFETY: the range was just allocated and starts on a page; the call is advice only.
-    unsafe { libc::madvise(ptr.cast(), len, libc::MADV_HUGEPAGE) };
-}
-
-#[cfg(not(target_os = "linux"))]
-fn advise_huge(_: *mut u8, _: usize) {}
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with the same layout.
-        unsafe { dealloc(self.ptr, Self::layout(self.len)) }
+        // SAFETY: allocated in `new` with this length.
+        unsafe { memory::free(self.ptr, self.len, ALIGN) }
     }
 }
 
@@ -75,14 +51,14 @@ impl<T: Copy> Scratch<T> {
         let found = POOL.try_with(|free| {
             let mut free = free.borrow_mut();
             let best = (0..free.len()).filter(|&i| free[i].len >= bytes).min_by_key(|&i| free[i].len)?;
-            Some(free.swap_remove(best))
+            Some(free.remove(best))
         });
         let block = found.ok().flatten().unwrap_or_else(|| Block::new(bytes));
         Self { block: Some(block), of: std::marker::PhantomData }
     }
 
     pub(crate) fn ptr(&self) -> *mut T {
-        self.block.as_ref().map_or(std::ptr::null_mut(), |b| b.ptr.cast())
+        self.block.as_ref().map_or(std::ptr::null_mut(), |b| b.ptr.as_ptr().cast())
     }
 }
 
@@ -95,10 +71,9 @@ impl<T> Drop for Scratch<T> {
         // An exiting thread has no pool any more: the block is freed.
         let _ = POOL.try_with(|free| {
             let mut free = free.borrow_mut();
-            if free.len() >= MAX_POOLED_BUFFERS
-                && let Some(least) = (0..free.len()).min_by_key(|&i| free[i].len)
-            {
-                free.swap_remove(least);
+            let mut bytes = block.len + free.iter().map(|block| block.len).sum::<usize>();
+            while bytes > MAX_POOLED_BYTES || free.len() >= MAX_POOLED_BUFFERS {
+                bytes -= free.remove(0).len;
             }
             free.push(block);
         });

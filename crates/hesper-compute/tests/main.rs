@@ -7,6 +7,7 @@ mod attention;
 mod conv;
 mod fft;
 mod gemm;
+mod memory;
 mod panels;
 mod quant;
 mod rows;

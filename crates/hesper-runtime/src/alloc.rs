@@ -10,6 +10,9 @@ use crate::raw::{DeviceError, RawMemory};
 use crate::state::{Block, Buffer, Garbage, Lease, Ledger, Ownership, Requester, Shared, class_of};
 use crate::sync::atomic::Ordering;
 
+/// Smaller blocks are not taken for requests of half their size: there are many, and they cost little.
+const MIN_SHARED_CLASS: usize = 256 << 10;
+
 impl Shared {
     /// Allocates from the pool or the device.
     #[track_caller]
@@ -42,9 +45,14 @@ impl Shared {
         Ok(Buffer::new(Lease::new(block, id, len, label, false), recycled, this.clone()))
     }
 
-    /// Takes a free block from the pool.
+    /// Takes a free block from the pool: one that is slightly larger at most, unless fresh memory would exceed
+    /// what was in use at the peak. Then one of twice the size is better than none.
     fn take_pooled(&self, ledger: &mut Ledger, class: usize, requester: Requester) -> Option<Arc<Block>> {
-        let block = ledger.take(class, requester)?;
+        let block = ledger.take(class, class.saturating_add(class / 8), requester).or_else(|| {
+            let fresh = self.allocated.load(Ordering::Relaxed).saturating_add(class);
+            let grows = class >= MIN_SHARED_CLASS && fresh > ledger.recent_peak.saturating_add(ledger.recent_peak / 16);
+            grows.then(|| ledger.take(class, class.saturating_mul(2), requester)).flatten()
+        })?;
         self.note_peak(ledger);
         Some(block)
     }
@@ -52,6 +60,7 @@ impl Shared {
     fn note_peak(&self, ledger: &mut Ledger) {
         let active = self.allocated.load(Ordering::Relaxed).saturating_sub(ledger.pool.cached());
         ledger.peak = ledger.peak.max(active);
+        ledger.recent_peak = ledger.recent_peak.max(active);
     }
 
     /// Allocates from the device; on exhaustion commits, trims, waits and drops replicas before it fails.
@@ -113,9 +122,9 @@ impl Shared {
     }
 
     /// Trims the pool before an allocation from the device, so that it does not hoard sizes that are no
-    /// longer used: the pool may hold half of the active bytes, and less near a memory limit. Discrete memory
-    /// is expensive to allocate and free, so there the pool may grow until active and cached bytes together
-    /// are a quarter above the peak, or to a sixteenth of the limit.
+    /// longer used: active and cached bytes together may be an eighth above what was in use recently, and
+    /// less near a memory limit. Discrete memory is expensive to allocate and free, so there they may be a
+    /// quarter above the peak, or the pool a sixteenth of the limit.
     fn make_room(&self, class: usize) {
         const MIN_POOL: usize = 64 << 20;
         self.relieve_pressure();
@@ -125,13 +134,17 @@ impl Shared {
             let active = allocated.saturating_sub(ledger.pool.cached());
             let hard = self.memory_limit.load(Ordering::Acquire);
             let limit = hard.min(self.soft_limit.load(Ordering::Acquire));
-            let by_limit = limit.saturating_sub(active).saturating_sub(class);
-            let mut by_use = (active / 2).max(MIN_POOL);
-            if !self.device.info().unified_memory {
+            let within = |bytes: usize| bytes.saturating_sub(active).saturating_sub(class);
+            let by_use = if self.device.info().unified_memory {
+                let recent = ledger.recent_peak.max(active);
+                // What was in use once is forgotten by and by.
+                ledger.recent_peak = recent - (recent - active) / 256;
+                within(recent.saturating_add(recent / 8)).max(MIN_POOL)
+            } else {
                 let peak = ledger.peak.saturating_add(ledger.peak / 4);
-                by_use = by_use.max(limit / 16).max(peak.saturating_sub(active).saturating_sub(class));
-            }
-            ledger.trim(by_limit.min(by_use))
+                (active / 2).max(MIN_POOL).max(limit / 16).max(within(peak))
+            };
+            ledger.trim(within(limit).min(by_use))
         };
         drop(garbage);
     }

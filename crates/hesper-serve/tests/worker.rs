@@ -101,8 +101,12 @@ fn options_with(variables: &'static [&'static str]) -> SupervisorOptions {
         command.envs(variables.iter().map(|name| (name, "1")));
         command
     };
-    SupervisorOptions { silence_limit: Duration::from_secs(2), ..SupervisorOptions::new(command) }
+    // Longer than a busy machine keeps a worker from reporting: no test waits for it.
+    SupervisorOptions { silence_limit: Duration::from_secs(60), ..SupervisorOptions::new(command) }
 }
+
+/// For workers that are stopped.
+const SHORT_SILENCE: Duration = Duration::from_secs(4);
 
 fn supervisor() -> Supervisor {
     started(options())
@@ -151,7 +155,11 @@ fn every_text_is_complete_and_unchanged_after_the_worker_is_killed_or_stopped() 
             .map(|request| collect(&engine.submit(request).unwrap()))
             .map(|(tokens, text, _)| (tokens, text))
             .collect();
-        let supervisor = started(options_with(variables));
+        let mut options = options_with(variables);
+        if name == "-STOP" {
+            options.silence_limit = SHORT_SILENCE;
+        }
+        let supervisor = started(options);
         let events: Vec<Events> = requests().map(|request| supervisor.submit(request).unwrap()).collect();
         // Some requests are being generated now, others have no token yet.
         let mut first = Vec::new();
@@ -266,7 +274,7 @@ fn a_worker_refuses_and_cancels_like_an_engine() {
 fn clients_that_disconnect_while_the_worker_is_stopped_are_cancelled_when_it_continues_or_is_replaced() {
     for continues in [true, false] {
         let supervisor = started(SupervisorOptions {
-            silence_limit: Duration::from_secs(if continues { 60 } else { 1 }),
+            silence_limit: if continues { options().silence_limit } else { Duration::from_secs(1) },
             ..options()
         });
         let long = |id: &str| request(id, "The evening star", 1_000_000);
@@ -336,7 +344,7 @@ fn deadlines_hold_while_no_worker_is_ready_and_while_one_is_stopped() {
     };
     let loading = Supervisor::start(options_of("sleep")).unwrap();
     assert!(passed(&loading.submit(Request { deadline, ..request("never", "The", 3) }).unwrap()));
-    let supervisor = started(SupervisorOptions { silence_limit: Duration::from_secs(60), ..options() });
+    let supervisor = started(options());
     let events = supervisor.submit(request("long", "The evening star", 100_000)).unwrap();
     until(|| supervisor.snapshot().requests.len() == 1);
     signal(&supervisor, "-STOP");
@@ -386,7 +394,8 @@ fn a_request_that_kills_every_worker_is_found_among_others_which_are_answered() 
 
 #[test]
 fn workers_that_are_stopped_or_killed_while_they_load_are_replaced_and_fail_no_request() {
-    let supervisor = started(SupervisorOptions { max_attempts: 1, ..options_with(&[SLOW_LOAD]) });
+    let options = SupervisorOptions { silence_limit: SHORT_SILENCE, ..options_with(&[SLOW_LOAD]) };
+    let supervisor = started(SupervisorOptions { max_attempts: 1, ..options });
     let events = supervisor.submit(request("long", &texts()[3], 40)).unwrap();
     while !matches!(events.next_within(LIMIT).unwrap(), Event::Token(_)) {}
     // Two requests: one that is alone with the only worker it may lose would fail.

@@ -17,8 +17,8 @@ use crate::simd::{Float, Isa, Kernel, Local, Simd, dispatch};
 const NV: usize = 2;
 /// Positions in a patch along the last axis.
 const PATCH_WIDTH: usize = 112;
-/// Floats of the transposed input of a patch: it should stay in the L2 cache.
-const PATCH_FLOATS: usize = 96 << 10;
+/// Fewest and most floats of the transposed input of a patch.
+const PATCH_FLOATS: [usize; 2] = [24 << 10, 96 << 10];
 /// Fewest positions along the last axis for which a tile pays.
 const MIN_WIDTH: usize = 4;
 
@@ -44,7 +44,7 @@ pub(super) fn fits(job: &Job<'_>) -> bool {
         && job.places[2] >= MIN_WIDTH
         && channels > 0
         // One row of outputs must fit, and padding must not make rows much longer.
-        && s.kernel[0].saturating_mul(s.kernel[1]).saturating_mul(channels).saturating_mul(width) <= 4 * PATCH_FLOATS
+        && s.kernel[0].saturating_mul(s.kernel[1]).saturating_mul(channels).saturating_mul(width) <= 4 * PATCH_FLOATS[1]
         && s.kernel[2].saturating_mul(s.dilation[2]) <= 4 * PATCH_WIDTH
         && s.stride[2] <= 4
         && s.padding_low[2].unsigned_abs() <= 4 * PATCH_WIDTH
@@ -84,10 +84,13 @@ pub(super) fn run<T: Float>(par: &dyn Par, job: &Job<'_>) {
     let [depth, height, width] = job.places;
     let across = width.div_ceil(PATCH_WIDTH);
     let patch_width = width.div_ceil(across);
-    // As many output rows as their transposed input fits the cache, but enough patches for all threads.
+    // As many output rows as their transposed input fits three eighths of the L2 cache, but enough patches
+    // for all threads.
+    let floats = par.caches().l2 / 8 * 3 / size_of::<f32>();
+    let floats = floats.clamp(PATCH_FLOATS[0], PATCH_FLOATS[1]);
     let row = (s.kernel[0] * cg * (patch_width * s.stride[2] + s.kernel[2] * s.dilation[2])).max(1);
     let reach = (s.kernel[1] - 1) * s.dilation[1] + 1;
-    let rows = (PATCH_FLOATS / row).saturating_sub(reach) / s.stride[1] + 1;
+    let rows = (floats / row).saturating_sub(reach) / s.stride[1] + 1;
     let others = s.batch * s.groups * depth * across;
     let wanted = (par.threads() * 8).div_ceil(others).min(height);
     let down = height.div_ceil(rows).max(wanted);

@@ -154,6 +154,8 @@ pub(crate) struct Ledger {
     /// The number of submissions opened.
     opened: u64,
     pub(crate) peak: usize,
+    /// The peak of the active bytes, which falls slowly when less is in use.
+    pub(crate) recent_peak: usize,
     pub(crate) encoded: u64,
     pub(crate) barriers: u64,
 }
@@ -607,10 +609,10 @@ impl Ledger {
         self.histories[block.slot as usize].clear();
     }
 
-    /// Takes a free block for `requester`.
-    pub(crate) fn take(&mut self, class: usize, requester: Requester) -> Option<Arc<Block>> {
+    /// Takes a free block of `class` to `largest` bytes for `requester`.
+    pub(crate) fn take(&mut self, class: usize, largest: usize, requester: Requester) -> Option<Arc<Block>> {
         let Ledger { pool, histories, streams, .. } = self;
-        pool.take(class, requester, |block| {
+        pool.take(class, largest, requester, |block| {
             histories[block.slot as usize].pending_streams(|stream, index| done(streams, stream, index))
         })
     }

@@ -101,14 +101,14 @@ impl Pool {
         }
     }
 
-    /// Takes a free block of `class` bytes, or slightly more, that `requester` may use at once.
+    /// Takes the smallest free block of `class` to `largest` bytes that `requester` may use at once.
     pub(crate) fn take(
         &mut self,
         class: usize,
+        largest: usize,
         requester: Requester,
         mut pending: impl FnMut(&Block) -> PendingStreams,
     ) -> Option<Arc<Block>> {
-        let largest = class.saturating_add(class / 8);
         let fits = |(stream, free): &mut (u64, FreeBlock)| {
             requester == Requester::Stream(*stream) && free.block.memory.len == class
         };
