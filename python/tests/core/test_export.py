@@ -382,6 +382,39 @@ def exported(core, function):
     return lines
 
 
+AXES = [0, 1, -1, (0, 1), (0, 2), None]
+REDUCTIONS = ["sum", "mean", "max", "min", "prod", "var", "std", "logsumexp", "softmax"]
+
+
+@pytest.mark.parametrize("over", AXES, ids=str)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_derivatives_of_reductions_follow_other_shapes(path, reduction, over):
+    def f(x):
+        return getattr(mx, reduction)(x, axis=over)
+
+    functions = {
+        "value": f,
+        "gradient": mx.grad(lambda x: mx.square(f(x)).sum()),
+        "tangent": lambda x: mx.jvp(f, [x], [mx.ones_like(x)])[1][0],
+    }
+    traced, given = mx.ones((2, 3, 4)), mx.cos(mx.arange(30.0)).reshape(3, 5, 2) + 2
+    for name, function in functions.items():
+        mx.export_function(path, function, traced, shapeless=True)
+        (found,) = mx.import_function(path)(given)
+        expected = function(given)
+        assert found.shape == expected.shape and mx.allclose(found, expected, rtol=1e-4, atol=1e-5), name
+
+
+def test_arrays_like_another_follow_its_shape(path):
+    mx.export_function(path, lambda x: (mx.zeros_like(x), mx.full_like(x, 3), x * mx.ones_like(x)), mx.ones((2, 3)), shapeless=True)
+    assert [array.shape for array in mx.import_function(path)(mx.ones((4, 5)))] == [(4, 5)] * 3
+
+
+def test_the_derivative_of_a_median_is_not_traced_for_any_shape(path):
+    with pytest.raises(ValueError, match="shapeless"):
+        mx.export_function(path, mx.grad(lambda x: mx.median(x, axis=0).sum()), mx.ones((2, 3)), shapeless=True)
+
+
 @pytest.mark.parametrize("name", PRIMITIVES)
 def test_a_callback_gets_the_graph_of_the_reference(mlx, name):
     assert exported(mx, PRIMITIVES[name]) == exported(mlx, PRIMITIVES[name])

@@ -145,6 +145,11 @@ impl Graph {
         &self.outputs
     }
 
+    /// Whether a step takes its shape from another array.
+    pub(crate) fn takes_shapes(&self) -> bool {
+        self.steps.iter().any(|step| step.op.ends_with("_like"))
+    }
+
     /// The shape and type at a place. Values are counted through all steps.
     pub fn meta(&self, place: ValueRef) -> Option<(&[usize], Dtype)> {
         match place {

@@ -55,8 +55,7 @@ macro_rules! constants {
             #[pyfunction]
             #[pyo3(signature = (a, /, dtype = None, *, stream = None))]
             fn $like(a: PyArray, dtype: Option<PyDtype>, stream: Option<On>) -> PyResult<PyArray> {
-                let a = a.value();
-                filled($number, dtype.map_or(a.dtype(), |dtype| dtype.0), a.shape(), stream)
+                array_on(stream, || a.value().full_like($number, dtype.map(|dtype| dtype.0)))
             }
         )*
 
