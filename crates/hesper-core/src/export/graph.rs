@@ -125,6 +125,17 @@ impl Graph {
         Builder::new(signature, arguments).build(outputs, arguments)
     }
 
+    /// The graph between arrays of a trace. Others of the trace that it needs are its constants.
+    pub(crate) fn between(sources: &[Array], outputs: &[Array]) -> Result<Graph> {
+        let signature = Signature {
+            positional: sources.len(),
+            keywords: Vec::new(),
+            arguments: sources.iter().map(|one| (one.0.shape.clone(), one.dtype())).collect(),
+            shapeless: false,
+        };
+        Builder::new(signature, sources).part(outputs, sources)
+    }
+
     /// The arguments that it was traced with.
     pub fn signature(&self) -> &Signature {
         &self.signature
@@ -182,7 +193,17 @@ impl Builder {
         Builder { graph, known, constants: IdMap::default(), several: IdMap::default(), values: 0 }
     }
 
-    fn build(mut self, outputs: &[Array], arguments: &[Array]) -> Result<Graph> {
+    fn build(self, outputs: &[Array], arguments: &[Array]) -> Result<Graph> {
+        let graph = self.part(outputs, arguments)?;
+        if outermost(&graph.constants).is_some() {
+            let what = "the function uses an array that another transformation varies";
+            return Err(Error::value("export_function", what));
+        }
+        Ok(graph)
+    }
+
+    /// The graph, with constants that another transformation may vary.
+    fn part(mut self, outputs: &[Array], arguments: &[Array]) -> Result<Graph> {
         let tape = Tape::new(outputs, arguments);
         for entry in &tape.entries {
             let (op, inputs, node) = (entry.call.op.get(), &entry.call.inputs, &entry.array.0);
@@ -224,10 +245,6 @@ impl Builder {
         self.graph.outputs =
             outputs.iter().map(|output| self.place(&tape, output)).collect::<Result<Vec<ValueRef>>>()?;
         self.graph.prune();
-        if outermost(&self.graph.constants).is_some() {
-            let what = "the function uses an array that another transformation varies";
-            return Err(Error::value("export_function", what));
-        }
         Ok(self.graph)
     }
 

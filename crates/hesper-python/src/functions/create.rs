@@ -240,7 +240,7 @@ fn linspace(
     let last = if endpoint || count == 0 { stop } else { stop - (stop - start) / count as f64 };
     array_on(stream, || {
         steps::or_else(
-            || steps::linspace(start, last, count, dtype),
+            || steps::create::linspace(start, last, count, dtype),
             || Array::linspace(start, last, count, dtype),
         )
     })
@@ -371,7 +371,10 @@ macro_rules! windows {
             #[pyo3(signature = (M, *, stream = None))]
             #[allow(non_snake_case, reason = "the name of the argument in Python")]
             fn $name(#[pyo3(from_py_with = int)] M: isize, stream: Option<On>) -> PyResult<PyArray> {
-                array_on(stream, || Array::$name(M.max(0) as usize))
+                let count = M.max(0) as usize;
+                array_on(stream, || {
+                    steps::or_else(|| steps::create::window(stringify!($name), count), || Array::$name(count))
+                })
             }
         )*
 

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use super::tables;
 use crate::args::{On, Value, array_on, on};
 use crate::handle::PyArray;
+use crate::steps;
 
 fn unary_on(a: Value, stream: Option<On>, f: fn(&Array) -> hesper::Result<Array>) -> PyResult<PyArray> {
     let a = a.alone()?;
@@ -320,7 +321,10 @@ fn allclose(
 #[pyo3(signature = (a, b, equal_nan = false, stream = None))]
 fn array_equal(a: Value, b: Value, equal_nan: bool, stream: Option<On>) -> PyResult<PyArray> {
     let (a, b) = Value::pair(a, b)?;
-    array_on(stream, || a.array_equal(&b, equal_nan))
+    array_on(stream, || {
+        let described = || steps::movement::array_equal(&a, &b, equal_nan);
+        steps::or_else(described, || a.array_equal(&b, equal_nan))
+    })
 }
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -9,6 +9,7 @@ use smallvec::smallvec;
 use super::axes_of;
 use crate::args::{Axes, Count, Ints, On, array_on, int};
 use crate::handle::PyArray;
+use crate::steps;
 
 fn norm_of(norm: &str) -> PyResult<Norm> {
     match norm {
@@ -206,7 +207,9 @@ fn ifftshift(a: PyArray, axes: Option<Axes>, stream: Option<On>) -> PyResult<PyA
 #[pyfunction]
 #[pyo3(signature = (n, d = 1.0, stream = None))]
 fn fftfreq(n: Count, d: f64, stream: Option<On>) -> PyResult<PyArray> {
-    array_on(stream, || transforms::fftfreq(n.0, d))
+    array_on(stream, || {
+        steps::or_else(|| steps::create::frequencies(n.0, d, false), || transforms::fftfreq(n.0, d))
+    })
 }
 
 /// The frequencies of a transform of `n` real elements at a distance of `d`.
@@ -224,7 +227,9 @@ fn fftfreq(n: Count, d: f64, stream: Option<On>) -> PyResult<PyArray> {
 #[pyfunction]
 #[pyo3(signature = (n, d = 1.0, stream = None))]
 fn rfftfreq(n: Count, d: f64, stream: Option<On>) -> PyResult<PyArray> {
-    array_on(stream, || transforms::rfftfreq(n.0, d))
+    array_on(stream, || {
+        steps::or_else(|| steps::create::frequencies(n.0, d, true), || transforms::rfftfreq(n.0, d))
+    })
 }
 
 /// The transforms of overlapping frames of the last axis.

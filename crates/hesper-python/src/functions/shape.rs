@@ -11,6 +11,7 @@ use super::axes_of;
 use crate::args::{Axes, Ints, On, Sizes, Value, array_on, int, lengths, on};
 use crate::dtype::PyDtype;
 use crate::handle::PyArray;
+use crate::steps;
 
 /// The same elements, row by row, in another shape. One length may be -1: whatever is left over.
 ///
@@ -22,7 +23,9 @@ use crate::handle::PyArray;
 #[pyo3(signature = (a, /, shape, *, stream = None))]
 fn reshape(a: PyArray, shape: Ints, stream: Option<On>) -> PyResult<PyArray> {
     let a = a.value();
-    array_on(stream, || a.reshape_literal(&shape.0))
+    array_on(stream, || {
+        steps::or_else(|| steps::movement::reshape(&a, &shape.0), || a.reshape_literal(&shape.0))
+    })
 }
 
 /// The axes in another order; by default reversed.

@@ -130,7 +130,7 @@ impl Primitives {
         let cut: Vec<usize> = x.shape.iter().zip(&lengths).map(|(own, other)| *own.min(other)).collect();
         if cut != x.shape {
             let part = self.between(&cut, x.dtype);
-            self.push("Slice", vec![same(0), list(&cut), same(1)], vec![x], vec![part.clone()]);
+            self.push("Slice", vec![same(0), list(&lengths), same(1)], vec![x], vec![part.clone()]);
             x = part;
         }
         if lengths != x.shape {

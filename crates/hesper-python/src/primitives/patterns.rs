@@ -13,6 +13,10 @@ pub fn combine(list: &mut Vec<Primitive>, outputs: &[Id]) {
             let inputs = list[at..].iter().flat_map(|primitive| &primitive.inputs);
             inputs.filter(|input| input.id == id).count() + outputs.iter().filter(|own| **own == id).count()
         };
+        if list[at].fixed {
+            at += 1;
+            continue;
+        }
         let found = kept(&list[at..])
             .filter(|(_, whole)| uses(list[at].outputs[0].id) == 1 && whole.name == "LogSumExp")
             .or_else(|| split(&list[at..]))
@@ -44,7 +48,7 @@ fn int(value: usize) -> Argument {
 }
 
 fn primitive(name: &str, arguments: Vec<Argument>, inputs: Vec<Operand>, outputs: Vec<Operand>) -> Primitive {
-    Primitive { name: name.into(), arguments, inputs, outputs }
+    Primitive { name: name.into(), arguments, inputs, outputs, fixed: false }
 }
 
 /// Slices that cover an axis, one after the other.
@@ -62,7 +66,7 @@ fn split(list: &[Primitive]) -> Combined {
         cut.next().filter(|_| cut.next().is_none())
     };
     let along = axis(&list[0])?;
-    let run = list.iter().take_while(|slice| axis(slice) == Some(along)).count();
+    let run = list.iter().take_while(|slice| !slice.fixed && axis(slice) == Some(along)).count();
     let bounds = |slice: &Primitive| (shape(slice, 0)[along], shape(slice, 1)[along]);
     let covers = |slices: &[&Primitive]| {
         let end = slices.iter().try_fold(0, |end, slice| {

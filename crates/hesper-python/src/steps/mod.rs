@@ -4,16 +4,22 @@
 //! callback, the functions of Python build their graph here instead. The graph is read and never computed, so
 //! that only its structure matters. `None` stands for a case that MLX has no steps of its own for.
 
+pub mod create;
 pub mod index;
 pub mod linalg;
+pub mod movement;
 pub mod pad;
+pub mod product;
 pub mod quant;
 pub mod random;
 pub mod reduce;
+pub mod transform;
 
 use std::cell::Cell;
 
 use hesper::{Array, Dtype};
+
+use crate::primitives::{Argument, Primitive};
 
 thread_local! {
     static DESCRIBED: Cell<bool> = const { Cell::new(false) };
@@ -50,14 +56,16 @@ pub fn or_else<T>(
     }
 }
 
-/// Samples between two numbers, each a weighted sum of them.
-pub fn linspace(start: f64, stop: f64, count: usize, dtype: Dtype) -> hesper::Result<Option<Array>> {
-    if count < 2 {
-        return Ok(None);
-    }
-    let wide = Dtype::Float32;
-    let number = |value: f64| Array::scalar(value, wide);
-    let share = Array::arange(0..count as i64, Some(wide))?.divide(number(count as f64 - 1.0)?)?;
-    let before = number(1.0)?.subtract(&share)?.multiply(number(start)?)?;
-    before.add(share.multiply(number(stop)?)?)?.astype(dtype).map(Some)
+/// A primitive by its name, with one output.
+pub fn step(
+    name: &str,
+    arguments: Vec<Argument>,
+    inputs: &[&Array],
+    shape: &[usize],
+    dtype: Dtype,
+) -> hesper::Result<Array> {
+    let inputs: Vec<Array> = inputs.iter().map(|one| (*one).clone()).collect();
+    let primitive =
+        Primitive { name: name.into(), arguments, inputs: Vec::new(), outputs: Vec::new(), fixed: true };
+    Ok(primitive.describe(&inputs, &[(shape, dtype)])?.remove(0))
 }

@@ -1,6 +1,10 @@
 //! Softmax and the logarithm of a sum of exponentials over several axes.
 
+use hesper::transform::stop_gradient;
 use hesper::{Array, Axes, Category, Dtype, axes, select};
+
+use super::step;
+use crate::primitives::ints;
 
 fn list(over: &[usize]) -> Vec<isize> {
     over.iter().map(|axis| *axis as isize).collect()
@@ -8,11 +12,12 @@ fn list(over: &[usize]) -> Vec<isize> {
 
 pub fn softmax(x: &Array, over: &Axes) -> hesper::Result<Option<Array>> {
     let over = over.resolve("softmax", x.ndim())?;
-    if over.len() < 2 || !x.dtype().is(Category::Floating) {
+    let last = over[..] == [x.ndim().saturating_sub(1)];
+    if over.is_empty() || last || x.size() == 0 || !x.dtype().is(Category::Floating) {
         return Ok(None);
     }
     let kept = || axes(list(&over)).keepdims();
-    let powers = x.subtract(&x.max(kept())?)?.exp()?;
+    let powers = x.subtract(&stop_gradient(&x.max(kept())?)?)?.exp()?;
     powers.divide(&powers.sum(kept())?).map(Some)
 }
 
@@ -20,11 +25,31 @@ pub fn softmax(x: &Array, over: &Axes) -> hesper::Result<Option<Array>> {
 pub fn over(name: &str, x: &Array, axes: &Axes) -> hesper::Result<Option<Array>> {
     match name {
         "logsumexp" => logsumexp(x, axes),
+        "median" if x.dtype().is(Category::Floating) && x.ndim() > 0 && x.size() > 0 => {
+            // MLX moves the last axis to the end, too.
+            let over = axes.resolve("median", x.ndim())?;
+            if over[..] != [x.ndim() - 1] {
+                return Ok(None);
+            }
+            let order: Vec<i64> = (0..x.ndim() as i64).collect();
+            let turned = step("Transpose", vec![ints(&order)], &[x], x.shape(), x.dtype())?;
+            turned.median(axes).map(Some)
+        }
         "mean" if x.dtype().is(Category::Integer) && x.size() > 0 => {
             let over = axes.resolve("mean", x.ndim())?;
             let count: usize = over.iter().map(|axis| x.shape()[*axis]).product();
             let sum = x.sum(axes)?.astype(Dtype::Float32)?;
             sum.multiply(Array::scalar(1.0 / count as f64, Dtype::Float32)?).map(Some)
+        }
+        "mean" if axes.resolve("mean", x.ndim())?.is_empty() => {
+            x.multiply(Array::scalar(1.0, x.dtype())?).map(Some)
+        }
+        "mean" if x.dtype().is(Category::Inexact) => {
+            let over = axes.resolve("mean", x.ndim())?;
+            if over.iter().any(|axis| x.shape()[*axis] != 1) {
+                return Ok(None);
+            }
+            x.sum(axes)?.multiply(Array::scalar(1.0, x.dtype())?).map(Some)
         }
         _ => Ok(None),
     }
@@ -41,7 +66,7 @@ fn logsumexp(x: &Array, over: &Axes) -> hesper::Result<Option<Array>> {
         return if kept { result.expand_dims(-1) } else { Ok(result) }.map(Some);
     }
     let all = || axes(over.clone()).keepdims();
-    let top = x.max(all())?;
+    let top = stop_gradient(&x.max(all())?)?;
     let sum = x.subtract(&top)?.exp()?.sum(all())?;
     let [shown, sum] =
         if kept { [top.clone(), sum] } else { [top.squeeze(over.clone())?, sum.squeeze(over)?] };

@@ -1,0 +1,100 @@
+//! Reshapes, splits, rolls and paddings, which MLX keeps where they move nothing.
+
+use hesper::{Array, Dtype, Split};
+
+use super::step;
+use crate::primitives::{self, Argument, Primitive, int};
+
+/// A reshape with an open axis that keeps the shape.
+pub fn reshape(x: &Array, lengths: &[isize]) -> hesper::Result<Option<Array>> {
+    let open = lengths.iter().position(|length| *length == -1);
+    let alike = |(at, (length, own)): (usize, (&isize, &usize))| open == Some(at) || *length == *own as isize;
+    let same = lengths.len() == x.ndim() && lengths.iter().zip(x.shape()).enumerate().all(alike);
+    if open.is_none() || !same || x.size() == 0 {
+        return Ok(None);
+    }
+    let lengths = lengths.iter().map(|length| *length as i64).collect();
+    step("Reshape", vec![Argument::Shape(lengths)], &[x], x.shape(), x.dtype()).map(Some)
+}
+
+/// All parts of an array, whichever are used.
+pub fn split(x: &Array, cuts: Split<'_>, along: isize) -> hesper::Result<Option<Vec<Array>>> {
+    let parts = x.split(cuts, along)?;
+    if parts.len() < 2 {
+        return Ok(Some(parts));
+    }
+    let axis = if along < 0 { along + x.ndim() as isize } else { along } as usize;
+    let ends = parts.iter().scan(0, |end, part| {
+        *end += part.shape()[axis] as i64;
+        Some(*end)
+    });
+    let indices: Vec<i64> = ends.take(parts.len() - 1).collect();
+    let arguments = vec![Argument::Shape(indices), int(axis as i64)];
+    let primitive =
+        Primitive { name: "Split".into(), arguments, inputs: Vec::new(), outputs: Vec::new(), fixed: true };
+    let like: Vec<_> = parts.iter().map(|part| (part.shape(), part.dtype())).collect();
+    primitive.describe(&[x.clone()], &like).map(Some)
+}
+
+/// A roll along one axis that moves no element.
+pub fn roll(x: &Array, shifts: &[isize], axes: Option<&[isize]>) -> hesper::Result<Option<Array>> {
+    let (&[shift], Some(&[axis])) = (shifts, axes) else { return Ok(None) };
+    let axis = if axis < 0 { axis + x.ndim() as isize } else { axis } as usize;
+    let Some(length) = x.shape().get(axis).map(|length| *length as isize) else { return Ok(None) };
+    if length == 0 || shift % length != 0 {
+        return Ok(None);
+    }
+    let mut start = vec![0; x.ndim()];
+    start[axis] = length as usize;
+    let mut shape = x.shape().to_vec();
+    shape[axis] = 0;
+    let bounds = [&start[..], x.shape(), &vec![1; x.ndim()]].map(primitives::shape).to_vec();
+    let none = step("Slice", bounds, &[x], &shape, x.dtype())?;
+    step("Concatenate", vec![int(axis as i64)], &[&none, x], x.shape(), x.dtype()).map(Some)
+}
+
+/// One element along an axis.
+pub fn take(x: &Array, at: i64, axis: Option<isize>) -> hesper::Result<Option<Array>> {
+    let Some(axis) = axis else { return Ok(None) };
+    let axis = if axis < 0 { axis + x.ndim() as isize } else { axis } as usize;
+    let Some(length) = x.shape().get(axis) else { return Ok(None) };
+    let at = if at < 0 { at + *length as i64 } else { at } as isize;
+    x.slice_axis(axis, at, at + 1, 1)?.squeeze(axis as isize).map(Some)
+}
+
+/// Numbers around an array, also none.
+pub fn pad(x: &Array, widths: &[(usize, usize)], value: &Array) -> hesper::Result<Option<Array>> {
+    if widths.len() != x.ndim() || value.ndim() > 0 {
+        return Ok(None);
+    }
+    let list = |of: fn(&(usize, usize)) -> usize| widths.iter().map(of).collect::<Vec<_>>();
+    let (low, high) = (list(|width| width.0), list(|width| width.1));
+    let shape: Vec<usize> = x.shape().iter().zip(widths).map(|(own, (low, high))| own + low + high).collect();
+    let axes: Vec<i64> = (0..x.ndim() as i64).collect();
+    let arguments = vec![primitives::ints(&axes), primitives::shape(&low), primitives::shape(&high)];
+    step("Pad", arguments, &[x, &value.astype(x.dtype())?], &shape, x.dtype()).map(Some)
+}
+
+/// Arrays that are computed after others.
+pub fn depends(arrays: &[Array], others: &[Array]) -> hesper::Result<Option<Vec<Array>>> {
+    let inputs = [arrays, others].concat();
+    let primitive = Primitive {
+        name: "Depends".into(),
+        arguments: Vec::new(),
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+        fixed: true,
+    };
+    let like: Vec<_> = arrays.iter().map(|one| (one.shape(), one.dtype())).collect();
+    primitive.describe(&inputs, &like).map(Some)
+}
+
+/// Whether two arrays are equal, where NaN may equal NaN.
+pub fn array_equal(a: &Array, b: &Array, equal_nan: bool) -> hesper::Result<Option<Array>> {
+    let dtype = a.dtype().promote(b.dtype());
+    if a.shape() != b.shape() || !equal_nan || !dtype.is(hesper::Category::Inexact) {
+        return Ok(None);
+    }
+    let (a, b) = (a.astype(dtype)?, b.astype(dtype)?);
+    step("Equal", vec![true.into()], &[&a, &b], a.shape(), Dtype::Bool)?.all(()).map(Some)
+}
