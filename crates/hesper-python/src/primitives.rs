@@ -20,6 +20,7 @@ use hesper::{Array, Category, Dtype};
 
 use names::{ELEMENTWISE, Fixed};
 
+pub use described::CHOSEN;
 pub use names::name;
 
 /// An array of the graph: one that the graph has a place for, or one between the primitives of a step.
@@ -324,7 +325,8 @@ impl Primitives {
         output
     }
 
-    /// A primitive that reduces axes to length one, and the squeeze that removes them.
+    /// A primitive that reduces axes to length one, and the squeeze that removes them: `output`, or the input
+    /// if there is nothing to do.
     fn reduced(
         &mut self,
         name: &str,
@@ -332,25 +334,25 @@ impl Primitives {
         axes: &[i64],
         input: Operand,
         output: &Operand,
-    ) {
+    ) -> Operand {
         let mut kept = input.shape.clone();
         axes.iter().for_each(|axis| kept[*axis as usize] = 1);
         let squeezed = kept != output.shape;
         // A reduction over axes of length one changes the type at most.
         let still = name == "Reduce" && kept == input.shape && !axes.is_empty();
-        let whole = match (still, squeezed) {
-            (true, _) if input.dtype == output.dtype => input,
-            (_, squeezed) => {
-                let whole = if squeezed { self.between(&kept, output.dtype) } else { output.clone() };
-                let (name, arguments) =
-                    if still { ("AsType", vec![Argument::Dtype(output.dtype)]) } else { (name, arguments) };
-                self.push(name, arguments, vec![input], vec![whole.clone()]);
-                whole
-            }
-        };
+        let mut whole = input;
+        if !still || whole.dtype != output.dtype {
+            let reduced = if squeezed { self.between(&kept, output.dtype) } else { output.clone() };
+            let (name, arguments) =
+                if still { ("AsType", vec![Argument::Dtype(output.dtype)]) } else { (name, arguments) };
+            self.push(name, arguments, vec![whole], vec![reduced.clone()]);
+            whole = reduced;
+        }
         if squeezed {
             self.push("Squeeze", vec![ints(axes)], vec![whole], vec![output.clone()]);
+            return output.clone();
         }
+        whole
     }
 
     fn reduce(&mut self, attributes: &Attributes<'_>, input: Operand, output: Operand) -> hesper::Result<()> {
@@ -367,7 +369,7 @@ impl Primitives {
         match attributes.text("kind") {
             "sum" if attributes.float("scale") != 1.0 => {
                 let sums = self.between(&output.shape, output.dtype);
-                self.reduced("Reduce", sum(), axes, input, &sums);
+                let sums = self.reduced("Reduce", sum(), axes, input, &sums);
                 let scale = self.number(attributes.float("scale"), output.dtype)?;
                 self.elementwise("Multiply", Vec::new(), vec![sums, scale], &output);
             }
@@ -376,13 +378,13 @@ impl Primitives {
                 let mut kept = input.shape.clone();
                 axes.iter().for_each(|axis| kept[*axis as usize] = 1);
                 let sums = self.between(&kept, input.dtype);
-                self.reduced("Reduce", sum(), axes, input.clone(), &sums);
+                let sums = self.reduced("Reduce", sum(), axes, input.clone(), &sums);
                 let share = self.number(1.0 / count, input.dtype)?;
                 let mean = self.apply("Multiply", vec![sums, share]);
                 let distance = self.apply("Subtract", vec![input, mean]);
                 let square = self.apply("Square", vec![distance]);
                 let squares = self.between(&output.shape, output.dtype);
-                self.reduced("Reduce", sum(), axes, square, &squares);
+                let squares = self.reduced("Reduce", sum(), axes, square, &squares);
                 let ddof = attributes.float("ddof");
                 let (divided, by) = if ddof == 0.0 {
                     ("Multiply", self.number(1.0 / count, output.dtype)?)
@@ -409,6 +411,18 @@ impl Primitives {
                         (flat, 0)
                     }
                 };
+                if input.shape[axis as usize] == 1 {
+                    let zero = self.number(0.0, output.dtype)?;
+                    let zeros = self.broadcast(zero, &input.shape);
+                    let first = self.between(&input.shape, output.dtype);
+                    self.push("Full", Vec::new(), vec![zeros], vec![first.clone()]);
+                    if first.shape == output.shape {
+                        self.rename(&first, &output);
+                    } else {
+                        self.push("Squeeze", vec![ints(&[axis])], vec![first], vec![output]);
+                    }
+                    return Ok(());
+                }
                 let arguments = vec![int(i64::from(kind == "argmax")), int(axis)];
                 self.reduced("ArgReduce", arguments, &[axis], input, &output);
             }
@@ -418,9 +432,12 @@ impl Primitives {
                     [Dtype::Bool, output.dtype].map(|dtype| self.between(&input.shape, dtype));
                 self.elementwise("NotEqual", Vec::new(), vec![input, zero], &marks);
                 self.push("AsType", vec![Argument::Dtype(output.dtype)], vec![marks], vec![ones.clone()]);
-                self.reduced("Reduce", sum(), axes, ones, &output);
+                let counts = self.reduced("Reduce", sum(), axes, ones, &output);
+                self.rename(&counts, &output);
             }
-            kind => self.reduced("Reduce", vec![int(code(kind)), ints(axes)], axes, input, &output),
+            kind => {
+                self.reduced("Reduce", vec![int(code(kind)), ints(axes)], axes, input, &output);
+            }
         }
         Ok(())
     }

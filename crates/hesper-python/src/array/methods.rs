@@ -31,9 +31,9 @@ impl PyArray {
 
     /// See the function ``round``.
     #[pyo3(signature = (decimals = 0, *, stream = None))]
-    fn round(&self, decimals: i32, stream: Option<On>) -> PyResult<PyArray> {
+    fn round(&self, #[pyo3(from_py_with = int)] decimals: isize, stream: Option<On>) -> PyResult<PyArray> {
         let own = self.value();
-        array_on(stream, || rounded(&own, decimals))
+        array_on(stream, || rounded(&own, decimals as i32))
     }
 
     /// See the function ``split``.

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::args::convert;
-use crate::args::{Count, Lengths, On, Value, array_on, int, on};
+use crate::args::{Count, Lengths, On, Value, array_on, int, on, real};
 use crate::dtype::PyDtype;
 use crate::handle::PyArray;
 use crate::steps;
@@ -227,8 +227,8 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Number {
 #[pyfunction]
 #[pyo3(signature = (start, stop, num = 50, endpoint = true, dtype = None, stream = None))]
 fn linspace(
-    start: f64,
-    stop: f64,
+    #[pyo3(from_py_with = real)] start: f64,
+    #[pyo3(from_py_with = real)] stop: f64,
     #[pyo3(from_py_with = int)] num: isize,
     endpoint: bool,
     dtype: Option<PyDtype>,

@@ -5,7 +5,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::tables;
-use crate::args::{On, Value, array_on, on};
+use crate::args::{On, Value, array_on, int, on};
 use crate::handle::PyArray;
 use crate::steps;
 
@@ -203,9 +203,9 @@ fn divmod(a: Value, b: Value, stream: Option<On>) -> PyResult<Vec<PyArray>> {
 /// array([0, 2, 2], dtype=float32)
 #[pyfunction]
 #[pyo3(signature = (a, /, decimals = 0, stream = None))]
-fn round(a: Value, decimals: i32, stream: Option<On>) -> PyResult<PyArray> {
+fn round(a: Value, #[pyo3(from_py_with = int)] decimals: isize, stream: Option<On>) -> PyResult<PyArray> {
     let a = a.alone()?;
-    array_on(stream, || rounded(&a, decimals))
+    array_on(stream, || rounded(&a, decimals as i32))
 }
 
 /// Rounded to decimals. Floats of up to 32 bits are multiplied by the inverse power of ten, so that they have

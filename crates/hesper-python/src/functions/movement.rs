@@ -10,6 +10,7 @@ use crate::args::{Arrays, Axes, Count, Ints, Lengths, On, Sizes, Value, array_on
 use crate::dtype::PyDtype;
 use crate::handle::PyArray;
 use crate::steps;
+use crate::steps::pad::Around;
 
 /// Where to split: a number of parts, or the places of the cuts.
 pub enum Cuts {
@@ -34,7 +35,11 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Cuts {
             let negative = |_| PyValueError::new_err("[split] cannot split into a negative number of parts");
             return object.extract().map(Cuts::Sections).map_err(negative);
         }
-        Ints::extract(object).map(Cuts::Places)
+        // A number of another library is a count, too.
+        match Ints::extract(object) {
+            Err(error) => object.extract().map(Cuts::Sections).map_err(|_| error),
+            places => places.map(Cuts::Places),
+        }
     }
 }
 
@@ -163,7 +168,7 @@ fn unstack<'py>(
     stream: Option<On>,
 ) -> PyResult<Bound<'py, pyo3::types::PyTuple>> {
     let x = x.value();
-    let parts = on(stream, || x.unstack(axis))?;
+    let parts = on(stream, || steps::or_else(|| steps::movement::unstack(&x, axis), || x.unstack(axis)))?;
     pyo3::types::PyTuple::new(py, parts.into_iter().map(PyArray::new))
 }
 
@@ -305,7 +310,9 @@ fn pad(
     };
     array_on(stream, || {
         let described = || match &mode {
-            Pad::Edge => steps::pad::edge(&a, &widths),
+            Pad::Edge => steps::pad::around(&a, &widths, Around::Edge),
+            Pad::Reflect => steps::pad::around(&a, &widths, Around::Reflected),
+            Pad::Symmetric => steps::pad::around(&a, &widths, Around::Mirrored),
             Pad::Constant(Operand::Array(value)) => steps::movement::pad(&a, &widths, value),
             _ => Ok(None),
         };

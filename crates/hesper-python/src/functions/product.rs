@@ -226,9 +226,9 @@ fn gather_mm(
     let (a, b) = (a.value(), b.value());
     let (left, right) = (lhs_indices.map(|list| list.value()), rhs_indices.map(|list| list.value()));
     array_on(stream, || {
+        let product = a.gather_mm(&b, left.as_ref(), right.as_ref())?;
         // Indices in order change the speed on some devices, never the result.
-        let _ = sorted_indices;
-        a.gather_mm(&b, left.as_ref(), right.as_ref())
+        steps::product::chosen(product, [&a, &b], [left.as_ref(), right.as_ref()], sorted_indices)
     })
 }
 

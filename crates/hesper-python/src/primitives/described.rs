@@ -54,6 +54,10 @@ impl Primitive {
     }
 }
 
+/// A product of matrices that indices choose: its left matrices and both indices as they are given, and
+/// whether the indices are in order.
+pub const CHOSEN: &str = "product of chosen matrices";
+
 /// The name of a primitive that a step describes.
 pub fn name(step: &Step) -> &str {
     match step.attributes.first() {
@@ -73,8 +77,27 @@ impl Primitives {
             }
             _ => Argument::Value(value.clone()),
         });
-        let arguments = arguments.collect();
-        let name = name(step).into();
+        let arguments: Vec<Argument> = arguments.collect();
+        let name: String = name(step).into();
+        if name == CHOSEN {
+            return self.chosen(&arguments, inputs, &outputs[0]);
+        }
         self.list.push(Primitive { name, arguments, inputs, outputs, fixed: true });
+    }
+
+    /// Gives a product its operands and flags.
+    fn chosen(&mut self, flags: &[Argument], mut inputs: Vec<Operand>, output: &Operand) {
+        let product = inputs.remove(0);
+        let made = |one: &&mut Primitive| one.outputs.first().is_some_and(|made| made.id == product.id);
+        let Some(mut primitive) = self.list.iter_mut().rfind(made).cloned() else { return };
+        let (flag, index) = (primitive.arguments.len(), primitive.inputs.len());
+        if primitive.name.starts_with("Gather") && flag >= 2 && index >= 3 {
+            primitive.arguments[flag - 2..].clone_from_slice(flags);
+            primitive.inputs[index - 2..].clone_from_slice(&inputs[1..]);
+            primitive.inputs[0] = inputs.remove(0);
+        }
+        primitive.outputs = vec![output.clone()];
+        primitive.fixed = true;
+        self.list.push(primitive);
     }
 }

@@ -62,12 +62,11 @@ impl Fft {
             return None;
         }
         let kind = if next.kind == TransformKind::Complex { self.kind } else { next.kind };
-        let mut axes: Vec<(usize, usize)> = match kind {
-            TransformKind::RealToComplex => next.axes.iter().chain(&self.axes).copied().collect(),
-            _ => self.axes.iter().chain(&next.axes).copied().collect(),
+        // The last of the axes is transformed first, but for that of a real result.
+        let axes = match next.kind {
+            TransformKind::ComplexToReal => self.axes.iter().chain(&next.axes).copied().collect(),
+            _ => next.axes.iter().chain(&self.axes).copied().collect(),
         };
-        let complex = axes.len() - usize::from(kind != TransformKind::Complex);
-        axes[..complex].sort_unstable();
         Some(Fft { kind, inverse: self.inverse, axes, scale: self.scale * next.scale })
     }
 }

@@ -22,9 +22,11 @@ struct Layout {
     new: Vec<isize>,
     /// How many items are gathered: all up to the last array or number.
     gathered: usize,
-    /// The axes of the index arrays, and how many slices are gathered.
+    /// The axes of the index arrays, how many slices are gathered, and how many of them stand behind the
+    /// arrays.
     points: Shape,
     slices: usize,
+    behind: usize,
     /// Whether all gathered slices stand before the arrays; else the arrays' axes are first.
     adjacent: bool,
 }
@@ -106,7 +108,7 @@ impl Layout {
         let rank = points.len() as isize;
         let new = new.into_iter().map(|(after, at)| at as isize + if after { rank } else { 0 }).collect();
         let slices = items[..=last].iter().filter(|item| matches!(item, Item::Slice(..))).count();
-        Some(Layout { items, new, gathered: last + 1, points, slices, adjacent: !parted })
+        Some(Layout { items, new, gathered: last + 1, points, slices, behind: 0, adjacent: !parted })
     }
 
     fn rank(&self) -> usize {
@@ -124,7 +126,8 @@ impl Layout {
                     let bounds = bounds.map(|bound| float(bound as f64)).to_vec();
                     let range = step("Arange", bounds, &[], &[*count], Dtype::Uint32)?;
                     let mut shape = vec![1; self.rank()];
-                    shape[if self.adjacent { seen } else { self.points.len() + seen }] = *count as isize;
+                    let before = self.adjacent && seen < self.slices - self.behind;
+                    shape[if before { seen } else { self.points.len() + seen }] = *count as isize;
                     seen += 1;
                     shaped(&range, shape)?
                 }
@@ -144,7 +147,9 @@ impl Layout {
         let (own, ones) = (list.shape().iter().map(|length| *length as isize), vec![1; self.slices]);
         let shape = if self.adjacent {
             let missing = if self.slices > 0 { self.points.len() - list.ndim() } else { 0 };
-            ones.into_iter().chain(vec![1; missing]).chain(own).collect()
+            let (before, behind) = ones.split_at(self.slices - self.behind);
+            let before = before.iter().copied().chain(vec![1; missing]);
+            before.chain(own).chain(behind.iter().copied()).collect()
         } else {
             own.chain(ones).collect()
         };
@@ -227,16 +232,20 @@ fn slices(array: &Array, indices: &[Index]) -> Option<(Vec<Item>, Vec<usize>)> {
     Some((items, numbers))
 }
 
-/// The elements that slices and numbers name, where a bound is written from the back, or no element is named.
-fn part(array: &Array, indices: &[Index]) -> hesper::Result<Option<Array>> {
-    let Some((items, numbers)) = slices(array, indices) else { return Ok(None) };
-    let written = |(item, length): (&Item, &usize)| match item {
+/// Whether a slice names no element, or has a bound that is written from the back or behind the last element.
+fn is_written((item, length): (&Item, &usize)) -> bool {
+    match item {
         Item::Slice(_, stop, step, count) => {
             *count == 0 || (*step > 0 && !(0..=*length as isize).contains(stop))
         }
         _ => false,
-    };
-    if !items.iter().zip(array.shape()).any(written) {
+    }
+}
+
+/// The elements that slices and numbers name, where a bound is written from the back, or no element is named.
+fn part(array: &Array, indices: &[Index]) -> hesper::Result<Option<Array>> {
+    let Some((items, numbers)) = slices(array, indices) else { return Ok(None) };
+    if !items.iter().zip(array.shape()).any(is_written) {
         return Ok(None);
     }
     let found = sliced(array, &items)?;
@@ -264,7 +273,7 @@ fn update_part(
     let whole = items.iter().zip(array.shape()).all(|(item, length)| item.is_whole(*length));
     let written = match how {
         Update::Subtract | Update::Divide => true,
-        _ => items.iter().any(|item| matches!(item, Item::Slice(.., 0))),
+        _ => items.iter().zip(array.shape()).any(is_written),
     };
     if (!whole || !numbers.is_empty()) && !written {
         return Ok(None);
@@ -353,8 +362,9 @@ pub fn update(array: &Array, indices: &[Index], value: &Array, how: Update) -> h
     // Slices by steps are gathered too.
     let stepped = |item: &Item| matches!(item, Item::Slice(_, _, step, _) if *step != 1);
     let gathered = layout.items.iter().rposition(stepped).map_or(0, |at| at + 1).max(layout.gathered);
-    let slices = |items: &[Item]| items.iter().filter(|item| matches!(item, Item::Slice(..))).count();
-    layout.slices += slices(&layout.items[layout.gathered..gathered]);
+    let later = &layout.items[layout.gathered..gathered];
+    layout.behind = later.iter().filter(|item| matches!(item, Item::Slice(..))).count();
+    layout.slices += layout.behind;
     layout.gathered = gathered;
     let (mut lists, mut axes) = (layout.lists(array, true)?, Vec::from_iter(0..layout.gathered as isize));
     let (mut lengths, mut sizes) = (Vec::new(), vec![1; layout.gathered]);

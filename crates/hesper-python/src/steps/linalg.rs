@@ -84,7 +84,7 @@ pub fn det(a: &Array) -> hesper::Result<Option<Array>> {
         a.slice(&start, &stop, &vec![1; rank])?.squeeze(-1)?.squeeze(-1)
     };
     if rows == 1 {
-        return at(0, 0).map(Some);
+        return a.squeeze(-1)?.squeeze(-1).map(Some);
     }
     // The determinant of two rows and two columns.
     let minor = |rows: [isize; 2], columns: [isize; 2]| {

@@ -36,6 +36,16 @@ pub fn split(x: &Array, cuts: Split<'_>, along: isize) -> hesper::Result<Option<
     primitive.describe(&[x.clone()], &like).map(Some)
 }
 
+/// The parts of an array along an axis, which they lose.
+pub fn unstack(x: &Array, along: isize) -> hesper::Result<Option<Vec<Array>>> {
+    let axis = if along < 0 { along + x.ndim() as isize } else { along };
+    let Some(length) = x.shape().get(axis as usize).copied().filter(|length| *length > 0) else {
+        return Ok(None);
+    };
+    let Some(parts) = split(x, Split::Sections(length), axis)? else { return Ok(None) };
+    parts.iter().map(|part| part.squeeze(axis)).collect::<hesper::Result<Vec<Array>>>().map(Some)
+}
+
 /// A roll along one axis that moves no element.
 pub fn roll(x: &Array, shifts: &[isize], axes: Option<&[isize]>) -> hesper::Result<Option<Array>> {
     let (&[shift], Some(&[axis])) = (shifts, axes) else { return Ok(None) };

@@ -349,7 +349,8 @@ impl Batch<'_> {
         // Each slice has its own source: its number is one more index.
         let mut own = vec![1; points + 1];
         own[at] = self.size as isize;
-        let places = Array::arange(0..self.size as i64, Some(Dtype::Int32))?.reshape(&own)?;
+        let dtype = inputs[1].dtype();
+        let places = Array::arange(0..self.size as i64, Some(dtype))?.reshape(&own)?;
         inputs.push(places.broadcast_to(inputs[1].shape())?);
         let axes: Vec<i64> = behind(&axes, *from).into_iter().chain([*from as i64]).collect();
         sizes.insert(*from, 1);
@@ -379,7 +380,8 @@ impl Batch<'_> {
             });
         }
         let own: Vec<isize> = std::iter::once(self.size as isize).chain(vec![1; points]).collect();
-        let places = Array::arange(0..self.size as i64, Some(Dtype::Int32))?.reshape(&own)?;
+        let dtype = inputs[1].dtype();
+        let places = Array::arange(0..self.size as i64, Some(dtype))?.reshape(&own)?;
         inputs.push(places.broadcast_to(inputs[1].shape())?);
         let beside = (1 + points + at) as isize;
         inputs.push(match &self.given[last] {

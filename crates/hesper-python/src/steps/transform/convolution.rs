@@ -1,4 +1,4 @@
-//! The cotangents of convolutions: convolutions of what comes back, and products with the windows of the input.
+//! The cotangents of convolutions: convolutions of cotangents, and products with the windows of the input.
 
 use hesper::Array;
 
@@ -32,11 +32,7 @@ pub fn reverse(node: &Node, ct: &Array, at: usize) -> hesper::Result<Option<Arra
     let [x, w] = [&node.inputs[0], &node.inputs[1]];
     match at {
         0 => own.input(x, w, ct).map(Some),
-        1 if !flip
-            && [own.input_dilation, own.dilation].iter().all(|list| list.iter().all(|one| *one == 1)) =>
-        {
-            own.weights(x, w, ct).map(Some)
-        }
+        1 => own.weights(x, w, ct).map(Some),
         _ => Ok(None),
     }
 }
@@ -73,6 +69,48 @@ impl Convolution<'_> {
     }
 
     fn weights(&self, x: &Array, w: &Array, ct: &Array) -> hesper::Result<Array> {
+        let dense = [self.input_dilation, self.dilation].iter().all(|list| list.iter().all(|one| *one == 1));
+        if dense && !self.flip { self.windows(x, w, ct) } else { self.swapped(x, w, ct) }
+    }
+
+    /// A convolution of channels by batches: the channels of the input with those of the output.
+    fn swapped(&self, x: &Array, w: &Array, ct: &Array) -> hesper::Result<Array> {
+        let mut order: Vec<isize> = (0..w.ndim() as isize).collect();
+        order.swap(0, w.ndim() - 1);
+        let (input, kernel, output) = (spatial(x), spatial(w), spatial(ct));
+        let mut high = Vec::new();
+        for at in 0..kernel.len() {
+            let input = self.input_dilation[at] * (input[at] - 1) + 1;
+            let output = self.stride[at] * (output[at] - 1) + 1;
+            high.push((kernel[at] - 1) * self.dilation[at] + output - input - self.low[at]);
+        }
+        let arguments = vec![
+            primitives::ints(self.dilation),
+            primitives::ints(self.low),
+            primitives::ints(&high),
+            primitives::ints(self.stride),
+            primitives::ints(self.input_dilation),
+            int(1),
+            Argument::from(false),
+        ];
+        let turned: Vec<usize> = order.iter().map(|axis| w.shape()[*axis as usize]).collect();
+        let inputs = [x.transpose(&order)?, ct.transpose(&order)?];
+        let mut found = step("Convolution", arguments, &[&inputs[0], &inputs[1]], &turned, w.dtype())?;
+        if self.flip {
+            let rank = turned.len();
+            let (mut start, mut stop) = (vec![0; rank], Vec::from_iter(turned.iter().map(|n| *n as i64)));
+            let mut steps = vec![1; rank];
+            for axis in 1..rank - 1 {
+                (start[axis], stop[axis], steps[axis]) = (stop[axis] - 1, -stop[axis] - 1, -1);
+            }
+            let bounds = [start, stop, steps].map(Argument::Shape).to_vec();
+            found = step("Slice", bounds, &[&found], &turned, w.dtype())?;
+        }
+        found.transpose(&order)
+    }
+
+    /// A product with the windows of the input.
+    fn windows(&self, x: &Array, w: &Array, ct: &Array) -> hesper::Result<Array> {
         let (kernel, output) = (spatial(w), spatial(ct));
         let along: Vec<i64> = (1..=kernel.len() as i64).collect();
         let mut padded = x.shape().to_vec();

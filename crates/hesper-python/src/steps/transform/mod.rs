@@ -3,8 +3,8 @@
 //!
 //! While a function is traced for a callback, a transformation inside of it traces its function, turns the
 //! graph into MLX's primitives and applies MLX's rule to each. The result is a graph of steps that are only
-//! described ([`hesper::export::described`]). A graph with a primitive that has no rule here gets the rules of
-//! Hesper's ops.
+//! described ([`hesper::export::described`]). A graph with a primitive that has no rule here gets the rules
+//! of Hesper's ops.
 
 mod batch;
 mod convolution;
