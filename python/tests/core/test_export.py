@@ -201,6 +201,12 @@ def test_a_callback_is_told_the_graph():
     assert reported[-1]["outputs"] == reported[2]["outputs"]
 
 
+def masked(mask, value, x):
+    y = x * 1
+    y[mask] = value
+    return y
+
+
 PRIMITIVES = {
     "element-wise": lambda c, x: c.maximum(c.exp(x) * 2 - 1, c.rsqrt(c.abs(x) + 3)) ** c.log2(c.square(x)),
     "comparisons": lambda c, x: c.where(c.isnan(x), x, c.log(x)) + (x == 2).astype(c.float16),
@@ -353,6 +359,31 @@ PRIMITIVES = {
         c.mean(x.astype(c.int32)), x.astype(c.int8).mean(1, keepdims=True),
     ],
     "grids": lambda c, x: [*c.meshgrid(x[0], x[1], indexing="ij"), *c.meshgrid(x[0], x[1])],
+    "integers": lambda c, x: (lambda i: [
+        c.softmax(i, axis=0), c.softmax(i, axis=-1), c.logsumexp(i), c.isinf(i), c.isnan(i), c.isfinite(i), c.trunc(i), (x > 1).mean(),
+    ])(x.astype(c.int32)),
+    "axes of length one": lambda c, x: (lambda r: [
+        r.sum(0), r.max(0, keepdims=True), r.mean(0), r.var(0), (r > 0).all(0), (r > 0).sum(0), r.argmax(0), c.softmax(r, axis=0),
+    ])(x[:1]),
+    "shapes that stay": lambda c, x: [x.reshape(-1, 4), x.reshape(3, 4) * 2, c.roll(x, 0, axis=0), c.pad(x, 0), c.mean(x.sum())],
+    "parts that are not used": lambda c, x: [c.split(x, 4, axis=1)[1], c.unstack(x)[0], list(x)[1]],
+    "bounds as written": lambda c, x: [x[:-1, 1:-1], x[:100], x[3:], x.at[:-1].add(x[1:]), x.at[3:].add(1.0), x[c.array([0, 1]), 1:100]],
+    "slices by steps beside arrays": lambda c, x: (lambda i: [
+        x[::2, i], x[::-1, i], x[i, ::-1], x.at[i, ::2].add(1.0), x.at[::2, i].multiply(2.0), x.at[:].add(x), x.at[:].subtract(2.0),
+    ])(c.array([0, 1])),
+    "masked assignments": lambda c, x: [masked(x > 1, 0.0, x), masked(c.array([True, False, True]), c.ones((4,)), x)],
+    "equal arrays with NaN": lambda c, x: c.array_equal(x, x * 2, equal_nan=True),
+    "arrays after others": lambda c, x: [c.depends(x, c.exp(x)), *c.depends([x * 2], [c.sin(x)])],
+    "sampled windows": lambda c, x: [c.hanning(5) * 1, c.hamming(5) * 1, c.blackman(5) * 1, c.bartlett(5) * 1],
+    "frequencies": lambda c, x: [c.fft.fftfreq(8) * 1, c.fft.rfftfreq(7, 0.5) * 1, c.fft.fft2(x, axes=(1, 0)), c.fft.rfft2(x, s=(2, 6))],
+    "cross products": lambda c, x: [c.linalg.cross(x[:, :3], x[:, 1:]), c.linalg.cross(x[:, :2], x[:, 1:3])],
+    "masked blocks": lambda c, x: (lambda a: c.block_masked_mm(a, a, 32, mask_out=c.ones((1, 1)) > 0))(c.broadcast_to(x[:1, :1], (32, 32))),
+    "sorted indices": lambda c, x: c.gather_mm(x[:, None, None], c.stack([x.T, x.T]), rhs_indices=c.array([[0, 1]] * 3), sorted_indices=True),
+    "reflected edges": lambda c, x: [c.pad(x, 1, mode="reflect"), c.pad(x, ((1, 2), (0, 1)), mode="symmetric")],
+    "other random numbers": lambda c, x: (lambda key: [
+        c.random.normal((2,), c.complex64, key=key), c.random.truncated_normal(0, 2.0, (3,), c.float16, key=key),
+        c.random.laplace((3,), c.float16, key=key), c.random.categorical(x.astype(c.int32), key=key),
+    ])(c.random.key(0)),
     "a derivative of a sum": lambda c, x: c.grad(lambda x: c.exp(x).sum())(x),
     "vectorized": lambda c, x: [
         c.vmap(lambda row: c.softmax(row, axis=-1))(x), c.vmap(lambda row: row.sum())(x), c.vmap(lambda row: c.concatenate([row, row[1:]]))(x),

@@ -133,7 +133,7 @@ impl Graph {
             arguments: sources.iter().map(|one| (one.0.shape.clone(), one.dtype())).collect(),
             shapeless: false,
         };
-        Builder::new(signature, sources).part(outputs, sources)
+        Builder { sliced: true, ..Builder::new(signature, sources) }.part(outputs, sources)
     }
 
     /// The arguments that it was traced with.
@@ -183,6 +183,8 @@ struct Builder {
     /// The first output of nodes that stand for several.
     several: IdMap<usize>,
     values: usize,
+    /// Whether slices of constants are steps, too.
+    sliced: bool,
 }
 
 impl Builder {
@@ -190,7 +192,14 @@ impl Builder {
         let graph = Graph { signature, constants: Vec::new(), steps: Vec::new(), outputs: Vec::new() };
         let known =
             arguments.iter().enumerate().map(|(at, one)| (one.0.id, ValueRef::Argument(at))).collect();
-        Builder { graph, known, constants: IdMap::default(), several: IdMap::default(), values: 0 }
+        Builder {
+            graph,
+            known,
+            constants: IdMap::default(),
+            several: IdMap::default(),
+            values: 0,
+            sliced: false,
+        }
     }
 
     fn build(self, outputs: &[Array], arguments: &[Array]) -> Result<Graph> {
@@ -308,7 +317,8 @@ impl Builder {
         while !base.is_evaluated()
             && !self.known.contains_key(&base.0.id)
             && let Some(call) = base.call()
-            && matches!(call.op.name(), "transpose" | "broadcast_to" | "reshape")
+            && (matches!(call.op.name(), "transpose" | "broadcast_to" | "reshape")
+                || self.sliced && call.op.name() == "slice")
             && let Export::Step(record) = call.op.get().export()
         {
             let input = call.inputs[0].clone();
