@@ -366,6 +366,11 @@ PRIMITIVES = {
         r.sum(0), r.max(0, keepdims=True), r.mean(0), r.var(0), (r > 0).all(0), (r > 0).sum(0), r.argmax(0), c.softmax(r, axis=0),
     ])(x[:1]),
     "shapes that stay": lambda c, x: [x.reshape(-1, 4), x.reshape(3, 4) * 2, c.roll(x, 0, axis=0), c.pad(x, 0), c.mean(x.sum())],
+    "a number in a tuple": lambda c, x: [x[1,], x[-1,], x[:1][0,]],
+    "slices of one element": lambda c, x: [x[1:-1:2], x[2:0:-2], x[0:1:3, ::-4], x[c.array([0, 1]), -2:-1]],
+    "rolled twice": lambda c, x: [c.roll(x, (1, 2), axis=(0, 1)), c.roll(x, -1), c.fft.fftshift(x), c.fft.ifftshift(x, axes=(1,))],
+    "slices beside each other": lambda c, x: c.concatenate([x[1:], x[:1]], axis=0),
+    "complex numbers": lambda c, x: (x * 2j + 2j) * 2j,
     "parts that are not used": lambda c, x: [c.split(x, 4, axis=1)[1], c.unstack(x)[0], list(x)[1]],
     "bounds as written": lambda c, x: [x[:-1, 1:-1], x[:100], x[3:], x.at[:-1].add(x[1:]), x.at[3:].add(1.0), x[c.array([0, 1]), 1:100]],
     "slices by steps beside arrays": lambda c, x: (lambda i: [

@@ -108,6 +108,13 @@ PROGRAMS = {
     "a number": lambda c, x: c.grad(lambda s: (x * s).sum())(x[0, 0]),
     "an argument that is not used": lambda c, x: list(c.grad(lambda a, b: a.sum(), argnums=(0, 1))(x, x)),
     "a pair of columns": lambda c, x: c.vmap(lambda a, b: a * b, in_axes=(0, 1), out_axes=1)(x, x.T),
+    "gradients of rows by index": lambda c, x: c.vmap(c.grad(lambda y: (y[c.array([0, 0, 1])] ** 2).sum()))(c.stack([x, x])),
+    "the second derivative of a sort": lambda c, x: c.grad(
+        lambda x: (c.grad(lambda y: (c.sort(y, axis=0) ** 2).sum())(x) ** 2).sum()
+    )(x),
+    "the second derivative of a running maximum": lambda c, x: c.grad(
+        lambda x: (c.grad(lambda y: (c.cummax(y, axis=0) ** 2).sum())(x) ** 2).sum()
+    )(x),
     "a compiled function": lambda c, x: c.grad(lambda x: c.compile(lambda x: c.exp(x).sum())(x))(x),
     **{f"the gradient of {name}": gradient(f) for name, f in (FUNCTIONS | REVERSE).items()},
     **{f"the tangent of {name}": tangent(f) for name, f in FUNCTIONS.items()},

@@ -166,6 +166,7 @@ pub fn get(array: &Array, index: &Bound<'_, PyAny>) -> PyResult<Array> {
     // One number is a gather in MLX's graphs.
     if let [Index::Int(at)] = parts.as_slice()
         && (transform::is_exported(array) || steps::described())
+        && !index.is_instance_of::<PyTuple>()
     {
         let at = if *at < 0 { *at + array.shape()[0] as isize } else { *at };
         return on(None, || array.take(Array::integer(at as i64, Dtype::Uint32)?, 0));

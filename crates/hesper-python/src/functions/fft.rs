@@ -170,7 +170,10 @@ table! {
 #[pyo3(signature = (a, axes = None, stream = None))]
 fn fftshift(a: PyArray, axes: Option<Axes>, stream: Option<On>) -> PyResult<PyArray> {
     let a = a.value();
-    array_on(stream, || transforms::fftshift(&a, axes_of(&axes)))
+    let axes = axes_of(&axes);
+    array_on(stream, || {
+        steps::or_else(|| steps::movement::shift(&a, axes, false), || transforms::fftshift(&a, axes))
+    })
 }
 
 /// The inverse of ``fftshift``.
@@ -189,7 +192,10 @@ fn fftshift(a: PyArray, axes: Option<Axes>, stream: Option<On>) -> PyResult<PyAr
 #[pyo3(signature = (a, axes = None, stream = None))]
 fn ifftshift(a: PyArray, axes: Option<Axes>, stream: Option<On>) -> PyResult<PyArray> {
     let a = a.value();
-    array_on(stream, || transforms::ifftshift(&a, axes_of(&axes)))
+    let axes = axes_of(&axes);
+    array_on(stream, || {
+        steps::or_else(|| steps::movement::shift(&a, axes, true), || transforms::ifftshift(&a, axes))
+    })
 }
 
 /// The frequencies of a transform of `n` elements at a distance of `d`.

@@ -233,7 +233,7 @@ impl Primitives {
         }
         let (dims, half) = (attributes.int("dims") as usize, attributes.int("dims") as usize / 2);
         let traditional = attributes.flag("traditional");
-        // Every second feature, or a half of them. Neighbours in the list would be one `Split`.
+        // Every second feature, or a half of them.
         let halves = |own: &mut Self, start: usize| match traditional {
             true => own.last_slice(&x, start, dims, 2),
             false => own.last_slice(&x, start, start + half, 1),

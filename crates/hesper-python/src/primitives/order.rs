@@ -112,14 +112,17 @@ pub fn join_divmods(list: &mut [Primitive]) {
     }
 }
 
-/// The bits of a number that is not complex.
-fn number(array: &Array) -> hesper::Result<Option<u64>> {
-    if array.ndim() > 0 || !array.is_evaluated() || array.dtype().is(Category::Complex) {
+/// The bits of a number.
+fn number(array: &Array) -> hesper::Result<Option<[u64; 2]>> {
+    if array.ndim() > 0 || !array.is_evaluated() {
         return Ok(None);
     }
-    Ok(Some(if array.dtype().is(Category::Floating) {
-        array.astype(Dtype::Float64)?.item::<f64>()?.to_bits()
+    let bits = |x: Array| Ok::<_, hesper::Error>(x.astype(Dtype::Float64)?.item::<f64>()?.to_bits());
+    Ok(Some(if array.dtype().is(Category::Complex) {
+        [bits(array.real()?)?, bits(array.imag()?)?]
+    } else if array.dtype().is(Category::Floating) {
+        [bits(array.clone())?, 0]
     } else {
-        array.astype(Dtype::Int64)?.item::<i64>()? as u64
+        [array.astype(Dtype::Int64)?.item::<i64>()? as u64, 0]
     }))
 }

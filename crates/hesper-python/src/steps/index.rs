@@ -185,15 +185,15 @@ pub fn get(array: &Array, indices: &[Index]) -> hesper::Result<Option<Array>> {
     if layout.new.is_empty() { Ok(found) } else { found.expand_dims(&layout.new[..]) }.map(Some)
 }
 
-/// The bounds of slices of all axes.
+/// The bounds of slices of all axes. One element is a slice by a step of one.
 fn bounds(items: &[Item]) -> [Argument; 3] {
-    let list = |of: fn(&Item) -> isize| Argument::Shape(items.iter().map(|item| of(item) as i64).collect());
-    let [starts, stops, steps]: [fn(&Item) -> isize; 3] = [
-        |item| if let Item::Slice(start, ..) = item { *start } else { 0 },
-        |item| if let Item::Slice(_, stop, ..) = item { *stop } else { 0 },
-        |item| if let Item::Slice(_, _, step, _) = item { *step } else { 1 },
-    ];
-    [list(starts), list(stops), list(steps)]
+    let bounds = |item: &Item| match *item {
+        Item::Slice(start, _, step, 1) if step > 0 || start == 0 => [start, start + 1, 1],
+        Item::Slice(start, _, _, 1) => [start, start - 1, -1],
+        Item::Slice(start, stop, step, _) => [start, stop, step],
+        _ => [0, 0, 1],
+    };
+    [0, 1, 2].map(|at| Argument::Shape(items.iter().map(|item| bounds(item)[at] as i64).collect()))
 }
 
 fn sliced(array: &Array, items: &[Item]) -> hesper::Result<Array> {
@@ -236,7 +236,7 @@ fn slices(array: &Array, indices: &[Index]) -> Option<(Vec<Item>, Vec<usize>)> {
 fn is_written((item, length): (&Item, &usize)) -> bool {
     match item {
         Item::Slice(_, stop, step, count) => {
-            *count == 0 || (*step > 0 && !(0..=*length as isize).contains(stop))
+            *count == 0 || (*step < 0 && *count == 1) || (*step > 0 && !(0..=*length as isize).contains(stop))
         }
         _ => false,
     }
@@ -251,6 +251,13 @@ fn part(array: &Array, indices: &[Index]) -> hesper::Result<Option<Array>> {
     let found = sliced(array, &items)?;
     let numbers: Vec<isize> = numbers.iter().map(|axis| *axis as isize).collect();
     if numbers.is_empty() { Ok(found) } else { found.squeeze(numbers) }.map(Some)
+}
+
+/// A value without axes of length one in front, but for the last axis.
+fn without_ones(value: &Array) -> hesper::Result<Array> {
+    let outer = &value.shape()[..value.ndim().saturating_sub(1)];
+    let ones = outer.iter().take_while(|length| **length == 1).count();
+    value.squeeze((0..ones as isize).collect::<Vec<_>>())
 }
 
 /// A value that is subtracted or divided by is added or multiplied.
@@ -278,8 +285,7 @@ fn update_part(
     if (!whole || !numbers.is_empty()) && !written {
         return Ok(None);
     }
-    let ones = value.shape().iter().take_while(|length| **length == 1).count();
-    let mut value = value.squeeze((0..ones as isize).collect::<Vec<_>>())?;
+    let mut value = without_ones(value)?;
     // Axes of numbers behind the first axis of the value.
     let axes = (0..array.ndim()).rev().filter(|axis| !numbers.contains(axis)).take(value.ndim()).last();
     let new: Vec<usize> =
@@ -381,8 +387,7 @@ pub fn update(array: &Array, indices: &[Index], value: &Array, how: Update) -> h
     let lists = aligned(&lists)?;
     let points = lists[0].shape().to_vec();
     let target = [&points[..], &lengths].concat();
-    let ones = value.shape().iter().take_while(|length| **length == 1).count();
-    let value = value.squeeze((0..ones as isize).collect::<Vec<_>>())?.astype(array.dtype())?;
+    let value = without_ones(value)?;
     let Ok(value) = value.broadcast_to(&target) else { return Ok(None) };
     let shape: Vec<isize> = points.iter().chain(&sizes).map(|length| *length as isize).collect();
     let value = turned(&value.reshape(&shape)?, how)?.astype(array.dtype())?;

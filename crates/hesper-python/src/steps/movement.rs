@@ -1,6 +1,6 @@
 //! Reshapes, splits, rolls and paddings, which MLX keeps where they move nothing.
 
-use hesper::{Array, Dtype, Split};
+use hesper::{Array, Dtype, Split, concatenate};
 
 use super::step;
 use crate::primitives::{self, Argument, Primitive, int};
@@ -46,21 +46,53 @@ pub fn unstack(x: &Array, along: isize) -> hesper::Result<Option<Vec<Array>>> {
     parts.iter().map(|part| part.squeeze(axis)).collect::<hesper::Result<Vec<Array>>>().map(Some)
 }
 
-/// A roll along one axis that moves no element.
+/// A roll: the end of each axis stands before its beginning, also where no element moves.
 pub fn roll(x: &Array, shifts: &[isize], axes: Option<&[isize]>) -> hesper::Result<Option<Array>> {
-    let (&[shift], Some(&[axis])) = (shifts, axes) else { return Ok(None) };
-    let axis = if axis < 0 { axis + x.ndim() as isize } else { axis } as usize;
-    let Some(length) = x.shape().get(axis).map(|length| *length as isize) else { return Ok(None) };
-    if length == 0 || shift % length != 0 {
+    let Some(axes) = axes else {
+        let [shift] = shifts else { return Ok(None) };
+        let Some(rolled) = roll(&x.flatten(0, -1)?, &[*shift], Some(&[0]))? else { return Ok(None) };
+        return rolled.reshape(x.shape()).map(Some);
+    };
+    if shifts.len() != axes.len() || x.size() == 0 {
         return Ok(None);
     }
-    let mut start = vec![0; x.ndim()];
-    start[axis] = length as usize;
-    let mut shape = x.shape().to_vec();
-    shape[axis] = 0;
-    let bounds = [&start[..], x.shape(), &vec![1; x.ndim()]].map(primitives::shape).to_vec();
-    let none = step("Slice", bounds, &[x], &shape, x.dtype())?;
-    step("Concatenate", vec![int(axis as i64)], &[&none, x], x.shape(), x.dtype()).map(Some)
+    let mut rolled = x.clone();
+    for (shift, axis) in shifts.iter().zip(axes) {
+        let axis = if *axis < 0 { axis + x.ndim() as isize } else { *axis };
+        let Some(length) = x.shape().get(axis as usize).map(|length| *length as isize) else {
+            return Ok(None);
+        };
+        let shift = shift.rem_euclid(length);
+        rolled = if shift == 0 {
+            let (mut start, mut none) = (vec![0; x.ndim()], x.shape().to_vec());
+            (start[axis as usize], none[axis as usize]) = (length as usize, 0);
+            let bounds = [&start[..], x.shape(), &vec![1; x.ndim()]].map(primitives::shape).to_vec();
+            let none = step("Slice", bounds, &[&rolled], &none, x.dtype())?;
+            step("Concatenate", vec![int(axis as i64)], &[&none, &rolled], x.shape(), x.dtype())?
+        } else {
+            let Some(parts) = split(&rolled, Split::Indices(&[length - shift]), axis)? else {
+                return Ok(None);
+            };
+            concatenate(&[&parts[1], &parts[0]].map(Array::clone), axis)?
+        };
+    }
+    Ok(Some(rolled))
+}
+
+/// The first element moved to the middle of axes, or of all; or back.
+pub fn shift(x: &Array, axes: Option<&[isize]>, back: bool) -> hesper::Result<Option<Array>> {
+    let all: Vec<isize> = (0..x.ndim() as isize).collect();
+    let axes = axes.unwrap_or(&all);
+    let length = |axis: isize| {
+        let axis = if axis < 0 { axis + x.ndim() as isize } else { axis };
+        x.shape().get(axis as usize).map(|length| *length as isize)
+    };
+    let halves: Option<Vec<isize>> = axes.iter().map(|axis| length(*axis).map(|length| length / 2)).collect();
+    let Some(mut halves) = halves else { return Ok(None) };
+    if back {
+        halves.iter_mut().for_each(|half| *half = -*half);
+    }
+    roll(x, &halves, Some(axes))
 }
 
 /// One element along an axis.

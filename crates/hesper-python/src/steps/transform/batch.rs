@@ -385,7 +385,12 @@ impl Batch<'_> {
         inputs.push(places.broadcast_to(inputs[1].shape())?);
         let beside = (1 + points + at) as isize;
         inputs.push(match &self.given[last] {
-            (update, Some(from)) => front(update, *from, false)?.expand_dims(beside)?,
+            (update, Some(from)) => {
+                let own = points + at;
+                let new = if *from <= own { own + 1 } else { own };
+                let from = if new <= *from { from + 1 } else { *from };
+                front(&update.expand_dims(new as isize)?, from, false)?
+            }
             (update, None) => update.expand_dims([0, beside])?.repeat(self.size, 0)?,
         });
         let axes: Vec<i64> = behind(ints(arguments.get(1)), at).into_iter().chain([at as i64]).collect();

@@ -92,7 +92,7 @@ impl Program {
             if primitive.inputs.iter().any(|input| varied.contains(&input.id)) {
                 varied.extend(own());
             }
-            let stops = primitive.name == "StopGradient";
+            let stops = primitive.name == "StopGradient" || pointwise::is_place(&primitive.name);
             if !stops && primitive.inputs.iter().any(|input| smooth.contains(&input.id)) {
                 smooth.extend(own());
             }
@@ -148,7 +148,8 @@ impl Program {
             let (inputs, outputs) = (&node.primitive.inputs, &node.primitive.outputs);
             let tangents: Vec<Option<Array>> =
                 inputs.iter().map(|input| known.get(&input.id).cloned()).collect();
-            if tangents.iter().all(Option::is_none) || node.name() == "StopGradient" {
+            let stops = node.name() == "StopGradient" || pointwise::is_place(node.name());
+            if stops || tangents.iter().all(Option::is_none) {
                 continue;
             }
             let Some(found) = forward::rule(node, &tangents)? else { return Ok(None) };

@@ -102,6 +102,11 @@ pub fn rule(node: &Node, t: &Array, at: usize, reverse: bool) -> hesper::Result<
     }))
 }
 
+/// Whether the output is places of elements, which nothing is differentiated by.
+pub fn is_place(name: &str) -> bool {
+    matches!(name, "ArgReduce" | "ArgSort" | "ArgPartition")
+}
+
 /// Whether the output does not change with its inputs.
 pub fn is_flat(name: &str) -> bool {
     const FLAT: &[&str] = &[

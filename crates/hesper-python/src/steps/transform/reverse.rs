@@ -1,5 +1,6 @@
 //! Reverse mode: the cotangents of a primitive's inputs.
 
+use hesper::transform::stop_gradient;
 use hesper::{Array, Axes, Dtype, axes, select};
 
 use super::pointwise::{self, ints};
@@ -297,7 +298,7 @@ fn scanned(node: &Node, ct: &Array) -> hesper::Result<Option<Array>> {
             // The last one that was met, in the order of the scan.
             let (none, kind) = if reverse { (length as i64, 1) } else { (-1, 0) };
             let met = select(&x.equal(y)?, places, Array::integer(none, Dtype::Int32)?)?;
-            let met = scan(kind, &met, reverse, true)?.astype(Dtype::Uint32)?;
+            let met = stop_gradient(&scan(kind, &met, reverse, true)?.astype(Dtype::Uint32)?)?;
             let arguments = vec![int(0), int(along as i64)];
             step("ScatterAxis", arguments, &[&x.zeros_like()?, &met, ct], x.shape(), x.dtype())?
         }
