@@ -339,7 +339,7 @@ impl Primitives {
         axes.iter().for_each(|axis| kept[*axis as usize] = 1);
         let squeezed = kept != output.shape;
         // A reduction over axes of length one changes the type at most.
-        let still = name == "Reduce" && kept == input.shape && !axes.is_empty();
+        let still = name == "Reduce" && kept == input.shape;
         let mut whole = input;
         if !still || whole.dtype != output.dtype {
             let reduced = if squeezed { self.between(&kept, output.dtype) } else { output.clone() };
@@ -449,7 +449,7 @@ impl Primitives {
             ("Squeeze", vec![ints(axes)])
         } else if let Some(axes) = list("expand_dims") {
             ("ExpandDims", vec![ints(axes)])
-        } else if let Some([start, end]) = list("flatten") {
+        } else if let (Some([start, end]), false) = (list("flatten"), input.shape.is_empty()) {
             ("Flatten", vec![int(*start), int(*end)])
         } else if let Some([axis, lengths @ ..]) = list("unflatten") {
             let axes = *axis as usize..*axis as usize + lengths.len();
@@ -720,13 +720,18 @@ impl Primitives {
             }
             "as_strided" => {
                 // MLX takes the elements in a row.
-                let row =
-                    |one: &&mut Primitive| one.name == "Contiguous" && one.outputs[0].id == inputs[0].id;
-                if let Some(row) = self.list.iter_mut().rfind(row) {
-                    let last = inputs[0].shape.len().saturating_sub(1) as i64;
-                    inputs[0].shape = vec![inputs[0].shape.iter().product()];
-                    row.outputs[0].shape = inputs[0].shape.clone();
-                    (row.name, row.arguments) = ("Flatten".into(), vec![int(0), int(last)]);
+                let copied = inputs[0].id;
+                let copy = |one: &Primitive| one.name == "Contiguous" && one.outputs[0].id == copied;
+                let copy = self.list.iter_mut().rfind(|one| copy(one));
+                match copy {
+                    Some(copy) if inputs[0].shape.len() == 1 => inputs[0] = copy.inputs[0].clone(),
+                    Some(copy) => {
+                        let last = inputs[0].shape.len().saturating_sub(1) as i64;
+                        inputs[0].shape = vec![inputs[0].shape.iter().product()];
+                        copy.outputs[0].shape = inputs[0].shape.clone();
+                        (copy.name, copy.arguments) = ("Flatten".into(), vec![int(0), int(last)]);
+                    }
+                    None => {}
                 }
                 let strides = Argument::Shape(attributes.ints("strides").to_vec());
                 ("AsStrided", vec![shape(&output.shape), strides, attributes.value("offset")])
@@ -759,11 +764,10 @@ impl Primitives {
 /// Whether a reduction keeps axes of length one, and gives its input.
 fn is_still(step: &Step, input: &Operand) -> bool {
     let attributes = Attributes(step);
-    let axes = attributes.ints("axes");
     let kind = matches!(attributes.text("kind"), "sum" | "prod" | "max" | "min" | "all" | "any");
     let (shape, dtype) = &step.outputs[0];
     let scaled = attributes.get("scale").is_some() && attributes.float("scale") != 1.0;
-    kind && !axes.is_empty() && !scaled && shape[..] == input.shape[..] && *dtype == input.dtype
+    kind && !scaled && shape[..] == input.shape[..] && *dtype == input.dtype
 }
 
 /// Where slices stop.

@@ -366,6 +366,12 @@ PRIMITIVES = {
         r.sum(0), r.max(0, keepdims=True), r.mean(0), r.var(0), (r > 0).all(0), (r > 0).sum(0), r.argmax(0), c.softmax(r, axis=0),
     ])(x[:1]),
     "shapes that stay": lambda c, x: [x.reshape(-1, 4), x.reshape(3, 4) * 2, c.roll(x, 0, axis=0), c.pad(x, 0), c.mean(x.sum())],
+    "arrays that stay": lambda c, x: [
+        c.moveaxis(x, 1, 1) * 2, c.split(x, 1)[0] * 3, c.repeat(x, 1, axis=0) * 4, x.squeeze() * 5, x.sum().flatten(), c.array_equal(x.sum(), 2),
+    ],
+    "close integers": lambda c, x: (lambda i: [c.isclose(i, x), c.allclose(x, i, equal_nan=True), c.isclose(i, i)])(x.astype(c.int32)),
+    "numbers as truth values": lambda c, x: [c.logical_and(x, 2), c.logical_or(300, x > 1)],
+    "a row by strides": lambda c, x: c.as_strided(x[0], (2, 2), (1, 1)),
     "a number in a tuple": lambda c, x: [x[1,], x[-1,], x[:1][0,]],
     "slices of one element": lambda c, x: [x[1:-1:2], x[2:0:-2], x[0:1:3, ::-4], x[c.array([0, 1]), -2:-1]],
     "rolled twice": lambda c, x: [c.roll(x, (1, 2), axis=(0, 1)), c.roll(x, -1), c.fft.fftshift(x), c.fft.ifftshift(x, axes=(1,))],

@@ -93,7 +93,8 @@ impl PyArray {
     #[pyo3(signature = (axis = None, *, stream = None))]
     fn squeeze(&self, axis: Option<Axes>, stream: Option<On>) -> PyResult<PyArray> {
         let own = self.value();
-        array_on(stream, || own.squeeze(axes_of(&axis)))
+        let axes = axes_of(&axis);
+        array_on(stream, || steps::or_else(|| steps::movement::squeeze(&own, axes), || own.squeeze(axes)))
     }
 
     /// See the function ``swapaxes``.
@@ -117,6 +118,9 @@ impl PyArray {
         stream: Option<On>,
     ) -> PyResult<PyArray> {
         let own = self.value();
-        array_on(stream, || own.moveaxis(source, destination))
+        array_on(stream, || {
+            let described = || steps::movement::moveaxis(&own, source, destination);
+            steps::or_else(described, || own.moveaxis(source, destination))
+        })
     }
 }

@@ -26,7 +26,11 @@ fn binary_on(
         Value::Int(number) if name.starts_with("logical") => Value::Bool(number != 0),
         other => other,
     };
-    let (a, b) = Value::pair(truth(a), truth(b))?;
+    let (a, b) = match name.starts_with("logical") && steps::described() {
+        // MLX converts numbers of their own types.
+        true => (a.alone()?, b.alone()?),
+        false => Value::pair(truth(a), truth(b))?,
+    };
     array_on(stream, || f(&a, &b))
 }
 
@@ -272,7 +276,10 @@ fn isclose(
     stream: Option<On>,
 ) -> PyResult<PyArray> {
     let (a, b) = (a.value(), b.value());
-    array_on(stream, || a.isclose(&b, Tolerance { relative: rtol, absolute: atol, equal_nan }))
+    let tolerance = Tolerance { relative: rtol, absolute: atol, equal_nan };
+    array_on(stream, || {
+        steps::or_else(|| steps::logic::isclose(&a, &b, tolerance), || a.isclose(&b, tolerance))
+    })
 }
 
 /// Whether all elements are close; see ``isclose``.
@@ -301,7 +308,11 @@ fn allclose(
     stream: Option<On>,
 ) -> PyResult<PyArray> {
     let (a, b) = (a.value(), b.value());
-    array_on(stream, || a.allclose(&b, Tolerance { relative: rtol, absolute: atol, equal_nan }))
+    let tolerance = Tolerance { relative: rtol, absolute: atol, equal_nan };
+    array_on(stream, || {
+        let described = || steps::logic::isclose(&a, &b, tolerance)?.map(|close| close.all(())).transpose();
+        steps::or_else(described, || a.allclose(&b, tolerance))
+    })
 }
 
 /// Whether two arrays have one shape and equal elements.
@@ -322,7 +333,7 @@ fn allclose(
 fn array_equal(a: Value, b: Value, equal_nan: bool, stream: Option<On>) -> PyResult<PyArray> {
     let (a, b) = Value::pair(a, b)?;
     array_on(stream, || {
-        let described = || steps::movement::array_equal(&a, &b, equal_nan);
+        let described = || steps::logic::array_equal(&a, &b, equal_nan);
         steps::or_else(described, || a.array_equal(&b, equal_nan))
     })
 }

@@ -213,7 +213,10 @@ fn repeat(
     stream: Option<On>,
 ) -> PyResult<PyArray> {
     let a = array.value();
-    array_on(stream, || a.repeat(repeats.0, axis))
+    array_on(stream, || {
+        let described = || if axis.is_some() { steps::movement::repeat(&a, repeats.0) } else { Ok(None) };
+        steps::or_else(described, || a.repeat(repeats.0, axis))
+    })
 }
 
 /// Elements moved along axes; those that leave one end come in at the other.

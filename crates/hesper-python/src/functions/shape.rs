@@ -217,7 +217,8 @@ fn unflatten(
 #[pyo3(signature = (a, /, axis = None, *, stream = None))]
 fn squeeze(a: PyArray, axis: Option<Axes>, stream: Option<On>) -> PyResult<PyArray> {
     let a = a.value();
-    array_on(stream, || a.squeeze(axes_of(&axis)))
+    let axes = axes_of(&axis);
+    array_on(stream, || steps::or_else(|| steps::movement::squeeze(&a, axes), || a.squeeze(axes)))
 }
 
 /// New axes of length one at the given places of the result.
@@ -286,7 +287,10 @@ fn moveaxis(
     stream: Option<On>,
 ) -> PyResult<PyArray> {
     let a = a.value();
-    array_on(stream, || a.moveaxis(source, destination))
+    array_on(stream, || {
+        let described = || steps::movement::moveaxis(&a, source, destination);
+        steps::or_else(described, || a.moveaxis(source, destination))
+    })
 }
 
 /// The last two axes exchanged.

@@ -7,6 +7,7 @@
 pub mod create;
 pub mod index;
 pub mod linalg;
+pub mod logic;
 pub mod movement;
 pub mod pad;
 pub mod product;

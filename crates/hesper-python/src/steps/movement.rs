@@ -1,6 +1,6 @@
 //! Reshapes, splits, rolls and paddings, which MLX keeps where they move nothing.
 
-use hesper::{Array, Dtype, Split, concatenate};
+use hesper::{Array, Split, concatenate};
 
 use super::step;
 use crate::primitives::{self, Argument, Primitive, int};
@@ -21,7 +21,7 @@ pub fn reshape(x: &Array, lengths: &[isize]) -> hesper::Result<Option<Array>> {
 pub fn split(x: &Array, cuts: Split<'_>, along: isize) -> hesper::Result<Option<Vec<Array>>> {
     let parts = x.split(cuts, along)?;
     if parts.len() < 2 {
-        return Ok(Some(parts));
+        return Ok(Some(vec![x.clone(); parts.len()]));
     }
     let axis = if along < 0 { along + x.ndim() as isize } else { along } as usize;
     let ends = parts.iter().scan(0, |end, part| {
@@ -131,12 +131,22 @@ pub fn depends(arrays: &[Array], others: &[Array]) -> hesper::Result<Option<Vec<
     primitive.describe(&inputs, &like).map(Some)
 }
 
-/// Whether two arrays are equal, where NaN may equal NaN.
-pub fn array_equal(a: &Array, b: &Array, equal_nan: bool) -> hesper::Result<Option<Array>> {
-    let dtype = a.dtype().promote(b.dtype());
-    if a.shape() != b.shape() || !equal_nan || !dtype.is(hesper::Category::Inexact) {
+/// An array of which nothing is squeezed.
+pub fn squeeze(x: &Array, axes: Option<&[isize]>) -> hesper::Result<Option<Array>> {
+    if axes.is_some() || x.shape().contains(&1) {
         return Ok(None);
     }
-    let (a, b) = (a.astype(dtype)?, b.astype(dtype)?);
-    step("Equal", vec![true.into()], &[&a, &b], a.shape(), Dtype::Bool)?.all(()).map(Some)
+    step("Squeeze", vec![primitives::ints(&[])], &[x], x.shape(), x.dtype()).map(Some)
+}
+
+/// An axis that stays where it is.
+pub fn moveaxis(x: &Array, source: isize, destination: isize) -> hesper::Result<Option<Array>> {
+    let place = |axis: isize| if axis < 0 { axis + x.ndim() as isize } else { axis };
+    let valid = (0..x.ndim() as isize).contains(&place(source));
+    Ok((valid && place(source) == place(destination)).then(|| x.clone()))
+}
+
+/// Elements that are there once.
+pub fn repeat(x: &Array, times: usize) -> hesper::Result<Option<Array>> {
+    Ok((times == 1).then(|| x.clone()))
 }
