@@ -564,3 +564,21 @@ def test_gather_qqmm_multiplies_what_both_sides_are_rounded_to():
         mx.gather_qqmm(x, w, None, left, right, mode="affine")
     with pytest.raises(ValueError):
         mx.gather_qqmm(x, w, None, left.astype(mx.float32), right)
+
+
+def test_what_is_no_part_of_the_trace_can_be_read_while_a_function_is_described():
+    w, found = mx.arange(12.0).reshape(3, 4), []
+
+    def f(x):
+        read = [
+            mx.split(w, 2, axis=1)[0], mx.roll(w, 1), mx.pad(w, 1), w[:-1, 1:], w[mx.array([0, 1]), ::2], w.at[:].add(1.0), mx.unstack(w)[0],
+            w.reshape(-1, 4), mx.isclose(w, w), mx.array_equal(w, w, equal_nan=True), mx.take(w, 1, axis=0), mx.median(w, axis=1),
+            mx.random.normal((2,), mx.complex64), mx.random.randint(0, 5, (2,)), mx.hanning(5), mx.linspace(0, 1, 3), mx.fft.fftshift(w),
+            mx.grad(lambda w: mx.tanh(w).sum())(w), mx.vmap(lambda r: r * 2)(w), mx.jvp(mx.exp, [w], [w])[1][0], mx.depends(w, w),
+            mx.gather_mm(w[None], w.T[None], rhs_indices=mx.array([0])), mx.linalg.cross(w[:, :3], w[:, 1:]), mx.softmax(w), next(iter(w)),
+        ]
+        found.extend(array.tolist() for array in read)
+        return x
+
+    mx.export_function(lambda step: None, f, mx.ones((2,)))
+    assert len(found) == 25

@@ -189,8 +189,8 @@ impl PyArray {
         if array.ndim() == 0 {
             return Err(PyTypeError::new_err("cannot iterate over an array without axes"));
         }
-        let rows = || if steps::described() { steps::movement::unstack(&array, 0) } else { Ok(None) };
-        let rows = crate::args::on(None, rows)?;
+        let described = || steps::movement::unstack(&array, 0).map(Some);
+        let rows = crate::args::on(None, || steps::or_else(described, || Ok(None)))?;
         Ok(ArrayIterator { array, rows, at: std::sync::atomic::AtomicUsize::new(0) })
     }
 

@@ -4,7 +4,7 @@
 use hesper::shape::broadcast;
 use hesper::{Array, Dtype, Index, Shape, Update};
 
-use super::step;
+use super::{check_traced, step};
 use crate::primitives::{Argument, float, int};
 
 /// An index of one axis.
@@ -169,8 +169,18 @@ fn aligned(lists: &[Array]) -> hesper::Result<Vec<Array>> {
     lists.iter().map(|list| list.broadcast_to(&shape)?.astype(dtype)).collect()
 }
 
+/// An array and those that index it.
+fn all<'a>(array: &'a Array, indices: &'a [Index]) -> Vec<&'a Array> {
+    let lists = indices.iter().filter_map(|index| match index {
+        Index::Array(list) | Index::Mask(list) => Some(list),
+        _ => None,
+    });
+    std::iter::once(array).chain(lists).collect()
+}
+
 /// The elements that indices name, if arrays are among them.
 pub fn get(array: &Array, indices: &[Index]) -> hesper::Result<Option<Array>> {
+    check_traced(&all(array, indices))?;
     let Some(layout) = Layout::of(array, indices) else { return part(array, indices) };
     let lists = aligned(&layout.lists(array, false)?)?;
     let axes: Vec<isize> = (0..layout.gathered as isize).collect();
@@ -355,6 +365,7 @@ fn update_mask(array: &Array, mask: &Array, value: &Array) -> hesper::Result<Opt
 
 /// An update of the elements that indices name.
 pub fn update(array: &Array, indices: &[Index], value: &Array, how: Update) -> hesper::Result<Option<Array>> {
+    check_traced(&[&all(array, indices)[..], &[value]].concat())?;
     if let ([Index::Mask(mask)], Update::Set) = (indices, how)
         && mask.ndim() > 0
         && array.shape().starts_with(mask.shape())

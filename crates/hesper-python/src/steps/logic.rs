@@ -2,7 +2,7 @@
 
 use hesper::{Array, Category, Dtype, Tolerance};
 
-use super::step;
+use super::traced_step;
 
 /// Whether two arrays are equal, where NaN may equal NaN.
 pub fn array_equal(a: &Array, b: &Array, equal_nan: bool) -> hesper::Result<Option<Array>> {
@@ -11,7 +11,7 @@ pub fn array_equal(a: &Array, b: &Array, equal_nan: bool) -> hesper::Result<Opti
         return Ok(None);
     }
     let (a, b) = (a.astype(dtype)?, b.astype(dtype)?);
-    step("Equal", vec![true.into()], &[&a, &b], a.shape(), Dtype::Bool)?.all(()).map(Some)
+    traced_step("Equal", vec![true.into()], &[&a, &b], a.shape(), Dtype::Bool)?.all(()).map(Some)
 }
 
 /// Whether elements are close: MLX takes tolerances of single precision, and asks integers for infinities too.

@@ -18,6 +18,7 @@ pub mod transform;
 
 use std::cell::Cell;
 
+use hesper::transform::is_varied;
 use hesper::{Array, Dtype};
 
 use crate::primitives::{Argument, Primitive};
@@ -51,10 +52,32 @@ pub fn or_else<T>(
     steps: impl FnOnce() -> hesper::Result<Option<T>>,
     own: impl FnOnce() -> hesper::Result<T>,
 ) -> hesper::Result<T> {
-    match described().then(steps).transpose()?.flatten() {
-        Some(found) => Ok(found),
-        None => own(),
+    match described().then(steps) {
+        Some(Ok(Some(found))) => Ok(found),
+        // An error of the steps is one of the function, or there is nothing to describe.
+        _ => own(),
     }
+}
+
+/// An error unless one of the arrays is part of a trace: others are computed, and may be read, so the ops of
+/// Hesper build them.
+pub fn check_traced(arrays: &[&Array]) -> hesper::Result<()> {
+    if arrays.iter().any(|array| is_varied(std::slice::from_ref(*array))) {
+        return Ok(());
+    }
+    Err(hesper::Error::value("export_function", "the arrays are no part of a trace"))
+}
+
+/// A primitive of traced arrays by its name, with one output.
+pub fn traced_step(
+    name: &str,
+    arguments: Vec<Argument>,
+    inputs: &[&Array],
+    shape: &[usize],
+    dtype: Dtype,
+) -> hesper::Result<Array> {
+    check_traced(inputs)?;
+    step(name, arguments, inputs, shape, dtype)
 }
 
 /// A primitive by its name, with one output.

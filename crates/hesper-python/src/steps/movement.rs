@@ -2,7 +2,7 @@
 
 use hesper::{Array, Split, concatenate};
 
-use super::step;
+use super::{check_traced, traced_step};
 use crate::primitives::{self, Argument, Primitive, int};
 
 /// A reshape with an open axis that keeps the shape.
@@ -14,11 +14,12 @@ pub fn reshape(x: &Array, lengths: &[isize]) -> hesper::Result<Option<Array>> {
         return Ok(None);
     }
     let lengths = lengths.iter().map(|length| *length as i64).collect();
-    step("Reshape", vec![Argument::Shape(lengths)], &[x], x.shape(), x.dtype()).map(Some)
+    traced_step("Reshape", vec![Argument::Shape(lengths)], &[x], x.shape(), x.dtype()).map(Some)
 }
 
 /// All parts of an array, whichever are used.
 pub fn split(x: &Array, cuts: Split<'_>, along: isize) -> hesper::Result<Option<Vec<Array>>> {
+    check_traced(&[x])?;
     let parts = x.split(cuts, along)?;
     if parts.len() < 2 {
         return Ok(Some(vec![x.clone(); parts.len()]));
@@ -67,8 +68,8 @@ pub fn roll(x: &Array, shifts: &[isize], axes: Option<&[isize]>) -> hesper::Resu
             let (mut start, mut none) = (vec![0; x.ndim()], x.shape().to_vec());
             (start[axis as usize], none[axis as usize]) = (length as usize, 0);
             let bounds = [&start[..], x.shape(), &vec![1; x.ndim()]].map(primitives::shape).to_vec();
-            let none = step("Slice", bounds, &[&rolled], &none, x.dtype())?;
-            step("Concatenate", vec![int(axis as i64)], &[&none, &rolled], x.shape(), x.dtype())?
+            let none = traced_step("Slice", bounds, &[&rolled], &none, x.dtype())?;
+            traced_step("Concatenate", vec![int(axis as i64)], &[&none, &rolled], x.shape(), x.dtype())?
         } else {
             let Some(parts) = split(&rolled, Split::Indices(&[length - shift]), axis)? else {
                 return Ok(None);
@@ -114,12 +115,13 @@ pub fn pad(x: &Array, widths: &[(usize, usize)], value: &Array) -> hesper::Resul
     let shape: Vec<usize> = x.shape().iter().zip(widths).map(|(own, (low, high))| own + low + high).collect();
     let axes: Vec<i64> = (0..x.ndim() as i64).collect();
     let arguments = vec![primitives::ints(&axes), primitives::shape(&low), primitives::shape(&high)];
-    step("Pad", arguments, &[x, &value.astype(x.dtype())?], &shape, x.dtype()).map(Some)
+    traced_step("Pad", arguments, &[x, &value.astype(x.dtype())?], &shape, x.dtype()).map(Some)
 }
 
 /// Arrays that are computed after others.
 pub fn depends(arrays: &[Array], others: &[Array]) -> hesper::Result<Option<Vec<Array>>> {
     let inputs = [arrays, others].concat();
+    check_traced(&inputs.iter().collect::<Vec<_>>())?;
     let primitive = Primitive {
         name: "Depends".into(),
         arguments: Vec::new(),
@@ -136,7 +138,7 @@ pub fn squeeze(x: &Array, axes: Option<&[isize]>) -> hesper::Result<Option<Array
     if axes.is_some() || x.shape().contains(&1) {
         return Ok(None);
     }
-    step("Squeeze", vec![primitives::ints(&[])], &[x], x.shape(), x.dtype()).map(Some)
+    traced_step("Squeeze", vec![primitives::ints(&[])], &[x], x.shape(), x.dtype()).map(Some)
 }
 
 /// An axis that stays where it is.

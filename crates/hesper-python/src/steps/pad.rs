@@ -2,7 +2,7 @@
 
 use hesper::Array;
 
-use super::step;
+use super::traced_step;
 use crate::primitives::Argument;
 
 /// Which elements stand around an array.
@@ -68,5 +68,5 @@ fn reversed(x: &Array, axis: usize) -> hesper::Result<Array> {
         (start[axis], stop[axis], steps[axis]) = (stop[axis] - 1, -stop[axis] - 1, -1);
     }
     let bounds = [start, stop, steps].map(Argument::Shape).to_vec();
-    step("Slice", bounds, &[x], x.shape(), x.dtype())
+    traced_step("Slice", bounds, &[x], x.shape(), x.dtype())
 }

@@ -2,7 +2,7 @@
 
 use hesper::{Array, Dtype};
 
-use super::step;
+use super::{check_traced, step};
 use crate::primitives::{CHOSEN, int, shape};
 
 /// A product of which blocks are masked, by arrays of marks of the result and of both sides.
@@ -17,6 +17,7 @@ pub fn masked(
         return Ok(None);
     }
     let inputs: Vec<&Array> = [a, b].into_iter().chain(masks.into_iter().flatten()).collect();
+    check_traced(&inputs)?;
     let arguments = vec![int(block as i64)];
     step("BlockMaskedMM", arguments, &inputs, product.shape(), product.dtype()).map(Some)
 }
@@ -28,7 +29,8 @@ pub fn chosen(
     given: [Option<&Array>; 2],
     sorted: bool,
 ) -> hesper::Result<Array> {
-    if !super::described() || given.iter().all(Option::is_none) {
+    let inputs: Vec<&Array> = sides.into_iter().chain(given.into_iter().flatten()).collect();
+    if !super::described() || given.iter().all(Option::is_none) || check_traced(&inputs).is_err() {
         return Ok(product);
     }
     let mut lists = Vec::new();

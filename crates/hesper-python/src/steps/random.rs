@@ -3,9 +3,6 @@
 use hesper::random::{self, Draws};
 use hesper::{Array, Category, Dtype};
 
-use super::step;
-use crate::primitives::Argument;
-
 fn number(value: f64, dtype: Dtype) -> hesper::Result<Array> {
     Array::scalar(value, dtype)
 }
@@ -55,9 +52,7 @@ pub fn normal(
         // Both parts have half of the variance.
         let pairs: Vec<usize> = shape.iter().copied().chain([2]).collect();
         let pairs = symmetric(&pairs, key)?.erfinv()?;
-        let whole: Vec<usize> = shape.iter().copied().chain([1]).collect();
-        let arguments = vec![Argument::Dtype(dtype)];
-        return step("View", arguments, &[&pairs], &whole, dtype)?.squeeze(-1);
+        return pairs.view(dtype)?.squeeze(-1);
     }
     let mut factor = number(std::f64::consts::SQRT_2, dtype)?;
     if let Some(scale) = scale {

@@ -3,7 +3,7 @@
 use hesper::transform::stop_gradient;
 use hesper::{Array, Axes, Category, Dtype, axes, select};
 
-use super::step;
+use super::traced_step;
 use crate::primitives::ints;
 
 fn list(over: &[usize]) -> Vec<isize> {
@@ -38,7 +38,7 @@ pub fn over(name: &str, x: &Array, axes: &Axes) -> hesper::Result<Option<Array>>
                 return Ok(None);
             }
             let order: Vec<i64> = (0..x.ndim() as i64).collect();
-            let turned = step("Transpose", vec![ints(&order)], &[x], x.shape(), x.dtype())?;
+            let turned = traced_step("Transpose", vec![ints(&order)], &[x], x.shape(), x.dtype())?;
             turned.median(axes).map(Some)
         }
         "mean" if !x.dtype().is(Category::Inexact) && x.size() > 0 => {

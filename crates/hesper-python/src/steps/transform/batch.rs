@@ -27,13 +27,14 @@ pub fn vmap_with<E: From<hesper::Error>>(
     let slices = Slices::of(f, arrays, axes)?;
     let traced = slices.traced();
     let places = places(traced.outputs().len())?;
-    let found = match traced.graph(traced.outputs()) {
-        Ok(graph) => {
+    let mapped: Vec<Array> = slices.mapped().iter().map(|(array, _)| array.clone()).collect();
+    let found = match super::traced_graph(traced, &mapped) {
+        Some(graph) => {
             // The slices themselves have no values: no step that is used reads them.
             let sources: Vec<Array> = traced.sources().to_vec();
             Program::of(&graph, &sources)?.mapped(slices.mapped(), slices.size()).unwrap_or_default()
         }
-        Err(_) => None,
+        None => None,
     };
     let Some(found) = found else {
         return Ok(slices.placed(slices.batched()?, places.into_iter().collect())?);

@@ -168,6 +168,12 @@ fn add(known: &mut HashMap<Id, Array>, id: Id, cotangent: Array) -> hesper::Resu
     Ok(())
 }
 
+/// The graph of a function, if it is part of a trace around it.
+fn traced_graph(traced: &Traced, sources: &[Array]) -> Option<Graph> {
+    let graph = traced.graph(traced.outputs()).ok()?;
+    (transform::is_varied(sources) || transform::is_varied(graph.constants())).then_some(graph)
+}
+
 /// [`hesper::transform::vjp_with`], with MLX's steps while a trace is described. The outputs that it returns
 /// are computed by the described steps.
 pub fn vjp_with<E: From<hesper::Error>>(
@@ -183,13 +189,13 @@ pub fn vjp_with<E: From<hesper::Error>>(
     for (seed, output) in seeds.iter_mut().zip(traced.outputs()) {
         *seed = seed.take().map(|seed| seed.astype(output.dtype())).transpose()?;
     }
-    let (outputs, found) = match traced.graph(traced.outputs()) {
-        Ok(graph) => {
+    let (outputs, found) = match traced_graph(&traced, primals) {
+        Some(graph) => {
             let program = Program::of(&graph, primals)?;
             // Where a rule does not fit, those of Hesper's ops do.
             (Some(program.computed()?), program.backward(&seeds, primals.len()).unwrap_or_default())
         }
-        Err(_) => (None, None),
+        None => (None, None),
     };
     let found = found.map_or_else(|| traced.backward(&seeds), Ok)?;
     let found = found.into_iter().chain(std::iter::repeat(None)).zip(primals);
@@ -211,12 +217,12 @@ pub fn jvp_with<E: From<hesper::Error>>(
         return transform::jvp_with(f, primals, tangents);
     }
     let traced = Traced::watch(f, primals)?;
-    let (outputs, found) = match traced.graph(traced.outputs()) {
-        Ok(graph) => {
+    let (outputs, found) = match traced_graph(&traced, primals) {
+        Some(graph) => {
             let program = Program::of(&graph, primals)?;
             (Some(program.computed()?), program.forward(tangents).unwrap_or_default())
         }
-        Err(_) => (None, None),
+        None => (None, None),
     };
     let found = found.map_or_else(|| traced.forward(tangents), Ok)?.into_iter().zip(traced.outputs());
     let found = found.map(|(one, output)| one.map_or_else(|| output.zeros_like(), Ok));
