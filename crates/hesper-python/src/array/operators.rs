@@ -5,10 +5,7 @@ use hesper::{Array, Category, Dtype};
 use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::{
-    IntoPyObjectExt,
-    types::{PyBool, PyInt},
-};
+use pyo3::{IntoPyObjectExt, types::PyBool};
 
 use crate::args::{Value, array_on, convert};
 use crate::handle::PyArray;
@@ -83,10 +80,10 @@ fn integral(own: &PyArray, other: &Bound<'_, PyAny>, what: &str) -> PyResult<()>
     Ok(())
 }
 
-/// The left operand of a bitwise operator is an integer, or an array of another library.
+/// The left operand of a bitwise operator is a number, or an array of another library.
 fn whole(other: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
     let elements = other.hasattr("__array__")? || convert::is_own(other)?;
-    if elements || other.is_instance_of::<PyInt>() {
+    if elements || Value::number(other)?.is_some() {
         return Ok(());
     }
     let name = other.get_type().name()?;
