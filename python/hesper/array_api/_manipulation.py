@@ -22,7 +22,7 @@ def concat(arrays, /, *, axis=0):
     return mx.concatenate(list(arrays), axis)
 
 
-def expand_dims(x, /, *, axis=0):
+def expand_dims(x, /, axis=0):
     """The array with more axes of length one: one, or as many as a tuple names."""
     axes = axis if isinstance(axis, tuple) else (axis,)
     last = x.ndim + len(axes) - 1

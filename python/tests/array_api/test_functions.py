@@ -428,3 +428,9 @@ def test_sums_and_products_of_booleans_count():
     assert xp.prod(x, axis=0).tolist() == truth.prod(0).tolist() and xp.prod(x).dtype == xp.int32
     assert xp.cumulative_sum(x, axis=1).tolist() == truth.cumsum(1).tolist()
     assert int(xp.linalg.trace(x)) == 1 and xp.sum(x, dtype=xp.float64).dtype == xp.float64
+
+
+def test_an_axis_may_be_inserted_by_position():
+    x = np.zeros((2, 3))
+    same(xp.expand_dims(xp.asarray(x), 1), np.expand_dims(x, 1))
+    assert xp.expand_dims(xp.asarray(x)).shape == (1, 2, 3)
