@@ -60,14 +60,18 @@ def matrix_transpose(x, /):
 def vecdot(x1, x2, /, *, axis=-1):
     """The sums of products along an axis, the first factor conjugated."""
     x1, x2 = _promoted(x1, x2)
-    if _length("vecdot", x1, axis) != _length("vecdot", x2, axis):
+    first, second = _lengths("vecdot", x1, x2, axis)
+    if first != second:
         raise ValueError(f"cannot multiply vectors of shapes {x1.shape} and {x2.shape} along axis {axis}")
     dtype = x1.dtype
     return mx.sum(mx.conj(x1) * x2, axis).astype(dtype)
 
 
-def _length(function, x, axis):
-    return x.shape[place_of(function, axis, x.ndim)]
+def _lengths(function, x1, x2, axis):
+    if axis >= 0 and x1.ndim != x2.ndim:
+        shapes = f"{x1.shape} and {x2.shape}"
+        raise ValueError(f"{function}: axis {axis} of shapes {shapes} is two different ones; count it from the last, as -1")
+    return [x.shape[place_of(function, axis, x.ndim)] for x in (x1, x2)]
 
 
 def tensordot(x1, x2, /, *, axes=2):
@@ -107,7 +111,7 @@ def cholesky(x, /, *, upper=False):
 
 def cross(x1, x2, /, *, axis=-1):
     """The cross products of vectors of three elements."""
-    if _length("cross", x1, axis) != 3 or _length("cross", x2, axis) != 3:
+    if _lengths("cross", x1, x2, axis) != [3, 3]:
         shapes = f"{x1.shape} and {x2.shape}"
         raise ValueError(f"cannot compute cross products of shapes {shapes}; axis {axis} must have 3 elements")
     return mx.linalg.cross(x1, x2, axis)

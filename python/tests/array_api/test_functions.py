@@ -476,6 +476,8 @@ def test_an_argument_that_makes_no_sense_is_named():
         lambda: xp.permute_dims(x, (0,)): r"permute_dims: axes \(0,\) for an array of 2 dimensions",
         lambda: xp.tensordot(x, x, axes=-1): "cannot contract -1 axes",
         lambda: xp.tensordot(x, x, axes=3): "cannot contract 3 axes",
+        lambda: xp.vecdot(xp.zeros((3, 3)), xp.zeros(3), axis=0): r"vecdot: axis 0 of shapes \(3, 3\) and \(3,\)",
+        lambda: xp.linalg.cross(xp.zeros((3, 3)), xp.zeros(3), axis=0): r"cross: axis 0 of shapes \(3, 3\) and \(3,\)",
         lambda: xp.fft.hfft(x, norm="both"): '"both"',
         lambda: xp.fft.ihfft(x, norm="both"): '"both"',
     }.items():
