@@ -54,6 +54,9 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Value {
                 "cannot convert a {name} to an array here; expected an array or a number"
             )));
         }
+        if let Some(number) = Value::like_number(&object)? {
+            return Ok(number);
+        }
         let array = convert::array(&object, None)?;
         Ok(if convert::is_own(&object)? { Value::Array(array) } else { Value::Foreign(array) })
     }
@@ -81,6 +84,27 @@ impl Value {
         } else {
             return Ok(None);
         }))
+    }
+
+    /// An object that is no number, but converts to one by a method, as a complex number: `Decimal`, `Fraction`.
+    pub fn like_number(object: &Bound<'_, PyAny>) -> PyResult<Option<Value>> {
+        let py = object.py();
+        let holds_elements =
+            [intern!(py, "__mlx_array__"), intern!(py, "__array__"), intern!(py, "__dlpack__")];
+        for name in holds_elements {
+            if object.hasattr(name)? {
+                return Ok(None);
+            }
+        }
+        // A class has the methods of its objects as attributes.
+        let kind = object.get_type();
+        if kind.hasattr(intern!(py, "__complex__"))? {
+            return Value::number(&object.call_method0(intern!(py, "__complex__"))?);
+        }
+        if kind.hasattr(intern!(py, "__float__"))? || kind.hasattr(intern!(py, "__index__"))? {
+            return Ok(Some(Value::Complex([object.extract()?, 0.0])));
+        }
+        Ok(None)
     }
 
     /// The value as an array of its own type.
@@ -207,6 +231,14 @@ impl FromInt for Count {
 /// Converts an argument that is an integer, such as an axis.
 pub fn int<T: FromInt>(object: &Bound<'_, PyAny>) -> PyResult<T> {
     T::from_int(object)
+}
+
+/// Converts an argument that is a number; anything else is of the wrong type, also an array of several elements.
+pub fn real(object: &Bound<'_, PyAny>) -> PyResult<f64> {
+    object.extract().map_err(|_| match object.get_type().name() {
+        Ok(name) => PyTypeError::new_err(format!("expected a number, not {name}")),
+        Err(error) => error,
+    })
 }
 
 /// An integer of 64 bits; a larger one is of the wrong type.

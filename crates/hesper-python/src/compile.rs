@@ -187,7 +187,8 @@ impl Compiled {
         let py = args.py();
         let parts = self.parts(py)?;
         let fun = parts.fun.bind(py);
-        if !transform::compile_enabled() {
+        // A graph that is described has the function's own steps.
+        if !transform::compile_enabled() || crate::steps::described() {
             return fun.call(args, kwargs);
         }
         let mut arrays = Vec::new();

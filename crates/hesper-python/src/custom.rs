@@ -360,7 +360,8 @@ fn after<'py>(inputs: &Bound<'py, PyAny>, dependencies: &Bound<'py, PyAny>) -> P
         object.try_iter()?.map(|item| Ok(item?.extract::<PyArray>()?.value())).collect()
     };
     let (arrays, others) = (list(inputs)?, list(dependencies)?);
-    let made = crate::args::on(None, || depends(&arrays, &others))?;
+    let described = || crate::steps::movement::depends(&arrays, &others);
+    let made = crate::args::on(None, || crate::steps::or_else(described, || depends(&arrays, &others)))?;
     let mut made: Vec<PyArray> = made.into_iter().map(PyArray::new).collect();
     if inputs.is_instance_of::<PyArray>()
         && let Some(one) = made.pop()

@@ -6,8 +6,10 @@
 //! that MLX has no primitive for keeps its name, in MLX's spelling, and its attributes.
 
 mod compose;
+mod described;
 mod eye;
 mod fft;
+mod names;
 mod order;
 mod patterns;
 
@@ -15,6 +17,11 @@ use std::collections::HashMap;
 
 use hesper::export::{Graph, Step, Value, ValueRef};
 use hesper::{Array, Category, Dtype};
+
+use names::{ELEMENTWISE, Fixed};
+
+pub use described::CHOSEN;
+pub use names::name;
 
 /// An array of the graph: one that the graph has a place for, or one between the primitives of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -51,6 +58,8 @@ pub struct Primitive {
     pub arguments: Vec<Argument>,
     pub inputs: Vec<Operand>,
     pub outputs: Vec<Operand>,
+    /// Whether it is no part of a [pattern](patterns).
+    pub fixed: bool,
 }
 
 /// The primitives of a graph, and its constants.
@@ -62,87 +71,12 @@ pub struct Primitives {
     between: usize,
 }
 
-/// Element-wise ops and the arguments of their primitives.
-const ELEMENTWISE: &[(&str, &str, &[Fixed])] = &[
-    ("abs", "Abs", &[]),
-    ("negative", "Negative", &[]),
-    ("sign", "Sign", &[]),
-    ("square", "Square", &[]),
-    ("sqrt", "Sqrt", &[Fixed::Bool(false)]),
-    ("rsqrt", "Sqrt", &[Fixed::Bool(true)]),
-    ("exp", "Exp", &[]),
-    ("expm1", "Expm1", &[]),
-    ("log", "Log", &[Fixed::Int(2)]),
-    ("log2", "Log", &[Fixed::Int(0)]),
-    ("log10", "Log", &[Fixed::Int(1)]),
-    ("log1p", "Log1p", &[]),
-    ("sin", "Sin", &[]),
-    ("cos", "Cos", &[]),
-    ("tan", "Tan", &[]),
-    ("sinh", "Sinh", &[]),
-    ("cosh", "Cosh", &[]),
-    ("tanh", "Tanh", &[]),
-    ("arcsin", "ArcSin", &[]),
-    ("arccos", "ArcCos", &[]),
-    ("arctan", "ArcTan", &[]),
-    ("arcsinh", "ArcSinh", &[]),
-    ("arccosh", "ArcCosh", &[]),
-    ("arctanh", "ArcTanh", &[]),
-    ("arctan2", "ArcTan2", &[]),
-    ("erf", "Erf", &[]),
-    ("erfinv", "ErfInv", &[]),
-    ("sigmoid", "Sigmoid", &[]),
-    ("floor", "Floor", &[]),
-    ("ceil", "Ceil", &[]),
-    ("rint", "Round", &[]),
-    ("conjugate", "Conjugate", &[]),
-    ("real", "Real", &[]),
-    ("imag", "Imag", &[]),
-    ("add", "Add", &[]),
-    ("subtract", "Subtract", &[]),
-    ("multiply", "Multiply", &[]),
-    ("divide", "Divide", &[]),
-    ("floor_divide", "FloorDivide", &[]),
-    ("remainder", "Remainder", &[]),
-    ("maximum", "Maximum", &[]),
-    ("minimum", "Minimum", &[]),
-    ("power", "Power", &[]),
-    ("logaddexp", "LogAddExp", &[]),
-    ("equal", "Equal", &[Fixed::Bool(false)]),
-    ("not_equal", "NotEqual", &[]),
-    ("less", "Less", &[]),
-    ("less_equal", "LessEqual", &[]),
-    ("greater", "Greater", &[]),
-    ("greater_equal", "GreaterEqual", &[]),
-    ("logical_and", "LogicalAnd", &[]),
-    ("logical_or", "LogicalOr", &[]),
-    ("logical_not", "LogicalNot", &[]),
-    ("bitwise_and", "BitwiseBinary", &[Fixed::Int(0)]),
-    ("bitwise_or", "BitwiseBinary", &[Fixed::Int(1)]),
-    ("bitwise_xor", "BitwiseBinary", &[Fixed::Int(2)]),
-    ("left_shift", "BitwiseBinary", &[Fixed::Int(3)]),
-    ("right_shift", "BitwiseBinary", &[Fixed::Int(4)]),
-    ("bitwise_invert", "BitwiseInvert", &[]),
-    ("where", "Select", &[]),
-];
-
-#[derive(Clone, Copy)]
-enum Fixed {
-    Bool(bool),
-    Int(i64),
-}
-
-impl From<Fixed> for Argument {
-    fn from(fixed: Fixed) -> Self {
-        match fixed {
-            Fixed::Bool(value) => Argument::Value(Value::Bool(value)),
-            Fixed::Int(value) => int(value),
-        }
-    }
-}
-
 pub fn int(value: i64) -> Argument {
     Argument::Value(Value::Int(value))
+}
+
+pub fn float(value: f64) -> Argument {
+    Argument::Value(Value::Float(value))
 }
 
 pub fn ints(list: &[i64]) -> Argument {
@@ -209,8 +143,26 @@ impl Attributes<'_> {
 }
 
 impl Primitives {
-    /// The primitives of all steps.
+    /// The primitives of all steps, in MLX's order, equal ones once.
     pub fn of(graph: &Graph) -> hesper::Result<Primitives> {
+        let mut primitives = Primitives::lowered(graph, false)?;
+        let returned: Vec<Id> = primitives.outputs.iter().map(|output| output.id).collect();
+        order::merge(&mut primitives.list, &primitives.constants, &returned)?;
+        order::sort(&mut primitives.list, &mut primitives.constants, &returned);
+        Ok(primitives)
+    }
+
+    /// The same, with equal ones and with those that end derivatives.
+    pub fn unmerged(graph: &Graph) -> hesper::Result<Primitives> {
+        let mut primitives = Primitives::lowered(graph, true)?;
+        let returned: Vec<Id> = primitives.outputs.iter().map(|output| output.id).collect();
+        order::join_divmods(&mut primitives.list);
+        order::sort(&mut primitives.list, &mut primitives.constants, &returned);
+        Ok(primitives)
+    }
+
+    /// The primitives of all steps; with those that end derivatives, or without.
+    fn lowered(graph: &Graph, ends: bool) -> hesper::Result<Primitives> {
         let values: Vec<(&[usize], Dtype)> = graph
             .steps()
             .iter()
@@ -235,12 +187,12 @@ impl Primitives {
             // A step that changes nothing is no primitive.
             let own = ValueRef::Value(number);
             let still = match &*step.op {
-                "stop_gradient" => {
-                    primitives.whole_divmod(&inputs[0]);
-                    true
-                }
+                "stop_gradient" => primitives.whole_divmod(&inputs[0]) || !ends,
+                "described" => described::name(step) == "StopGradient" && !ends,
                 "broadcast_to" => inputs[0].shape[..] == step.outputs[0].0[..],
                 "conjugate" | "real" => !inputs[0].dtype.is(Category::Complex),
+                "trunc" => !inputs[0].dtype.is(Category::Inexact),
+                "reduce" => is_still(step, &inputs[0]),
                 _ => false,
             };
             if still {
@@ -251,7 +203,9 @@ impl Primitives {
             let outputs: Vec<Operand> =
                 (number..number + step.outputs.len()).map(|at| operand(ValueRef::Value(at))).collect();
             number += step.outputs.len();
-            if let "gather_mm" | "gather_qmm" = &*step.op {
+            if step.op == "described" {
+                primitives.described(step, inputs, outputs);
+            } else if let "gather_mm" | "gather_qmm" = &*step.op {
                 primitives.gathered_product(graph, step, inputs, outputs)?;
             } else {
                 primitives.step(step, inputs, outputs)?;
@@ -267,7 +221,6 @@ impl Primitives {
         let own = graph.constants().iter().enumerate();
         let own = own.map(|(at, array)| (Id::ValueRef(ValueRef::Constant(at)), array.clone()));
         primitives.constants.extend(own);
-        order::tidy(&mut primitives.list, &mut primitives.constants, &returned)?;
         Ok(primitives)
     }
 
@@ -278,7 +231,7 @@ impl Primitives {
         inputs: Vec<Operand>,
         outputs: Vec<Operand>,
     ) {
-        self.list.push(Primitive { name: name.into(), arguments, inputs, outputs });
+        self.list.push(Primitive { name: name.into(), arguments, inputs, outputs, fixed: false });
     }
 
     /// A new array of a shape.
@@ -324,18 +277,19 @@ impl Primitives {
     }
 
     /// A quotient or a remainder whose derivatives end is one of both that `divmod` gives.
-    fn whole_divmod(&mut self, operand: &Operand) {
+    fn whole_divmod(&mut self, operand: &Operand) -> bool {
         let other = self.between(&operand.shape, operand.dtype);
         let Some(primitive) = self.list.iter_mut().rfind(|one| one.outputs[0].id == operand.id) else {
-            return;
+            return false;
         };
         let part = match &*primitive.name {
             "FloorDivide" => 0,
             "Remainder" => 1,
-            _ => return,
+            _ => return false,
         };
         primitive.outputs.insert(1 - part, other);
         primitive.name = order::DIVMOD[part].into();
+        true
     }
 
     /// A key of two that one is split into: MLX has a name for the other, too.
@@ -371,7 +325,8 @@ impl Primitives {
         output
     }
 
-    /// A primitive that reduces axes to length one, and the squeeze that removes them.
+    /// A primitive that reduces axes to length one, and the squeeze that removes them: `output`, or the input
+    /// if there is nothing to do.
     fn reduced(
         &mut self,
         name: &str,
@@ -379,14 +334,25 @@ impl Primitives {
         axes: &[i64],
         input: Operand,
         output: &Operand,
-    ) {
+    ) -> Operand {
         let mut kept = input.shape.clone();
         axes.iter().for_each(|axis| kept[*axis as usize] = 1);
-        let whole = if kept == output.shape { output.clone() } else { self.between(&kept, output.dtype) };
-        self.push(name, arguments, vec![input], vec![whole.clone()]);
-        if whole.id != output.id {
-            self.push("Squeeze", vec![ints(axes)], vec![whole], vec![output.clone()]);
+        let squeezed = kept != output.shape;
+        // A reduction over axes of length one changes the type at most.
+        let still = name == "Reduce" && kept == input.shape;
+        let mut whole = input;
+        if !still || whole.dtype != output.dtype {
+            let reduced = if squeezed { self.between(&kept, output.dtype) } else { output.clone() };
+            let (name, arguments) =
+                if still { ("AsType", vec![Argument::Dtype(output.dtype)]) } else { (name, arguments) };
+            self.push(name, arguments, vec![whole], vec![reduced.clone()]);
+            whole = reduced;
         }
+        if squeezed {
+            self.push("Squeeze", vec![ints(axes)], vec![whole], vec![output.clone()]);
+            return output.clone();
+        }
+        whole
     }
 
     fn reduce(&mut self, attributes: &Attributes<'_>, input: Operand, output: Operand) -> hesper::Result<()> {
@@ -403,7 +369,7 @@ impl Primitives {
         match attributes.text("kind") {
             "sum" if attributes.float("scale") != 1.0 => {
                 let sums = self.between(&output.shape, output.dtype);
-                self.reduced("Reduce", sum(), axes, input, &sums);
+                let sums = self.reduced("Reduce", sum(), axes, input, &sums);
                 let scale = self.number(attributes.float("scale"), output.dtype)?;
                 self.elementwise("Multiply", Vec::new(), vec![sums, scale], &output);
             }
@@ -412,13 +378,13 @@ impl Primitives {
                 let mut kept = input.shape.clone();
                 axes.iter().for_each(|axis| kept[*axis as usize] = 1);
                 let sums = self.between(&kept, input.dtype);
-                self.reduced("Reduce", sum(), axes, input.clone(), &sums);
+                let sums = self.reduced("Reduce", sum(), axes, input.clone(), &sums);
                 let share = self.number(1.0 / count, input.dtype)?;
                 let mean = self.apply("Multiply", vec![sums, share]);
                 let distance = self.apply("Subtract", vec![input, mean]);
                 let square = self.apply("Square", vec![distance]);
                 let squares = self.between(&output.shape, output.dtype);
-                self.reduced("Reduce", sum(), axes, square, &squares);
+                let squares = self.reduced("Reduce", sum(), axes, square, &squares);
                 let ddof = attributes.float("ddof");
                 let (divided, by) = if ddof == 0.0 {
                     ("Multiply", self.number(1.0 / count, output.dtype)?)
@@ -445,6 +411,18 @@ impl Primitives {
                         (flat, 0)
                     }
                 };
+                if input.shape[axis as usize] == 1 {
+                    let zero = self.number(0.0, output.dtype)?;
+                    let zeros = self.broadcast(zero, &input.shape);
+                    let first = self.between(&input.shape, output.dtype);
+                    self.push("Full", Vec::new(), vec![zeros], vec![first.clone()]);
+                    if first.shape == output.shape {
+                        self.rename(&first, &output);
+                    } else {
+                        self.push("Squeeze", vec![ints(&[axis])], vec![first], vec![output]);
+                    }
+                    return Ok(());
+                }
                 let arguments = vec![int(i64::from(kind == "argmax")), int(axis)];
                 self.reduced("ArgReduce", arguments, &[axis], input, &output);
             }
@@ -454,9 +432,12 @@ impl Primitives {
                     [Dtype::Bool, output.dtype].map(|dtype| self.between(&input.shape, dtype));
                 self.elementwise("NotEqual", Vec::new(), vec![input, zero], &marks);
                 self.push("AsType", vec![Argument::Dtype(output.dtype)], vec![marks], vec![ones.clone()]);
-                self.reduced("Reduce", sum(), axes, ones, &output);
+                let counts = self.reduced("Reduce", sum(), axes, ones, &output);
+                self.rename(&counts, &output);
             }
-            kind => self.reduced("Reduce", vec![int(code(kind)), ints(axes)], axes, input, &output),
+            kind => {
+                self.reduced("Reduce", vec![int(code(kind)), ints(axes)], axes, input, &output);
+            }
         }
         Ok(())
     }
@@ -468,7 +449,7 @@ impl Primitives {
             ("Squeeze", vec![ints(axes)])
         } else if let Some(axes) = list("expand_dims") {
             ("ExpandDims", vec![ints(axes)])
-        } else if let Some([start, end]) = list("flatten") {
+        } else if let (Some([start, end]), false) = (list("flatten"), input.shape.is_empty()) {
             ("Flatten", vec![int(*start), int(*end)])
         } else if let Some([axis, lengths @ ..]) = list("unflatten") {
             let axes = *axis as usize..*axis as usize + lengths.len();
@@ -493,11 +474,19 @@ impl Primitives {
             own.elementwise(name, arguments, inputs, &result);
             result
         };
+        if op != "trunc" && !x.dtype.is(Category::Inexact) {
+            // All integers are finite.
+            let flag = self.number(f64::from(u8::from(op == "isfinite")), Dtype::Bool)?;
+            let flags = self.broadcast(flag, &output.shape);
+            self.push("Full", Vec::new(), vec![flags], vec![output.clone()]);
+            return Ok(true);
+        }
         let is = |own: &mut Self, number: f64| -> hesper::Result<Operand> {
             let number = own.number(number, x.dtype)?;
             Ok(like(own, "Equal", vec![x.clone(), number]))
         };
         let last = match op {
+            "isnan" => like(self, "NotEqual", vec![x.clone(), x.clone()]),
             "isposinf" => is(self, f64::INFINITY)?,
             "isneginf" => is(self, f64::NEG_INFINITY)?,
             "isinf" | "isfinite" => {
@@ -621,7 +610,7 @@ impl Primitives {
                 self.reshape(&attributes, inputs.remove(0), output);
                 return Ok(());
             }
-            "isinf" | "isposinf" | "isneginf" | "isfinite" | "trunc"
+            "isnan" | "isinf" | "isposinf" | "isneginf" | "isfinite" | "trunc"
                 if self.composite(op, &inputs[0], &output)? =>
             {
                 return Ok(());
@@ -636,10 +625,6 @@ impl Primitives {
                     if op == "quantize" { Fixed::Bool(false).into() } else { attributes.value("transpose") };
                 let name = if op == "quantize" { "Quantize" } else { "QuantizedMatmul" };
                 (name, attributes.format().into_iter().chain([flag]).collect())
-            }
-            "isnan" => {
-                inputs.push(inputs[0].clone());
-                ("NotEqual", Vec::new())
             }
             "reciprocal" => {
                 let one = self.number(1.0, output.dtype)?;
@@ -656,6 +641,12 @@ impl Primitives {
             "view" => ("View", vec![Argument::Dtype(output.dtype)]),
             "transpose" => ("Transpose", vec![attributes.value("axes")]),
             "broadcast_to" => ("Broadcast", vec![shape(&output.shape)]),
+            // The shape of the other array is known.
+            "broadcast_like" | "reshape_like" => {
+                inputs.truncate(1);
+                let name = if op == "broadcast_like" { "Broadcast" } else { "Reshape" };
+                (name, vec![shape(&output.shape)])
+            }
             "full" => {
                 inputs[0] = self.broadcast(inputs[0].clone(), &output.shape);
                 ("Full", Vec::new())
@@ -729,13 +720,18 @@ impl Primitives {
             }
             "as_strided" => {
                 // MLX takes the elements in a row.
-                let row =
-                    |one: &&mut Primitive| one.name == "Contiguous" && one.outputs[0].id == inputs[0].id;
-                if let Some(row) = self.list.iter_mut().rfind(row) {
-                    let last = inputs[0].shape.len().saturating_sub(1) as i64;
-                    inputs[0].shape = vec![inputs[0].shape.iter().product()];
-                    row.outputs[0].shape = inputs[0].shape.clone();
-                    (row.name, row.arguments) = ("Flatten".into(), vec![int(0), int(last)]);
+                let copied = inputs[0].id;
+                let copy = |one: &Primitive| one.name == "Contiguous" && one.outputs[0].id == copied;
+                let copy = self.list.iter_mut().rfind(|one| copy(one));
+                match copy {
+                    Some(copy) if inputs[0].shape.len() == 1 => inputs[0] = copy.inputs[0].clone(),
+                    Some(copy) => {
+                        let last = inputs[0].shape.len().saturating_sub(1) as i64;
+                        inputs[0].shape = vec![inputs[0].shape.iter().product()];
+                        copy.outputs[0].shape = inputs[0].shape.clone();
+                        (copy.name, copy.arguments) = ("Flatten".into(), vec![int(0), int(last)]);
+                    }
+                    None => {}
                 }
                 let strides = Argument::Shape(attributes.ints("strides").to_vec());
                 ("AsStrided", vec![shape(&output.shape), strides, attributes.value("offset")])
@@ -765,32 +761,13 @@ impl Primitives {
     }
 }
 
-/// The name of the primitive for an op, or the op's name in MLX's spelling.
-pub fn name(op: &str) -> String {
-    if let Some((_, name, _)) = ELEMENTWISE.iter().find(|(own, ..)| *own == op) {
-        return (*name).into();
-    }
-    match op {
-        "astype" => "AsType".into(),
-        "broadcast_to" => "Broadcast".into(),
-        "sum" | "prod" | "max" | "min" | "all" | "any" => "Reduce".into(),
-        "argmax" | "argmin" => "ArgReduce".into(),
-        "cumsum" | "cumprod" | "cummax" | "cummin" | "logcumsumexp" => "Scan".into(),
-        "addmm" => "AddMM".into(),
-        "rms_norm" => "RMSNorm".into(),
-        "rope" => "RoPE".into(),
-        "attention" => "ScaledDotProductAttention".into(),
-        "gather_qmm" => "GatherQMM".into(),
-        "segmented_mm" => "SegmentedMM".into(),
-        "searchsorted" => "SearchSorted".into(),
-        name => name
-            .split('_')
-            .flat_map(|word| {
-                let mut letters = word.chars();
-                letters.next().into_iter().flat_map(char::to_uppercase).chain(letters.collect::<Vec<char>>())
-            })
-            .collect(),
-    }
+/// Whether a reduction keeps axes of length one, and gives its input.
+fn is_still(step: &Step, input: &Operand) -> bool {
+    let attributes = Attributes(step);
+    let kind = matches!(attributes.text("kind"), "sum" | "prod" | "max" | "min" | "all" | "any");
+    let (shape, dtype) = &step.outputs[0];
+    let scaled = attributes.get("scale").is_some() && attributes.float("scale") != 1.0;
+    kind && !scaled && shape[..] == input.shape[..] && *dtype == input.dtype
 }
 
 /// Where slices stop.

@@ -8,7 +8,7 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
 
-use hesper::{Array, transform};
+use hesper::{Array, Dtype, transform};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyList, PyString, PyTuple};
@@ -17,6 +17,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use crate::args::{Arrays, Given, On, array_on, callable};
 use crate::error::raise;
 use crate::handle::PyArray;
+use crate::steps;
 use crate::tree::{InPlace, Leaves, Tree};
 
 /// An exception on its way through the array library.
@@ -276,11 +277,19 @@ fn gradient<'py>(
                 );
                 return Err(PyValueError::new_err(what).into());
             }
-            seeds.push(Some(Array::scalar(1.0, output.dtype())?));
+            // MLX converts the seed.
+            let dtype = if steps::described() { Dtype::Float32 } else { output.dtype() };
+            seeds.push(Some(Array::scalar(1.0, dtype)?));
         }
         Ok(seeds)
     };
-    let (_, found) = transform::vjp_with(run, &arrays, seed).map_err(|Raised(error)| error)?;
+    let (outputs, found) = steps::transform::vjp_with(run, &arrays, seed).map_err(|Raised(error)| error)?;
+    if let (true, Some(returned)) = (steps::described(), &result) {
+        // The value and the gradient have the same steps.
+        let first = returned.cast::<PyTuple>().ok().map(|tuple| tuple.get_item(0)).transpose()?;
+        let first = first.unwrap_or_else(|| returned.clone());
+        first.cast::<PyArray>().map_err(PyErr::from)?.get().replace(outputs[0].clone());
+    }
     let mut parts = Vec::new();
     let mut start = 0;
     for (tree, end) in trees.iter().zip(&ends) {
@@ -440,7 +449,8 @@ fn vjp(
         Ok(seeds)
     };
     let run = |varied: &[Array]| call_with(fun, varied, &primals.0);
-    let (outputs, found) = transform::vjp_with(run, &primals.0, seeds).map_err(|Raised(error)| error)?;
+    let (outputs, found) =
+        steps::transform::vjp_with(run, &primals.0, seeds).map_err(|Raised(error)| error)?;
     Ok((wrapped(outputs), wrapped(found)))
 }
 
@@ -472,7 +482,7 @@ fn jvp(
     callable(fun, "jvp")?;
     let run = |varied: &[Array]| call_with(fun, varied, &primals.0);
     let (outputs, found) =
-        transform::jvp_with(run, &primals.0, &tangents.0).map_err(|Raised(error)| error)?;
+        steps::transform::jvp_with(run, &primals.0, &tangents.0).map_err(|Raised(error)| error)?;
     Ok((wrapped(outputs), wrapped(found)))
 }
 
@@ -609,7 +619,7 @@ fn vmapped<'py>(
         shape = Some(result);
         Ok(found)
     };
-    let mut made = transform::vmap_with(run, &arrays, &axes, |_| Ok(places.borrow().clone()))
+    let mut made = steps::transform::vmap_with(run, &arrays, &axes, |_| Ok(places.borrow().clone()))
         .map_err(|Raised(error)| error)?;
     // Without a place for the axis, a result that is the same for all slices has it last.
     let size = arrays.iter().zip(&axes).find_map(|(array, axis)| {

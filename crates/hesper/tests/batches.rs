@@ -175,8 +175,16 @@ fn check_group(name: &str) {
 fn every_op_has_a_case() {
     let cases: Vec<Case> = table::groups().into_iter().flat_map(|(_, cases)| cases).collect();
     // Made where shapes are free alone, only read from files, or made by derivatives of other ops alone.
-    let elsewhere =
-        ["count_elements", "decode_blocks", "attention_gradient", "norm_gradient", "cross_entropy_gradient"];
+    let elsewhere = [
+        "count_elements",
+        "broadcast_like",
+        "reshape_like",
+        "described",
+        "decode_blocks",
+        "attention_gradient",
+        "norm_gradient",
+        "cross_entropy_gradient",
+    ];
     let missing: Vec<&str> =
         table::untested(&cases).into_iter().filter(|name| !elsewhere.contains(name)).collect();
     assert!(missing.is_empty(), "ops without a case in tests/table: {missing:?}");

@@ -122,6 +122,8 @@ def linspace(start, stop, /, num, *, dtype=None, device=None, endpoint=True):
         start, stop, dtype = complex(start), complex(stop), dtype or complex64
         parts = {"dtype": real(dtype), "device": device, "endpoint": endpoint}
         return linspace(start.real, stop.real, num, **parts) + 1j * linspace(start.imag, stop.imag, num, **parts)
+    if num < 0:
+        raise ValueError(f"linspace: num must not be negative, and is {num}")
     dtype = dtype or float32
     steps = num - 1 if endpoint else num
     with on(device):

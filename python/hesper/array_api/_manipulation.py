@@ -4,6 +4,8 @@ from operator import index
 
 import hesper.core as mx
 
+from ._axes import place_of
+
 
 def broadcast_arrays(*arrays):
     """Arrays of one shape, repeated along axes of length one."""
@@ -22,7 +24,7 @@ def concat(arrays, /, *, axis=0):
     return mx.concatenate(list(arrays), axis)
 
 
-def expand_dims(x, /, *, axis=0):
+def expand_dims(x, /, axis=0):
     """The array with more axes of length one: one, or as many as a tuple names."""
     axes = axis if isinstance(axis, tuple) else (axis,)
     last = x.ndim + len(axes) - 1
@@ -42,7 +44,7 @@ def moveaxis(x, source, destination, /):
     source, destination = ((axes,) if isinstance(axes, int) else tuple(axes) for axes in (source, destination))
     if len(source) != len(destination):
         raise ValueError(f"cannot move axes {source} to {destination}; give as many places as axes")
-    source, destination = ([range(x.ndim)[axis] for axis in axes] for axes in (source, destination))
+    source, destination = ([place_of("moveaxis", axis, x.ndim) for axis in axes] for axes in (source, destination))
     order = [axis for axis in range(x.ndim) if axis not in source]
     for place, axis in sorted(zip(destination, source)):
         order.insert(place, axis)
@@ -51,6 +53,8 @@ def moveaxis(x, source, destination, /):
 
 def permute_dims(x, /, axes):
     """The axes in another order."""
+    if len(axes) != x.ndim:
+        raise ValueError(f"permute_dims: axes {tuple(axes)} for an array of {x.ndim} dimensions; name each of them once")
     return mx.transpose(x, axes) if x.ndim else mx.array(x)
 
 
@@ -58,6 +62,9 @@ def repeat(x, repeats, /, *, axis=None):
     """Each element several times, along an axis or of the flattened array."""
     if axis is None:
         x, axis = mx.reshape(x, (-1,)), 0
+    axis = place_of("repeat", axis, x.ndim)
+    if isinstance(repeats, mx.array) and not mx.isdtype(repeats.dtype, "integral"):
+        raise TypeError(f"repeat: counts must be integers, and are an array of type {repeats.dtype}")
     if isinstance(repeats, mx.array) and repeats.size == 1:
         repeats = repeats.item()
     if not isinstance(repeats, mx.array):
@@ -73,7 +80,12 @@ def repeat(x, repeats, /, *, axis=None):
 
 
 def reshape(x, /, shape, *, copy=None):
-    """The elements in another shape."""
+    """The elements in another shape. ``copy=False`` refuses those that do not lie row by row."""
+    if copy is False and not memoryview(x).c_contiguous:
+        raise ValueError(
+            f"cannot reshape an array of shape {x.shape} without a copy: its elements do not lie row by row; use "
+            "copy=None or copy=True"
+        )
     return mx.reshape(x, shape)
 
 

@@ -4,6 +4,7 @@ from builtins import max as _largest
 
 import hesper.core as mx
 
+from ._axes import place_of
 from ._dtypes import INDEX, SIGNED, UNSIGNED, bool as bool_, int32, int64, uint32, uint64
 
 
@@ -99,18 +100,18 @@ def var(x, /, *, axis=None, correction=0.0, keepdims=False):
 
 def cumulative_sum(x, /, *, axis=None, dtype=None, include_initial=False):
     """The sums of elements so far along an axis."""
-    return _cumulative(mx.cumsum, 0, x, axis, dtype, include_initial)
+    return _cumulative("cumulative_sum", mx.cumsum, 0, x, axis, dtype, include_initial)
 
 
 def cumulative_prod(x, /, *, axis=None, dtype=None, include_initial=False):
     """The products of elements so far along an axis."""
-    return _cumulative(mx.cumprod, 1, x, axis, dtype, include_initial)
+    return _cumulative("cumulative_prod", mx.cumprod, 1, x, axis, dtype, include_initial)
 
 
-def _cumulative(function, initial, x, axis, dtype, include_initial):
+def _cumulative(name, function, initial, x, axis, dtype, include_initial):
     if axis is None and x.ndim != 1:
         raise ValueError(f"cannot accumulate an array of {x.ndim} axes without an axis; give one")
-    axis = 0 if axis is None else range(x.ndim)[axis]
+    axis = place_of(name, 0 if axis is None else axis, x.ndim)
     dtype = dtype or accumulated(x.dtype)
     result = function(x.astype(dtype), axis).astype(dtype)
     if not include_initial:

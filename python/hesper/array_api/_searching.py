@@ -4,6 +4,7 @@ from collections import namedtuple
 
 import hesper.core as mx
 
+from ._axes import place_of
 from ._dtypes import INDEX, beside, bool
 
 UniqueAll = namedtuple("UniqueAll", "values indices inverse_indices counts")
@@ -56,9 +57,11 @@ def where(condition, x1, x2, /):
 
 def diff(x, /, *, axis=-1, n=1, prepend=None, append=None):
     """The differences of neighbours along an axis, ``n`` times."""
+    if n < 0:
+        raise ValueError(f"diff: n must not be negative, and is {n}")
+    axis = place_of("diff", axis, x.ndim)
     parts = [part for part in (prepend, x, append) if part is not None]
     x = mx.concatenate(parts, axis) if len(parts) > 1 else mx.array(x)
-    axis = range(x.ndim)[axis]
     for _ in range(n):
         after = (slice(None),) * axis + (slice(1, None),)
         before = (slice(None),) * axis + (slice(None, -1),)

@@ -57,12 +57,12 @@ rfftn, irfftn = _several(mx.fft.rfftn), _several(mx.fft.irfftn)
 
 def hfft(x, /, *, n=None, axis=-1, norm="backward"):
     """The transform of a signal whose other half is its conjugate: real numbers."""
-    return mx.fft.irfft(mx.conj(x), n, axis, _BACK[norm])
+    return mx.fft.irfft(mx.conj(x), n, axis, _BACK.get(norm, norm))
 
 
 def ihfft(x, /, *, n=None, axis=-1, norm="backward"):
     """The inverse of ``hfft``."""
-    return mx.conj(mx.fft.rfft(x, n, axis, _BACK[norm]))
+    return mx.conj(mx.fft.rfft(x, n, axis, _BACK.get(norm, norm)))
 
 
 def fftfreq(n, /, *, d=1.0, dtype=None, device=None):

@@ -4,6 +4,7 @@ from collections import namedtuple
 
 import hesper.core as mx
 
+from ._axes import matrices, place_of
 from ._creation import diagonal_within
 from ._dtypes import INDEX, real
 from ._reductions import sum as _sum
@@ -52,26 +53,35 @@ def matmul(x1, x2, /):
 
 def matrix_transpose(x, /):
     """The matrices with rows and columns exchanged."""
-    if x.ndim < 2:
-        raise ValueError(f"cannot transpose matrices of an array of {x.ndim} axes; two are needed")
+    matrices("matrix_transpose", x)
     return x.mT
 
 
 def vecdot(x1, x2, /, *, axis=-1):
     """The sums of products along an axis, the first factor conjugated."""
     x1, x2 = _promoted(x1, x2)
-    if x1.shape[axis] != x2.shape[axis]:
+    first, second = _lengths("vecdot", x1, x2, axis)
+    if first != second:
         raise ValueError(f"cannot multiply vectors of shapes {x1.shape} and {x2.shape} along axis {axis}")
     dtype = x1.dtype
     return mx.sum(mx.conj(x1) * x2, axis).astype(dtype)
+
+
+def _lengths(function, x1, x2, axis):
+    if axis >= 0 and x1.ndim != x2.ndim:
+        shapes = f"{x1.shape} and {x2.shape}"
+        raise ValueError(f"{function}: axis {axis} of shapes {shapes} is two different ones; count it from the last, as -1")
+    return [x.shape[place_of(function, axis, x.ndim)] for x in (x1, x2)]
 
 
 def tensordot(x1, x2, /, *, axes=2):
     """The sums of products over axes of both arrays."""
     x1, x2 = _promoted(x1, x2)
     if isinstance(axes, int):
+        if not 0 <= axes <= min(x1.ndim, x2.ndim):
+            raise ValueError(f"cannot contract {axes} axes of shape {x1.shape} with those of shape {x2.shape}")
         axes = range(x1.ndim - axes, x1.ndim), range(axes)
-    first, second = ([range(x.ndim)[axis] for axis in part] for x, part in zip((x1, x2), axes))
+    first, second = ([place_of("tensordot", axis, x.ndim) for axis in part] for x, part in zip((x1, x2), axes))
     rows = [axis for axis in range(x1.ndim) if axis not in first]
     columns = [axis for axis in range(x2.ndim) if axis not in second]
     shape = [x1.shape[axis] for axis in rows] + [x2.shape[axis] for axis in columns]
@@ -101,7 +111,7 @@ def cholesky(x, /, *, upper=False):
 
 def cross(x1, x2, /, *, axis=-1):
     """The cross products of vectors of three elements."""
-    if x1.shape[axis] != 3 or x2.shape[axis] != 3:
+    if _lengths("cross", x1, x2, axis) != [3, 3]:
         shapes = f"{x1.shape} and {x2.shape}"
         raise ValueError(f"cannot compute cross products of shapes {shapes}; axis {axis} must have 3 elements")
     return mx.linalg.cross(x1, x2, axis)
@@ -114,7 +124,7 @@ def det(x, /):
 
 def diagonal(x, /, *, offset=0):
     """The diagonals of matrices."""
-    rows, columns = x.shape[-2:]
+    rows, columns = matrices("diagonal", x)
     offset = diagonal_within(x.shape, offset)
     length = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
     start = mx.arange(length, dtype=INDEX)
@@ -139,7 +149,7 @@ def inv(x, /):
 def matrix_norm(x, /, *, keepdims=False, ord="fro"):
     """The norms of matrices."""
     size = mx.abs(x)
-    if 0 in x.shape[-2:]:
+    if 0 in matrices("matrix_norm", x):
         return mx.zeros((*x.shape[:-2], *(1, 1)[: 2 * keepdims]), size.dtype)
     if ord == "fro":
         result = vector_norm(x, axis=(-2, -1), keepdims=True)
@@ -198,7 +208,7 @@ def outer(x1, x2, /):
 
 def pinv(x, /, *, rtol=None):
     """The pseudo-inverses of matrices; singular values below ``rtol`` times the largest count as zero."""
-    if 0 in x.shape[-2:]:
+    if 0 in matrices("pinv", x):
         return mx.zeros((*x.shape[:-2], x.shape[-1], x.shape[-2]), x.dtype)
     u, values, vh = svd(x, full_matrices=False)
     limit = mx.max(values, -1, keepdims=True) * _tolerance(x, rtol, _precision(x))
@@ -211,7 +221,7 @@ def qr(x, /, *, mode="reduced"):
     """Matrices of orthonormal columns and upper triangular ones, whose products are the given ones."""
     if mode not in ("reduced", "complete"):
         raise ValueError(f"cannot factor in mode {mode!r}; use 'reduced' or 'complete'")
-    rows, columns = x.shape[-2:]
+    rows, columns = matrices("qr", x)
     if mode == "complete" and rows > columns:
         # The identity beside the matrix completes the basis.
         unit = mx.broadcast_to(mx.eye(rows, dtype=x.dtype), (*x.shape[:-2], rows, rows))

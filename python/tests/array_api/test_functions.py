@@ -1,5 +1,6 @@
 """Functions of ``hesper.array_api`` against those of NumPy, which has the standard's too."""
 
+import inspect
 import math
 
 import hesper.array_api as xp
@@ -428,3 +429,81 @@ def test_sums_and_products_of_booleans_count():
     assert xp.prod(x, axis=0).tolist() == truth.prod(0).tolist() and xp.prod(x).dtype == xp.int32
     assert xp.cumulative_sum(x, axis=1).tolist() == truth.cumsum(1).tolist()
     assert int(xp.linalg.trace(x)) == 1 and xp.sum(x, dtype=xp.float64).dtype == xp.float64
+
+
+def with_axes():
+    """Functions of the namespace with a parameter for axes, and their other arguments."""
+    x = xp.asarray([[1.0, 2.0, 3.0], [3.0, 1.0, 2.0]])
+    others = {
+        "concat": ([x, x],),
+        "linalg.tensordot": (x, x),
+        "moveaxis": (x,),
+        "repeat": (x, 2),
+        "roll": (x, 1),
+        "stack": ([x, x],),
+        "take": (x, xp.asarray([0, 1])),
+        "take_along_axis": (x, xp.asarray([[0, 1, 0]])),
+    }
+    places = {"": (xp, xp.__all__), "linalg.": (xp.linalg, xp.linalg.__all__), "fft.": (xp.fft, xp.fft.__all__)}
+    for prefix, (place, names) in places.items():
+        for name in filter(lambda name: inspect.isfunction(getattr(place, name)), names):
+            parameters = inspect.signature(getattr(place, name)).parameters
+            keyword = next((word for word in ("axis", "axes", "source") if word in parameters), None)
+            if keyword and name != "permute_dims":
+                arguments = others.get(prefix + name, (x, x) if "x2" in parameters else (x,))
+                yield prefix + name, getattr(place, name), keyword, arguments
+
+
+@pytest.mark.parametrize("axis", [7, -8])
+@pytest.mark.parametrize("name, function, keyword, arguments", list(with_axes()), ids=lambda value: value if isinstance(value, str) else "")
+def test_an_axis_out_of_range_is_named(name, function, keyword, arguments, axis):
+    if name.endswith("tensordot"):
+        call = lambda: function(*arguments, axes=((axis,), (0,)))
+    elif keyword == "source":
+        call = lambda: function(*arguments, 0, axis)
+    else:
+        call = lambda: function(*arguments, **{keyword: axis if keyword == "axis" else (axis,)})
+    with pytest.raises((IndexError, ValueError), match=f"ax[ei]s.*{axis}.*(out of range|of an array of|into an array of)"):
+        call()
+
+
+def test_an_argument_that_makes_no_sense_is_named():
+    x = xp.zeros((2, 3))
+    for call, words in {
+        lambda: xp.linspace(0, 1, -2): "linspace: num must not be negative, and is -2",
+        lambda: xp.diff(x, n=-1): "diff: n must not be negative, and is -1",
+        lambda: xp.permute_dims(xp.asarray(1), (0,)): r"permute_dims: axes \(0,\) for an array of 0 dimensions",
+        lambda: xp.permute_dims(x, (0,)): r"permute_dims: axes \(0,\) for an array of 2 dimensions",
+        lambda: xp.tensordot(x, x, axes=-1): "cannot contract -1 axes",
+        lambda: xp.tensordot(x, x, axes=3): "cannot contract 3 axes",
+        lambda: xp.vecdot(xp.zeros((3, 3)), xp.zeros(3), axis=0): r"vecdot: axis 0 of shapes \(3, 3\) and \(3,\)",
+        lambda: xp.linalg.cross(xp.zeros((3, 3)), xp.zeros(3), axis=0): r"cross: axis 0 of shapes \(3, 3\) and \(3,\)",
+        lambda: xp.fft.hfft(x, norm="both"): '"both"',
+        lambda: xp.fft.ihfft(x, norm="both"): '"both"',
+    }.items():
+        with pytest.raises(ValueError, match=words):
+            call()
+    for counts in [[1.0, 2.0], [1.0]]:
+        with pytest.raises(TypeError, match="repeat: counts must be integers, and are an array of type .*float32"):
+            xp.repeat(x, xp.asarray(counts), axis=0)
+    for name in ["diagonal", "matrix_norm", "matrix_transpose", "pinv", "qr", "trace"]:
+        with pytest.raises(ValueError, match=r"shape \(3,\) has no matrices"):
+            getattr(xp.linalg, name)(xp.zeros(3))
+
+
+def test_reshape_copies_where_it_is_told_to_and_refuses_to_where_it_has_to():
+    x = xp.asarray([[1, 2, 3], [4, 5, 6]])
+    assert xp.reshape(x, (3, 2), copy=False).tolist() == xp.reshape(x, (3, 2), copy=True).tolist() == [[1, 2], [3, 4], [5, 6]]
+    for view in [x.T, x[:, 1:], xp.broadcast_to(x[0], (2, 3))]:
+        with pytest.raises(ValueError, match="without a copy"):
+            xp.reshape(view, (-1,), copy=False)
+        assert xp.reshape(view, (-1,)).tolist() == np.from_dlpack(view).reshape(-1).tolist()
+    copied = xp.reshape(x, (6,), copy=True)
+    copied[0] = 9
+    assert x.tolist() == [[1, 2, 3], [4, 5, 6]] and int(copied[0]) == 9
+
+
+def test_an_axis_may_be_inserted_by_position():
+    x = np.zeros((2, 3))
+    same(xp.expand_dims(xp.asarray(x), 1), np.expand_dims(x, 1))
+    assert xp.expand_dims(xp.asarray(x)).shape == (1, 2, 3)

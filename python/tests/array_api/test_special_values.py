@@ -1,4 +1,8 @@
-"""Signs of zeros, infinities and NaN, on grids of special values, against NumPy's."""
+"""Signs of zeros, infinities, NaN and the largest and smallest numbers, on grids, against NumPy's and Python's."""
+
+import cmath
+import itertools
+import math
 
 import hesper.array_api as xp
 import numpy as np
@@ -134,3 +138,57 @@ def test_functions_of_the_largest_and_smallest_integers(dtype):
             defined = (y >= 0) & (y < 4)
         a, b = x[defined], y[defined]
         assert_special(getattr(xp, name)(xp.asarray(a), xp.asarray(b)), getattr(np, name)(a, b), [a, b], 0)
+
+
+def parts_of_every_size(dtype):
+    """Parts from the smallest to the largest, among them those whose squares or absolute values are out of range."""
+    limits = np.finfo(dtype)
+    large, small, step = float(limits.max), float(limits.tiny), float(limits.eps)
+    sizes = [0.0, small, small**0.75, math.sqrt(small), step, 1e-3, 0.5, 1 - step, 1.0, 1 + step, 1.5, 3.7, 1 / step]
+    sizes += [math.sqrt(large) / 4, math.sqrt(large) * 2, large / 4, large / 2, large]
+    return [sign * float(limits.dtype.type(size)) for size in sizes for sign in (1, -1)]
+
+
+def near(x, expected, limits):
+    if math.isinf(expected) or abs(expected) > 0.99 * float(limits.max):
+        return math.isinf(x) or abs(x) > 0.98 * float(limits.max)
+    return abs(x - expected) <= 1e3 * float(limits.eps) * abs(expected) + 2 * float(limits.tiny)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("name", "acos acosh asin asinh atan atanh log log10 sqrt".split())
+def test_complex_functions_are_right_for_parts_of_every_size(name, dtype):
+    limits = np.finfo(dtype)
+    parts = parts_of_every_size(limits.dtype)
+    numbers = [complex(*pair) for pair in itertools.product(parts, parts)]
+    if name in ("atan", "atanh"):
+        # Next to the poles Python's own function is infinite.
+        numbers = [z for z in numbers if not {abs(z.real), abs(z.imag)} == {1.0, math.sqrt(float(limits.tiny))}]
+    results = np.from_dlpack(getattr(xp, name)(xp.asarray(numbers, dtype=getattr(xp, dtype)))).tolist()
+    wrong = []
+    for z, result in zip(numbers, results):
+        try:
+            expected = getattr(cmath, name)(z)
+        except ValueError:  # at a pole
+            continue
+        size = max(abs(expected.real), abs(expected.imag))
+        if not (cmath.isinf(expected) or near(abs(result - expected) + size, size, limits)):
+            wrong.append((z, result, expected))
+    assert not wrong, wrong[:5]
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_the_sign_of_the_largest_complex_numbers_is_on_the_unit_circle(dtype):
+    large = float(np.finfo(dtype).max)
+    z = xp.asarray([large + large * 1j, complex(-large, large / 2), large * 1j], dtype=getattr(xp, dtype))
+    expected = [(1 + 1j) / math.sqrt(2), (-2 + 1j) / math.sqrt(5), 1j]
+    np.testing.assert_allclose(np.from_dlpack(xp.sign(z)), expected, rtol=1e-6)
+
+
+def test_the_inverse_tangent_next_to_its_poles_is_finite():
+    for size in [1e-100, 1e-160, 1e-282, 2.3e-308]:
+        expected = (math.log(2) - math.log(size)) / 2
+        z = complex(xp.atanh(xp.asarray(complex(1, size), dtype=xp.complex128)))
+        assert math.isclose(z.real, expected, rel_tol=1e-14) and math.isclose(z.imag, math.pi / 4, rel_tol=1e-14)
+        z = complex(xp.atan(xp.asarray(complex(size, -1), dtype=xp.complex128)))
+        assert math.isclose(z.real, math.pi / 4, rel_tol=1e-14) and math.isclose(z.imag, -expected, rel_tol=1e-14)

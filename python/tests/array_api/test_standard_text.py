@@ -1,10 +1,12 @@
-"""The special cases that the standard's text states for element-wise functions, read from the package ``array-api``.
+"""What the standard's text states, read from the package ``array-api``: arguments of functions, and special cases.
 
-That package has the standard's descriptions as documentation of its classes. A case is a line such as "If ``x1_i`` is
+That package has a class for each function, whose documentation is the standard's description. A case is a line such as "If ``x1_i`` is
 ``+0`` and ``x2_i`` is less than ``0``, the result is ``-0``." It is checked for all numbers of a grid that it speaks of.
 """
 
+import ast
 import importlib.util
+import inspect
 import itertools
 import math
 import re
@@ -187,7 +189,70 @@ def holds_complex(text, z, values):
     return same(z.real, number(re_text), real_open) and same(z.imag, im, imag_open)
 
 
+def signatures():
+    """The name of each function and the signature that the text gives it."""
+    for part in re.split(r"\n@runtime_checkable\n", text_of_the_standard() or ""):
+        name, call = re.match(r"(?:class (\w+))?", part)[1], re.search(r"def __call__\((self.*)\) -> .*: \.\.\.\n", part)
+        if not name or not call:
+            continue
+        arguments = ast.parse(f"def function({call[1]}): ...").body[0].args
+        for argument in ast.walk(arguments):
+            if isinstance(argument, ast.arg):
+                argument.annotation = None
+        names = {"inf": math.inf}
+        exec(f"def function({ast.unparse(arguments)}): ...", names)
+        _, *parameters = inspect.signature(names["function"]).parameters.values()
+        yield name, inspect.Signature(parameters)
+
+
+def function_of_the_namespace(name):
+    places = [place for place in (xp, xp.linalg, xp.fft) if callable(getattr(place, name, None))]
+    return getattr(places[0], name) if places else None
+
+
+def calls(signature):
+    """Names and numbers of positional arguments, and names of keywords, of each way to call a function."""
+    parameters = list(signature.parameters.values())
+    positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    required = [one.name for one in parameters if one.default is one.empty and one.kind is one.KEYWORD_ONLY]
+    optional = [one.name for one in parameters if one.default is not one.empty and one.kind is one.KEYWORD_ONLY]
+    for count in range(len(positional) + 1):
+        rest = positional[count:]
+        if any(one.kind is one.POSITIONAL_ONLY and one.default is one.empty for one in rest):
+            continue
+        needed = [one.name for one in rest if one.default is one.empty]
+        named = [one.name for one in rest if one.default is not one.empty and one.kind is not one.POSITIONAL_ONLY]
+        yield count, required + needed
+        yield count, required + needed + named + optional
+
+
 CASES = list(cases())
+SIGNATURES = list(signatures())
+
+
+@pytest.mark.skipif(not SIGNATURES, reason="array-api, which has the text of the standard, is not installed")
+def test_the_signatures_are_read():
+    names = {name for name, _ in SIGNATURES}
+    assert len(names) > 160 and names >= {"add", "arange", "astype", "expand_dims", "irfftn", "isdtype", "svd", "unique_all"}
+
+
+@pytest.mark.parametrize("name, signature", SIGNATURES, ids=[name for name, _ in SIGNATURES])
+def test_a_function_takes_every_call_of_the_text(name, signature):
+    function = function_of_the_namespace(name)
+    assert function is not None, f"{name} is missing"
+    own = inspect.signature(function)
+    for count, named in calls(signature):
+        try:
+            bound = own.bind(*range(count), **dict.fromkeys(named))
+        except TypeError as error:
+            raise AssertionError(f"{name}{own} refuses {count} positional arguments and {named}: {error}") from None
+        if not any(one.kind is one.VAR_POSITIONAL for one in signature.parameters.values()):
+            # Each positional argument has the meaning that the text gives to its place.
+            expected = list(signature.parameters)[:count]
+            assert [one for one in bound.arguments if one not in named] == expected, name
+    for parameter in signature.parameters.values():
+        if parameter.default is not parameter.empty:
+            assert own.parameters[parameter.name].default == parameter.default, (name, parameter.name)
 
 
 @pytest.mark.skipif(not CASES, reason="array-api, which has the text of the standard, is not installed")

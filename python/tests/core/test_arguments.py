@@ -1,5 +1,8 @@
 """Odd but allowed arguments, and what comes of them: types of results, shapes, numbers; beside the reference."""
 
+from decimal import Decimal
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -169,3 +172,65 @@ def test_convolutions_in_double_precision_keep_their_digits(name):
     np.testing.assert_array_equal(np.array(exact), np.array(single).astype(np.float64) * (1 + part))
     whole = mx.grad(lambda w: mx.conv_general(mx.array(x * 1.0, mx.float64), w, **options).sum())
     assert whole(mx.array(w * 1.0, mx.float64)).dtype == mx.float64
+
+
+class Half:
+    """A number of another library: it converts, and is no number itself."""
+
+    def __float__(self):
+        return 0.5
+
+
+NUMBERS = {"Decimal": Decimal("0.5"), "Fraction": Fraction(1, 2), "an object": Half()}
+OPERANDS = {
+    "sum": lambda c, x, n: x + n,
+    "reflected difference": lambda c, x, n: n - x,
+    "in place": lambda c, x, n: c.multiply(x, n),
+    "comparison": lambda c, x, n: x == n,
+    "order": lambda c, x, n: x < n,
+    "function": lambda c, x, n: c.exp(n),
+    "choice": lambda c, x, n: c.where(x > 1, n, x),
+    "update": lambda c, x, n: x.at[0].add(n),
+    "filled": lambda c, x, n: c.full((2,), n),
+    "padded": lambda c, x, n: c.pad(x, 1, constant_values=n),
+}
+
+
+@pytest.mark.parametrize("name", OPERANDS)
+@pytest.mark.parametrize("number", NUMBERS)
+def test_what_converts_to_a_number_is_a_complex_number(mlx, number, name):
+    found, expected = (
+        OPERANDS[name](core, core.arange(4.0), NUMBERS[number]) for core in (mx, mlx)
+    )
+    assert str(found.dtype).split(".")[-1] == str(expected.dtype).split(".")[-1]
+    assert found.tolist() == expected.tolist()
+
+
+OF_WRONG_TYPE = {
+    "a product with text": lambda c, x: x @ "a",
+    "a product with an object": lambda c, x: x @ object(),
+    "a reflected product": lambda c, x: {} @ x,
+    "a product with a number of numpy": lambda c, x: x @ np.float32(2),
+    "a bitwise operator": lambda c, x: object() & x.astype(c.int32),
+    "a bitwise operator with a fraction": lambda c, x: x.astype(c.int32) & Fraction(1, 2),
+    "a location of several elements": lambda c, x: c.random.laplace((4,), loc=x),
+    "a scale of several elements": lambda c, x: c.random.laplace((4,), scale=x),
+    "a bound of several elements": lambda c, x: c.linspace(0, x, 3),
+    "a permutation of a list": lambda c, x: c.random.permutation([1, 2]),
+    "a permutation of text": lambda c, x: c.random.permutation("a"),
+    "decimals beyond 32 bits": lambda c, x: c.round(x, 2**40),
+}
+
+
+@pytest.mark.parametrize("name", OF_WRONG_TYPE)
+def test_objects_of_the_wrong_type_give_the_errors_of_the_reference(mlx, name):
+    kinds = []
+    for core in (mx, mlx):
+        with pytest.raises((TypeError, ValueError)) as error:
+            OF_WRONG_TYPE[name](core, core.arange(4.0))
+        kinds.append(error.type)
+    assert kinds[0] is kinds[1]
+
+
+def test_a_number_of_numpy_is_a_count_of_parts():
+    assert [part.tolist() for part in mx.split(mx.arange(4), np.int64(2))] == [[0, 1], [2, 3]]

@@ -201,6 +201,12 @@ def test_a_callback_is_told_the_graph():
     assert reported[-1]["outputs"] == reported[2]["outputs"]
 
 
+def masked(mask, value, x):
+    y = x * 1
+    y[mask] = value
+    return y
+
+
 PRIMITIVES = {
     "element-wise": lambda c, x: c.maximum(c.exp(x) * 2 - 1, c.rsqrt(c.abs(x) + 3)) ** c.log2(c.square(x)),
     "comparisons": lambda c, x: c.where(c.isnan(x), x, c.log(x)) + (x == 2).astype(c.float16),
@@ -353,6 +359,42 @@ PRIMITIVES = {
         c.mean(x.astype(c.int32)), x.astype(c.int8).mean(1, keepdims=True),
     ],
     "grids": lambda c, x: [*c.meshgrid(x[0], x[1], indexing="ij"), *c.meshgrid(x[0], x[1])],
+    "integers": lambda c, x: (lambda i: [
+        c.softmax(i, axis=0), c.softmax(i, axis=-1), c.logsumexp(i), c.isinf(i), c.isnan(i), c.isfinite(i), c.trunc(i), (x > 1).mean(),
+    ])(x.astype(c.int32)),
+    "axes of length one": lambda c, x: (lambda r: [
+        r.sum(0), r.max(0, keepdims=True), r.mean(0), r.var(0), (r > 0).all(0), (r > 0).sum(0), r.argmax(0), c.softmax(r, axis=0),
+    ])(x[:1]),
+    "shapes that stay": lambda c, x: [x.reshape(-1, 4), x.reshape(3, 4) * 2, c.roll(x, 0, axis=0), c.pad(x, 0), c.mean(x.sum())],
+    "arrays that stay": lambda c, x: [
+        c.moveaxis(x, 1, 1) * 2, c.split(x, 1)[0] * 3, c.repeat(x, 1, axis=0) * 4, x.squeeze() * 5, x.sum().flatten(), c.array_equal(x.sum(), 2),
+    ],
+    "close integers": lambda c, x: (lambda i: [c.isclose(i, x), c.allclose(x, i, equal_nan=True), c.isclose(i, i)])(x.astype(c.int32)),
+    "numbers as truth values": lambda c, x: [c.logical_and(x, 2), c.logical_or(300, x > 1)],
+    "a row by strides": lambda c, x: c.as_strided(x[0], (2, 2), (1, 1)),
+    "a number in a tuple": lambda c, x: [x[1,], x[-1,], x[:1][0,]],
+    "slices of one element": lambda c, x: [x[1:-1:2], x[2:0:-2], x[0:1:3, ::-4], x[c.array([0, 1]), -2:-1]],
+    "rolled twice": lambda c, x: [c.roll(x, (1, 2), axis=(0, 1)), c.roll(x, -1), c.fft.fftshift(x), c.fft.ifftshift(x, axes=(1,))],
+    "slices beside each other": lambda c, x: c.concatenate([x[1:], x[:1]], axis=0),
+    "complex numbers": lambda c, x: (x * 2j + 2j) * 2j,
+    "parts that are not used": lambda c, x: [c.split(x, 4, axis=1)[1], c.unstack(x)[0], list(x)[1]],
+    "bounds as written": lambda c, x: [x[:-1, 1:-1], x[:100], x[3:], x.at[:-1].add(x[1:]), x.at[3:].add(1.0), x[c.array([0, 1]), 1:100]],
+    "slices by steps beside arrays": lambda c, x: (lambda i: [
+        x[::2, i], x[::-1, i], x[i, ::-1], x.at[i, ::2].add(1.0), x.at[::2, i].multiply(2.0), x.at[:].add(x), x.at[:].subtract(2.0),
+    ])(c.array([0, 1])),
+    "masked assignments": lambda c, x: [masked(x > 1, 0.0, x), masked(c.array([True, False, True]), c.ones((4,)), x)],
+    "equal arrays with NaN": lambda c, x: c.array_equal(x, x * 2, equal_nan=True),
+    "arrays after others": lambda c, x: [c.depends(x, c.exp(x)), *c.depends([x * 2], [c.sin(x)])],
+    "sampled windows": lambda c, x: [c.hanning(5) * 1, c.hamming(5) * 1, c.blackman(5) * 1, c.bartlett(5) * 1],
+    "frequencies": lambda c, x: [c.fft.fftfreq(8) * 1, c.fft.rfftfreq(7, 0.5) * 1, c.fft.fft2(x, axes=(1, 0)), c.fft.rfft2(x, s=(2, 6))],
+    "cross products": lambda c, x: [c.linalg.cross(x[:, :3], x[:, 1:]), c.linalg.cross(x[:, :2], x[:, 1:3])],
+    "masked blocks": lambda c, x: (lambda a: c.block_masked_mm(a, a, 32, mask_out=c.ones((1, 1)) > 0))(c.broadcast_to(x[:1, :1], (32, 32))),
+    "sorted indices": lambda c, x: c.gather_mm(x[:, None, None], c.stack([x.T, x.T]), rhs_indices=c.array([[0, 1]] * 3), sorted_indices=True),
+    "reflected edges": lambda c, x: [c.pad(x, 1, mode="reflect"), c.pad(x, ((1, 2), (0, 1)), mode="symmetric")],
+    "other random numbers": lambda c, x: (lambda key: [
+        c.random.normal((2,), c.complex64, key=key), c.random.truncated_normal(0, 2.0, (3,), c.float16, key=key),
+        c.random.laplace((3,), c.float16, key=key), c.random.categorical(x.astype(c.int32), key=key),
+    ])(c.random.key(0)),
     "a derivative of a sum": lambda c, x: c.grad(lambda x: c.exp(x).sum())(x),
     "vectorized": lambda c, x: [
         c.vmap(lambda row: c.softmax(row, axis=-1))(x), c.vmap(lambda row: row.sum())(x), c.vmap(lambda row: c.concatenate([row, row[1:]]))(x),
@@ -380,6 +422,39 @@ def exported(core, function):
         elif step["type"] == "outputs":
             lines.append(f"outputs {arrays(step['outputs'])}")
     return lines
+
+
+AXES = [0, 1, -1, (0, 1), (0, 2), None]
+REDUCTIONS = ["sum", "mean", "max", "min", "prod", "var", "std", "logsumexp", "softmax"]
+
+
+@pytest.mark.parametrize("over", AXES, ids=str)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_derivatives_of_reductions_follow_other_shapes(path, reduction, over):
+    def f(x):
+        return getattr(mx, reduction)(x, axis=over)
+
+    functions = {
+        "value": f,
+        "gradient": mx.grad(lambda x: mx.square(f(x)).sum()),
+        "tangent": lambda x: mx.jvp(f, [x], [mx.ones_like(x)])[1][0],
+    }
+    traced, given = mx.ones((2, 3, 4)), mx.cos(mx.arange(30.0)).reshape(3, 5, 2) + 2
+    for name, function in functions.items():
+        mx.export_function(path, function, traced, shapeless=True)
+        (found,) = mx.import_function(path)(given)
+        expected = function(given)
+        assert found.shape == expected.shape and mx.allclose(found, expected, rtol=1e-4, atol=1e-5), name
+
+
+def test_arrays_like_another_follow_its_shape(path):
+    mx.export_function(path, lambda x: (mx.zeros_like(x), mx.full_like(x, 3), x * mx.ones_like(x)), mx.ones((2, 3)), shapeless=True)
+    assert [array.shape for array in mx.import_function(path)(mx.ones((4, 5)))] == [(4, 5)] * 3
+
+
+def test_the_derivative_of_a_median_is_not_traced_for_any_shape(path):
+    with pytest.raises(ValueError, match="shapeless"):
+        mx.export_function(path, mx.grad(lambda x: mx.median(x, axis=0).sum()), mx.ones((2, 3)), shapeless=True)
 
 
 @pytest.mark.parametrize("name", PRIMITIVES)
@@ -489,3 +564,21 @@ def test_gather_qqmm_multiplies_what_both_sides_are_rounded_to():
         mx.gather_qqmm(x, w, None, left, right, mode="affine")
     with pytest.raises(ValueError):
         mx.gather_qqmm(x, w, None, left.astype(mx.float32), right)
+
+
+def test_what_is_no_part_of_the_trace_can_be_read_while_a_function_is_described():
+    w, found = mx.arange(12.0).reshape(3, 4), []
+
+    def f(x):
+        read = [
+            mx.split(w, 2, axis=1)[0], mx.roll(w, 1), mx.pad(w, 1), w[:-1, 1:], w[mx.array([0, 1]), ::2], w.at[:].add(1.0), mx.unstack(w)[0],
+            w.reshape(-1, 4), mx.isclose(w, w), mx.array_equal(w, w, equal_nan=True), mx.take(w, 1, axis=0), mx.median(w, axis=1),
+            mx.random.normal((2,), mx.complex64), mx.random.randint(0, 5, (2,)), mx.hanning(5), mx.linspace(0, 1, 3), mx.fft.fftshift(w),
+            mx.grad(lambda w: mx.tanh(w).sum())(w), mx.vmap(lambda r: r * 2)(w), mx.jvp(mx.exp, [w], [w])[1][0], mx.depends(w, w),
+            mx.gather_mm(w[None], w.T[None], rhs_indices=mx.array([0])), mx.linalg.cross(w[:, :3], w[:, 1:]), mx.softmax(w), next(iter(w)),
+        ]
+        found.extend(array.tolist() for array in read)
+        return x
+
+    mx.export_function(lambda step: None, f, mx.ones((2,)))
+    assert len(found) == 25

@@ -125,6 +125,17 @@ impl Graph {
         Builder::new(signature, arguments).build(outputs, arguments)
     }
 
+    /// The graph between arrays of a trace. Others of the trace that it needs are its constants.
+    pub(crate) fn between(sources: &[Array], outputs: &[Array]) -> Result<Graph> {
+        let signature = Signature {
+            positional: sources.len(),
+            keywords: Vec::new(),
+            arguments: sources.iter().map(|one| (one.0.shape.clone(), one.dtype())).collect(),
+            shapeless: false,
+        };
+        Builder { sliced: true, ..Builder::new(signature, sources) }.part(outputs, sources)
+    }
+
     /// The arguments that it was traced with.
     pub fn signature(&self) -> &Signature {
         &self.signature
@@ -143,6 +154,11 @@ impl Graph {
     /// Its outputs.
     pub fn outputs(&self) -> &[ValueRef] {
         &self.outputs
+    }
+
+    /// Whether a step takes its shape from another array.
+    pub(crate) fn takes_shapes(&self) -> bool {
+        self.steps.iter().any(|step| step.op.ends_with("_like"))
     }
 
     /// The shape and type at a place. Values are counted through all steps.
@@ -167,6 +183,8 @@ struct Builder {
     /// The first output of nodes that stand for several.
     several: IdMap<usize>,
     values: usize,
+    /// Whether slices of constants are steps, too.
+    sliced: bool,
 }
 
 impl Builder {
@@ -174,10 +192,27 @@ impl Builder {
         let graph = Graph { signature, constants: Vec::new(), steps: Vec::new(), outputs: Vec::new() };
         let known =
             arguments.iter().enumerate().map(|(at, one)| (one.0.id, ValueRef::Argument(at))).collect();
-        Builder { graph, known, constants: IdMap::default(), several: IdMap::default(), values: 0 }
+        Builder {
+            graph,
+            known,
+            constants: IdMap::default(),
+            several: IdMap::default(),
+            values: 0,
+            sliced: false,
+        }
     }
 
-    fn build(mut self, outputs: &[Array], arguments: &[Array]) -> Result<Graph> {
+    fn build(self, outputs: &[Array], arguments: &[Array]) -> Result<Graph> {
+        let graph = self.part(outputs, arguments)?;
+        if outermost(&graph.constants).is_some() {
+            let what = "the function uses an array that another transformation varies";
+            return Err(Error::value("export_function", what));
+        }
+        Ok(graph)
+    }
+
+    /// The graph, with constants that another transformation may vary.
+    fn part(mut self, outputs: &[Array], arguments: &[Array]) -> Result<Graph> {
         let tape = Tape::new(outputs, arguments);
         for entry in &tape.entries {
             let (op, inputs, node) = (entry.call.op.get(), &entry.call.inputs, &entry.array.0);
@@ -219,10 +254,6 @@ impl Builder {
         self.graph.outputs =
             outputs.iter().map(|output| self.place(&tape, output)).collect::<Result<Vec<ValueRef>>>()?;
         self.graph.prune();
-        if outermost(&self.graph.constants).is_some() {
-            let what = "the function uses an array that another transformation varies";
-            return Err(Error::value("export_function", what));
-        }
         Ok(self.graph)
     }
 
@@ -286,7 +317,8 @@ impl Builder {
         while !base.is_evaluated()
             && !self.known.contains_key(&base.0.id)
             && let Some(call) = base.call()
-            && matches!(call.op.name(), "transpose" | "broadcast_to" | "reshape")
+            && (matches!(call.op.name(), "transpose" | "broadcast_to" | "reshape")
+                || self.sliced && call.op.name() == "slice")
             && let Export::Step(record) = call.op.get().export()
         {
             let input = call.inputs[0].clone();

@@ -9,6 +9,7 @@
 //! arguments. So a damaged or hostile file gives an error, never an op that a program could not have built.
 //! The result is a graph like any other, and can be differentiated, vectorized and compiled.
 
+mod described;
 mod expand;
 #[cfg(feature = "files")]
 mod exporter;
@@ -27,6 +28,7 @@ pub fn op_names() -> impl Iterator<Item = &'static str> {
 pub use crate::graph::{Attributes, Value};
 #[doc(hidden)]
 pub use crate::graph::{Export, ReadOne, Reader, Record, Replay};
+pub use described::described;
 #[cfg(feature = "files")]
 pub use exporter::{Exporter, export_function};
 #[cfg(feature = "files")]

@@ -145,7 +145,7 @@ impl Batch<'_> {
 
 /// Zeros of an array's shape and type.
 pub fn zeros_like(array: &Array) -> Result<Array> {
-    Array::zeros(array.shape(), array.dtype())
+    array.zeros_like()
 }
 
 /// Sums a cotangent over the axes that were broadcast.

@@ -53,6 +53,24 @@ fn is_zero(b: &mut Builder, x: ValueId) -> ValueId {
     b.compare(CmpOp::Eq, x, zero)
 }
 
+/// Whether the parts are float64: squares and absolute values of them may be out of float64's range.
+fn is_double(b: &Builder, z: ValueId) -> bool {
+    b.ty(z).scalar() == Some(Scalar::F64)
+}
+
+/// The number, or a quarter of it where its absolute value may be out of range, and whether it is a quarter.
+fn quartered(b: &mut Builder, z: Pair) -> (Pair, ValueId) {
+    let ty = b.ty(z.re);
+    let limit = if ty == Type::F64 { f64::MAX / 4.0 } else { f64::from(f32::MAX / 4.0) };
+    let (re, im) = (b.unary(UnaryOp::Abs, z.re), b.unary(UnaryOp::Abs, z.im));
+    let size = b.binary(BinaryOp::MaxNan, re, im);
+    let limit = b.number(ty, limit);
+    let huge = b.compare(CmpOp::Gt, size, limit);
+    let (quarter, one) = (b.number(ty, 0.25), b.number(ty, 1.0));
+    let factor = b.select(huge, quarter, one);
+    (Pair { re: b.mul(z.re, factor), im: b.mul(z.im, factor) }, huge)
+}
+
 /// Whether a test holds for either part.
 fn either(b: &mut Builder, test: UnaryOp, z: Pair) -> ValueId {
     let (re, im) = (b.unary(test, z.re), b.unary(test, z.im));
@@ -190,9 +208,10 @@ pub fn abs(b: &mut Builder, z: ValueId) -> ValueId {
 
 /// The number divided by its absolute value; zero for zero.
 pub fn sign(b: &mut Builder, z: ValueId) -> ValueId {
-    let length = abs(b, z);
-    let vanishes = is_zero(b, length);
     let p = parts(b, z);
+    let (p, _) = quartered(b, p);
+    let length = b.binary(BinaryOp::Hypot, p.re, p.im);
+    let vanishes = is_zero(b, length);
     let result = over(b, p, length);
     let result = join(b, result);
     b.select(vanishes, z, result)
@@ -215,11 +234,22 @@ pub fn conjugate(b: &mut Builder, z: ValueId) -> ValueId {
 /// The square root.
 pub fn sqrt(b: &mut Builder, z: ValueId) -> ValueId {
     let (like, z) = (z, wide(b, z));
-    let root = sqrt_parts(b, z);
+    let root = sqrt_parts(b, z, is_double(b, like));
     narrow(b, root, like)
 }
 
-fn sqrt_parts(b: &mut Builder, z: Pair) -> Pair {
+fn sqrt_parts(b: &mut Builder, z: Pair, double: bool) -> Pair {
+    if !double {
+        return sqrt_in_range(b, z);
+    }
+    let (z, huge) = quartered(b, z);
+    let root = sqrt_in_range(b, z);
+    let (one, two) = (b.f64(1.0), b.f64(2.0));
+    let factor = b.select(huge, two, one);
+    Pair { re: b.mul(root.re, factor), im: b.mul(root.im, factor) }
+}
+
+fn sqrt_in_range(b: &mut Builder, z: Pair) -> Pair {
     // With t = sqrt((|z| + |re|) / 2) the parts are t and im / 2t, or the other way round.
     let length = b.binary(BinaryOp::Hypot, z.re, z.im);
     let size = b.unary(UnaryOp::Abs, z.re);
@@ -249,7 +279,7 @@ fn sqrt_parts(b: &mut Builder, z: Pair) -> Pair {
 /// One over the square root.
 pub fn rsqrt(b: &mut Builder, z: ValueId) -> ValueId {
     let (like, z) = (z, wide(b, z));
-    let root = sqrt_parts(b, z);
+    let root = sqrt_parts(b, z, is_double(b, like));
     let one = Pair { re: b.f64(1.0), im: b.f64(0.0) };
     let result = divide_parts(b, one, root);
     narrow(b, result, like)
@@ -302,15 +332,23 @@ pub fn expm1(b: &mut Builder, z: ValueId) -> ValueId {
 /// The natural logarithm, divided by that of a base.
 pub fn log(b: &mut Builder, z: ValueId, divisor: f64) -> ValueId {
     let (like, z) = (z, wide(b, z));
-    let result = log_parts(b, z);
+    let result = log_parts(b, z, is_double(b, like));
     let divisor = b.f64(divisor);
     let result = over(b, result, divisor);
     narrow(b, result, like)
 }
 
-fn log_parts(b: &mut Builder, z: Pair) -> Pair {
-    let length = b.binary(BinaryOp::Hypot, z.re, z.im);
-    let far = b.unary(UnaryOp::Log, length);
+fn log_parts(b: &mut Builder, z: Pair, double: bool) -> Pair {
+    let far = if double {
+        let (part, huge) = quartered(b, z);
+        let length = b.binary(BinaryOp::Hypot, part.re, part.im);
+        let (log, four, zero) = (b.unary(UnaryOp::Log, length), b.f64(4.0_f64.ln()), b.f64(0.0));
+        let rest = b.select(huge, four, zero);
+        b.add(log, rest)
+    } else {
+        let length = b.binary(BinaryOp::Hypot, z.re, z.im);
+        b.unary(UnaryOp::Log, length)
+    };
     let far = b.add(far, far);
     // Next to one: log1p of what the square is above one, computed without cancellation from the larger part.
     let one = b.f64(1.0);
@@ -334,7 +372,7 @@ pub fn log1p(b: &mut Builder, z: ValueId) -> ValueId {
     let (like, z) = (z, wide(b, z));
     let one = b.f64(1.0);
     let moved = Pair { re: b.add(z.re, one), im: z.im };
-    let result = log_parts(b, moved);
+    let result = log_parts(b, moved, is_double(b, like));
     // The square less one is re (2 + re) + im^2, exact for small numbers.
     let two = b.f64(2.0);
     let sum = b.add(z.re, two);
@@ -352,7 +390,7 @@ pub fn log1p(b: &mut Builder, z: ValueId) -> ValueId {
 /// The power.
 pub fn power(b: &mut Builder, x: ValueId, y: ValueId) -> ValueId {
     let (like, base, exponent) = (x, wide(b, x), wide(b, y));
-    let log = log_parts(b, base);
+    let log = log_parts(b, base, is_double(b, like));
     let product = multiply_parts(b, log, exponent);
     let result = exp_parts(b, product);
     let result = narrow(b, result, like);
@@ -379,7 +417,7 @@ pub fn logaddexp(b: &mut Builder, x: ValueId, y: ValueId) -> ValueId {
     let small = exp_parts(b, difference);
     let one = b.f64(1.0);
     let sum = Pair { re: b.add(small.re, one), im: small.im };
-    let log = log_parts(b, sum);
+    let log = log_parts(b, sum, is_double(b, like));
     let result = Pair { re: b.add(high.re, log.re), im: b.add(high.im, log.im) };
     let infinite = b.unary(UnaryOp::IsInf, high.re);
     let result =
@@ -451,7 +489,7 @@ fn product(
 
 /// The tangent: `-i tanh(i z)`.
 pub fn tan(b: &mut Builder, z: ValueId) -> ValueId {
-    turned(b, z, tanh_parts)
+    turned(b, z, |b, z, _| tanh_parts(b, z))
 }
 
 /// The hyperbolic tangent.
@@ -486,29 +524,58 @@ fn tanh_parts(b: &mut Builder, z: Pair) -> Pair {
 }
 
 /// `-i f(i z)`: what makes circular functions of hyperbolic ones, and the reverse.
-fn turned(b: &mut Builder, z: ValueId, f: fn(&mut Builder, Pair) -> Pair) -> ValueId {
+fn turned(b: &mut Builder, z: ValueId, f: fn(&mut Builder, Pair, bool) -> Pair) -> ValueId {
     let (like, z) = (z, wide(b, z));
     let turned = Pair { re: neg(b, z.im), im: z.re };
-    let Pair { re, im } = f(b, turned);
+    let Pair { re, im } = f(b, turned, is_double(b, like));
     let result = Pair { re: im, im: neg(b, re) };
     narrow(b, result, like)
 }
 
 /// The square roots of `1 - z` and `1 + z`.
-fn roots(b: &mut Builder, z: Pair) -> (Pair, Pair) {
+fn roots(b: &mut Builder, z: Pair, double: bool) -> (Pair, Pair) {
     let one = b.f64(1.0);
     let below = Pair { re: b.sub(one, z.re), im: neg(b, z.im) };
     let above = Pair { re: b.add(one, z.re), im: z.im };
-    (sqrt_parts(b, below), sqrt_parts(b, above))
+    (sqrt_parts(b, below, double), sqrt_parts(b, above, double))
 }
 
-fn arcsin_parts(b: &mut Builder, z: Pair) -> Pair {
-    let (below, above) = roots(b, z);
+/// The inverse hyperbolic sine of a part of a product, which is out of range next to the largest numbers.
+fn arcsinh_of_product(b: &mut Builder, part: fn(Pair) -> ValueId, x: Pair, y: Pair, double: bool) -> ValueId {
+    let product = multiply_parts(b, x, y);
+    let near = b.unary(UnaryOp::Asinh, part(product));
+    if !double {
+        return near;
+    }
+    let quarter = quarter_of_product(b, x, y);
+    let quarter = part(quarter);
+    let (far, four) = (b.unary(UnaryOp::Asinh, quarter), b.f64(4.0_f64.ln()));
+    let rest = b.binary(BinaryOp::CopySign, four, quarter);
+    let far = b.add(far, rest);
+    let (size, limit) = (b.unary(UnaryOp::Abs, quarter), b.f64(f64::MAX / 16.0));
+    let huge = b.compare(CmpOp::Gt, size, limit);
+    b.select(huge, far, near)
+}
+
+fn quarter_of_product(b: &mut Builder, x: Pair, y: Pair) -> Pair {
+    let mut halved = |z: Pair| Pair { re: scaled(b, z.re, 0.5), im: scaled(b, z.im, 0.5) };
+    let (x, y) = (halved(x), halved(y));
+    multiply_parts(b, x, y)
+}
+
+fn arcsin_parts(b: &mut Builder, z: Pair, double: bool) -> Pair {
+    let (below, above) = roots(b, z, double);
     let product = multiply_parts(b, below, above);
+    let (side, product) = if double {
+        let (part, huge) = quartered(b, z);
+        let quarter = quarter_of_product(b, below, above);
+        (part.re, select(b, huge, quarter, product))
+    } else {
+        (z.re, product)
+    };
     let conjugate = Pair { re: below.re, im: neg(b, below.im) };
-    let other = multiply_parts(b, conjugate, above);
-    let finite =
-        Pair { re: b.binary(BinaryOp::Atan2, z.re, product.re), im: b.unary(UnaryOp::Asinh, other.im) };
+    let im = arcsinh_of_product(b, |product| product.im, conjugate, above, double);
+    let finite = Pair { re: b.binary(BinaryOp::Atan2, side, product.re), im };
     let (size, infinity) = (b.unary(UnaryOp::Abs, z.im), b.f64(f64::INFINITY));
     let angle = infinite_angle(b, Pair { re: size, im: z.re });
     let limit = Pair {
@@ -524,7 +591,7 @@ fn arcsin_parts(b: &mut Builder, z: Pair) -> Pair {
 /// The inverse sine.
 pub fn arcsin(b: &mut Builder, z: ValueId) -> ValueId {
     let (like, z) = (z, wide(b, z));
-    let result = arcsin_parts(b, z);
+    let result = arcsin_parts(b, z, is_double(b, like));
     narrow(b, result, like)
 }
 
@@ -536,11 +603,12 @@ pub fn arcsinh(b: &mut Builder, z: ValueId) -> ValueId {
 /// The inverse cosine.
 pub fn arccos(b: &mut Builder, z: ValueId) -> ValueId {
     let (like, z) = (z, wide(b, z));
-    let (below, above) = roots(b, z);
+    let double = is_double(b, like);
+    let (below, above) = roots(b, z, double);
     let angle = b.binary(BinaryOp::Atan2, below.re, above.re);
     let conjugate = Pair { re: above.re, im: neg(b, above.im) };
-    let other = multiply_parts(b, conjugate, below);
-    let finite = Pair { re: b.add(angle, angle), im: b.unary(UnaryOp::Asinh, other.im) };
+    let im = arcsinh_of_product(b, |product| product.im, conjugate, below, double);
+    let finite = Pair { re: b.add(angle, angle), im };
     let (down, infinity) = (neg(b, z.im), b.f64(f64::INFINITY));
     let limit = Pair { re: infinite_angle(b, z), im: b.binary(BinaryOp::CopySign, infinity, down) };
     let infinite = either(b, UnaryOp::IsInf, z);
@@ -556,11 +624,12 @@ pub fn arccosh(b: &mut Builder, z: ValueId) -> ValueId {
     let one = b.f64(1.0);
     let below = Pair { re: b.sub(z.re, one), im: z.im };
     let above = Pair { re: b.add(z.re, one), im: z.im };
-    let (below, above) = (sqrt_parts(b, below), sqrt_parts(b, above));
+    let double = is_double(b, like);
+    let (below, above) = (sqrt_parts(b, below, double), sqrt_parts(b, above, double));
     let conjugate = Pair { re: below.re, im: neg(b, below.im) };
-    let product = multiply_parts(b, conjugate, above);
+    let re = arcsinh_of_product(b, |product| product.re, conjugate, above, double);
     let angle = b.binary(BinaryOp::Atan2, below.im, above.re);
-    let finite = Pair { re: b.unary(UnaryOp::Asinh, product.re), im: b.add(angle, angle) };
+    let finite = Pair { re, im: b.add(angle, angle) };
     let angle = infinite_angle(b, z);
     let limit = Pair { re: b.f64(f64::INFINITY), im: b.binary(BinaryOp::CopySign, angle, z.im) };
     let infinite = either(b, UnaryOp::IsInf, z);
@@ -571,7 +640,7 @@ pub fn arccosh(b: &mut Builder, z: ValueId) -> ValueId {
     narrow(b, result, like)
 }
 
-fn arctanh_parts(b: &mut Builder, z: Pair) -> Pair {
+fn arctanh_parts(b: &mut Builder, z: Pair, double: bool) -> Pair {
     // Of the absolute real part, as the logarithm of small numbers loses digits.
     let (one, size) = (b.f64(1.0), b.unary(UnaryOp::Abs, z.re));
     let (below, above) = (b.sub(one, size), b.add(one, size));
@@ -584,10 +653,12 @@ fn arctanh_parts(b: &mut Builder, z: Pair) -> Pair {
     let twice = b.add(z.im, z.im);
     let angle = b.binary(BinaryOp::Atan2, twice, width);
     let size = scaled(b, log, 0.25);
-    let finite = Pair { re: b.binary(BinaryOp::CopySign, size, z.re), im: scaled(b, angle, 0.5) };
+    let angle = scaled(b, angle, 0.5);
     let (zero, right) = (b.f64(0.0), b.f64(std::f64::consts::FRAC_PI_2));
     let no_angle = b.unary(UnaryOp::IsNan, z.im);
     let right = b.binary(BinaryOp::CopySign, right, z.im);
+    let (size, angle) = if double { arctanh_out_of_range(b, z, (size, angle), right) } else { (size, angle) };
+    let finite = Pair { re: b.binary(BinaryOp::CopySign, size, z.re), im: angle };
     let limit = Pair { re: b.binary(BinaryOp::CopySign, zero, z.re), im: b.select(no_angle, z.im, right) };
     let infinite = either(b, UnaryOp::IsInf, z);
     let result = select(b, infinite, limit, finite);
@@ -595,10 +666,33 @@ fn arctanh_parts(b: &mut Builder, z: Pair) -> Pair {
     Pair { re: b.select(imaginary, z.re, result.re), im: result.im }
 }
 
+/// The inverse hyperbolic tangent where squares of parts are out of range, or else what is given: `(log 2 -
+/// log |im|) / 2` next to the poles, and `1 / z` with a right angle far away.
+fn arctanh_out_of_range(
+    b: &mut Builder,
+    z: Pair,
+    (size, angle): (ValueId, ValueId),
+    right: ValueId,
+) -> (ValueId, ValueId) {
+    let (re, im) = (b.unary(UnaryOp::Abs, z.re), b.unary(UnaryOp::Abs, z.im));
+    let (one, small, large) = (b.f64(1.0), b.f64(2.0_f64.powi(-500)), b.f64(2.0_f64.powi(500)));
+    let (on_line, close) = (b.compare(CmpOp::Eq, re, one), b.compare(CmpOp::Lt, im, small));
+    let at_pole = b.binary(BinaryOp::And, on_line, close);
+    let (log, two) = (b.unary(UnaryOp::Log, im), b.f64(std::f64::consts::LN_2));
+    let near = b.sub(two, log);
+    let near = scaled(b, near, 0.5);
+    let far = b.binary(BinaryOp::MaxNan, re, im);
+    let is_far = b.compare(CmpOp::Gt, far, large);
+    let unit = Pair { re: one, im: b.f64(0.0) };
+    let inverse = divide_parts(b, unit, Pair { re, im });
+    let size = b.select(at_pole, near, size);
+    (b.select(is_far, inverse.re, size), b.select(is_far, right, angle))
+}
+
 /// The inverse hyperbolic tangent.
 pub fn arctanh(b: &mut Builder, z: ValueId) -> ValueId {
     let (like, z) = (z, wide(b, z));
-    let result = arctanh_parts(b, z);
+    let result = arctanh_parts(b, z, is_double(b, like));
     narrow(b, result, like)
 }
 

@@ -11,6 +11,7 @@ use smallvec::smallvec;
 use super::elementwise::{Elementwise, Factor, Types};
 use crate::Dtype;
 use crate::error::{Error, Result};
+use crate::graph::scope::is_free;
 use crate::graph::{Array, Replay};
 use crate::ops::logic::select;
 use crate::ops::readers::reader;
@@ -188,7 +189,15 @@ impl Array {
     /// # Ok::<(), hesper::Error>(())
     /// ```
     pub fn full_like(&self, value: impl Into<Operand>, dtype: Option<Dtype>) -> Result<Array> {
-        Array::full(self.shape(), value, Some(dtype.unwrap_or(self.dtype())))
+        let (value, dtype) = (value.into(), dtype.unwrap_or(self.dtype()));
+        if !is_free(self) {
+            return Array::full(self.shape(), value, Some(dtype));
+        }
+        let value = match value {
+            Operand::Array(value) => value.astype(dtype)?,
+            number => Array::full(&[], number, Some(dtype))?,
+        };
+        value.broadcast_like(self)
     }
 
     /// An array of zeros.
@@ -233,7 +242,7 @@ impl Array {
     /// # Ok::<(), hesper::Error>(())
     /// ```
     pub fn zeros_like(&self) -> Result<Array> {
-        Array::zeros(self.shape(), self.dtype())
+        self.full_like(0, None)
     }
 
     /// Ones of the same shape and type.
@@ -244,7 +253,7 @@ impl Array {
     /// # Ok::<(), hesper::Error>(())
     /// ```
     pub fn ones_like(&self) -> Result<Array> {
-        Array::ones(self.shape(), self.dtype())
+        self.full_like(1, None)
     }
 
     /// An array of the same shape and type with unspecified elements, which are zeros.

@@ -88,7 +88,7 @@ impl Op for Elementwise {
         }
         let output = rule.output;
         let fit = |sum: Array| {
-            let sum = sum.broadcast_to(output.shape())?;
+            let sum = sum.broadcast_like(output)?;
             // Tangents of integers may be fractions, and stay fractions unless the function converts them.
             let fraction = sum.dtype().is(Category::Inexact) && !output.dtype().is(Category::Inexact);
             if fraction && self.name != ASTYPE.name { Ok(sum) } else { sum.astype(output.dtype()) }

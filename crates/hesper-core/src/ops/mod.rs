@@ -30,6 +30,7 @@ pub mod grouped;
 pub mod hadamard;
 pub mod index;
 pub mod index_arrays;
+mod like;
 #[cfg(feature = "linalg")]
 pub mod linalg;
 pub mod logic;

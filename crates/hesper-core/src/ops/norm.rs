@@ -152,8 +152,7 @@ impl Array {
             let rows = input.rows_over(&over)?;
             let op = OpRef::Static(&RowOp::Softmax);
             let result = Array::lazy(rows.0.shape.clone(), input.dtype(), op, smallvec![rows])?;
-            let shape: SmallVec<[isize; 6]> = self.shape().iter().map(|length| *length as isize).collect();
-            return result.reshape(&shape);
+            return if result.ndim() == self.ndim() { Ok(result) } else { result.reshape_like(self) };
         }
         if let Some(turned) = input.turned_to_columns(&over)? {
             let op = OpRef::Static(&RowOp::Softmax);

@@ -44,7 +44,10 @@ impl Reshape {
     }
 }
 
-/// A reshape without an open axis, then one for each of the first that may be open.
+/// A reshape without an open axis.
+pub(super) static RESHAPE: Reshape = Reshape::open(None);
+
+/// The same, then one for each of the first axes that may be open.
 static RESHAPES: [Reshape; 9] = [
     Reshape::open(None),
     Reshape::open(Some(0)),
@@ -100,7 +103,7 @@ impl Op for Reshape {
     }
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
-        rule.only(rule.cotangent()?.reshape(rule.inputs[0].shape()))
+        rule.only(rule.cotangent()?.reshape_like(&rule.inputs[0]))
     }
 
     fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {

@@ -133,7 +133,9 @@ impl<T> Cache<T> {
                         let ranks = signature(|shape| Shape::from_slice(&[shape.len()]));
                         let found = locked(recorded).get(&ranks).cloned();
                         match found {
-                            Some(found) => (replayed(&found.0, inputs)?, found.1.clone()),
+                            Some(found) => {
+                                (replayed(found.0.as_ref().map_err(Error::clone)?, inputs)?, found.1.clone())
+                            }
                             None => {
                                 let (function, more, graph) = trace(inputs, true, f)?;
                                 let more = Arc::new(more);
@@ -201,14 +203,19 @@ fn trace<T, E: From<Error>>(
     let arguments = placeholders(&opened, inputs)?;
     let (outputs, more) = guarded("the function to compile", || f(&arguments))?;
     let graph = shapeless.then(|| Graph::recorded(&arguments, &outputs));
-    Ok((CompiledFunction::new(&outputs, &arguments)?, more, graph))
+    // Steps that take a shape from another array are plain ones in a replay, and can be fused.
+    let program = match &graph {
+        Some(Ok(recorded)) if recorded.takes_shapes() => replayed(recorded, inputs)?,
+        _ => CompiledFunction::new(&outputs, &arguments)?,
+    };
+    Ok((program, more, graph))
 }
 
 /// The program of a recorded trace for other shapes.
-fn replayed(graph: &Result<Graph>, inputs: &[Array]) -> Result<CompiledFunction> {
+fn replayed(graph: &Graph, inputs: &[Array]) -> Result<CompiledFunction> {
     let opened = Opened::new();
     let arguments = placeholders(&opened, inputs)?;
-    let outputs = graph.as_ref().map_err(Error::clone)?.replay(&arguments)?;
+    let outputs = graph.replay(&arguments)?;
     CompiledFunction::new(&outputs, &arguments)
 }
 

@@ -7,8 +7,8 @@ use crate::dtype::Category;
 use crate::error::Result;
 use crate::graph::Array;
 use crate::graph::rule::{Backward, Forward, Tangents};
-use crate::graph::scope::Opened;
-use crate::ops::source::placeholder;
+use crate::graph::scope::{Opened, is_free};
+use crate::ops::source::{placeholder, watched};
 use crate::tape::Tape;
 
 /// Goes along a tape from the tangents of its sources; gives those of its outputs, where there are any.
@@ -54,7 +54,13 @@ impl Forward<'_> {
             op.outputs().unwrap_or_else(|| vec![(self.output.0.shape.clone(), self.output.dtype())]);
         let sources = outputs
             .into_iter()
-            .map(|(shape, dtype)| placeholder(opened.scope(), "a derivative", shape, dtype))
+            .map(|(shape, dtype)| {
+                // Steps of a trace for any shape may read the shape of a source, which needs a value then.
+                if is_free(self.output) && shape == self.output.0.shape {
+                    return watched(opened.scope(), &self.output.full_like(0, Some(dtype))?);
+                }
+                placeholder(opened.scope(), "a derivative", shape, dtype)
+            })
             .collect::<Result<Vec<Array>>>()?;
         let cotangents: Vec<Option<Array>> = sources
             .iter()

@@ -15,19 +15,14 @@ mod depends;
 mod forward;
 mod program;
 mod reverse;
+mod traced;
 pub mod tree;
-
-use smallvec::SmallVec;
 
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::graph::Array;
 use crate::graph::rule::zeros_like;
-use crate::graph::scope::Opened;
 use crate::guarded::guarded;
-use crate::ops::source;
-use crate::shape::{Shape, axis};
-use crate::tape::Tape;
 
 pub use crate::eval::dot::{named_dot, to_dot};
 #[doc(hidden)]
@@ -37,26 +32,9 @@ pub use crate::ops::source::{is_stopped, stop_gradient};
 pub use compile::{Cache, compile, compile_enabled, set_compile};
 pub use custom::{CustomFunction, checkpoint};
 pub use depends::depends;
+#[doc(hidden)]
+pub use traced::{Slices, Traced};
 pub use tree::Tree;
-
-/// Calls a function with tracked arrays, and passes its outputs to `then`.
-fn run<R, E: From<Error>>(
-    f: impl FnOnce(&[Array]) -> Result<Vec<Array>, E>,
-    primals: &[Array],
-    then: impl FnOnce(&Tape, &[Array]) -> Result<R, E>,
-) -> Result<(Vec<Array>, R), E> {
-    let opened = Opened::new();
-    let sources = primals
-        .iter()
-        .map(|primal| source::watched(opened.scope(), primal))
-        .collect::<Result<Vec<Array>>>()?;
-    let outputs = guarded("the function to differentiate", || f(&sources))?;
-    let tape = Tape::new(&outputs, &sources);
-    let result = then(&tape, &outputs)?;
-    drop(opened);
-    tape.entries.iter().for_each(|entry| entry.array.forget());
-    Ok((outputs, result))
-}
 
 fn mismatch(op: &str, number: usize, what: &str, given: &Array, wanted: &Array) -> Error {
     let text = format!(
@@ -122,18 +100,24 @@ pub fn vjp_with<E: From<Error>>(
     primals: &[Array],
     cotangents: impl FnOnce(&[Array]) -> Result<Vec<Option<Array>>, E>,
 ) -> Result<(Vec<Array>, Vec<Array>), E> {
-    run(f, primals, |tape, outputs| {
-        let seeds = guarded("the function that gives cotangents", || cotangents(outputs))?
-            .iter()
-            .zip(outputs)
-            .map(|(seed, output)| seed.as_ref().map(|seed| seed.astype(output.dtype())).transpose())
-            .collect::<Result<Vec<Option<Array>>>>()?;
-        let found = reverse::backward(tape, outputs, &seeds)?;
-        let found = found.into_iter().zip(primals);
-        Ok(found
-            .map(|(cotangent, primal)| cotangent.map_or_else(|| zeros_like(primal), Ok))
-            .collect::<Result<Vec<Array>>>()?)
-    })
+    let traced = Traced::watch(f, primals)?;
+    let seeds = cast_seeds(traced.outputs(), cotangents)?;
+    let found = traced.backward(&seeds)?.into_iter().zip(primals);
+    let found = found
+        .map(|(cotangent, primal)| cotangent.map_or_else(|| zeros_like(primal), Ok))
+        .collect::<Result<Vec<Array>>>()?;
+    Ok((traced.close(), found))
+}
+
+/// Cotangents that are computed from outputs, in the outputs' types.
+fn cast_seeds<E: From<Error>>(
+    outputs: &[Array],
+    cotangents: impl FnOnce(&[Array]) -> Result<Vec<Option<Array>>, E>,
+) -> Result<Vec<Option<Array>>, E> {
+    let seeds = guarded("the function that gives cotangents", || cotangents(outputs))?;
+    let seeds = seeds.iter().zip(outputs);
+    let seeds = seeds.map(|(seed, output)| seed.as_ref().map(|seed| seed.astype(output.dtype())).transpose());
+    Ok(seeds.collect::<Result<Vec<Option<Array>>>>()?)
 }
 
 /// The outputs of a function, and the product of its Jacobian with tangents.
@@ -167,28 +151,28 @@ pub fn jvp_with<E: From<Error>>(
     tangents: &[Array],
 ) -> Result<(Vec<Array>, Vec<Array>), E> {
     check("jvp", "tangent", tangents, primals)?;
-    run(f, primals, |tape, outputs| {
-        let seeds = tangents
-            .iter()
-            .zip(primals)
-            .map(|(tangent, primal)| {
-                // Integers may vary by fractions.
-                let fraction = tangent.dtype().is(Category::Inexact) && !primal.dtype().is(Category::Inexact);
-                if fraction { Ok(tangent.clone()) } else { tangent.astype(primal.dtype()) }
-            })
-            .collect::<Result<Vec<Array>>>()?;
-        let found = forward::forward(tape, outputs, &seeds)?.into_iter().zip(outputs);
-        // The tangents of a comparison have the type of its inputs'.
-        let zeros = |output: &Array| match (output.call(), tangents.first()) {
-            (Some(call), Some(tangent)) if call.op.is_comparison() && tape.place(output).is_some() => {
-                Array::zeros(output.shape(), tangent.dtype())
-            }
-            _ => zeros_like(output),
-        };
-        Ok(found
-            .map(|(tangent, output)| tangent.map_or_else(|| zeros(output), Ok))
-            .collect::<Result<Vec<Array>>>()?)
-    })
+    let traced = Traced::watch(f, primals)?;
+    let seeds = tangents
+        .iter()
+        .zip(primals)
+        .map(|(tangent, primal)| {
+            // Integers may vary by fractions.
+            let fraction = tangent.dtype().is(Category::Inexact) && !primal.dtype().is(Category::Inexact);
+            if fraction { Ok(tangent.clone()) } else { tangent.astype(primal.dtype()) }
+        })
+        .collect::<Result<Vec<Array>>>()?;
+    let found = traced.forward(&seeds)?.into_iter().zip(traced.outputs());
+    // The tangents of a comparison have the type of its inputs'.
+    let zeros = |output: &Array| match (output.call(), tangents.first()) {
+        (Some(call), Some(tangent)) if call.op.is_comparison() && traced.depends(output) => {
+            output.full_like(0, Some(tangent.dtype()))
+        }
+        _ => zeros_like(output),
+    };
+    let found = found
+        .map(|(tangent, output)| tangent.map_or_else(|| zeros(output), Ok))
+        .collect::<Result<Vec<Array>>>()?;
+    Ok((traced.close(), found))
 }
 
 /// The function that gives a function's outputs and the gradient of the first of them, which must be a
@@ -325,51 +309,7 @@ pub fn vmap_with<E: From<Error>>(
     axes: &[Option<isize>],
     places: impl FnOnce(usize) -> Result<Vec<Option<isize>>>,
 ) -> Result<Vec<Array>, E> {
-    if arrays.len() != axes.len() {
-        let what = format!("{} input axes for {} arguments", axes.len(), arrays.len());
-        return Err(Error::value("vmap", what).into());
-    }
-    let found = arrays
-        .iter()
-        .zip(axes)
-        .map(|(array, at)| at.map(|at| axis("vmap", at, array.ndim())).transpose())
-        .collect::<Result<Vec<Option<usize>>>>()?;
-    let size = batch::common_size(arrays, &found)?;
-    let opened = Opened::new();
-    let mut slices = Vec::new();
-    for (array, at) in arrays.iter().zip(&found) {
-        slices.push(match at {
-            None => array.clone(),
-            Some(at) => {
-                let mut shape: Shape = array.0.shape.clone();
-                shape.remove(*at);
-                source::placeholder(opened.scope(), "vmap", shape, array.dtype())?
-            }
-        });
-    }
-    let outputs = guarded("the function to vectorize", || f(&slices))?;
-    let places = places(outputs.len())?;
-    let varied: SmallVec<[usize; 4]> = (0..arrays.len()).filter(|at| found[*at].is_some()).collect();
-    let sources: Vec<Array> = varied.iter().map(|at| slices[*at].clone()).collect();
-    let tape = Tape::new(&outputs, &sources);
-    let whole = varied.iter().map(|at| (arrays[*at].clone(), found[*at])).collect();
-    let results = batch::batched(&tape, &outputs, whole, size)?;
-    drop(opened);
-    let mut moved = Vec::new();
-    for ((array, at), place) in results.into_iter().zip(places) {
-        moved.push(match (at, place) {
-            (Some(at), Some(place)) if place == at as isize => array,
-            (Some(at), Some(place)) => array.moveaxis(at as isize, place)?,
-            (None, Some(place)) => {
-                let shape: Shape = std::iter::once(size).chain(array.shape().iter().copied()).collect();
-                array.broadcast_to(&shape)?.moveaxis(0, place)?
-            }
-            (None, None) => array,
-            (Some(_), None) => {
-                let what = "an output depends on the mapped axis, but its entry of `outputs` is `None`";
-                return Err(Error::value("vmap", what).into());
-            }
-        });
-    }
-    Ok(moved)
+    let slices = Slices::of(f, arrays, axes)?;
+    let places = places(slices.traced().outputs().len())?.into_iter().collect();
+    Ok(slices.placed(slices.batched()?, places)?)
 }

@@ -14,7 +14,7 @@ use crate::error::{raise, usable};
 use crate::handle::PyArray;
 use crate::host::to_list;
 use crate::waiting::{self, computed, evaluated};
-use crate::{format, host};
+use crate::{format, host, steps};
 
 /// The state of a pickled array: bytes, element type, shape.
 type Parts = (Py<PyBytes>, Py<PyDtype>, Vec<usize>);
@@ -189,13 +189,15 @@ impl PyArray {
         if array.ndim() == 0 {
             return Err(PyTypeError::new_err("cannot iterate over an array without axes"));
         }
-        Ok(ArrayIterator { array, at: std::sync::atomic::AtomicUsize::new(0) })
+        let described = || steps::movement::unstack(&array, 0).map(Some);
+        let rows = crate::args::on(None, || steps::or_else(described, || Ok(None)))?;
+        Ok(ArrayIterator { array, rows, at: std::sync::atomic::AtomicUsize::new(0) })
     }
 
     fn __reversed__(&self) -> PyResult<ArrayIterator> {
         let own = self.value();
         let array = crate::args::on(None, || own.flip(0))?;
-        Ok(ArrayIterator { array, at: std::sync::atomic::AtomicUsize::new(0) })
+        Ok(ArrayIterator { array, rows: None, at: std::sync::atomic::AtomicUsize::new(0) })
     }
 
     fn __hash__(slf: &Bound<'_, Self>) -> isize {
@@ -272,6 +274,8 @@ impl PyArray {
 #[pyclass(module = "hesper.core", frozen)]
 pub struct ArrayIterator {
     array: Array,
+    /// The rows of a trace that is described.
+    rows: Option<Vec<Array>>,
     at: std::sync::atomic::AtomicUsize,
 }
 
@@ -285,6 +289,9 @@ impl ArrayIterator {
         let at = self.at.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         if at >= self.array.shape()[0] {
             return Ok(None);
+        }
+        if let Some(row) = self.rows.as_ref().and_then(|rows| rows.get(at)) {
+            return Ok(Some(PyArray::new(row.clone())));
         }
         match index::get(&self.array, &at.into_bound_py_any(py)?) {
             Err(error) if error.is_instance_of::<PyIndexError>(py) => Ok(None),

@@ -165,7 +165,8 @@ pub fn get(array: &Array, index: &Bound<'_, PyAny>) -> PyResult<Array> {
     let parts = parts(array, index, PyIndexError::new_err)?;
     // One number is a gather in MLX's graphs.
     if let [Index::Int(at)] = parts.as_slice()
-        && transform::is_exported(array)
+        && (transform::is_exported(array) || steps::described())
+        && !index.is_instance_of::<PyTuple>()
     {
         let at = if *at < 0 { *at + array.shape()[0] as isize } else { *at };
         return on(None, || array.take(Array::integer(at as i64, Dtype::Uint32)?, 0));
@@ -241,13 +242,15 @@ impl PyArray {
         let own = self.value();
         let value = match value.cast::<PyArray>() {
             Ok(array) => array.get().value(),
-            Err(_) => match Value::number(value)? {
-                Some(number) => number.beside(own.dtype())?,
-                None => match convert::array(value, None)? {
-                    array if convert::is_own(value)? => array,
-                    foreign => foreign.astype(own.dtype()).map_err(raise)?,
-                },
-            },
+            Err(_) => {
+                match Value::number(value)?.map_or_else(|| Value::like_number(value), |one| Ok(Some(one)))? {
+                    Some(number) => number.beside(own.dtype())?,
+                    None => match convert::array(value, None)? {
+                        array if convert::is_own(value)? => array,
+                        foreign => foreign.astype(own.dtype()).map_err(raise)?,
+                    },
+                }
+            }
         };
         self.replace(update(&own, index, value, Update::Set)?);
         Ok(())

@@ -7,8 +7,9 @@ use crate::args::{Axes, On, array_on, int, on, spread};
 use crate::dtype::PyDtype;
 use crate::functions::axes_of;
 use crate::functions::elementwise::rounded;
-use crate::functions::movement::Cuts;
+use crate::functions::movement::{Cuts, split_along};
 use crate::handle::PyArray;
+use crate::steps;
 
 #[pymethods]
 impl PyArray {
@@ -16,7 +17,9 @@ impl PyArray {
     #[pyo3(signature = (*shape, stream = None))]
     fn reshape(&self, shape: &Bound<'_, PyTuple>, stream: Option<On>) -> PyResult<PyArray> {
         let (own, shape) = (self.value(), spread(shape)?);
-        array_on(stream, || own.reshape_literal(&shape))
+        array_on(stream, || {
+            steps::or_else(|| steps::movement::reshape(&own, &shape), || own.reshape_literal(&shape))
+        })
     }
 
     /// The axes in another order, given as a tuple or as separate arguments; by default reversed.
@@ -28,9 +31,9 @@ impl PyArray {
 
     /// See the function ``round``.
     #[pyo3(signature = (decimals = 0, *, stream = None))]
-    fn round(&self, decimals: i32, stream: Option<On>) -> PyResult<PyArray> {
+    fn round(&self, #[pyo3(from_py_with = int)] decimals: isize, stream: Option<On>) -> PyResult<PyArray> {
         let own = self.value();
-        array_on(stream, || rounded(&own, decimals))
+        array_on(stream, || rounded(&own, decimals as i32))
     }
 
     /// See the function ``split``.
@@ -42,7 +45,7 @@ impl PyArray {
         stream: Option<On>,
     ) -> PyResult<Vec<PyArray>> {
         let own = self.value();
-        let parts = on(stream, || own.split(indices_or_sections.as_split(), axis))?;
+        let parts = on(stream, || split_along(&own, &indices_or_sections, axis))?;
         Ok(parts.into_iter().map(PyArray::new).collect())
     }
 
@@ -90,7 +93,8 @@ impl PyArray {
     #[pyo3(signature = (axis = None, *, stream = None))]
     fn squeeze(&self, axis: Option<Axes>, stream: Option<On>) -> PyResult<PyArray> {
         let own = self.value();
-        array_on(stream, || own.squeeze(axes_of(&axis)))
+        let axes = axes_of(&axis);
+        array_on(stream, || steps::or_else(|| steps::movement::squeeze(&own, axes), || own.squeeze(axes)))
     }
 
     /// See the function ``swapaxes``.
@@ -114,6 +118,9 @@ impl PyArray {
         stream: Option<On>,
     ) -> PyResult<PyArray> {
         let own = self.value();
-        array_on(stream, || own.moveaxis(source, destination))
+        array_on(stream, || {
+            let described = || steps::movement::moveaxis(&own, source, destination);
+            steps::or_else(described, || own.moveaxis(source, destination))
+        })
     }
 }

@@ -24,6 +24,9 @@ fn operand(other: &Bound<'_, PyAny>, own: &Array, what: &str) -> PyResult<Array>
     if convert::is_container(other) {
         return Err(mismatch(other, what));
     }
+    if let Some(number) = Value::like_number(other)? {
+        return number.beside(own.dtype());
+    }
     let dtype = if convert::is_own(other)? { None } else { Some(own.dtype()) };
     convert::array(other, dtype).map_err(|_| mismatch(other, what))
 }
@@ -64,7 +67,10 @@ fn integral(own: &PyArray, other: &Bound<'_, PyAny>, what: &str) -> PyResult<()>
     let float = |dtype: Dtype| dtype.is(Category::Inexact);
     let theirs = match other.cast::<PyArray>() {
         Ok(array) => float(array.get().value().dtype()),
-        Err(_) => matches!(Value::number(other)?, Some(Value::Float(_) | Value::Complex(_))),
+        Err(_) => {
+            let number = Value::number(other)?.map_or_else(|| Value::like_number(other), |one| Ok(Some(one)));
+            matches!(number?, Some(Value::Float(_) | Value::Complex(_)))
+        }
     };
     if !other.is_none() && (theirs || float(own.value().dtype())) {
         return Err(PyValueError::new_err(format!(
@@ -74,15 +80,38 @@ fn integral(own: &PyArray, other: &Bound<'_, PyAny>, what: &str) -> PyResult<()>
     Ok(())
 }
 
+/// The left operand of a bitwise operator is a number, or an array of another library.
+fn whole(other: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
+    let elements = other.hasattr("__array__")? || convert::is_own(other)?;
+    if elements || Value::number(other)?.is_some() {
+        return Ok(());
+    }
+    let name = other.get_type().name()?;
+    Err(PyTypeError::new_err(format!("cannot perform {what} of a {name} and an array")))
+}
+
 fn matrix(other: &Bound<'_, PyAny>) -> PyResult<Array> {
     if let Ok(array) = other.cast::<PyArray>() {
         return Ok(array.get().value());
     }
     if convert::is_container(other) || Value::number(other)?.is_some() {
-        let name = other.get_type().name()?;
-        return Err(PyTypeError::new_err(format!("cannot multiply a matrix by a {name}; expected an array")));
+        return Err(not_a_matrix(other));
     }
-    convert::array(other, None)
+    let array = convert::array(other, None);
+    if array.as_ref().is_ok_and(|array| array.ndim() == 0) {
+        return Err(not_a_matrix(other));
+    }
+    array.map_err(|error| match error.is_instance_of::<PyValueError>(other.py()) {
+        true => not_a_matrix(other),
+        false => error,
+    })
+}
+
+fn not_a_matrix(other: &Bound<'_, PyAny>) -> PyErr {
+    match other.get_type().name() {
+        Ok(name) => PyTypeError::new_err(format!("cannot multiply a matrix by a {name}; expected an array")),
+        Err(error) => error,
+    }
 }
 
 /// The matrix product. Integers, which no matrix kernel multiplies, are multiplied and summed up.
@@ -133,6 +162,7 @@ macro_rules! operators {
                 }
 
                 fn $bswapped(&self, other: &Bound<'_, PyAny>) -> PyResult<PyArray> {
+                    whole(other, $bits)?;
                     integral(self, other, $bits)?;
                     reflected(self, other, $bits, $bf)
                 }
@@ -193,6 +223,7 @@ fn is_operand(other: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(other.is_instance_of::<PyArray>()
         || other.is_none()
         || Value::number(other)?.is_some()
+        || Value::like_number(other)?.is_some()
         || (!convert::is_container(other) && convert::array(other, None).is_ok()))
 }
 

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::args::convert;
-use crate::args::{Count, Lengths, On, Value, array_on, int, on};
+use crate::args::{Count, Lengths, On, Value, array_on, int, on, real};
 use crate::dtype::PyDtype;
 use crate::handle::PyArray;
 use crate::steps;
@@ -55,8 +55,7 @@ macro_rules! constants {
             #[pyfunction]
             #[pyo3(signature = (a, /, dtype = None, *, stream = None))]
             fn $like(a: PyArray, dtype: Option<PyDtype>, stream: Option<On>) -> PyResult<PyArray> {
-                let a = a.value();
-                filled($number, dtype.map_or(a.dtype(), |dtype| dtype.0), a.shape(), stream)
+                array_on(stream, || a.value().full_like($number, dtype.map(|dtype| dtype.0)))
             }
         )*
 
@@ -228,8 +227,8 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Number {
 #[pyfunction]
 #[pyo3(signature = (start, stop, num = 50, endpoint = true, dtype = None, stream = None))]
 fn linspace(
-    start: f64,
-    stop: f64,
+    #[pyo3(from_py_with = real)] start: f64,
+    #[pyo3(from_py_with = real)] stop: f64,
     #[pyo3(from_py_with = int)] num: isize,
     endpoint: bool,
     dtype: Option<PyDtype>,
@@ -241,7 +240,7 @@ fn linspace(
     let last = if endpoint || count == 0 { stop } else { stop - (stop - start) / count as f64 };
     array_on(stream, || {
         steps::or_else(
-            || steps::linspace(start, last, count, dtype),
+            || steps::create::linspace(start, last, count, dtype),
             || Array::linspace(start, last, count, dtype),
         )
     })
@@ -372,7 +371,10 @@ macro_rules! windows {
             #[pyo3(signature = (M, *, stream = None))]
             #[allow(non_snake_case, reason = "the name of the argument in Python")]
             fn $name(#[pyo3(from_py_with = int)] M: isize, stream: Option<On>) -> PyResult<PyArray> {
-                array_on(stream, || Array::$name(M.max(0) as usize))
+                let count = M.max(0) as usize;
+                array_on(stream, || {
+                    steps::or_else(|| steps::create::window(stringify!($name), count), || Array::$name(count))
+                })
             }
         )*
 

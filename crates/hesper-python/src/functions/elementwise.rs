@@ -5,8 +5,9 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::tables;
-use crate::args::{On, Value, array_on, on};
+use crate::args::{On, Value, array_on, int, on};
 use crate::handle::PyArray;
+use crate::steps;
 
 fn unary_on(a: Value, stream: Option<On>, f: fn(&Array) -> hesper::Result<Array>) -> PyResult<PyArray> {
     let a = a.alone()?;
@@ -25,7 +26,11 @@ fn binary_on(
         Value::Int(number) if name.starts_with("logical") => Value::Bool(number != 0),
         other => other,
     };
-    let (a, b) = Value::pair(truth(a), truth(b))?;
+    let (a, b) = match name.starts_with("logical") && steps::described() {
+        // MLX converts numbers of their own types.
+        true => (a.alone()?, b.alone()?),
+        false => Value::pair(truth(a), truth(b))?,
+    };
     array_on(stream, || f(&a, &b))
 }
 
@@ -202,9 +207,9 @@ fn divmod(a: Value, b: Value, stream: Option<On>) -> PyResult<Vec<PyArray>> {
 /// array([0, 2, 2], dtype=float32)
 #[pyfunction]
 #[pyo3(signature = (a, /, decimals = 0, stream = None))]
-fn round(a: Value, decimals: i32, stream: Option<On>) -> PyResult<PyArray> {
+fn round(a: Value, #[pyo3(from_py_with = int)] decimals: isize, stream: Option<On>) -> PyResult<PyArray> {
     let a = a.alone()?;
-    array_on(stream, || rounded(&a, decimals))
+    array_on(stream, || rounded(&a, decimals as i32))
 }
 
 /// Rounded to decimals. Floats of up to 32 bits are multiplied by the inverse power of ten, so that they have
@@ -271,7 +276,10 @@ fn isclose(
     stream: Option<On>,
 ) -> PyResult<PyArray> {
     let (a, b) = (a.value(), b.value());
-    array_on(stream, || a.isclose(&b, Tolerance { relative: rtol, absolute: atol, equal_nan }))
+    let tolerance = Tolerance { relative: rtol, absolute: atol, equal_nan };
+    array_on(stream, || {
+        steps::or_else(|| steps::logic::isclose(&a, &b, tolerance), || a.isclose(&b, tolerance))
+    })
 }
 
 /// Whether all elements are close; see ``isclose``.
@@ -300,7 +308,11 @@ fn allclose(
     stream: Option<On>,
 ) -> PyResult<PyArray> {
     let (a, b) = (a.value(), b.value());
-    array_on(stream, || a.allclose(&b, Tolerance { relative: rtol, absolute: atol, equal_nan }))
+    let tolerance = Tolerance { relative: rtol, absolute: atol, equal_nan };
+    array_on(stream, || {
+        let described = || steps::logic::isclose(&a, &b, tolerance)?.map(|close| close.all(())).transpose();
+        steps::or_else(described, || a.allclose(&b, tolerance))
+    })
 }
 
 /// Whether two arrays have one shape and equal elements.
@@ -320,7 +332,10 @@ fn allclose(
 #[pyo3(signature = (a, b, equal_nan = false, stream = None))]
 fn array_equal(a: Value, b: Value, equal_nan: bool, stream: Option<On>) -> PyResult<PyArray> {
     let (a, b) = Value::pair(a, b)?;
-    array_on(stream, || a.array_equal(&b, equal_nan))
+    array_on(stream, || {
+        let described = || steps::logic::array_equal(&a, &b, equal_nan);
+        steps::or_else(described, || a.array_equal(&b, equal_nan))
+    })
 }
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {

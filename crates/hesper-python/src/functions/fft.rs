@@ -9,6 +9,7 @@ use smallvec::smallvec;
 use super::axes_of;
 use crate::args::{Axes, Count, Ints, On, array_on, int};
 use crate::handle::PyArray;
+use crate::steps;
 
 fn norm_of(norm: &str) -> PyResult<Norm> {
     match norm {
@@ -169,7 +170,10 @@ table! {
 #[pyo3(signature = (a, axes = None, stream = None))]
 fn fftshift(a: PyArray, axes: Option<Axes>, stream: Option<On>) -> PyResult<PyArray> {
     let a = a.value();
-    array_on(stream, || transforms::fftshift(&a, axes_of(&axes)))
+    let axes = axes_of(&axes);
+    array_on(stream, || {
+        steps::or_else(|| steps::movement::shift(&a, axes, false), || transforms::fftshift(&a, axes))
+    })
 }
 
 /// The inverse of ``fftshift``.
@@ -188,7 +192,10 @@ fn fftshift(a: PyArray, axes: Option<Axes>, stream: Option<On>) -> PyResult<PyAr
 #[pyo3(signature = (a, axes = None, stream = None))]
 fn ifftshift(a: PyArray, axes: Option<Axes>, stream: Option<On>) -> PyResult<PyArray> {
     let a = a.value();
-    array_on(stream, || transforms::ifftshift(&a, axes_of(&axes)))
+    let axes = axes_of(&axes);
+    array_on(stream, || {
+        steps::or_else(|| steps::movement::shift(&a, axes, true), || transforms::ifftshift(&a, axes))
+    })
 }
 
 /// The frequencies of a transform of `n` elements at a distance of `d`.
@@ -206,7 +213,9 @@ fn ifftshift(a: PyArray, axes: Option<Axes>, stream: Option<On>) -> PyResult<PyA
 #[pyfunction]
 #[pyo3(signature = (n, d = 1.0, stream = None))]
 fn fftfreq(n: Count, d: f64, stream: Option<On>) -> PyResult<PyArray> {
-    array_on(stream, || transforms::fftfreq(n.0, d))
+    array_on(stream, || {
+        steps::or_else(|| steps::create::frequencies(n.0, d, false), || transforms::fftfreq(n.0, d))
+    })
 }
 
 /// The frequencies of a transform of `n` real elements at a distance of `d`.
@@ -224,7 +233,9 @@ fn fftfreq(n: Count, d: f64, stream: Option<On>) -> PyResult<PyArray> {
 #[pyfunction]
 #[pyo3(signature = (n, d = 1.0, stream = None))]
 fn rfftfreq(n: Count, d: f64, stream: Option<On>) -> PyResult<PyArray> {
-    array_on(stream, || transforms::rfftfreq(n.0, d))
+    array_on(stream, || {
+        steps::or_else(|| steps::create::frequencies(n.0, d, true), || transforms::rfftfreq(n.0, d))
+    })
 }
 
 /// The transforms of overlapping frames of the last axis.

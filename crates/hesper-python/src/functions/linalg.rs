@@ -211,7 +211,9 @@ fn cross(
     stream: Option<On>,
 ) -> PyResult<PyArray> {
     let (a, b) = (a.value(), b.value());
-    array_on(stream, || algebra::cross(&a, &b, axis))
+    array_on(stream, || {
+        steps::or_else(|| steps::linalg::cross(&a, &b, axis), || algebra::cross(&a, &b, axis))
+    })
 }
 
 /// The norm of vectors or matrices.
@@ -247,6 +249,11 @@ fn norm(
     };
     let a = a.value();
     let all = ord.is_none() && axis.is_none();
+    // Of real numbers the second order is the Euclidean norm.
+    let vectors = axis.as_ref().map_or(a.ndim() == 1, |Axes(axes)| axes.len() == 1);
+    let second = matches!(kind, algebra::Norm::Order(order) if order == 2.0);
+    let real = steps::described() && second && vectors && a.dtype().is(hesper::Category::Floating);
+    let kind = if real { algebra::Norm::Euclidean } else { kind };
     array_on(stream, || {
         steps::or_else(
             || if all { steps::linalg::norm_of_all(&a, keepdims) } else { Ok(None) },

@@ -1,6 +1,6 @@
 //! Functions that join, cut, repeat and pick elements.
 
-use hesper::{Array, Pad, Split};
+use hesper::{Array, Operand, Pad, Split};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
@@ -10,6 +10,7 @@ use crate::args::{Arrays, Axes, Count, Ints, Lengths, On, Sizes, Value, array_on
 use crate::dtype::PyDtype;
 use crate::handle::PyArray;
 use crate::steps;
+use crate::steps::pad::Around;
 
 /// Where to split: a number of parts, or the places of the cuts.
 pub enum Cuts {
@@ -34,7 +35,11 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Cuts {
             let negative = |_| PyValueError::new_err("[split] cannot split into a negative number of parts");
             return object.extract().map(Cuts::Sections).map_err(negative);
         }
-        Ints::extract(object).map(Cuts::Places)
+        // A number of another library is a count, too.
+        match Ints::extract(object) {
+            Err(error) => object.extract().map(Cuts::Sections).map_err(|_| error),
+            places => places.map(Cuts::Places),
+        }
     }
 }
 
@@ -133,8 +138,13 @@ fn split(
     stream: Option<On>,
 ) -> PyResult<Vec<PyArray>> {
     let a = a.value();
-    let parts = on(stream, || a.split(indices_or_sections.as_split(), axis))?;
+    let parts = on(stream, || split_along(&a, &indices_or_sections, axis))?;
     Ok(parts.into_iter().map(PyArray::new).collect())
+}
+
+/// The parts of an array along an axis.
+pub fn split_along(a: &Array, cuts: &Cuts, axis: isize) -> hesper::Result<Vec<Array>> {
+    steps::or_else(|| steps::movement::split(a, cuts.as_split(), axis), || a.split(cuts.as_split(), axis))
 }
 
 /// The parts of an array along an axis, which they lose.
@@ -158,7 +168,7 @@ fn unstack<'py>(
     stream: Option<On>,
 ) -> PyResult<Bound<'py, pyo3::types::PyTuple>> {
     let x = x.value();
-    let parts = on(stream, || x.unstack(axis))?;
+    let parts = on(stream, || steps::or_else(|| steps::movement::unstack(&x, axis), || x.unstack(axis)))?;
     pyo3::types::PyTuple::new(py, parts.into_iter().map(PyArray::new))
 }
 
@@ -203,7 +213,10 @@ fn repeat(
     stream: Option<On>,
 ) -> PyResult<PyArray> {
     let a = array.value();
-    array_on(stream, || a.repeat(repeats.0, axis))
+    array_on(stream, || {
+        let described = || if axis.is_some() { steps::movement::repeat(&a, repeats.0) } else { Ok(None) };
+        steps::or_else(described, || a.repeat(repeats.0, axis))
+    })
 }
 
 /// Elements moved along axes; those that leave one end come in at the other.
@@ -233,7 +246,10 @@ fn roll(
         shift.0 = smallvec::smallvec![shift.0.iter().fold(0, |sum: isize, step| sum.saturating_add(*step))];
     }
     let axis = axis.map(|axis| axis.extract::<Axes>()).transpose()?;
-    array_on(stream, || a.roll(&shift.0, axes_of(&axis)))
+    array_on(stream, || {
+        let axes = axes_of(&axis);
+        steps::or_else(|| steps::movement::roll(&a, &shift.0, axes), || a.roll(&shift.0, axes))
+    })
 }
 
 /// Elements in reverse order along axes; by default all.
@@ -296,11 +312,14 @@ fn pad(
         }
     };
     array_on(stream, || {
-        let edge = matches!(mode, Pad::Edge);
-        steps::or_else(
-            || if edge { steps::pad::edge(&a, &widths) } else { Ok(None) },
-            || a.pad(&widths, &mode),
-        )
+        let described = || match &mode {
+            Pad::Edge => steps::pad::around(&a, &widths, Around::Edge),
+            Pad::Reflect => steps::pad::around(&a, &widths, Around::Reflected),
+            Pad::Symmetric => steps::pad::around(&a, &widths, Around::Mirrored),
+            Pad::Constant(Operand::Array(value)) => steps::movement::pad(&a, &widths, value),
+            _ => Ok(None),
+        };
+        steps::or_else(described, || a.pad(&widths, &mode))
     })
 }
 
@@ -353,19 +372,24 @@ fn take(
     #[pyo3(from_py_with = int)] axis: Option<isize>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
+    let mut number = None;
     let indices = match indices.cast::<PyArray>() {
         Ok(indices) => indices.get().value(),
         Err(_) => match Value::number(indices)? {
             Some(Value::Bool(at)) => Value::Int(at.into()).alone()?,
             Some(Value::Int(at)) => {
                 check_index(&a.value(), at, axis)?;
+                number = Some(at);
                 Value::Int(at).alone()?
             }
             _ => return Err(PyTypeError::new_err("[take] expected indices to be an array or an integer")),
         },
     };
     let a = a.value();
-    array_on(stream, || a.take(&indices, axis))
+    array_on(stream, || {
+        let described = || number.map_or(Ok(None), |at| steps::movement::take(&a, at, axis));
+        steps::or_else(described, || a.take(&indices, axis))
+    })
 }
 
 /// Whether a number is an index along an axis, or of any element. An axis that is none is refused elsewhere.

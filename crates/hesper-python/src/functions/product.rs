@@ -7,6 +7,7 @@ use pyo3::types::{PyInt, PyTuple};
 
 use crate::args::{Axes, Count, Given, On, array_on, int};
 use crate::handle::PyArray;
+use crate::steps;
 
 /// Products of two arrays without further arguments.
 macro_rules! table {
@@ -222,11 +223,13 @@ fn gather_mm(
     sorted_indices: bool,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    // Indices in order change the speed on some devices, never the result.
-    let _ = sorted_indices;
     let (a, b) = (a.value(), b.value());
     let (left, right) = (lhs_indices.map(|list| list.value()), rhs_indices.map(|list| list.value()));
-    array_on(stream, || a.gather_mm(&b, left.as_ref(), right.as_ref()))
+    array_on(stream, || {
+        let product = a.gather_mm(&b, left.as_ref(), right.as_ref())?;
+        // Indices in order change the speed on some devices, never the result.
+        steps::product::chosen(product, [&a, &b], [left.as_ref(), right.as_ref()], sorted_indices)
+    })
 }
 
 /// Matrix products over segments of the inner axis.
@@ -279,7 +282,11 @@ fn block_masked_mm(
 ) -> PyResult<PyArray> {
     let (a, b) = (a.value(), b.value());
     let [out, left, right] = [mask_out, mask_lhs, mask_rhs].map(|mask| mask.map(|mask| mask.value()));
-    array_on(stream, || a.block_masked_mm(&b, block_size.0, out.as_ref(), left.as_ref(), right.as_ref()))
+    let masks = [out.as_ref(), left.as_ref(), right.as_ref()];
+    array_on(stream, || {
+        let product = || a.block_masked_mm(&b, block_size.0, masks[0], masks[1], masks[2]);
+        steps::or_else(|| steps::product::masked(&a, &b, block_size.0, masks, product()?), product)
+    })
 }
 
 /// The Walsh-Hadamard transform of the last axis, scaled by one over the root of its length by default.

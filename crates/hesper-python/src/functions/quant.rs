@@ -169,8 +169,6 @@ fn gather_qmm(
     stream: Option<On>,
 ) -> PyResult<PyArray> {
     let (group_size, bits) = (group_size.map(usize::from), bits.map(usize::from));
-    // Products with one matrix are found together, sorted or not.
-    let _ = sorted_indices;
     let (mode, scale) = (mode_of("gather_qmm", mode)?, given(global_scale));
     check_global("gather_qmm", mode, scale.as_ref())?;
     let (x, w, scales, biases) = (x.value(), w.value(), scales.value(), given(biases));
@@ -179,6 +177,8 @@ fn gather_qmm(
     array_on(stream, || {
         let products =
             x.gather_qmm(&w, &scales, biases.as_ref(), left, right, transpose, group_size, bits, mode)?;
+        // Products with one matrix are found together, sorted or not.
+        let products = steps::product::chosen(products, [&x, &w], [left, right], sorted_indices)?;
         rescaled(&products, scale.as_ref(), false)
     })
 }

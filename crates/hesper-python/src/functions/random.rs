@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList};
 
-use crate::args::{Count, On, Sizes, Unsigned, Value, array_on, int};
+use crate::args::{Count, On, Sizes, Unsigned, Value, array_on, int, real};
 use crate::device;
 use crate::dtype::PyDtype;
 use crate::error::raise;
@@ -369,8 +369,8 @@ fn gumbel(
 fn laplace(
     shape: Sizes,
     dtype: Option<PyDtype>,
-    loc: f64,
-    scale: f64,
+    #[pyo3(from_py_with = real)] loc: f64,
+    #[pyo3(from_py_with = real)] scale: f64,
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
@@ -444,13 +444,16 @@ fn categorical(
 #[pyfunction]
 #[pyo3(signature = (x, axis = 0, key = None, stream = None))]
 fn permutation(
-    x: Value,
+    x: &Bound<'_, PyAny>,
     #[pyo3(from_py_with = int)] axis: isize,
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
+    let wrong = || PyTypeError::new_err("[permutation] expected an integer or an array");
+    let x = x.extract::<Value>().map_err(|_| wrong())?;
     let key = key_of(key)?;
     match x {
+        Value::Bool(one) => array_on(stream, || random::permutation(one.into(), key.as_ref())),
         Value::Int(count) => {
             let count = usize::try_from(count).map_err(|_| {
                 PyValueError::new_err(format!("[permutation] cannot permute {count} integers"))
@@ -462,9 +465,8 @@ fn permutation(
                 )
             })
         }
-        Value::Float(_) | Value::Complex(_) => {
-            Err(PyTypeError::new_err("[permutation] expected an integer or an array"))
-        }
+        Value::Foreign(number) if number.ndim() == 0 => Err(wrong()),
+        Value::Float(_) | Value::Complex(_) => Err(wrong()),
         other => {
             let array = other.alone()?;
             array_on(stream, || {

@@ -11,6 +11,7 @@ use super::axes_of;
 use crate::args::{Axes, Ints, On, Sizes, Value, array_on, int, lengths, on};
 use crate::dtype::PyDtype;
 use crate::handle::PyArray;
+use crate::steps;
 
 /// The same elements, row by row, in another shape. One length may be -1: whatever is left over.
 ///
@@ -22,7 +23,9 @@ use crate::handle::PyArray;
 #[pyo3(signature = (a, /, shape, *, stream = None))]
 fn reshape(a: PyArray, shape: Ints, stream: Option<On>) -> PyResult<PyArray> {
     let a = a.value();
-    array_on(stream, || a.reshape_literal(&shape.0))
+    array_on(stream, || {
+        steps::or_else(|| steps::movement::reshape(&a, &shape.0), || a.reshape_literal(&shape.0))
+    })
 }
 
 /// The axes in another order; by default reversed.
@@ -214,7 +217,8 @@ fn unflatten(
 #[pyo3(signature = (a, /, axis = None, *, stream = None))]
 fn squeeze(a: PyArray, axis: Option<Axes>, stream: Option<On>) -> PyResult<PyArray> {
     let a = a.value();
-    array_on(stream, || a.squeeze(axes_of(&axis)))
+    let axes = axes_of(&axis);
+    array_on(stream, || steps::or_else(|| steps::movement::squeeze(&a, axes), || a.squeeze(axes)))
 }
 
 /// New axes of length one at the given places of the result.
@@ -283,7 +287,10 @@ fn moveaxis(
     stream: Option<On>,
 ) -> PyResult<PyArray> {
     let a = a.value();
-    array_on(stream, || a.moveaxis(source, destination))
+    array_on(stream, || {
+        let described = || steps::movement::moveaxis(&a, source, destination);
+        steps::or_else(described, || a.moveaxis(source, destination))
+    })
 }
 
 /// The last two axes exchanged.

@@ -4,14 +4,10 @@
 use hesper::Dtype;
 use hesper::export::{Step, Value};
 
-use super::{Argument, Attributes, Operand, Primitives, int, ints, shape};
+use super::{Argument, Attributes, Operand, Primitives, float, int, ints, shape};
 
 fn flag(value: bool) -> Argument {
     Argument::Value(Value::Bool(value))
-}
-
-fn float(value: f64) -> Argument {
-    Argument::Value(Value::Float(value))
 }
 
 /// The shape that two shapes broadcast to.
@@ -82,6 +78,9 @@ impl Primitives {
         (starts[last], stops[last], steps[last]) = (start, stop, step);
         let mut to = x.shape.clone();
         to[last] = (stop - start).div_ceil(step);
+        if to[last] == 1 {
+            (stops[last], steps[last]) = (start + 1, 1);
+        }
         self.one(
             "Slice",
             [starts, stops, steps].iter().map(|list| shape(list)).collect(),
@@ -234,7 +233,7 @@ impl Primitives {
         }
         let (dims, half) = (attributes.int("dims") as usize, attributes.int("dims") as usize / 2);
         let traditional = attributes.flag("traditional");
-        // Every second feature, or a half of them. Neighbours in the list would be one `Split`.
+        // Every second feature, or a half of them.
         let halves = |own: &mut Self, start: usize| match traditional {
             true => own.last_slice(&x, start, dims, 2),
             false => own.last_slice(&x, start, start + half, 1),

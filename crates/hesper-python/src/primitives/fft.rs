@@ -62,12 +62,11 @@ impl Fft {
             return None;
         }
         let kind = if next.kind == TransformKind::Complex { self.kind } else { next.kind };
-        let mut axes: Vec<(usize, usize)> = match kind {
-            TransformKind::RealToComplex => next.axes.iter().chain(&self.axes).copied().collect(),
-            _ => self.axes.iter().chain(&next.axes).copied().collect(),
+        // The last of the axes is transformed first, but for that of a real result.
+        let axes = match next.kind {
+            TransformKind::ComplexToReal => self.axes.iter().chain(&next.axes).copied().collect(),
+            _ => next.axes.iter().chain(&self.axes).copied().collect(),
         };
-        let complex = axes.len() - usize::from(kind != TransformKind::Complex);
-        axes[..complex].sort_unstable();
         Some(Fft { kind, inverse: self.inverse, axes, scale: self.scale * next.scale })
     }
 }
@@ -130,7 +129,7 @@ impl Primitives {
         let cut: Vec<usize> = x.shape.iter().zip(&lengths).map(|(own, other)| *own.min(other)).collect();
         if cut != x.shape {
             let part = self.between(&cut, x.dtype);
-            self.push("Slice", vec![same(0), list(&cut), same(1)], vec![x], vec![part.clone()]);
+            self.push("Slice", vec![same(0), list(&lengths), same(1)], vec![x], vec![part.clone()]);
             x = part;
         }
         if lengths != x.shape {

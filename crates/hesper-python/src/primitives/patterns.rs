@@ -1,4 +1,4 @@
-//! Primitives of MLX that are several steps of a graph here: `Split`, `Pad`, and sorting along any axis.
+//! Primitives of MLX that are several steps of a graph here: `Pad`, and sorting along any axis.
 
 use hesper::export::Value;
 
@@ -13,9 +13,12 @@ pub fn combine(list: &mut Vec<Primitive>, outputs: &[Id]) {
             let inputs = list[at..].iter().flat_map(|primitive| &primitive.inputs);
             inputs.filter(|input| input.id == id).count() + outputs.iter().filter(|own| **own == id).count()
         };
+        if list[at].fixed {
+            at += 1;
+            continue;
+        }
         let found = kept(&list[at..])
             .filter(|(_, whole)| uses(list[at].outputs[0].id) == 1 && whole.name == "LogSumExp")
-            .or_else(|| split(&list[at..]))
             .or_else(|| pad(&list[at..]).filter(|_| uses(list[at].outputs[0].id) == 1))
             .or_else(|| {
                 let between =
@@ -44,42 +47,7 @@ fn int(value: usize) -> Argument {
 }
 
 fn primitive(name: &str, arguments: Vec<Argument>, inputs: Vec<Operand>, outputs: Vec<Operand>) -> Primitive {
-    Primitive { name: name.into(), arguments, inputs, outputs }
-}
-
-/// Slices that cover an axis, one after the other.
-fn split(list: &[Primitive]) -> Combined {
-    let input = list[0].inputs.first()?;
-    let axis = |slice: &Primitive| -> Option<usize> {
-        if slice.name != "Slice"
-            || slice.inputs[0].id != input.id
-            || shape(slice, 2).iter().any(|step| *step != 1)
-        {
-            return None;
-        }
-        let mut cut =
-            (0..input.shape.len()).filter(|axis| slice.outputs[0].shape[*axis] != input.shape[*axis]);
-        cut.next().filter(|_| cut.next().is_none())
-    };
-    let along = axis(&list[0])?;
-    let run = list.iter().take_while(|slice| axis(slice) == Some(along)).count();
-    let bounds = |slice: &Primitive| (shape(slice, 0)[along], shape(slice, 1)[along]);
-    let covers = |slices: &[&Primitive]| {
-        let end = slices.iter().try_fold(0, |end, slice| {
-            let (start, stop) = bounds(slice);
-            (start == end && stop > start).then_some(stop)
-        });
-        end == Some(input.shape[along] as i64)
-    };
-    (2..=run).find_map(|count| {
-        let mut slices: Vec<&Primitive> = list[..count].iter().collect();
-        slices.sort_by_key(|slice| bounds(slice));
-        let outputs =
-            covers(&slices).then(|| slices.iter().map(|slice| slice.outputs[0].clone()).collect())?;
-        let indices = slices[1..].iter().map(|slice| bounds(slice).0).collect();
-        let arguments = vec![Argument::Shape(indices), int(along)];
-        Some((count, primitive("Split", arguments, vec![input.clone()], outputs)))
-    })
+    Primitive { name: name.into(), arguments, inputs, outputs, fixed: false }
 }
 
 /// An update of a part of one number, repeated.

@@ -1,7 +1,9 @@
 //! Norms, determinants, pseudo-inverses and triangular systems.
 
 use hesper::linalg as algebra;
-use hesper::{Array, Category, Dtype, axes, select};
+use hesper::{Array, Category, Dtype, Split, axes, concatenate, select};
+
+use super::movement;
 
 /// A triangular system is a product with the inverse.
 pub fn solve_triangular(a: &Array, b: &Array, upper: bool) -> hesper::Result<Array> {
@@ -39,11 +41,40 @@ pub fn pinv(a: &Array) -> hesper::Result<Option<Array>> {
     v.multiply(inverse)?.matmul(&cut(&u, rank - 1)?.swapaxes(-1, -2)?).map(Some)
 }
 
-/// Determinants of two or three rows, by cofactors.
+/// Cross products of the parts of vectors.
+pub fn cross(a: &Array, b: &Array, axis: isize) -> hesper::Result<Option<Array>> {
+    let rank = a.ndim() as isize;
+    let at = if axis < 0 { axis + rank } else { axis };
+    if a.shape() != b.shape() || !(0..rank).contains(&at) || a.dtype() != b.dtype() {
+        return Ok(None);
+    }
+    let length = a.shape()[at as usize];
+    let parts = |x: &Array| movement::split(x, Split::Sections(length), at);
+    let difference = |p: &Array, q: &Array, r: &Array, s: &Array| p.multiply(q)?.subtract(r.multiply(s)?);
+    let found = match length {
+        3 => {
+            let (Some(a), Some(b)) = (parts(a)?, parts(b)?) else { return Ok(None) };
+            vec![
+                difference(&a[1], &b[2], &a[2], &b[1])?,
+                difference(&a[2], &b[0], &a[0], &b[2])?,
+                difference(&a[0], &b[1], &a[1], &b[0])?,
+            ]
+        }
+        2 => {
+            let (Some(a), Some(b)) = (parts(a)?, parts(b)?) else { return Ok(None) };
+            let zeros = a[0].zeros_like()?;
+            vec![zeros.clone(), zeros, difference(&a[0], &b[1], &a[1], &b[0])?]
+        }
+        _ => return Ok(None),
+    };
+    concatenate(&found, at).map(Some)
+}
+
+/// Determinants of up to three rows, by cofactors.
 pub fn det(a: &Array) -> hesper::Result<Option<Array>> {
     let rank = a.ndim();
     let rows = if rank < 2 || a.dtype() != Dtype::Float32 { 0 } else { a.shape()[rank - 1] };
-    if !(2..=3).contains(&rows) || a.shape()[rank - 2] != rows {
+    if !(1..=3).contains(&rows) || a.shape()[rank - 2] != rows {
         return Ok(None);
     }
     let at = |row: isize, column: isize| {
@@ -52,6 +83,9 @@ pub fn det(a: &Array) -> hesper::Result<Option<Array>> {
         (start[rank - 1], stop[rank - 1]) = (column, column + 1);
         a.slice(&start, &stop, &vec![1; rank])?.squeeze(-1)?.squeeze(-1)
     };
+    if rows == 1 {
+        return a.squeeze(-1)?.squeeze(-1).map(Some);
+    }
     // The determinant of two rows and two columns.
     let minor = |rows: [isize; 2], columns: [isize; 2]| {
         let (first, second) = (at(rows[0], columns[0])?, at(rows[1], columns[1])?);

@@ -4,16 +4,24 @@
 //! callback, the functions of Python build their graph here instead. The graph is read and never computed, so
 //! that only its structure matters. `None` stands for a case that MLX has no steps of its own for.
 
+pub mod create;
 pub mod index;
 pub mod linalg;
+pub mod logic;
+pub mod movement;
 pub mod pad;
+pub mod product;
 pub mod quant;
 pub mod random;
 pub mod reduce;
+pub mod transform;
 
 use std::cell::Cell;
 
+use hesper::transform::is_varied;
 use hesper::{Array, Dtype};
+
+use crate::primitives::{Argument, Primitive};
 
 thread_local! {
     static DESCRIBED: Cell<bool> = const { Cell::new(false) };
@@ -44,20 +52,44 @@ pub fn or_else<T>(
     steps: impl FnOnce() -> hesper::Result<Option<T>>,
     own: impl FnOnce() -> hesper::Result<T>,
 ) -> hesper::Result<T> {
-    match described().then(steps).transpose()?.flatten() {
-        Some(found) => Ok(found),
-        None => own(),
+    match described().then(steps) {
+        Some(Ok(Some(found))) => Ok(found),
+        // An error of the steps is one of the function, or there is nothing to describe.
+        _ => own(),
     }
 }
 
-/// Samples between two numbers, each a weighted sum of them.
-pub fn linspace(start: f64, stop: f64, count: usize, dtype: Dtype) -> hesper::Result<Option<Array>> {
-    if count < 2 {
-        return Ok(None);
+/// An error unless one of the arrays is part of a trace: others are computed, and may be read, so the ops of
+/// Hesper build them.
+pub fn check_traced(arrays: &[&Array]) -> hesper::Result<()> {
+    if arrays.iter().any(|array| is_varied(std::slice::from_ref(*array))) {
+        return Ok(());
     }
-    let wide = Dtype::Float32;
-    let number = |value: f64| Array::scalar(value, wide);
-    let share = Array::arange(0..count as i64, Some(wide))?.divide(number(count as f64 - 1.0)?)?;
-    let before = number(1.0)?.subtract(&share)?.multiply(number(start)?)?;
-    before.add(share.multiply(number(stop)?)?)?.astype(dtype).map(Some)
+    Err(hesper::Error::value("export_function", "the arrays are no part of a trace"))
+}
+
+/// A primitive of traced arrays by its name, with one output.
+pub fn traced_step(
+    name: &str,
+    arguments: Vec<Argument>,
+    inputs: &[&Array],
+    shape: &[usize],
+    dtype: Dtype,
+) -> hesper::Result<Array> {
+    check_traced(inputs)?;
+    step(name, arguments, inputs, shape, dtype)
+}
+
+/// A primitive by its name, with one output.
+pub fn step(
+    name: &str,
+    arguments: Vec<Argument>,
+    inputs: &[&Array],
+    shape: &[usize],
+    dtype: Dtype,
+) -> hesper::Result<Array> {
+    let inputs: Vec<Array> = inputs.iter().map(|one| (*one).clone()).collect();
+    let primitive =
+        Primitive { name: name.into(), arguments, inputs: Vec::new(), outputs: Vec::new(), fixed: true };
+    Ok(primitive.describe(&inputs, &[(shape, dtype)])?.remove(0))
 }

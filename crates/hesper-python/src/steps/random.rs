@@ -48,6 +48,12 @@ pub fn normal(
     scale: Option<Array>,
     key: Option<&Array>,
 ) -> hesper::Result<Array> {
+    if dtype.is(Category::Complex) && loc.is_none() && scale.is_none() {
+        // Both parts have half of the variance.
+        let pairs: Vec<usize> = shape.iter().copied().chain([2]).collect();
+        let pairs = symmetric(&pairs, key)?.erfinv()?;
+        return pairs.view(dtype)?.squeeze(-1);
+    }
     let mut factor = number(std::f64::consts::SQRT_2, dtype)?;
     if let Some(scale) = scale {
         factor = factor.multiply(scale.astype(dtype)?)?;
@@ -83,9 +89,6 @@ pub fn truncated_normal(
 ) -> hesper::Result<Option<Array>> {
     let parameters = if lower.ndim() > upper.ndim() { lower.shape() } else { upper.shape() };
     let shape = shape.unwrap_or(parameters).to_vec();
-    if dtype != Dtype::Float32 {
-        return Ok(None);
-    }
     let root = number(std::f64::consts::SQRT_2, dtype)?;
     let (lower, upper) = (lower.astype(dtype)?, upper.astype(dtype)?);
     let end = upper.divide(&root)?.erf()?;
@@ -106,13 +109,11 @@ pub fn laplace(
     scale: f64,
     key: Option<&Array>,
 ) -> hesper::Result<Option<Array>> {
-    if dtype != Dtype::Float32 {
-        return Ok(None);
-    }
     let drawn = symmetric(shape, key)?;
     let signs = drawn.sign()?;
-    let logarithm = number(-1.0, dtype)?.multiply(drawn.abs()?)?.log1p()?;
-    let mut samples = signs.multiply(logarithm)?;
+    let minus = number(-1.0, dtype)?.astype(Dtype::Float32)?;
+    let logarithm = minus.multiply(drawn.abs()?)?.log1p()?;
+    let mut samples = signs.multiply(logarithm)?.astype(dtype)?;
     if scale != 1.0 {
         samples = number(scale, dtype)?.multiply(samples)?;
     }
@@ -130,7 +131,7 @@ pub fn categorical(
 ) -> hesper::Result<Option<Array>> {
     let rank = logits.ndim() as isize;
     let axis = if axis < 0 { axis + rank } else { axis };
-    if rank == 0 || !(0..rank).contains(&axis) || !logits.dtype().is(Category::Floating) {
+    if rank == 0 || !(0..rank).contains(&axis) || logits.dtype().is(Category::Complex) {
         return Ok(None);
     }
     let (mut shape, mut logits) = (logits.shape().to_vec(), logits.clone());

@@ -141,7 +141,7 @@ class Bilinear(Module):
     def __call__(self, x1: mx.array, x2: mx.array) -> mx.array:
         outputs, second, first = self.weight.shape
         # One product with all the matrices, then one small product per row.
-        y = x1.reshape(-1, first) @ self.weight.reshape(-1, first).T
+        y = x1.reshape(-1, first) @ self.weight.reshape(outputs * second, first).T
         y = x2.reshape(-1, 1, second) @ y.reshape(-1, outputs, second).swapaxes(-2, -1)
-        y = y.reshape(*x1.shape[:-1], outputs)
+        y = y.squeeze(1).reshape(*x1.shape[:-1], outputs)
         return y + self.bias if "bias" in self else y

@@ -69,7 +69,7 @@ class InstanceNorm(_Norm):
                 "one spatial axis and channels"
             )
         channels_second = mx.moveaxis(x, -1, 1)
-        rows = channels_second.flatten(2)
+        rows = channels_second.reshape(*channels_second.shape[:2], -1)
         x = mx.fast.layer_norm(rows, None, None, self.eps).reshape(channels_second.shape)
         return self._scale(mx.moveaxis(x, 1, -1))
 
@@ -185,8 +185,9 @@ class GroupNorm(_Norm):
         """Normalize groups of adjacent channels."""
         pixels = x.reshape(x.shape[0], -1, self.num_groups, x.shape[-1] // self.num_groups)
         by_group = pixels.swapaxes(1, 2)
-        rows = mx.fast.layer_norm(by_group.flatten(2), None, None, self.eps)
-        return rows.reshape(by_group.shape).swapaxes(1, 2)
+        batch, groups, _, size = by_group.shape
+        rows = mx.fast.layer_norm(by_group.reshape(batch, groups, -1), None, None, self.eps)
+        return rows.reshape(batch, groups, -1, size).swapaxes(1, 2)
 
     def _strided_groups(self, x: mx.array) -> mx.array:
         """Normalize groups of channels that are ``num_groups`` apart."""

@@ -159,7 +159,7 @@ class ALiBi(Module):
         (1, 4, 2, 3)
         """
         queries, keys = mx.arange(offset, q_sequence_length), mx.arange(k_sequence_length)
-        distances = mx.abs(queries[:, None] - keys)[None, None]
+        distances = mx.abs((queries[:, None] - keys[None])[None, None])
         return (-distances).astype(dtype) * ALiBi.create_alibi_slope(num_heads, dtype)
 
     @staticmethod

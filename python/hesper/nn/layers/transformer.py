@@ -118,7 +118,7 @@ class MultiHeadAttention(Module):
         [[True, False], [True, True]]
         """
         positions = mx.arange(N)
-        later = positions > positions[:, None]
+        later = positions[:, None] < positions[None]
         # Minus infinity would make a fully masked row NaN.
         return later.astype(dtype) * mx.finfo(dtype).min
 

@@ -120,7 +120,7 @@ impl Op for Reduce {
             let removed: SmallVec<[isize; 6]> = self.over.iter().map(|at| *at as isize).collect();
             cotangent = cotangent.expand_dims(&removed[..])?;
         }
-        let whole = |y: Array| y.broadcast_to(x.shape());
+        let whole = |y: Array| y.broadcast_like(x);
         let result = match self.kind {
             ReduceKind::Sum(scale) => {
                 let part = if scale.0 == 1.0 {
@@ -200,10 +200,10 @@ fn others_product(x: &Array, over: &[usize]) -> Result<Array> {
     let product = rows.cumprod(Some(-1), false, false)?.multiply(rows.cumprod(Some(-1), true, false)?)?;
     let order: SmallVec<[usize; 6]> =
         (0..x.ndim()).filter(|at| !over.contains(at)).chain(over.iter().copied()).collect();
-    let shape: SmallVec<[isize; 6]> = order.iter().map(|at| x.shape()[*at] as isize).collect();
+    let there: SmallVec<[isize; 6]> = order.iter().map(|at| *at as isize).collect();
     let mut back: SmallVec<[isize; 6]> = smallvec![0; x.ndim()];
     order.iter().enumerate().for_each(|(to, from)| back[*from] = to as isize);
-    product.reshape(&shape)?.transpose(&back)
+    product.reshape_like(&x.transpose(&there)?)?.transpose(&back)
 }
 
 /// The shape without some axes, or with length one in their places.

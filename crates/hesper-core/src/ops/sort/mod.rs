@@ -8,6 +8,7 @@ use super::{Op, OpRef};
 use crate::Dtype;
 use crate::error::{Error, Result};
 use crate::graph::rule::{Backward, Batch, Cotangents, zeros_like};
+use crate::graph::scope::is_free;
 use crate::graph::{Array, Export, Record, Replay};
 use crate::ops::readers::reader;
 use crate::ops::source::stop_gradient;
@@ -60,6 +61,10 @@ impl Op for Sort {
             return rule.each(|_| Ok(None));
         }
         let (x, mut cotangent) = (&rule.inputs[0], rule.cotangent()?);
+        if self.order == Order::Middle && is_free(x) {
+            let what = "cannot trace its derivative for any shape; trace it without shapeless=True";
+            return Err(Error::value(self.name(), what));
+        }
         let places = match self.order {
             Order::Middle => {
                 let length = x.shape()[x.ndim() - 1] as isize;
