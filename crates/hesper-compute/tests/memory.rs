@@ -4,7 +4,8 @@ use hesper_compute::memory::{allocate, free};
 
 #[test]
 fn blocks_of_all_sizes_are_aligned_and_apart() {
-    let sizes = [1, 63, 4096, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, (4 << 20) - 65, 4 << 20, (9 << 20) + 12_345];
+    let sizes =
+        [1, 63, 4096, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, (4 << 20) - 65, 4 << 20, (9 << 20) + 12_345];
     for align in [64, 4096] {
         let blocks: Vec<_> = sizes.iter().map(|len| allocate(*len, align).unwrap()).collect();
         for (number, (block, len)) in blocks.iter().zip(sizes).enumerate() {

@@ -50,7 +50,8 @@ impl Shared {
     fn take_pooled(&self, ledger: &mut Ledger, class: usize, requester: Requester) -> Option<Arc<Block>> {
         let block = ledger.take(class, class.saturating_add(class / 8), requester).or_else(|| {
             let fresh = self.allocated.load(Ordering::Relaxed).saturating_add(class);
-            let grows = class >= MIN_SHARED_CLASS && fresh > ledger.recent_peak.saturating_add(ledger.recent_peak / 16);
+            let grows = class >= MIN_SHARED_CLASS
+                && fresh > ledger.recent_peak.saturating_add(ledger.recent_peak / 16);
             grows.then(|| ledger.take(class, class.saturating_mul(2), requester)).flatten()
         })?;
         self.note_peak(ledger);

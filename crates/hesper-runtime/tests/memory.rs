@@ -252,3 +252,45 @@ fn discrete_memory_stays_pooled_up_to_the_peak() {
     assert_eq!(sim.calls() - before, 1, "only what was not there is asked for");
     drop((kept, another));
 }
+
+#[test]
+fn a_step_reuses_the_memory_of_the_one_before_though_little_is_in_use_between_them() {
+    const BLOCK: usize = 2 << 20;
+    let sim = Sim::builder(1).memory(1 << 30).build();
+    let runtime = Runtime::new(sim.clone());
+    let step = || drop((5..13).map(|times| runtime.alloc(times * BLOCK).unwrap()).collect::<Vec<_>>());
+    step();
+    let before = sim.calls();
+    for _ in 0..5 {
+        drop(runtime.alloc(2 * BLOCK).unwrap());
+        step();
+    }
+    assert_eq!(sim.calls() - before, 1, "only what was not there is asked for");
+}
+
+#[test]
+fn a_larger_block_is_taken_before_the_memory_exceeds_the_peak() {
+    const BLOCK: usize = 1 << 20;
+    let sim = Sim::builder(1).memory(1 << 30).build();
+    let runtime = Runtime::new(sim.clone());
+    drop([10, 12].map(|times| runtime.alloc(times * BLOCK).unwrap()));
+    let before = (sim.calls(), runtime.counters().allocated);
+    let two = [7, 6].map(|times| runtime.alloc(times * BLOCK).unwrap());
+    assert_eq!((sim.calls(), runtime.counters().allocated), before);
+    // Of more than twice the size there is none.
+    drop(two);
+    let small = runtime.alloc(4 * BLOCK).unwrap();
+    assert_eq!(sim.calls() - before.0, 1);
+    drop(small);
+}
+
+#[test]
+fn memory_that_was_in_use_long_ago_is_given_back() {
+    const LARGE: usize = 128 << 20;
+    let sim = Sim::builder(1).memory(1 << 30).build();
+    let runtime = Runtime::new(sim);
+    drop(runtime.alloc(LARGE).unwrap());
+    assert_eq!(runtime.counters().cached, LARGE);
+    let kept: Vec<_> = (0..2000).map(|_| runtime.alloc(SIZE).unwrap()).collect();
+    assert_eq!((runtime.counters().cached, runtime.counters().active), (0, kept.len() * SIZE));
+}
