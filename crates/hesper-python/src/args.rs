@@ -86,7 +86,8 @@ impl Value {
         }))
     }
 
-    /// An object that is no number, but converts to one by a method, as a complex number: `Decimal`, `Fraction`.
+    /// An object that is no number, but converts to one by a method, as a complex number: `Decimal`,
+    /// `Fraction`.
     pub fn like_number(object: &Bound<'_, PyAny>) -> PyResult<Option<Value>> {
         let py = object.py();
         let holds_elements =
@@ -233,7 +234,8 @@ pub fn int<T: FromInt>(object: &Bound<'_, PyAny>) -> PyResult<T> {
     T::from_int(object)
 }
 
-/// Converts an argument that is a number; anything else is of the wrong type, also an array of several elements.
+/// Converts an argument that is a number; anything else is of the wrong type, also an array of several
+/// elements.
 pub fn real(object: &Bound<'_, PyAny>) -> PyResult<f64> {
     object.extract().map_err(|_| match object.get_type().name() {
         Ok(name) => PyTypeError::new_err(format!("expected a number, not {name}")),

@@ -45,8 +45,8 @@ impl Shared {
         Ok(Buffer::new(Lease::new(block, id, len, label, false), recycled, this.clone()))
     }
 
-    /// Takes a free block from the pool: one that is slightly larger at most, unless fresh memory would exceed
-    /// what was in use at the peak. Then one of twice the size is better than none.
+    /// Takes a free block from the pool: one that is slightly larger at most, unless fresh memory would
+    /// exceed what was in use recently. Then one of twice the size is better than none.
     fn take_pooled(&self, ledger: &mut Ledger, class: usize, requester: Requester) -> Option<Arc<Block>> {
         let block = ledger.take(class, class.saturating_add(class / 8), requester).or_else(|| {
             let fresh = self.allocated.load(Ordering::Relaxed).saturating_add(class);

@@ -14,7 +14,8 @@ pub fn array_equal(a: &Array, b: &Array, equal_nan: bool) -> hesper::Result<Opti
     traced_step("Equal", vec![true.into()], &[&a, &b], a.shape(), Dtype::Bool)?.all(()).map(Some)
 }
 
-/// Whether elements are close: MLX takes tolerances of single precision, and asks integers for infinities too.
+/// Whether elements are close: MLX takes tolerances of single precision, and asks integers for infinities
+/// too.
 pub fn isclose(a: &Array, b: &Array, tolerance: Tolerance) -> hesper::Result<Option<Array>> {
     if a.dtype().is(Category::Complex) || b.dtype().is(Category::Complex) {
         return Ok(None);
