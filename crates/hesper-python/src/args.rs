@@ -86,6 +86,14 @@ impl Value {
         }))
     }
 
+    /// The object as a number, if it is one or [converts to one](Value::like_number).
+    pub fn any_number(object: &Bound<'_, PyAny>) -> PyResult<Option<Value>> {
+        match Value::number(object)? {
+            None => Value::like_number(object),
+            found => Ok(found),
+        }
+    }
+
     /// An object that is no number, but converts to one by a method, as a complex number: `Decimal`,
     /// `Fraction`.
     pub fn like_number(object: &Bound<'_, PyAny>) -> PyResult<Option<Value>> {

@@ -242,15 +242,13 @@ impl PyArray {
         let own = self.value();
         let value = match value.cast::<PyArray>() {
             Ok(array) => array.get().value(),
-            Err(_) => {
-                match Value::number(value)?.map_or_else(|| Value::like_number(value), |one| Ok(Some(one)))? {
-                    Some(number) => number.beside(own.dtype())?,
-                    None => match convert::array(value, None)? {
-                        array if convert::is_own(value)? => array,
-                        foreign => foreign.astype(own.dtype()).map_err(raise)?,
-                    },
-                }
-            }
+            Err(_) => match Value::any_number(value)? {
+                Some(number) => number.beside(own.dtype())?,
+                None => match convert::array(value, None)? {
+                    array if convert::is_own(value)? => array,
+                    foreign => foreign.astype(own.dtype()).map_err(raise)?,
+                },
+            },
         };
         self.replace(update(&own, index, value, Update::Set)?);
         Ok(())

@@ -67,10 +67,7 @@ fn integral(own: &PyArray, other: &Bound<'_, PyAny>, what: &str) -> PyResult<()>
     let float = |dtype: Dtype| dtype.is(Category::Inexact);
     let theirs = match other.cast::<PyArray>() {
         Ok(array) => float(array.get().value().dtype()),
-        Err(_) => {
-            let number = Value::number(other)?.map_or_else(|| Value::like_number(other), |one| Ok(Some(one)));
-            matches!(number?, Some(Value::Float(_) | Value::Complex(_)))
-        }
+        Err(_) => matches!(Value::any_number(other)?, Some(Value::Float(_) | Value::Complex(_))),
     };
     if !other.is_none() && (theirs || float(own.value().dtype())) {
         return Err(PyValueError::new_err(format!(
@@ -222,8 +219,7 @@ macro_rules! operators {
 fn is_operand(other: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(other.is_instance_of::<PyArray>()
         || other.is_none()
-        || Value::number(other)?.is_some()
-        || Value::like_number(other)?.is_some()
+        || Value::any_number(other)?.is_some()
         || (!convert::is_container(other) && convert::array(other, None).is_ok()))
 }
 
